@@ -1,0 +1,60 @@
+# Every target makes the virtual environment it needs. Nothing has to be installed by hand on a
+# Debian machine with python3; PYTHON=python3.13 chooses another interpreter.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint types contracts format bench build clean
+
+help:  ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: $(VENV)/.base  ## a live demo: limits at work in your terminal
+	$(BIN)/python examples/live.py
+
+test: $(VENV)/.dev  ## all tests
+	$(BIN)/python -m pytest
+
+check: lint types contracts test build  ## what CI runs: all of it
+
+lint: $(VENV)/.dev  ## style
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.dev  ## mypy --strict
+	$(BIN)/mypy
+
+contracts: $(VENV)/.dev  ## which part may import which
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## put the code in order
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.bench  ## speed and memory beside other limiters; BENCH=--quick for half a minute
+	$(BIN)/python -m benchmarks.inprocess $(BENCH)
+
+build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried
+	sh scripts/try-wheel $(BIN)/python
+
+clean:  ## forget everything that can be made again
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# ---- the environment ----------------------------------------------------------------------
+
+$(BIN)/python:
+	sh scripts/make-venv $(PYTHON) $(VENV)
+
+$(VENV)/.base: $(BIN)/python pyproject.toml
+	$(BIN)/pip install -q -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(BIN)/pip install -q -e '.[test,lint]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/pip install -q -e '.[bench]'
+	touch $@

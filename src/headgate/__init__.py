@@ -1,0 +1,75 @@
+"""Headgate: decide for every request whether it may go on now, and if not, when.
+
+from headgate import RateLimiter
+
+limiter = RateLimiter("100/minute")
+decision = limiter.hit("user:42")
+if not decision:
+    print(decision.retry_after)
+"""
+
+from headgate.aio import AsyncRateLimiter
+from headgate.decisions import Decision, RateLimitedError
+from headgate.errors import (
+    CostError,
+    HeadgateError,
+    KeyInvalidError,
+    LimitError,
+    NotationError,
+    SettledError,
+    StoreError,
+    StoreURLError,
+    UsageError,
+)
+from headgate.holding import AsyncReservation, AsyncSlot, Reservation, Slot
+from headgate.limiter import RateLimiter
+from headgate.limits import (
+    GCRA,
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+    parse_limit,
+    parse_limits,
+)
+from headgate.stores import AsyncStore, Hit, MemoryStore, Store
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GCRA",
+    "AsyncRateLimiter",
+    "AsyncReservation",
+    "AsyncSlot",
+    "AsyncStore",
+    "Concurrency",
+    "CostError",
+    "Decision",
+    "FixedWindow",
+    "HeadgateError",
+    "Hit",
+    "KeyInvalidError",
+    "LeakyBucket",
+    "Limit",
+    "LimitError",
+    "MemoryStore",
+    "NotationError",
+    "RateLimitedError",
+    "RateLimiter",
+    "Reservation",
+    "SettledError",
+    "SlidingWindowCounter",
+    "SlidingWindowLog",
+    "Slot",
+    "Store",
+    "StoreError",
+    "StoreURLError",
+    "TokenBucket",
+    "UsageError",
+    "__version__",
+    "parse_limit",
+    "parse_limits",
+]

@@ -1,0 +1,230 @@
+"""`AsyncRateLimiter`: the verbs of `RateLimiter`, awaited. It never blocks the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from headgate.decisions import Decision, checked_policy
+from headgate.decorating import decorate_async
+from headgate.errors import StoreError
+from headgate.holding import AsyncReservation, AsyncSlot, new_name
+from headgate.limits import Concurrency
+from headgate.plan import Limits, Stack, read_limits, refused_in_line
+from headgate.stores.opening import open_async_store
+from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
+from headgate.stores.port import checks_of, conclude
+from headgate.units import SECOND
+from headgate.waiting import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Self
+
+    from headgate.clock import Clock
+    from headgate.decorating import Cost, F, Key
+    from headgate.limits import Limit
+    from headgate.stores.port import AsyncStore, Hit, Hitter, Store
+    from headgate.units import Seconds
+
+
+class AsyncRateLimiter:
+    """As `RateLimiter`, for an event loop.
+
+    A `MemoryStore` may be shared with a `RateLimiter`: both then count together.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        store: str | Store | AsyncStore = "memory://",
+        clock: Clock | None = None,
+        namespace: str = "headgate",
+        on_store_failure: str = "fail_open",
+    ) -> None:
+        self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
+        self._store = open_async_store(store, clock)
+        self._time: Clock = clock or time.monotonic_ns
+        self._sleep: Callable[[float], Awaitable[None]] | None = getattr(clock, "asleep", None)
+        self._lines: Lines[asyncio.Event] = Lines()
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._hitter = self._short_cut()
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits that each request has to pass."""
+        return self._stack.limits
+
+    @property
+    def store(self) -> AsyncStore:
+        """Where the counters are."""
+        return self._store
+
+    async def hit(self, key: str, cost: int = 1) -> Decision:
+        """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
+        if self._hitter is not None:
+            return self._hitter(key, cost)
+        return await self._decide(self._stack.take(key, cost))
+
+    async def peek(self, key: str, cost: int = 1) -> Decision:
+        """What `hit` would say now; nothing is consumed."""
+        return await self._decide(Take(self._stack.checks(key, cost), consume=False))
+
+    async def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
+        """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
+        operation = self._stack.take_each(asked)
+        try:
+            replies = await self._store.run(operation)
+        except StoreError:
+            return [self._stack.without_store(take.checks) for take in operation.takes]
+        pairs = zip(operation.takes, replies, strict=True)
+        return [conclude(take.checks, outcomes) for take, outcomes in pairs]
+
+    async def hit_all(self, hits: Iterable[Hit]) -> Decision:
+        """Hit different keys under different limits, all or nothing."""
+        return await self._decide(Take(checks_of(hits, self._stack.namespace)))
+
+    async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a refusal is a value here, not a TimeoutError)
+        """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
+
+        Refused at once if it can never fit or cannot fit in time. A refusal consumes nothing, nor
+        does a caller that is cancelled.
+        """
+        self._stack.take(key, cost)
+        deadline = None if timeout is None else self._time() + round(timeout * SECOND)
+        place = asyncio.Event()
+        try:
+            if not self._lines.join(key, place) and not await _is_set(place, timeout):
+                return refused_in_line(await self.peek(key, cost))
+            while True:
+                place.clear()
+                decision = await self._hit_or_give_back(key, cost)
+                wait_ns = decision.retry_after_ns
+                if decision.allowed or wait_ns is None:
+                    return decision
+                if deadline is not None and self._time() + wait_ns > deadline:
+                    return decision
+                if self._sleep is not None:
+                    await self._sleep(wait_ns / SECOND)
+                else:
+                    await _is_set(place, wait_ns / SECOND)
+        finally:
+            self._lines.leave(key, place)
+
+    async def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> AsyncReservation:
+        """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
+        name = new_name()
+        decision = await self._decide(self._stack.hold(key, cost, name, ttl))
+        return AsyncReservation(key, cost, name, decision, self._settle)
+
+    async def charge(self, key: str, amount: int) -> Decision:
+        """Record what has already happened, even beyond the limit; a look at the key after it."""
+        return await self._decide(Charge(self._stack.checks(key, amount, "amount")))
+
+    async def refund(self, key: str, amount: int) -> Decision:
+        """Give *amount* back, never more than was charged; a look at the key after it."""
+        decision = await self._decide(Refund(self._stack.checks(key, amount, "amount")))
+        self._lines.wake(key)
+        return decision
+
+    async def reset(self, key: str) -> None:
+        """Forget all about *key*. Raises `StoreError` if the store cannot be reached."""
+        await self._store.run(Reset(self._stack.checks(key, 0)))
+        self._lines.wake(key)
+
+    def slot(self, key: str) -> AsyncSlot:
+        """A place under a `Concurrency` limit: `async with limiter.slot(key) as slot:`."""
+        self._stack.enter(key, "")
+        return AsyncSlot(key, self._enter, self._renew, self._leave)
+
+    def limit(
+        self,
+        key: Key | None = None,
+        *,
+        cost: Cost = 1,
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate an async function; as `RateLimiter.limit`."""
+        return decorate_async(self, key, cost, wait=wait, timeout=timeout)
+
+    async def aclose(self) -> None:
+        """Give back what the store holds open."""
+        if self._giving_back:
+            await asyncio.wait(self._giving_back)
+        await self._store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{'; '.join(map(str, self.limits))}')"
+
+    async def _decide(self, operation: Take | Hold | Charge | Refund) -> Decision:
+        try:
+            return conclude(operation.checks, await self._store.run(operation))
+        except StoreError:
+            return self._stack.without_store(operation.checks)
+
+    async def _hit_or_give_back(self, key: str, cost: int) -> Decision:
+        """Hit; if the caller is cancelled meanwhile, give back what the store may yet charge."""
+        if self._hitter is not None:
+            return self._hitter(key, cost)
+        asked = asyncio.ensure_future(self.hit(key, cost))
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            giving_back = asyncio.ensure_future(self._give_back(asked, key, cost))
+            self._giving_back.add(giving_back)
+            giving_back.add_done_callback(self._giving_back.discard)
+            raise
+
+    async def _give_back(self, asked: asyncio.Future[Decision], key: str, cost: int) -> None:
+        decision = await asked
+        if decision.allowed and decision.source == "store":
+            await self.refund(key, cost)
+
+    async def _settle(self, key: str, name: str, amount: int) -> bool:
+        checks = self._stack.checks(key, amount, "actual")
+        done = await self._report(Settle(checks, name, charge_lapsed=True))
+        self._lines.wake(key)
+        return done
+
+    async def _enter(self, key: str, lease: str) -> Decision:
+        return await self._decide(self._stack.enter(key, lease))
+
+    async def _renew(self, key: str, lease: str) -> bool:
+        return await self._report(Renew(self._stack.slots(key), lease))
+
+    async def _leave(self, key: str, lease: str) -> bool:
+        return await self._report(Leave(self._stack.slots(key), lease))
+
+    async def _report(self, operation: Settle | Renew | Leave) -> bool:
+        """Tell the store something that it may miss if the limiter is to stay open."""
+        try:
+            return await self._store.run(operation)
+        except StoreError:
+            if self._stack.on_store_failure == "fail_open":
+                return False
+            raise
+
+    def _short_cut(self) -> Hitter | None:
+        """The store's own way to answer `hit`, if it has one that need not be awaited."""
+        if len(self.limits) > 1 or isinstance(self.limits[0], Concurrency):
+            return None
+        return self._store.hitter(self._stack.group(0), self.limits[0])
+
+
+async def _is_set(event: asyncio.Event, timeout: float | None) -> bool:  # noqa: ASYNC109
+    """Wait for *event*, at most *timeout* seconds; whether it came."""
+    try:
+        async with asyncio.timeout(timeout):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,62 @@
+"""Pure arithmetic, one module per algorithm: (state, cost, now) -> (state, outcome)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.algorithms.algorithm import Algorithm, Outcome, carry
+from headgate.algorithms.concurrency import ConcurrencyAlgorithm
+from headgate.algorithms.fixed_window import FixedWindowAlgorithm
+from headgate.algorithms.gcra import GCRAAlgorithm, Paced
+from headgate.algorithms.leaky_bucket import LeakyBucketAlgorithm
+from headgate.algorithms.sliding_window_counter import SlidingWindowCounterAlgorithm
+from headgate.algorithms.sliding_window_log import SlidingWindowLogAlgorithm
+from headgate.algorithms.token_bucket import TokenBucketAlgorithm
+from headgate.errors import UsageError
+from headgate.limits import (
+    GCRA,
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+
+
+def algorithm_for(limit: Limit, origin: int = 0) -> Algorithm[Any]:
+    """The arithmetic of *limit*. *origin* makes the numbers small where their size matters."""
+    match limit:
+        case TokenBucket():
+            return TokenBucketAlgorithm(limit, origin)
+        case GCRA():
+            return GCRAAlgorithm(limit, origin)
+        case LeakyBucket():
+            return LeakyBucketAlgorithm(limit, origin)
+        case FixedWindow():
+            return FixedWindowAlgorithm(limit)
+        case SlidingWindowLog():
+            return SlidingWindowLogAlgorithm(limit)
+        case SlidingWindowCounter():
+            return SlidingWindowCounterAlgorithm(limit)
+        case Concurrency():
+            return ConcurrencyAlgorithm(limit)
+        case _:
+            raise UsageError(f"no algorithm for {limit!r}; expected one of the Limit types")
+
+
+__all__ = [
+    "Algorithm",
+    "ConcurrencyAlgorithm",
+    "FixedWindowAlgorithm",
+    "GCRAAlgorithm",
+    "LeakyBucketAlgorithm",
+    "Outcome",
+    "Paced",
+    "SlidingWindowCounterAlgorithm",
+    "SlidingWindowLogAlgorithm",
+    "TokenBucketAlgorithm",
+    "algorithm_for",
+    "carry",
+]

@@ -1,0 +1,106 @@
+"""What every algorithm can say about a counter, and how a check is made of it.
+
+An algorithm is arithmetic on the *state* of one counter. It reads no clock and does no I/O: the
+time comes in as integer nanoseconds, and `None` is the state of a counter nobody has touched.
+All verbs of the limiter (hit, peek, reserve, charge, refund) are made of the six questions below.
+
+Whatever the algorithm:
+
+- `wait` is exact: a cost that must wait `n` nanoseconds fits after `n` and not after `n - 1`.
+- Time that runs backwards makes an answer stricter or leaves it as it was, never looser.
+- `charge` records in full. What goes beyond the quota is debt: it is worked off at the pace of
+  the limit before anything more fits.
+- A state handed to `charge` or `refund` belongs to the algorithm from then on (the log changes it
+  in place); the state that comes back is the one to keep.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from headgate.limits import Limit
+
+S = TypeVar("S")
+
+
+class Outcome(NamedTuple):
+    """What one limit says to one cost."""
+
+    allowed: bool
+    remaining: int
+    """The largest cost that would fit now, after this one if it was taken."""
+    retry_after_ns: int | None
+    """Nanoseconds until this cost fits: 0 if it did, None if it never can."""
+    reset_after_ns: int
+    """Nanoseconds until the counter is as if untouched."""
+
+
+class Algorithm(ABC, Generic[S]):
+    """The arithmetic of one limit."""
+
+    __slots__ = ("limit", "quota")
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.quota = limit.quota
+
+    @abstractmethod
+    def wait(self, state: S | None, cost: int, now: int) -> int | None:
+        """Nanoseconds from *now* until *cost* (at least 1) fits; None if it never can."""
+
+    @abstractmethod
+    def charge(self, state: S | None, amount: int, now: int) -> S:
+        """The state after *amount* (at least 1) has been taken, whether it fits or not."""
+
+    @abstractmethod
+    def refund(self, state: S, amount: int, now: int) -> S | None:
+        """The state after *amount* has come back, newest first, never beyond as new."""
+
+    @abstractmethod
+    def remaining(self, state: S | None, now: int) -> int:
+        """The largest cost that fits now."""
+
+    @abstractmethod
+    def fresh_in(self, state: S | None, now: int) -> int:
+        """Nanoseconds until *state* is as good as None; 0 if it is now."""
+
+    @abstractmethod
+    def used(self, state: S | None, now: int) -> int:
+        """How much of the quota is in use, rounded up; more than the quota if there is debt."""
+
+    @abstractmethod
+    def keeps(self, state: S, old: Algorithm[S], now: int) -> bool:
+        """Whether a state written under *old* is good here as it stands."""
+
+    def take(self, state: S | None, cost: int, now: int) -> tuple[S | None, Outcome]:
+        """Charge *cost* if it fits; the new state and what came of it.
+
+        A cost of 0 always fits and changes nothing. A refused cost changes nothing.
+        """
+        wait = self.wait(state, cost, now) if cost else 0
+        if wait == 0 and cost:
+            state = self.charge(state, cost, now)
+        return state, self.outcome(state, wait, now)
+
+    def outcome(self, state: S | None, wait: int | None, now: int) -> Outcome:
+        """The figures of *state*, for a cost that has to wait *wait*."""
+        return Outcome(wait == 0, self.remaining(state, now), wait, self.fresh_in(state, now))
+
+
+def carry(old: Algorithm[S], state: S, new: Algorithm[S], now: int) -> S | None:
+    """The state of a counter whose limit changed from *old* to *new*: nothing used is forgotten.
+
+    Where the shape of the state allows, it is kept; otherwise what was in use is charged anew at
+    *now*, no more of it than the new quota (a lowered limit is full, not in debt), and debt in
+    full. Slots are not consumption: between concurrency and the rest nothing carries over.
+    """
+    if new.keeps(state, old, now):
+        return state
+    if "concurrency" in (old.limit.algorithm, new.limit.algorithm):
+        return None
+    used = old.used(state, now)
+    debt = max(0, used - old.quota)
+    carried = min(used, old.quota, new.quota) + debt
+    return new.charge(None, carried, now) if carried else None

@@ -1,0 +1,139 @@
+"""The sliding window log: every admitted unit is remembered for exactly one window.
+
+A cost fits at `now` when the units with `now - window < time <= now`, and the cost, are at most
+the limit. A unit exactly one window old has left. Nothing is estimated: no interval of one
+window's length, wherever it starts, ever sees more than the limit. The price is memory: one entry
+per admitted request (requests of the same instant share one).
+
+Debt: what was charged beyond the limit enters the window as soon as the limit lets it, that is,
+takes the place of each unit that leaves, in the instant it leaves. So the window stays full until
+the debt is gone. The units then leave in one endless order, `units[0], units[1], ...` and the same
+again one window later, and the n-th departure can be computed without playing them through.
+
+`high` is the latest time the log has seen. If the clock steps back, the log stays there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headgate.algorithms.algorithm import Algorithm
+
+if TYPE_CHECKING:
+    from headgate.limits import SlidingWindowLog
+
+
+class Log:
+    """Units in the window by time, oldest first; their sum; the debt still to enter."""
+
+    __slots__ = ("debt", "high", "times", "total", "units")
+
+    def __init__(self, high: int) -> None:
+        self.times: deque[int] = deque()
+        self.units: deque[int] = deque()
+        self.total = 0
+        self.debt = 0
+        self.high = high
+
+    def add(self, time: int, units: int) -> None:
+        if self.times and self.times[-1] == time:
+            self.units[-1] += units
+        else:
+            self.times.append(time)
+            self.units.append(units)
+        self.total += units
+
+    def drop_newest(self, units: int) -> None:
+        """Take back *units*, the latest first."""
+        from_debt = min(units, self.debt)
+        self.debt -= from_debt
+        units = min(units - from_debt, self.total)
+        self.total -= units
+        while units:
+            newest = self.units.pop()
+            if newest > units:
+                self.units.append(newest - units)
+                return
+            units -= newest
+            self.times.pop()
+
+
+class SlidingWindowLogAlgorithm(Algorithm[Log]):
+    """The arithmetic of `SlidingWindowLog(limit, window)`."""
+
+    __slots__ = ("window_ns",)
+
+    def __init__(self, limit: SlidingWindowLog) -> None:
+        super().__init__(limit)
+        self.window_ns = limit.window_ns
+
+    def wait(self, state: Log | None, cost: int, now: int) -> int | None:
+        if cost > self.quota:
+            return None
+        if state is None:
+            return 0
+        self._advance(state, now)
+        excess = state.total + state.debt + cost - self.quota
+        return self._departure(state, excess) - now if excess > 0 else 0
+
+    def charge(self, state: Log | None, amount: int, now: int) -> Log:
+        log = Log(now) if state is None else state
+        self._advance(log, now)
+        room = min(amount, max(0, self.quota - log.total - log.debt))
+        if room:
+            log.add(log.high, room)
+        log.debt += amount - room
+        return log
+
+    def refund(self, state: Log, amount: int, now: int) -> Log | None:
+        self._advance(state, now)
+        state.drop_newest(amount)
+        return state if state.total else None
+
+    def remaining(self, state: Log | None, now: int) -> int:
+        return max(0, self.quota - self.used(state, now))
+
+    def fresh_in(self, state: Log | None, now: int) -> int:
+        if state is None:
+            return 0
+        self._advance(state, now)
+        return self._departure(state, state.total + state.debt) - now if state.total else 0
+
+    def used(self, state: Log | None, now: int) -> int:
+        if state is None:
+            return 0
+        self._advance(state, now)
+        return state.total + state.debt
+
+    def keeps(self, state: Log, old: Algorithm[Log], now: int) -> bool:
+        return (
+            isinstance(old, SlidingWindowLogAlgorithm)
+            and old.window_ns == self.window_ns
+            and not state.debt
+        )
+
+    def _advance(self, log: Log, now: int) -> None:
+        """Let everything that is a window old leave, and debt take its place."""
+        log.high = max(log.high, now)
+        window, times, units = self.window_ns, log.times, log.units
+        if log.debt > log.total and log.high - times[0] >= 2 * window:
+            rounds = min((log.high - times[0]) // window - 1, log.debt // log.total)
+            log.debt -= rounds * log.total
+            log.times = times = deque(time + rounds * window for time in times)
+        while times and times[0] + window <= log.high:
+            time, leaving = times.popleft(), units.popleft()
+            entering = min(leaving, log.debt)
+            log.total -= leaving
+            if entering:
+                log.debt -= entering
+                log.add(time + window, entering)
+
+    def _departure(self, log: Log, nth: int) -> int:
+        """When the *nth* unit from now on (counted from 1) will have left."""
+        rounds, place = divmod(nth - 1, log.total)
+        for time, units in zip(log.times, log.units, strict=True):
+            place -= units
+            if place < 0:
+                return time + (rounds + 1) * self.window_ns
+        raise AssertionError("the units of a log add up to its total")

@@ -1,0 +1,25 @@
+"""What time it is, in integer nanoseconds since the epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], int]
+"""A callable like `time.time_ns`. It may stand still or step back; Headgate never minds."""
+
+
+class MonotonicClock:
+    """The default: starts at the wall clock's time and from then on never steps.
+
+    The wall clock is read once, when the clock is made, so that windows are aligned to the epoch;
+    after that a wall clock set wrong, or right again, changes nothing.
+    """
+
+    __slots__ = ("offset",)
+
+    def __init__(self) -> None:
+        self.offset = time.time_ns() - time.monotonic_ns()
+
+    def __call__(self) -> int:
+        return time.monotonic_ns() + self.offset

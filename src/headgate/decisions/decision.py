@@ -1,0 +1,173 @@
+"""What came of a check.
+
+A `Decision` is a value: true when allowed, never raised, never changed. All its figures come from
+the one round trip that decided it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.units import seconds_at_least
+
+if TYPE_CHECKING:
+    from headgate.limits import Limit
+
+
+class Decision:
+    """What came of a check: true when allowed.
+
+    Subclasses differ only in when the figures are computed; callers need not know them.
+    """
+
+    __slots__ = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request may go on."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> str:
+        """Whose counter it was."""
+        raise NotImplementedError
+
+    @property
+    def limit(self) -> Limit:
+        """The limit that decided: of several, the one that binds most."""
+        raise NotImplementedError
+
+    @property
+    def remaining(self) -> int:
+        """The largest cost that would be allowed right after this check."""
+        raise NotImplementedError
+
+    @property
+    def retry_after_ns(self) -> int | None:
+        """`retry_after` in nanoseconds."""
+        raise NotImplementedError
+
+    @property
+    def reset_after_ns(self) -> int:
+        """`reset_after` in nanoseconds."""
+        raise NotImplementedError
+
+    @property
+    def source(self) -> str:
+        """Who decided: `store`, or what stood in for it."""
+        return "store"
+
+    @property
+    def limits(self) -> tuple[Decision, ...]:
+        """What each of the stacked limits said; of a single one, this decision."""
+        return (self,)
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds until the same request would be allowed; 0.0 if it was, None if never."""
+        nanoseconds = self.retry_after_ns
+        return None if nanoseconds is None else seconds_at_least(nanoseconds)
+
+    @property
+    def reset_after(self) -> float:
+        """Seconds until the counter is as if untouched."""
+        return seconds_at_least(self.reset_after_ns)
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Decision):
+            return NotImplemented
+        return self._figures() == other._figures()
+
+    def __hash__(self) -> int:
+        return hash(self._figures())
+
+    def __repr__(self) -> str:
+        return (
+            f"Decision(allowed={self.allowed}, key={self.key!r}, limit='{self.limit}', "
+            f"remaining={self.remaining}, retry_after={self.retry_after}, "
+            f"reset_after={self.reset_after}, source={self.source!r})"
+        )
+
+    def _figures(self) -> tuple[object, ...]:
+        parts = self.limits
+        return (
+            self.allowed,
+            self.key,
+            self.limit,
+            self.remaining,
+            self.retry_after_ns,
+            self.reset_after_ns,
+            self.source,
+            parts if len(parts) > 1 else (),
+        )
+
+
+class Concluded(Decision):
+    """A decision whose figures are known."""
+
+    __slots__ = (
+        "_allowed",
+        "_key",
+        "_limit",
+        "_parts",
+        "_remaining",
+        "_reset_after_ns",
+        "_retry_after_ns",
+        "_source",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        limit: Limit,
+        *,
+        allowed: bool,
+        remaining: int,
+        retry_after_ns: int | None,
+        reset_after_ns: int,
+        source: str = "store",
+        parts: tuple[Decision, ...] = (),
+    ) -> None:
+        self._key = key
+        self._limit = limit
+        self._allowed = allowed
+        self._remaining = remaining
+        self._retry_after_ns = retry_after_ns
+        self._reset_after_ns = reset_after_ns
+        self._source = source
+        self._parts = parts
+
+    @property
+    def allowed(self) -> bool:
+        return self._allowed
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+    @property
+    def limit(self) -> Limit:
+        return self._limit
+
+    @property
+    def remaining(self) -> int:
+        return self._remaining
+
+    @property
+    def retry_after_ns(self) -> int | None:
+        return self._retry_after_ns
+
+    @property
+    def reset_after_ns(self) -> int:
+        return self._reset_after_ns
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+    @property
+    def limits(self) -> tuple[Decision, ...]:
+        return self._parts or (self,)

@@ -1,0 +1,50 @@
+"""What to decide when the store cannot: the one place where open and closed are told apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from headgate.decisions.combine import combine
+from headgate.decisions.decision import Concluded, Decision
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.limits import Limit
+
+FailurePolicy = Literal["fail_open", "fail_closed"]
+
+RETRY_AFTER_FAILURE_NS: Final = SECOND
+"""What a caller refused for want of a store is told to wait: nobody knows better."""
+
+
+def checked_policy(policy: str) -> FailurePolicy:
+    """*policy* if it is one; else a ValueError that lists them."""
+    for known in get_args(FailurePolicy):
+        if policy == known:
+            return known  # type: ignore[no-any-return]
+    choices = " or ".join(repr(known) for known in get_args(FailurePolicy))
+    raise ValueError(f"on_store_failure is {policy!r}; expected {choices}")
+
+
+def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit]]) -> Decision:
+    """The decision for the (key, limit) pairs in *asked* that no store could make.
+
+    Its `source` is the policy, so it is never mistaken for a plain pass or a denial.
+    """
+    is_open = policy == "fail_open"
+    return combine(
+        [
+            Concluded(
+                key,
+                limit,
+                allowed=is_open,
+                remaining=limit.quota if is_open else 0,
+                retry_after_ns=0 if is_open else RETRY_AFTER_FAILURE_NS,
+                reset_after_ns=0,
+                source=policy,
+            )
+            for key, limit in asked
+        ]
+    )

@@ -1,0 +1,75 @@
+"""Every error Headgate raises.
+
+    HeadgateError
+    ├── LimitError (ValueError)           a limit whose numbers make no sense
+    │   └── NotationError                 a text that is not a limit
+    ├── CostError (ValueError)            a cost or amount that is not an integer >= 0
+    ├── KeyInvalidError (ValueError)      a key that is not a non-empty string
+    ├── UsageError (TypeError)            a verb that this kind of limit does not know
+    ├── StoreURLError (ValueError)        a store URL nobody can open
+    ├── StoreError                        the store could not decide
+    ├── SettledError                      a reservation or slot that is no longer open
+    └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)
+
+A denial is not an error: it is a `Decision` that is false.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class HeadgateError(Exception):
+    """The base of all errors raised by Headgate."""
+
+
+class LimitError(HeadgateError, ValueError):
+    """A limit whose numbers make no sense."""
+
+
+class NotationError(LimitError):
+    """A text that is not a limit.
+
+    `text` is the whole text, `position` the offset of the first character that does not fit,
+    `expected` what could have stood there.
+    """
+
+    def __init__(self, text: str, position: int, problem: str, expected: Sequence[str]) -> None:
+        self.text = text
+        self.position = position
+        self.problem = problem
+        self.expected = tuple(expected)
+        super().__init__(text, position, problem, self.expected)
+
+    def __str__(self) -> str:
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in self.text)
+        pointer = " " * self.position + "^"
+        wanted = "\n  expected " + " or ".join(self.expected) if self.expected else ""
+        return f"not a limit: {self.problem}\n  {shown}\n  {pointer}{wanted}"
+
+
+class CostError(HeadgateError, ValueError):
+    """A cost or an amount that is not an integer of at least zero."""
+
+
+class KeyInvalidError(HeadgateError, ValueError):
+    """A key that is not a non-empty string."""
+
+
+class UsageError(HeadgateError, TypeError):
+    """A verb was used on a limit or a function that it cannot serve."""
+
+
+class StoreURLError(HeadgateError, ValueError):
+    """A store URL that nobody can open."""
+
+
+class StoreError(HeadgateError):
+    """The store could not decide: it is down, slow, full or refusing. Never a denial."""
+
+
+class SettledError(HeadgateError):
+    """A reservation or a slot that has been settled, given back or refused already."""

@@ -1,0 +1,207 @@
+"""`RateLimiter`: one limit or a stack of them, many keys, for code that may block.
+
+Each verb plans an operation (`plan`), runs it on the store, and concludes. The async twin in `aio`
+has the same verbs in the same order; what they share is in `plan`, `waiting` and `holding`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from headgate.decisions import Decision, checked_policy
+from headgate.decorating import decorate
+from headgate.errors import StoreError
+from headgate.holding import Reservation, Slot, new_name
+from headgate.limits import Concurrency
+from headgate.plan import Limits, Stack, read_limits, refused_in_line
+from headgate.stores.opening import open_store
+from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
+from headgate.stores.port import checks_of, conclude
+from headgate.units import SECOND
+from headgate.waiting import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Self
+
+    from headgate.clock import Clock
+    from headgate.decorating import Cost, F, Key
+    from headgate.limits import Limit
+    from headgate.stores.port import Hit, Store
+    from headgate.units import Seconds
+
+
+class RateLimiter:
+    """Decide for each request of each key: allowed or not, and if not, until when.
+
+    *limits* is a text such as `"100/minute"`, a `Limit`, or a list of them (stacked: all must
+    allow, and if one refuses none is charged). *store* is a URL or a `Store`; counters of equal
+    *namespace* in one store are shared. *clock* is for tests and simulations. Safe to share among
+    threads.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        store: str | Store = "memory://",
+        clock: Clock | None = None,
+        namespace: str = "headgate",
+        on_store_failure: str = "fail_open",
+    ) -> None:
+        self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
+        self._store = open_store(store, clock)
+        self._time: Clock = clock or time.monotonic_ns
+        self._sleep: Callable[[float], None] | None = getattr(clock, "sleep", None)
+        self._lines: Lines[threading.Event] = Lines()
+        self._take_short_cut()
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits that each request has to pass."""
+        return self._stack.limits
+
+    @property
+    def store(self) -> Store:
+        """Where the counters are."""
+        return self._store
+
+    def hit(self, key: str, cost: int = 1) -> Decision:
+        """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
+        return self._decide(self._stack.take(key, cost))
+
+    def peek(self, key: str, cost: int = 1) -> Decision:
+        """What `hit` would say now; nothing is consumed."""
+        return self._decide(Take(self._stack.checks(key, cost), consume=False))
+
+    def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
+        """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
+        operation = self._stack.take_each(asked)
+        try:
+            replies = self._store.run(operation)
+        except StoreError:
+            return [self._stack.without_store(take.checks) for take in operation.takes]
+        pairs = zip(operation.takes, replies, strict=True)
+        return [conclude(take.checks, outcomes) for take, outcomes in pairs]
+
+    def hit_all(self, hits: Iterable[Hit]) -> Decision:
+        """Hit different keys under different limits, all or nothing."""
+        return self._decide(Take(checks_of(hits, self._stack.namespace)))
+
+    def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
+        """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
+
+        Refused at once if it can never fit or cannot fit in time. A refusal consumes nothing.
+        """
+        self._stack.take(key, cost)
+        deadline = None if timeout is None else self._time() + round(timeout * SECOND)
+        place = threading.Event()
+        try:
+            if not self._lines.join(key, place) and not place.wait(timeout):
+                return refused_in_line(self.peek(key, cost))
+            while True:
+                place.clear()
+                decision = self.hit(key, cost)
+                wait_ns = decision.retry_after_ns
+                if decision.allowed or wait_ns is None:
+                    return decision
+                if deadline is not None and self._time() + wait_ns > deadline:
+                    return decision
+                (self._sleep or place.wait)(wait_ns / SECOND)
+        finally:
+            self._lines.leave(key, place)
+
+    def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> Reservation:
+        """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
+        name = new_name()
+        decision = self._decide(self._stack.hold(key, cost, name, ttl))
+        return Reservation(key, cost, name, decision, self._settle)
+
+    def charge(self, key: str, amount: int) -> Decision:
+        """Record what has already happened, even beyond the limit; a look at the key after it."""
+        return self._decide(Charge(self._stack.checks(key, amount, "amount")))
+
+    def refund(self, key: str, amount: int) -> Decision:
+        """Give *amount* back, never more than was charged; a look at the key after it."""
+        decision = self._decide(Refund(self._stack.checks(key, amount, "amount")))
+        self._lines.wake(key)
+        return decision
+
+    def reset(self, key: str) -> None:
+        """Forget all about *key*. Raises `StoreError` if the store cannot be reached."""
+        self._store.run(Reset(self._stack.checks(key, 0)))
+        self._lines.wake(key)
+
+    def slot(self, key: str) -> Slot:
+        """A place under a `Concurrency` limit: `with limiter.slot(key) as slot:`, `if slot:`."""
+        self._stack.enter(key, "")
+        return Slot(key, self._enter, self._renew, self._leave)
+
+    def limit(
+        self,
+        key: Key | None = None,
+        *,
+        cost: Cost = 1,
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate a function: each call is a hit of *key* (text, or made from the arguments).
+
+        Without a key all calls share one counter. A refused call raises `RateLimitedError`; with
+        `wait=True` it waits, at most *timeout* seconds.
+        """
+        return decorate(self, key, cost, wait=wait, timeout=timeout)
+
+    def close(self) -> None:
+        """Give back what the store holds open."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{'; '.join(map(str, self.limits))}')"
+
+    def _decide(self, operation: Take | Hold | Charge | Refund) -> Decision:
+        try:
+            return conclude(operation.checks, self._store.run(operation))
+        except StoreError:
+            return self._stack.without_store(operation.checks)
+
+    def _settle(self, key: str, name: str, amount: int) -> bool:
+        checks = self._stack.checks(key, amount, "actual")
+        done = self._report(Settle(checks, name, charge_lapsed=True))
+        self._lines.wake(key)
+        return done
+
+    def _enter(self, key: str, lease: str) -> Decision:
+        return self._decide(self._stack.enter(key, lease))
+
+    def _renew(self, key: str, lease: str) -> bool:
+        return self._report(Renew(self._stack.slots(key), lease))
+
+    def _leave(self, key: str, lease: str) -> bool:
+        return self._report(Leave(self._stack.slots(key), lease))
+
+    def _report(self, operation: Settle | Renew | Leave) -> bool:
+        """Tell the store something that it may miss if the limiter is to stay open."""
+        try:
+            return self._store.run(operation)
+        except StoreError:
+            if self._stack.on_store_failure == "fail_open":
+                return False
+            raise
+
+    def _take_short_cut(self) -> None:
+        """Let the store answer `hit` itself where it can, saving a call and two objects."""
+        if len(self.limits) > 1 or isinstance(self.limits[0], Concurrency):
+            return
+        hitter: Any = self._store.hitter(self._stack.group(0), self.limits[0])
+        if hitter is not None and type(self).hit is RateLimiter.hit:
+            hitter.__doc__ = RateLimiter.hit.__doc__
+            self.__dict__["hit"] = hitter

@@ -1,0 +1,32 @@
+"""What a limit is: value objects and the text notation."""
+
+from headgate.limits.model import (
+    GCRA,
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    Limit,
+    PacedLimit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+    WindowedLimit,
+)
+from headgate.limits.notation import parse_limit, parse_limits
+from headgate.limits.pace import Pace
+
+__all__ = [
+    "GCRA",
+    "Concurrency",
+    "FixedWindow",
+    "LeakyBucket",
+    "Limit",
+    "Pace",
+    "PacedLimit",
+    "SlidingWindowCounter",
+    "SlidingWindowLog",
+    "TokenBucket",
+    "WindowedLimit",
+    "parse_limit",
+    "parse_limits",
+]

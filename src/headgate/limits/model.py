@@ -1,0 +1,300 @@
+"""What a limit is: frozen values, checked when they are made, equal by value.
+
+A limit that exists is valid. All numbers that a caller may give in several forms (a window as
+seconds or `timedelta`, a rate as int, float or `Fraction`) are brought to one form here, so that
+equal limits compare equal and hash alike however they were written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Final
+
+from headgate.errors import LimitError
+from headgate.limits.pace import Pace
+from headgate.units import (
+    CENTURY,
+    DAY,
+    HOUR,
+    MICROSECOND,
+    MILLISECOND,
+    MINUTE,
+    SECOND,
+    WEEK,
+    Rate,
+    Seconds,
+    duration_ns,
+    exact_rate,
+    plain_rate,
+    plain_seconds,
+)
+
+LARGEST_QUOTA: Final = 10**15 - 1
+"""The largest number a `RateLimit` header field can carry, and so the largest quota."""
+
+FINEST_RATE: Final = 10**16
+"""The largest numerator and denominator of a rate per microsecond: what all stores can hold."""
+
+
+class Limit:
+    """An algorithm and its numbers. The types below are all there are."""
+
+    __slots__ = ()
+    algorithm: ClassVar[str]
+    """The name of the algorithm in the text notation and in rules."""
+
+    @property
+    def quota(self) -> int:
+        """The number in the limit: the most that a single check can ever take."""
+        raise NotImplementedError
+
+    @property
+    def period_ns(self) -> int:
+        """In how many nanoseconds, rounded up, a fully used limit is as new."""
+        raise NotImplementedError
+
+
+class PacedLimit(Limit):
+    """A quota that comes back at a steady rate. Subclasses differ in the words they use."""
+
+    __slots__ = ()
+
+    @property
+    def per_second(self) -> Fraction:
+        """The exact rate at which the quota comes back."""
+        raise NotImplementedError
+
+    @property
+    def pace(self) -> Pace:
+        """The same limit in exact integers, for the arithmetic."""
+        return Pace.of(self.quota, self.per_second)
+
+    @property
+    def period_ns(self) -> int:
+        return self.pace.refill_ns
+
+    def __str__(self) -> str:
+        name = "" if self.algorithm == "token_bucket" else f" {self.algorithm}"
+        return f"{_rate_text(self.per_second, self.quota)}{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket(PacedLimit):
+    """*capacity* tokens at most, coming back at *refill_rate* tokens a second."""
+
+    capacity: int
+    refill_rate: Rate
+    algorithm: ClassVar[str] = "token_bucket"
+
+    def __post_init__(self) -> None:
+        _check_quota(self.capacity, "capacity")
+        object.__setattr__(
+            self, "refill_rate", _checked_rate(self.refill_rate, "refill_rate", self.capacity)
+        )
+
+    @property
+    def quota(self) -> int:
+        return self.capacity
+
+    @property
+    def per_second(self) -> Fraction:
+        return exact_rate(self.refill_rate, "refill_rate")
+
+
+@dataclass(frozen=True, slots=True)
+class GCRA(PacedLimit):
+    """The generic cell rate algorithm: *rate* a second, *burst* at once after a rest.
+
+    `GCRA(rate=10, burst=50)` admits exactly what `TokenBucket(50, 10)` admits.
+    """
+
+    rate: Rate
+    burst: int
+    algorithm: ClassVar[str] = "gcra"
+
+    def __post_init__(self) -> None:
+        _check_quota(self.burst, "burst")
+        object.__setattr__(self, "rate", _checked_rate(self.rate, "rate", self.burst))
+
+    @property
+    def quota(self) -> int:
+        return self.burst
+
+    @property
+    def per_second(self) -> Fraction:
+        return exact_rate(self.rate, "rate")
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyBucket(PacedLimit):
+    """A bucket of *capacity* that leaks *leak_rate* units a second: the meter, not the queue."""
+
+    capacity: int
+    leak_rate: Rate
+    algorithm: ClassVar[str] = "leaky_bucket"
+
+    def __post_init__(self) -> None:
+        _check_quota(self.capacity, "capacity")
+        object.__setattr__(
+            self, "leak_rate", _checked_rate(self.leak_rate, "leak_rate", self.capacity)
+        )
+
+    @property
+    def quota(self) -> int:
+        return self.capacity
+
+    @property
+    def per_second(self) -> Fraction:
+        return exact_rate(self.leak_rate, "leak_rate")
+
+
+class WindowedLimit(Limit):
+    """A quota per window of time."""
+
+    __slots__ = ()
+    limit: int
+    window: Seconds
+
+    @property
+    def quota(self) -> int:
+        return self.limit
+
+    @property
+    def window_ns(self) -> int:
+        return duration_ns(self.window, "window")
+
+    @property
+    def period_ns(self) -> int:
+        return self.window_ns
+
+    def _check(self) -> None:
+        _check_quota(self.limit, "limit")
+        object.__setattr__(self, "window", plain_seconds(duration_ns(self.window, "window")))
+
+    def __str__(self) -> str:
+        return f"{self.limit}/{_duration_text(self.window_ns)} {self.algorithm}"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindow(WindowedLimit):
+    """*limit* in each window, the windows counted from the epoch."""
+
+    limit: int
+    window: Seconds
+    algorithm: ClassVar[str] = "fixed_window"
+
+    def __post_init__(self) -> None:
+        self._check()
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindowLog(WindowedLimit):
+    """*limit* in any window, exactly: every admitted request is remembered for one window."""
+
+    limit: int
+    window: Seconds
+    algorithm: ClassVar[str] = "sliding_window_log"
+
+    def __post_init__(self) -> None:
+        self._check()
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindowCounter(WindowedLimit):
+    """*limit* in any window, estimated from counts per sub-window; more of them, more exact."""
+
+    limit: int
+    window: Seconds
+    subwindows: int = 1
+    algorithm: ClassVar[str] = "sliding_window_counter"
+
+    def __post_init__(self) -> None:
+        self._check()
+        _check_whole(self.subwindows, "subwindows", 1, 1_000)
+
+    def __str__(self) -> str:
+        text = WindowedLimit.__str__(self)
+        return text if self.subwindows == 1 else f"{text} subwindows {self.subwindows}"
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency(Limit):
+    """At most *limit* at the same time; a slot that is never given back is free after *ttl*."""
+
+    limit: int
+    ttl: Seconds
+    algorithm: ClassVar[str] = "concurrency"
+
+    def __post_init__(self) -> None:
+        _check_quota(self.limit, "limit")
+        object.__setattr__(self, "ttl", plain_seconds(duration_ns(self.ttl, "ttl")))
+
+    @property
+    def quota(self) -> int:
+        return self.limit
+
+    @property
+    def ttl_ns(self) -> int:
+        return duration_ns(self.ttl, "ttl")
+
+    @property
+    def period_ns(self) -> int:
+        return self.ttl_ns
+
+    def __str__(self) -> str:
+        return f"{self.limit} concurrent, ttl {_duration_text(self.ttl_ns)}"
+
+
+def _check_whole(value: object, what: str, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise LimitError(f"{what} is {value!r}; expected a whole number from {least} to {most}")
+    if not least <= value <= most:
+        raise LimitError(f"{what} is {value}; it must be from {least} to {most}")
+
+
+def _check_quota(value: object, what: str) -> None:
+    _check_whole(value, what, 1, LARGEST_QUOTA)
+
+
+def _checked_rate(value: Rate, what: str, quota: int) -> Rate:
+    rate = exact_rate(value, what)
+    if quota / rate * SECOND > CENTURY:
+        raise LimitError(f"{what} is {value!r}: {quota} would take more than a hundred years")
+    if rate > LARGEST_QUOTA:
+        raise LimitError(f"{what} is {value!r}; it must be at most {LARGEST_QUOTA} a second")
+    per_microsecond = rate * MICROSECOND / SECOND
+    if max(per_microsecond.numerator, per_microsecond.denominator) > FINEST_RATE:
+        raise LimitError(f"{what} is {value!r}, too fine a fraction; expected a rounder number")
+    return plain_rate(rate)
+
+
+_UNITS = (
+    (WEEK, "w"),
+    (DAY, "d"),
+    (HOUR, "h"),
+    (MINUTE, "m"),
+    (SECOND, "s"),
+    (MILLISECOND, "ms"),
+)
+
+
+def _duration_text(nanoseconds: int) -> str:
+    for size, name in _UNITS:
+        count, rest = divmod(nanoseconds, size)
+        if not rest:
+            return name if count == 1 else f"{count}{name}"
+    return f"{nanoseconds // MICROSECOND / 1_000!r}ms"
+
+
+def _rate_text(rate: Fraction, quota: int) -> str:
+    """*rate* and *quota* in the notation, the way a person would write them."""
+    period = Fraction(quota) / rate * SECOND
+    if period in dict(_UNITS) or (rate.denominator > 1 and _is_whole_milliseconds(period)):
+        return f"{quota}/{_duration_text(period.numerator)}"
+    burst = "" if rate.numerator == quota else f" burst {quota}"
+    return f"{rate.numerator}/{_duration_text(rate.denominator * SECOND)}{burst}"
+
+
+def _is_whole_milliseconds(period: Fraction) -> bool:
+    return period.denominator == 1 and period.numerator % MILLISECOND == 0

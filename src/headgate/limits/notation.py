@@ -1,0 +1,295 @@
+"""Limits as people write them.
+
+    limits  = limit { ";" limit }
+    limit   = N ( "/" | "per" ) [ M ] unit { option }      each option at most once, in any order
+    option  = "burst" N | "subwindows" N | algorithm
+
+`N` is a whole number of at least 1, `M` any decimal number above 0; both may have underscores
+between digits. A unit is ms, s, m, h, d or w, or its long, short or plural name. An algorithm is
+token_bucket (when none is named), gcra, fixed_window, sliding_window_log, sliding_window_counter
+or leaky_bucket; hyphens may stand for the underscores. Case never matters.
+
+    100/minute                                  a bucket of 100 that refills 100 a minute
+    100/s burst 200                             a bucket of 200 that refills 100 a second
+    10 per 1.5 hours gcra
+    5/minute sliding_window_log
+    1000/h sliding-window-counter subwindows 6
+    10/s; 1000 per day fixed_window             two limits
+
+`burst` is the most that a paced limit lets through at once, N if not said; a window has none apart
+from its limit. `subwindows` is for sliding_window_counter alone. Numbers are read exactly, never
+through a float. What `str` makes of a limit reads back as that limit; only a `Concurrency` has no
+notation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import LimitError, NotationError
+from headgate.limits.model import (
+    GCRA,
+    LARGEST_QUOTA,
+    FixedWindow,
+    LeakyBucket,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LONGEST_TEXT: Final = 1_000
+"""The most characters that `parse_limit` and `parse_limits` read."""
+
+LONGEST_NUMBER: Final = 100
+"""The most characters in one number."""
+
+_UNITS: Final = {
+    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), MILLISECOND),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), HOUR),
+    **dict.fromkeys(("d", "day", "days"), DAY),
+    **dict.fromkeys(("w", "week", "weeks"), WEEK),
+}
+_PACED: Final = ("token_bucket", "gcra", "leaky_bucket")
+_WINDOWED: Final = ("fixed_window", "sliding_window_log", "sliding_window_counter")
+_ALGORITHMS: Final = _PACED + _WINDOWED
+_SERVES: Final = {"burst": _PACED, "subwindows": ("sliding_window_counter",)}
+"""The options with a number, and the algorithms that know them."""
+_OPTIONS: Final = {**{name: name for name in _SERVES}, **dict.fromkeys(_ALGORITHMS, "algorithm")}
+"""The words that can begin an option, and which one each begins."""
+
+_A_WHOLE_NUMBER: Final = "a whole number of at least 1"
+_A_NUMBER: Final = "a number above 0"
+_A_UNIT: Final = "a unit (ms, s, m, h, d or w)"
+_THE_END: Final = "the end of the limit"
+
+_TOKEN: Final = re.compile(
+    r"(?P<number>[+-]?\.?[0-9][0-9_.]*)|(?P<word>[A-Za-z_][A-Za-z0-9_-]*)|(?P<mark>\S)", re.ASCII
+)
+_NUMBER: Final = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+(?:_[0-9]+)*)?")
+
+
+def parse_limit(text: str) -> Limit:
+    """The one limit that *text* says.
+
+    Raises `NotationError`, which points at what is wrong, or `LimitError` for what is not text.
+    """
+    tokens = _scan(text)
+    for token in tokens:
+        if token.word == ";":
+            raise token.wrong("parse_limit reads one limit, parse_limits several", _THE_END)
+    return _read_limit(tokens)
+
+
+def parse_limits(text: str) -> tuple[Limit, ...]:
+    """The limits that *text* says, separated by semicolons, in their order.
+
+    Raises like `parse_limit`, also for a semicolon with no limit on one of its sides.
+    """
+    tokens = _scan(text)
+    limits = [_read_limit(tokens)]
+    while (separator := tokens.popleft()).word == ";":
+        if tokens[0].kind == "end":
+            raise separator.wrong("no limit follows the last ';'", _THE_END)
+        limits.append(_read_limit(tokens))
+    return tuple(limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A *word* of the *source*; its kind is number, word, mark or end."""
+
+    kind: str
+    word: str
+    position: int
+    source: str
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a limit ends here."""
+        return self.kind == "end" or self.word == ";"
+
+    @property
+    def name(self) -> str:
+        """The word as the notation spells it."""
+        return self.word.lower().replace("-", "_")
+
+    def wrong(self, problem: str, *expected: str) -> NotationError:
+        return NotationError(self.source, self.position, problem, expected)
+
+    def misplaced(self, known: Iterable[str], *expected: str) -> NotationError:
+        """The error of a token that cannot stand here, with the nearest *known* word."""
+        if self.is_last:
+            return self.wrong("the limit ends too early", *expected)
+        near = get_close_matches(self.name, known, n=1, cutoff=0.55) if self.kind == "word" else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return self.wrong(f"{self.word!r} does not belong here{hint}", *expected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A limit in its parts, each of them right by itself."""
+
+    count: _Token
+    period: _Token  # the first of the period, to point at
+    seconds: Fraction
+    options: Mapping[str, tuple[_Token, ...]]  # the word of each, then its number if it has one
+
+    @property
+    def algorithm(self) -> str:
+        return self.options["algorithm"][0].name if "algorithm" in self.options else "token_bucket"
+
+    @property
+    def quota(self) -> _Token:
+        return self.options["burst"][1] if "burst" in self.options else self.count
+
+    @property
+    def per_second(self) -> Fraction:
+        return int(self.count.word) / self.seconds
+
+
+def _scan(text: str) -> deque[_Token]:
+    if not isinstance(text, str):
+        raise LimitError(f"the limit is {text!r}; expected text such as '100/minute'")
+    if len(text) > LONGEST_TEXT:
+        bound = f"at most {LONGEST_TEXT} characters"
+        raise NotationError(text, LONGEST_TEXT, "the text is too long", [bound])
+    found = _TOKEN.finditer(text)
+    tokens = [_Token(str(match.lastgroup), match.group(), match.start(), text) for match in found]
+    return deque([*tokens, _Token("end", "", len(text.rstrip()), text)])
+
+
+def _read_limit(tokens: deque[_Token]) -> Limit:
+    if tokens[0].is_last:
+        raise tokens[0].wrong("there is no limit here", _A_WHOLE_NUMBER)
+    count = _read_whole(tokens)
+    if tokens[0].name not in ("/", "per"):
+        raise tokens[0].misplaced(["per"], "'/'", "'per'")
+    tokens.popleft()
+    written = _Written(count, tokens[0], _read_period(tokens), _read_options(tokens))
+    _check_options(written)
+    try:
+        return _build(written)
+    except LimitError as error:
+        raise _located(error, written) from error
+
+
+def _read_whole(tokens: deque[_Token]) -> _Token:
+    token = _read_number(tokens, _A_WHOLE_NUMBER)
+    if "." in token.word:
+        raise token.wrong(f"{token.word} is a fraction", _A_WHOLE_NUMBER)
+    if int(token.word) < 1:
+        raise token.wrong(f"{token.word} is less than 1", _A_WHOLE_NUMBER)
+    return token
+
+
+def _read_number(tokens: deque[_Token], expected: str) -> _Token:
+    token = tokens.popleft()
+    if token.kind != "number":
+        raise token.misplaced((), expected)
+    if token.word.startswith("-"):
+        raise token.wrong(f"{token.word} is negative", expected)
+    if not _NUMBER.fullmatch(token.word):
+        raise token.wrong(f"{token.word!r} is not a number", expected)
+    if len(token.word) > LONGEST_NUMBER:
+        raise token.wrong("the number is too long", f"at most {LONGEST_NUMBER} characters")
+    return token
+
+
+def _read_period(tokens: deque[_Token]) -> Fraction:
+    """The period in seconds."""
+    amount = Fraction(1)
+    expected = [_A_NUMBER, _A_UNIT]
+    if tokens[0].kind == "number":
+        number = _read_number(tokens, _A_NUMBER)
+        amount = Fraction(number.word)
+        expected = [_A_UNIT]
+        if not amount:
+            raise number.wrong(f"{number.word} is no time at all", _A_NUMBER)
+    unit = tokens.popleft()
+    if unit.name not in _UNITS:
+        raise unit.misplaced(_UNITS, *expected)
+    return amount * _UNITS[unit.name] / SECOND
+
+
+def _read_options(tokens: deque[_Token]) -> Mapping[str, tuple[_Token, ...]]:
+    options: dict[str, tuple[_Token, ...]] = {}
+    while not tokens[0].is_last:
+        token = tokens.popleft()
+        option = _OPTIONS.get(token.name)
+        if option is None or option in options:
+            raise _not_an_option(token, options)
+        options[option] = (token, _read_whole(tokens)) if option in _SERVES else (token,)
+    return options
+
+
+def _not_an_option(token: _Token, options: Mapping[str, tuple[_Token, ...]]) -> NotationError:
+    """The error of a *token* that no option begins with, or one that is among *options*."""
+    named = [word.name for word in options.get("algorithm", ())]
+    possible = {
+        option: f"'{option} N'"
+        for option, algorithms in _SERVES.items()
+        if option not in options and all(name in algorithms for name in named)
+    }
+    if not named:
+        possible["algorithm"] = f"an algorithm ({', '.join(_ALGORITHMS)})"
+    expected = (*possible.values(), _THE_END)
+    if token.name in _OPTIONS:
+        return token.wrong(f"this is a second {_OPTIONS[token.name]}", *expected)
+    return token.misplaced([word for word in _OPTIONS if _OPTIONS[word] in possible], *expected)
+
+
+def _check_options(written: _Written) -> None:
+    for option, algorithms in _SERVES.items():
+        if option in written.options and written.algorithm not in algorithms:
+            why = ": a window has none apart from its limit" if option == "burst" else ""
+            problem = f"{written.algorithm} has no {option}{why}"
+            raise written.options[option][0].wrong(problem, f"no {option}", *algorithms)
+
+
+def _build(written: _Written) -> Limit:
+    limit, quota = int(written.count.word), int(written.quota.word)
+    rate, window = written.per_second, written.seconds
+    match written.algorithm:
+        case "gcra":
+            return GCRA(rate, quota)
+        case "leaky_bucket":
+            return LeakyBucket(quota, rate)
+        case "fixed_window":
+            return FixedWindow(limit, window)
+        case "sliding_window_log":
+            return SlidingWindowLog(limit, window)
+        case "sliding_window_counter":
+            subwindows = [int(token.word) for token in written.options.get("subwindows", ())[1:]]
+            return SlidingWindowCounter(limit, window, *subwindows)
+    return TokenBucket(quota, rate)
+
+
+def _located(error: LimitError, written: _Written) -> NotationError:
+    """The model's *error* where it belongs in the text; its first word names the field."""
+    match str(error).partition(" ")[0]:
+        case "limit" | "capacity" | "burst":
+            bounds = f"a whole number from 1 to {LARGEST_QUOTA}"
+            return written.quota.wrong(f"{written.quota.word} is too large", bounds)
+        case "subwindows":
+            return written.options["subwindows"][1].wrong(str(error), "a smaller number")
+        case "window":
+            problem = f"the window is too {'short' if written.seconds < 1 else 'long'}"
+            return written.period.wrong(problem, "a period from a microsecond to a hundred years")
+    if written.per_second > LARGEST_QUOTA:
+        return written.count.wrong("the rate is too high", f"at most {LARGEST_QUOTA} a second")
+    if "too fine" in str(error):
+        return written.period.wrong("the rate is too fine a fraction", "a rounder period")
+    problem = f"{written.quota.word} would take more than a hundred years to come back"
+    return written.period.wrong(problem, "a shorter period")

@@ -1,0 +1,116 @@
+"""What the limiters ask of a store, and what they make of its replies: all of it without I/O.
+
+`RateLimiter` and `AsyncRateLimiter` differ only in how they run an operation. What the operation
+is, is planned here; what came of it is concluded in `stores.port`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.decisions import Concluded, Decision, FailurePolicy, decide_without_store
+from headgate.errors import LimitError, UsageError
+from headgate.limits import Concurrency, Limit, parse_limits
+from headgate.stores.operations import Check, Hold, Take, TakeEach
+from headgate.stores.port import checked_cost, checked_key, refuse_concurrency
+from headgate.units import MILLISECOND, duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.units import Seconds
+
+Limits = str | Limit | Iterable[str | Limit]
+"""Limits as a caller gives them: a text, a limit, or several of either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The limits of a limiter, and the names of their counters."""
+
+    namespace: str
+    limits: tuple[Limit, ...]
+    on_store_failure: FailurePolicy
+
+    def group(self, place: int) -> str:
+        """The counters of the limit at *place*: a changed limit keeps them."""
+        return f"{self.namespace}:{place}"
+
+    def checks(self, key: str, cost: int, what: str = "cost") -> tuple[Check, ...]:
+        """What a request of *cost* by *key* has to pass."""
+        checked_key(key)
+        checked_cost(cost, what)
+        return tuple(
+            Check(self.group(place), key, limit, cost) for place, limit in enumerate(self.limits)
+        )
+
+    def take(self, key: str, cost: int) -> Take:
+        refuse_concurrency(self.limits, "hit")
+        return Take(self.checks(key, cost))
+
+    def take_each(self, asked: Iterable[str | tuple[str, int]]) -> TakeEach:
+        pairs = [(item, 1) if isinstance(item, str) else item for item in asked]
+        return TakeEach(tuple(self.take(key, cost) for key, cost in pairs))
+
+    def hold(self, key: str, cost: int, name: str, ttl: Seconds) -> Hold:
+        refuse_concurrency(self.limits, "reserve")
+        return Hold(self.checks(key, cost), name, duration_ns(ttl, "ttl"))
+
+    def enter(self, key: str, lease: str) -> Take:
+        self.require_slots()
+        return Take(self.checks(key, 1), lease=lease)
+
+    def slots(self, key: str) -> tuple[Check, ...]:
+        """The checks of those limits that have slots."""
+        return tuple(c for c in self.checks(key, 1) if isinstance(c.limit, Concurrency))
+
+    def require_slots(self) -> None:
+        if not any(isinstance(limit, Concurrency) for limit in self.limits):
+            raise UsageError("slot needs a Concurrency limit; this limiter has none: use hit")
+
+    def without_store(self, checks: Sequence[Check]) -> Decision:
+        """What to say when the store could not."""
+        asked = [(check.key, check.limit) for check in checks]
+        return decide_without_store(self.on_store_failure, asked)
+
+
+def read_limits(limits: Limits) -> tuple[Limit, ...]:
+    """*limits*, however they were given, as a tuple of at least one."""
+    if isinstance(limits, str):
+        return parse_limits(limits)
+    if isinstance(limits, Limit):
+        return (limits,)
+    try:
+        several = tuple(limits)
+    except TypeError:
+        raise LimitError(f"the limit is {limits!r}; expected text, a Limit or a list") from None
+    found = tuple(limit for item in several for limit in _read_item(item))
+    if not found:
+        raise LimitError("there is no limit; expected at least one, such as '100/minute'")
+    return found
+
+
+def _read_item(item: str | Limit) -> tuple[Limit, ...]:
+    if isinstance(item, str | Limit):
+        return read_limits(item)
+    raise LimitError(f"{item!r} is not a limit; expected text such as '100/minute' or a Limit")
+
+
+def refused_in_line(decision: Decision) -> Decision:
+    """The refusal of a caller whose time was up while others were still before it in line.
+
+    *decision* is a look at the counter then. Should the counter have room, it is for the others.
+    """
+    if not decision.allowed:
+        return decision
+    return Concluded(
+        decision.key,
+        decision.limit,
+        allowed=False,
+        remaining=0,
+        retry_after_ns=MILLISECOND,
+        reset_after_ns=decision.reset_after_ns,
+        source=decision.source,
+    )

@@ -1,0 +1,43 @@
+"""Where counters live: the one interface, the operations, and the stores behind it."""
+
+from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.opening import open_async_store, open_store
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    Hold,
+    Leave,
+    Operation,
+    Outcomes,
+    Refund,
+    Renew,
+    Reset,
+    Settle,
+    Take,
+    TakeEach,
+)
+from headgate.stores.port import AsyncStore, Hit, Hitter, Store, conclude
+
+__all__ = [
+    "AsyncMemoryStore",
+    "AsyncStore",
+    "Charge",
+    "Check",
+    "Hit",
+    "Hitter",
+    "Hold",
+    "Leave",
+    "MemoryStore",
+    "Operation",
+    "Outcomes",
+    "Refund",
+    "Renew",
+    "Reset",
+    "Settle",
+    "Store",
+    "Take",
+    "TakeEach",
+    "conclude",
+    "open_async_store",
+    "open_store",
+]

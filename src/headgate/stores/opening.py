@@ -1,0 +1,62 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from headgate.errors import StoreURLError
+from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.port import AsyncStore, Store
+
+if TYPE_CHECKING:
+    from headgate.clock import Clock
+
+
+def open_store(store: str | Store, clock: Clock | None) -> Store:
+    """*store* itself, or the one its URL names, on *clock* if one is given."""
+    if isinstance(store, str):
+        return _memory(store, clock)
+    if not isinstance(store, Store):
+        raise StoreURLError(
+            f"the store is {store!r}; expected a URL such as 'memory://' or a Store"
+        )
+    _refuse_clock(clock)
+    return store
+
+
+def open_async_store(store: str | Store | AsyncStore, clock: Clock | None) -> AsyncStore:
+    """The same for an event loop. A `MemoryStore` serves both."""
+    if isinstance(store, str):
+        return AsyncMemoryStore(_memory(store, clock))
+    _refuse_clock(clock)
+    if isinstance(store, MemoryStore):
+        return AsyncMemoryStore(store)
+    if isinstance(store, AsyncStore):
+        return store
+    raise StoreURLError(
+        f"the store is {store!r}; expected a URL such as 'memory://', an AsyncStore or a "
+        "MemoryStore: any other Store would block the event loop"
+    )
+
+
+def _refuse_clock(clock: Clock | None) -> None:
+    if clock is not None:
+        raise ValueError("give the clock to the store, not to the limiter, when you make both")
+
+
+def _memory(url: str, clock: Clock | None) -> MemoryStore:
+    parts = urlsplit(url)
+    if parts.scheme != "memory":
+        raise StoreURLError(f"cannot open the store {url!r}; expected 'memory://'")
+    if parts.netloc or parts.path.strip("/"):
+        raise StoreURLError(f"{url!r}: nothing may follow 'memory://' but '?max_keys=N'")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    text = options.pop("max_keys", None)
+    if options:
+        raise StoreURLError(f"{url!r}: unknown option {min(options)!r}; there is only 'max_keys'")
+    if text is None:
+        return MemoryStore(clock=clock)
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise StoreURLError(f"{url!r}: max_keys is {text!r}; expected an integer of at least 1")
+    return MemoryStore(clock=clock, max_keys=int(text))

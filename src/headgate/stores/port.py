@@ -1,0 +1,140 @@
+"""The one interface of a store, in its two forms, and how its replies become decisions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from headgate.decisions import Concluded, Decision, combine
+from headgate.errors import CostError, KeyInvalidError, UsageError
+from headgate.limits import Concurrency, Limit, parse_limit
+from headgate.stores.operations import Check, Operation, Outcomes, Take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+R = TypeVar("R")
+
+Hitter = Callable[[str, int], Decision]
+"""A store's short cut: (key, cost) -> decision, for one group and one limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One part of a check over different keys and limits.
+
+    The counter is named by *name* and *key*. Without a name the limit itself serves as one, so
+    two limits never share a counter; with a name a changed limit goes on with what was used.
+    """
+
+    key: str
+    limit: Limit | str
+    cost: int = 1
+    name: str | None = None
+
+
+class Store(ABC):
+    """A place where counters live, for callers that may block. Safe to share among threads."""
+
+    @abstractmethod
+    def run(self, operation: Operation[R]) -> R:
+        """Carry out *operation* atomically, on the store's own clock.
+
+        Raises `StoreError` when it cannot. What has been charged then is at most once.
+        """
+
+    def hitter(self, group: str, limit: Limit) -> Hitter | None:
+        """A faster way to hit counters of *group* than `run`, if this store has one."""
+        return None
+
+    def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
+        """Charge different keys and limits, all or nothing."""
+        checks = checks_of(hits, namespace)
+        return conclude(checks, self.run(Take(checks)))
+
+    def close(self) -> None:  # noqa: B027 (most stores hold nothing open)
+        """Give back what the store holds open. It must not be used afterwards."""
+
+
+class AsyncStore(ABC):
+    """The same for callers in an event loop: `run` never blocks it."""
+
+    @abstractmethod
+    async def run(self, operation: Operation[R]) -> R:
+        """As `Store.run`. If the caller is cancelled, the operation may still be carried out."""
+
+    def hitter(self, group: str, limit: Limit) -> Hitter | None:
+        """As `Store.hitter`: a function that decides at once, without waiting for anything."""
+        return None
+
+    async def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
+        """Charge different keys and limits, all or nothing."""
+        checks = checks_of(hits, namespace)
+        return conclude(checks, await self.run(Take(checks)))
+
+    async def aclose(self) -> None:  # noqa: B027
+        """Give back what the store holds open. It must not be used afterwards."""
+
+
+def checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
+    """The checks that *hits* stand for, each hit looked at before anything is asked."""
+    checks: list[Check] = []
+    limits: dict[tuple[str, str], Limit] = {}
+    for hit in hits:
+        limit = parse_limit(hit.limit) if isinstance(hit.limit, str) else hit.limit
+        refuse_concurrency((limit,), "hit_all")
+        group = f"{namespace}:{hit.name or limit}"
+        check = Check(group, checked_key(hit.key), limit, checked_cost(hit.cost))
+        if limits.setdefault((group, hit.key), limit) != limit:
+            raise UsageError(f"two limits for the one counter {hit.name!r} of {hit.key!r}")
+        checks.append(check)
+    if not checks:
+        raise UsageError("hit_all needs at least one Hit")
+    return tuple(checks)
+
+
+def conclude(checks: Sequence[Check], outcomes: Outcomes, *, source: str = "store") -> Decision:
+    """The decision that the *outcomes* of *checks* make together."""
+    return combine(
+        [
+            Concluded(
+                check.key,
+                check.limit,
+                allowed=outcome.allowed,
+                remaining=outcome.remaining,
+                retry_after_ns=outcome.retry_after_ns,
+                reset_after_ns=outcome.reset_after_ns,
+                source=source,
+            )
+            for check, outcome in zip(checks, outcomes, strict=True)
+        ]
+    )
+
+
+def checked_key(key: str) -> str:
+    """*key* if it can name a counter: a string that is not empty."""
+    if not isinstance(key, str):
+        raise KeyInvalidError(f"the key is {key!r}; expected a string such as 'user:42'")
+    if not key:
+        raise KeyInvalidError("the key is empty: every caller would share it; name whose it is")
+    return key
+
+
+def checked_cost(cost: int, what: str = "cost") -> int:
+    """*cost* if it is an integer of at least 0."""
+    if isinstance(cost, bool) or not isinstance(cost, int):
+        raise CostError(f"{what} is {cost!r}; expected an integer of at least 0")
+    if cost < 0:
+        raise CostError(f"{what} is {cost}; it must be at least 0 (refund gives quota back)")
+    return cost
+
+
+def refuse_concurrency(limits: Iterable[Limit], verb: str) -> None:
+    """Raise `UsageError` if one of *limits* has slots, which *verb* could never give back."""
+    for limit in limits:
+        if isinstance(limit, Concurrency):
+            raise UsageError(
+                f"{verb} cannot take a slot of {limit}: nobody could give it back; use slot(key)"
+            )
