@@ -10,7 +10,6 @@ from headgate.decisions import Decision, checked_policy
 from headgate.decorating import decorate_async
 from headgate.errors import StoreError
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
-from headgate.limits import Concurrency
 from headgate.plan import Limits, Stack, read_limits, refused_in_line
 from headgate.stores.opening import open_async_store
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
@@ -215,9 +214,7 @@ class AsyncRateLimiter:
 
     def _short_cut(self) -> Hitter | None:
         """The store's own way to answer `hit`, if it has one that need not be awaited."""
-        if len(self.limits) > 1 or isinstance(self.limits[0], Concurrency):
-            return None
-        return self._store.hitter(self._stack.group(0), self.limits[0])
+        return None if self._stack.has_slots else self._store.hitter(self._stack.places)
 
 
 async def _is_set(event: asyncio.Event, timeout: float | None) -> bool:  # noqa: ASYNC109

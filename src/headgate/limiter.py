@@ -14,7 +14,6 @@ from headgate.decisions import Decision, checked_policy
 from headgate.decorating import decorate
 from headgate.errors import StoreError
 from headgate.holding import Reservation, Slot, new_name
-from headgate.limits import Concurrency
 from headgate.plan import Limits, Stack, read_limits, refused_in_line
 from headgate.stores.opening import open_store
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
@@ -199,9 +198,7 @@ class RateLimiter:
 
     def _take_short_cut(self) -> None:
         """Let the store answer `hit` itself where it can, saving a call and two objects."""
-        if len(self.limits) > 1 or isinstance(self.limits[0], Concurrency):
-            return
-        hitter: Any = self._store.hitter(self._stack.group(0), self.limits[0])
+        hitter: Any = None if self._stack.has_slots else self._store.hitter(self._stack.places)
         if hitter is not None and type(self).hit is RateLimiter.hit:
             hitter.__doc__ = RateLimiter.hit.__doc__
             self.__dict__["hit"] = hitter

@@ -34,17 +34,20 @@ class Stack:
     limits: tuple[Limit, ...]
     on_store_failure: FailurePolicy
 
-    def group(self, place: int) -> str:
-        """The counters of the limit at *place*: a changed limit keeps them."""
-        return f"{self.namespace}:{place}"
+    @property
+    def places(self) -> tuple[tuple[str, Limit], ...]:
+        """Each limit and the group of its counters. A changed limit keeps its group."""
+        return tuple((f"{self.namespace}:{n}", limit) for n, limit in enumerate(self.limits))
+
+    @property
+    def has_slots(self) -> bool:
+        return any(isinstance(limit, Concurrency) for limit in self.limits)
 
     def checks(self, key: str, cost: int, what: str = "cost") -> tuple[Check, ...]:
         """What a request of *cost* by *key* has to pass."""
         checked_key(key)
         checked_cost(cost, what)
-        return tuple(
-            Check(self.group(place), key, limit, cost) for place, limit in enumerate(self.limits)
-        )
+        return tuple(Check(group, key, limit, cost) for group, limit in self.places)
 
     def take(self, key: str, cost: int) -> Take:
         refuse_concurrency(self.limits, "hit")
@@ -67,7 +70,7 @@ class Stack:
         return tuple(c for c in self.checks(key, 1) if isinstance(c.limit, Concurrency))
 
     def require_slots(self) -> None:
-        if not any(isinstance(limit, Concurrency) for limit in self.limits):
+        if not self.has_slots:
             raise UsageError("slot needs a Concurrency limit; this limiter has none: use hit")
 
     def without_store(self, checks: Sequence[Check]) -> Decision:

@@ -17,12 +17,14 @@ Whatever the algorithm:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from headgate.limits import Limit
 
 S = TypeVar("S")
+
+ALLOWED: Final = True
 
 
 class Outcome(NamedTuple):

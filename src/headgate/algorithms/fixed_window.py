@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.algorithm import Algorithm
+from headgate.algorithms.algorithm import ALLOWED, Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import FixedWindow
@@ -41,6 +41,14 @@ class FixedWindowAlgorithm(Algorithm[Window]):
             return 0
         windows = -(-(count + cost) // self.quota) - 1
         return (index + windows) * self.window_ns - now
+
+    def take(self, state: Window | None, cost: int, now: int) -> tuple[Window | None, Outcome]:
+        index, count = self._at(state, now)
+        count += cost
+        if not 0 < cost <= self.quota >= count:
+            return super().take(state, cost, now)
+        window_ends_in = (index + 1) * self.window_ns - now
+        return (index, count), Outcome(ALLOWED, self.quota - count, 0, window_ends_in)
 
     def charge(self, state: Window | None, amount: int, now: int) -> Window:
         index, count = self._at(state, now)

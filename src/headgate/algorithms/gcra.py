@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.algorithm import Algorithm
+from headgate.algorithms.algorithm import Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import PacedLimit
@@ -51,14 +51,18 @@ class Paced(Algorithm[int]):
         return lowered if lowered > self._ticks(now) else None
 
     def remaining(self, state: int | None, now: int) -> int:
-        free = self.pace.span - self._in_use(state, now)
-        return max(0, free // self.pace.ticks_per_unit)
+        return self.outcome(state, 0, now).remaining
 
     def fresh_in(self, state: int | None, now: int) -> int:
         return self.pace.to_ns(self._in_use(state, now))
 
     def used(self, state: int | None, now: int) -> int:
         return -(-self._in_use(state, now) // self.pace.ticks_per_unit)
+
+    def outcome(self, state: int | None, wait: int | None, now: int) -> Outcome:
+        pace, in_use = self.pace, self._in_use(state, now)
+        remaining = (pace.span - in_use) // pace.ticks_per_unit if in_use < pace.span else 0
+        return Outcome(wait == 0, remaining, wait, pace.to_ns(in_use))
 
     def keeps(self, state: int, old: Algorithm[int], now: int) -> bool:
         if not isinstance(old, Paced):

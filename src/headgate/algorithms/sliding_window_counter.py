@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.algorithm import Algorithm
+from headgate.algorithms.algorithm import ALLOWED, Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowCounter
@@ -57,6 +57,15 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             index, counts = self._roll((index, counts), index + ahead)
             start = self._fits_from(counts, cost)
         return -(-(index * self.cell + start) // self.subwindows) - now
+
+    def take(self, state: Cells | None, cost: int, now: int) -> tuple[Cells | None, Outcome]:
+        (index, counts), elapsed = self._at(state, now)
+        counts = (*counts[:-1], counts[-1] + cost)
+        free = self.quota - self._estimate(counts, elapsed)
+        if not cost or free < 0:
+            return super().take(state, cost, now)
+        gone_at = -(-(index + self.subwindows + 1) * self.cell // self.subwindows)
+        return (index, counts), Outcome(ALLOWED, free, 0, gone_at - now)
 
     def charge(self, state: Cells | None, amount: int, now: int) -> Cells:
         (index, counts), _ = self._at(state, now)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.algorithm import Algorithm
+from headgate.algorithms.algorithm import ALLOWED, Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowLog
@@ -77,6 +77,15 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         excess = state.total + state.debt + cost - self.quota
         return self._departure(state, excess) - now if excess > 0 else 0
 
+    def take(self, state: Log | None, cost: int, now: int) -> tuple[Log | None, Outcome]:
+        log = Log(now) if state is None else state
+        self._advance(log, now)
+        free = self.quota - log.total - log.debt - cost
+        if not cost or free < 0:
+            return super().take(state, cost, now)
+        log.add(log.high, cost)
+        return log, Outcome(ALLOWED, free, 0, log.high + self.window_ns - now)
+
     def charge(self, state: Log | None, amount: int, now: int) -> Log:
         log = Log(now) if state is None else state
         self._advance(log, now)
@@ -132,6 +141,8 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
     def _departure(self, log: Log, nth: int) -> int:
         """When the *nth* unit from now on (counted from 1) will have left."""
         rounds, place = divmod(nth - 1, log.total)
+        if place >= log.total - log.units[-1]:
+            return log.times[-1] + (rounds + 1) * self.window_ns
         for time, units in zip(log.times, log.units, strict=True):
             place -= units
             if place < 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from headgate.decisions.decision import Concluded, Decision
@@ -19,19 +18,25 @@ def combine(parts: Sequence[Decision]) -> Decision:
     """
     if len(parts) == 1:
         return parts[0]
-    refused = [part for part in parts if not part.allowed]
-    tightest = max(refused, key=_wait) if refused else min(parts, key=lambda part: part.remaining)
+    tightest = parts[0]
+    for part in parts:
+        if _binds_more(part, tightest):
+            tightest = part
     return Concluded(
         tightest.key,
         tightest.limit,
-        allowed=not refused,
-        remaining=min(part.remaining for part in parts),
-        retry_after_ns=tightest.retry_after_ns if refused else 0,
-        reset_after_ns=max(part.reset_after_ns for part in parts),
+        allowed=tightest.allowed,
+        remaining=min([part.remaining for part in parts]),
+        retry_after_ns=tightest.retry_after_ns,
+        reset_after_ns=max([part.reset_after_ns for part in parts]),
         source=tightest.source,
         parts=tuple(parts),
     )
 
 
-def _wait(part: Decision) -> float:
-    return math.inf if part.retry_after_ns is None else part.retry_after_ns
+def _binds_more(part: Decision, other: Decision) -> bool:
+    if part.allowed:
+        return other.allowed and part.remaining < other.remaining
+    if other.allowed or part.retry_after_ns is None:
+        return other.allowed or other.retry_after_ns is not None
+    return other.retry_after_ns is not None and part.retry_after_ns > other.retry_after_ns

@@ -15,10 +15,12 @@ from headgate.stores.operations import Check, Operation, Outcomes, Take
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from headgate.algorithms import Outcome
+
 R = TypeVar("R")
 
 Hitter = Callable[[str, int], Decision]
-"""A store's short cut: (key, cost) -> decision, for one group and one limit."""
+"""A store's short cut: (key, cost) -> decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class Store(ABC):
         Raises `StoreError` when it cannot. What has been charged then is at most once.
         """
 
-    def hitter(self, group: str, limit: Limit) -> Hitter | None:
-        """A faster way to hit counters of *group* than `run`, if this store has one."""
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        """A faster way than `run` to hit a key in all *places* (groups and limits), if any."""
         return None
 
     def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
@@ -65,7 +67,7 @@ class AsyncStore(ABC):
     async def run(self, operation: Operation[R]) -> R:
         """As `Store.run`. If the caller is cancelled, the operation may still be carried out."""
 
-    def hitter(self, group: str, limit: Limit) -> Hitter | None:
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
         """As `Store.hitter`: a function that decides at once, without waiting for anything."""
         return None
 
@@ -97,19 +99,20 @@ def checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
 
 def conclude(checks: Sequence[Check], outcomes: Outcomes, *, source: str = "store") -> Decision:
     """The decision that the *outcomes* of *checks* make together."""
-    return combine(
-        [
-            Concluded(
-                check.key,
-                check.limit,
-                allowed=outcome.allowed,
-                remaining=outcome.remaining,
-                retry_after_ns=outcome.retry_after_ns,
-                reset_after_ns=outcome.reset_after_ns,
-                source=source,
-            )
-            for check, outcome in zip(checks, outcomes, strict=True)
-        ]
+    pairs = zip(checks, outcomes, strict=True)
+    return combine([concluded(check.key, check.limit, outcome, source) for check, outcome in pairs])
+
+
+def concluded(key: str, limit: Limit, outcome: Outcome, source: str = "store") -> Decision:
+    """The decision that one *outcome* is."""
+    return Concluded(
+        key,
+        limit,
+        allowed=outcome.allowed,
+        remaining=outcome.remaining,
+        retry_after_ns=outcome.retry_after_ns,
+        reset_after_ns=outcome.reset_after_ns,
+        source=source,
     )
 
 

@@ -45,7 +45,8 @@ class Entry(NamedTuple):
     holds: Holds
 
 
-_UNTOUCHED: Final = Entry(None, {})
+NO_HOLDS: Final[Holds] = {}
+_UNTOUCHED: Final = Entry(None, NO_HOLDS)
 
 
 class Room:
@@ -108,7 +109,7 @@ class Counters:
         """The counter of *key*, wherever it is."""
         state = self._live.get(key)
         if state is not None:
-            return Entry(state, {})
+            return Entry(state, NO_HOLDS)
         entry = self._held.get(key) or self._recover(key, now) or self._shared(key, now)
         if entry.holds:
             return Entry(entry.state, open_holds(entry.holds, now))
@@ -116,6 +117,9 @@ class Counters:
 
     def save(self, key: str, entry: Entry, now: int) -> None:
         """Keep *entry* as the counter of *key*; nothing is kept of one that is as new."""
+        if entry.state is not None and not entry.holds and key in self._live:
+            self._live[key] = entry.state
+            return
         is_own = key in self._live or key in self._held
         if not is_own and not self._make_room(key, now):
             self._overflow[_slot(key)] = entry
@@ -148,7 +152,7 @@ class Counters:
         for place in (self._live, self._aging):
             state = place.pop(key, None)
             if state is not None:
-                entry = Entry(state, {})
+                entry = Entry(state, NO_HOLDS)
         if entry is not None:
             self._room.taken -= 1
         return entry
@@ -158,9 +162,9 @@ class Counters:
         while self._lapses and self._lapses[0][0] <= now:
             _, key = heappop(self._lapses)
             self._tidy(key, now)
+        if now < self.due:
+            return
         if not self._aging:
-            if now < self.due:
-                return
             self._aging, self._live = self._live, {}
         for _ in range(min(SWEEP_STEPS, len(self._aging))):
             key, state = self._aging.popitem()
@@ -186,7 +190,7 @@ class Counters:
         state = self._aging.pop(key, None)
         if state is not None:
             self._live[key] = state
-            return Entry(state, {})
+            return Entry(state, NO_HOLDS)
         if len(self._group) == 1:
             return None
         for counters in self._group.values():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from headgate.algorithms import ConcurrencyAlgorithm, Outcome, Paced, algorithm_for
-from headgate.algorithms.holds import Hold as HeldAmount
-from headgate.algorithms.holds import outcome_beside, wait_beside
+from headgate.algorithms import Paced, algorithm_for
 from headgate.clock import Clock, MonotonicClock
-from headgate.decisions import Concluded, Decision
+from headgate.decisions import combine
 from headgate.stores.memory.counters import Counters, Entry, Group, Room
+from headgate.stores.memory.opened import Opened, open_counter
 from headgate.stores.memory.turn import Turn
 from headgate.stores.operations import (
     Charge,
@@ -25,11 +24,19 @@ from headgate.stores.operations import (
     Take,
     TakeEach,
 )
-from headgate.stores.port import AsyncStore, Hitter, Store, checked_cost, checked_key, conclude
+from headgate.stores.port import (
+    AsyncStore,
+    Hitter,
+    Store,
+    checked_cost,
+    checked_key,
+    concluded,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from headgate.decisions import Decision
     from headgate.limits import Limit
 
 R = TypeVar("R")
@@ -78,40 +85,53 @@ class MemoryStore(Store):
         with self._turn:
             return cast("R", verb(operation, self._clock()))
 
-    def hitter(self, group: str, limit: Limit) -> Hitter | None:
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
         with self._turn:
-            counters = self._counters(group, limit, self._clock())
-        slowly = self._plain_hitter(counters, group, limit)
-        if not isinstance(counters.algorithm, Paced):
-            return slowly
-        return self._turn.paced_hitter(counters.algorithm, counters, self._clock, slowly)
+            now = self._clock()
+            tables = [self._counters(group, limit, now) for group, limit in places]
+        together = self._stack_hitter(tables)
+        if len(tables) > 1:
+            return together
+        alone = self._plain_hitter(tables[0], together)
+        algorithm = tables[0].algorithm
+        if not isinstance(algorithm, Paced):
+            return alone
+        return self._turn.paced_hitter(algorithm, tables[0], self._clock, alone)
 
-    def _plain_hitter(self, counters: Counters, group: str, limit: Limit) -> Hitter:
-        algorithm, turn, clock = counters.algorithm, self._turn, self._clock
+    def _stack_hitter(self, tables: list[Counters]) -> Hitter:
+        """Hit the same key in several tables."""
+        turn, clock = self._turn, self._clock
+        limits = [counters.algorithm.limit for counters in tables]
 
         def hit(key: str, cost: int = 1) -> Decision:
             checked_key(key)
-            if cost != 1:
-                checked_cost(cost)
+            checked_cost(cost)
+            with turn:
+                now = clock()
+                opened = [(open_counter(counters, key, now), cost) for counters in tables]
+                outcomes = _take(opened)
+            pairs = zip(limits, outcomes, strict=True)
+            return combine([concluded(key, limit, outcome) for limit, outcome in pairs])
+
+        return hit
+
+    def _plain_hitter(self, counters: Counters, slowly: Hitter) -> Hitter:
+        """Hit a key in one table; *slowly* if there are reservations."""
+        algorithm, turn, clock = counters.algorithm, self._turn, self._clock
+        limit, take = algorithm.limit, algorithm.take
+
+        def hit(key: str, cost: int = 1) -> Decision:
+            checked_key(key)
+            checked_cost(cost)
             with turn:
                 now = clock()
                 counters.sweep(now)
                 state, holds = counters.load(key, now)
                 if not holds:
-                    state, outcome = algorithm.take(state, cost, now)
+                    state, outcome = take(state, cost, now)
                     if outcome.allowed and cost:
                         counters.save(key, Entry(state, holds), now)
-            if holds:
-                check = Check(group, key, limit, cost)
-                return conclude((check,), self.run(Take((check,))))
-            return Concluded(
-                key,
-                limit,
-                allowed=outcome.allowed,
-                remaining=outcome.remaining,
-                retry_after_ns=outcome.retry_after_ns,
-                reset_after_ns=outcome.reset_after_ns,
-            )
+            return slowly(key, cost) if holds else concluded(key, limit, outcome)
 
         return hit
 
@@ -119,102 +139,73 @@ class MemoryStore(Store):
         return tuple(self._take(take, now) for take in operation.takes)
 
     def _take(self, operation: Take, now: int) -> Outcomes:
-        checks = self._located(operation.checks, now)
-        waits = _waits(checks, now)
-        if operation.consume and not any(waits) and None not in waits:
-            for counters, check in checks:
-                self._charge_one(counters, check, operation.lease, now)
-        return self._outcomes(checks, waits, now)
+        opened = self._open(operation.checks, now)
+        return _take(opened, consume=operation.consume, lease=operation.lease)
 
     def _hold(self, operation: Hold, now: int) -> Outcomes:
-        checks = self._located(operation.checks, now)
-        waits = _waits(checks, now)
-        if not any(waits) and None not in waits:
-            for counters, check in checks:
-                state, holds = counters.load(check.key, now)
-                held = HeldAmount(check.cost, now + operation.ttl_ns)
-                counters.save(check.key, Entry(state, {**holds, operation.name: held}), now)
-        return self._outcomes(checks, waits, now)
+        opened = self._open(operation.checks, now)
+        waits = [counter.wait(cost) for counter, cost in opened]
+        if waits.count(0) == len(waits):
+            for counter, cost in opened:
+                counter.hold(operation.name, cost, operation.ttl_ns)
+                counter.close()
+        return _outcomes(opened, waits)
 
     def _settle(self, operation: Settle, now: int) -> bool:
         was_open = True
-        for counters, check in self._located(operation.checks, now):
-            state, holds = counters.load(check.key, now)
-            mine = holds.pop(operation.name, None)
-            was_open = was_open and mine is not None
-            if check.cost and (mine is not None or operation.charge_lapsed):
-                state = counters.algorithm.charge(state, check.cost, now)
-            if mine is not None or check.cost:
-                counters.save(check.key, Entry(state, holds), now)
+        for counter, cost in self._open(operation.checks, now):
+            late = operation.charge_lapsed
+            was_open &= counter.settle(operation.name, cost, charge_lapsed=late)
+            counter.close()
         return was_open
 
     def _charge(self, operation: Charge, now: int) -> Outcomes:
-        checks = self._located(operation.checks, now)
-        for counters, check in checks:
-            self._charge_one(counters, check, None, now)
-        return self._outcomes_of_one(checks, now)
+        opened = self._open(operation.checks, now)
+        for counter, cost in opened:
+            counter.charge(cost)
+            counter.close()
+        return tuple(counter.outcome_of_one() for counter, _ in opened)
 
     def _refund(self, operation: Refund, now: int) -> Outcomes:
-        checks = self._located(operation.checks, now)
-        for counters, check in checks:
-            state, holds = counters.load(check.key, now)
-            if state is not None and check.cost:
-                state = counters.algorithm.refund(state, check.cost, now)
-                counters.save(check.key, Entry(state, holds), now)
-        return self._outcomes_of_one(checks, now)
+        opened = self._open(operation.checks, now)
+        for counter, cost in opened:
+            counter.refund(cost)
+            counter.close()
+        return tuple(counter.outcome_of_one() for counter, _ in opened)
 
     def _reset(self, operation: Reset, now: int) -> None:
-        for counters, check in self._located(operation.checks, now):
-            counters.forget(check.key)
+        for check in operation.checks:
+            self._counters(check.group, check.limit, now).forget(check.key)
 
     def _renew(self, operation: Renew, now: int) -> bool:
-        return self._for_slots(operation.checks, operation.lease, now, ConcurrencyAlgorithm.enter)
+        opened = [counter for counter, _ in self._open(operation.checks, now)]
+        has_all = all(counter.has_slot(operation.lease) for counter in opened)
+        if has_all:
+            for counter in opened:
+                counter.enter(operation.lease)
+                counter.close()
+        return has_all
 
     def _leave(self, operation: Leave, now: int) -> bool:
-        return self._for_slots(operation.checks, operation.lease, now, ConcurrencyAlgorithm.leave)
+        had_all = True
+        for counter, _ in self._open(operation.checks, now):
+            had_all &= counter.has_slot(operation.lease)
+            counter.leave(operation.lease)
+            counter.close()
+        return had_all
 
-    def _for_slots(
-        self, checks: tuple[Check, ...], lease: str, now: int, change: Callable[..., Any]
-    ) -> bool:
-        """Apply *change* to each slot that *lease* still has; False if any has been lost."""
-        kept = True
-        for counters, check in self._located(checks, now):
-            algorithm = counters.algorithm
-            if not isinstance(algorithm, ConcurrencyAlgorithm):
-                continue
-            leases, _ = counters.load(check.key, now)
-            if algorithm.holds(leases, lease, now):
-                counters.save(check.key, Entry(change(algorithm, leases, lease, now), {}), now)
-            else:
-                kept = False
-        return kept
-
-    def _charge_one(self, counters: Counters, check: Check, lease: str | None, now: int) -> None:
-        if not check.cost:
-            return
-        state, holds = counters.load(check.key, now)
-        algorithm = counters.algorithm
-        if isinstance(algorithm, ConcurrencyAlgorithm) and lease is not None:
-            state = algorithm.enter(state, lease, now)
-        else:
-            state = algorithm.charge(state, check.cost, now)
-        counters.save(check.key, Entry(state, holds), now)
-
-    def _outcomes(self, checks: Located, waits: list[int | None], now: int) -> Outcomes:
-        return tuple(
-            _outcome(counters, check.key, wait, now)
-            for (counters, check), wait in zip(checks, waits, strict=True)
-        )
-
-    def _outcomes_of_one(self, checks: Located, now: int) -> Outcomes:
-        ones = [(counters, Check(c.group, c.key, c.limit)) for counters, c in checks]
-        return self._outcomes(ones, _waits(ones, now), now)
-
-    def _located(self, checks: tuple[Check, ...], now: int) -> Located:
-        located = [(self._counters(check.group, check.limit, now), check) for check in checks]
-        for counters, _ in located:
-            counters.sweep(now)
-        return located
+    def _open(self, checks: tuple[Check, ...], now: int) -> Costs:
+        """The counter of each check and its cost; checks of one counter share it."""
+        by_place: dict[tuple[str, str], Opened] = {}
+        opened = []
+        for check in checks:
+            place = (check.group, check.key)
+            counter = by_place.get(place)
+            if counter is None:
+                counters = self._counters(check.group, check.limit, now)
+                counter = by_place[place] = open_counter(counters, check.key, now)
+            opened.append((counter, check.cost))
+        return opened
 
     def _counters(self, name: str, limit: Limit, now: int) -> Counters:
         group = self._groups.setdefault(name, {})
@@ -229,33 +220,25 @@ class MemoryStore(Store):
         return counters
 
 
-Located = list[tuple[Counters, Check]]
-"""Checks, each with the counters it concerns."""
+Costs = list[tuple[Opened, int]]
+"""Counters, and what is asked of each."""
 
 
-def _waits(checks: Located, now: int) -> list[int | None]:
-    """How long each check has to wait; later ones on the same counter beside the earlier."""
-    waits: list[int | None] = []
-    asked: dict[tuple[int, str], int] = {}
-    for counters, check in checks:
-        if not check.cost:
-            waits.append(0)
-            continue
-        place = (id(counters), check.key)
-        asked[place] = cost = asked.get(place, 0) + check.cost
-        state, holds = counters.load(check.key, now)
-        if holds:
-            waits.append(wait_beside(counters.algorithm, state, holds, cost, now))
-        else:
-            waits.append(counters.algorithm.wait(state, cost, now))
-    return waits
+def _take(opened: Costs, *, consume: bool = True, lease: str | None = None) -> Outcomes:
+    waits = [counter.wait(cost) for counter, cost in opened]
+    if consume and waits.count(0) == len(waits):
+        for counter, cost in opened:
+            if lease is not None and counter.has_slots:
+                counter.enter(lease)
+            else:
+                counter.charge(cost)
+            counter.close()
+    return _outcomes(opened, waits)
 
 
-def _outcome(counters: Counters, key: str, wait: int | None, now: int) -> Outcome:
-    state, holds = counters.load(key, now)
-    if holds:
-        return outcome_beside(counters.algorithm, state, holds, wait, now)
-    return counters.algorithm.outcome(state, wait, now)
+def _outcomes(opened: Costs, waits: list[int | None]) -> Outcomes:
+    pairs = zip(opened, waits, strict=True)
+    return tuple([counter.outcome(wait) for (counter, _), wait in pairs])
 
 
 class AsyncMemoryStore(AsyncStore):
@@ -267,5 +250,5 @@ class AsyncMemoryStore(AsyncStore):
     async def run(self, operation: Operation[R]) -> R:
         return self.store.run(operation)
 
-    def hitter(self, group: str, limit: Limit) -> Hitter | None:
-        return self.store.hitter(group, limit)
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        return self.store.hitter(places)
