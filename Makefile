@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types contracts format bench build clean
+.PHONY: help run test check lint types contracts format bench docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ format: $(VENV)/.dev  ## put the code in order
 
 bench: $(VENV)/.bench  ## speed and memory beside other limiters; BENCH=--quick for half a minute
 	$(BIN)/python -m benchmarks.inprocess $(BENCH)
+
+docs: $(VENV)/.bench  ## draw the pictures of the docs
+	$(BIN)/python examples/algorithms.py
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried
 	sh scripts/try-wheel $(BIN)/python
