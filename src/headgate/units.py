@@ -88,7 +88,7 @@ def _simplest(exact: Fraction) -> Fraction:
 
 def seconds_at_least(nanoseconds: int) -> float:
     """Nanoseconds as float seconds, never less than they are: waiting that long is enough."""
-    seconds = nanoseconds / SECOND
-    if nanoseconds > 2**53 and Fraction(seconds) * SECOND < nanoseconds:
+    seconds = nanoseconds / 1_000_000_000
+    if nanoseconds > 9_007_199_254_740_992 and Fraction(seconds) * SECOND < nanoseconds:
         return math.nextafter(seconds, math.inf)
     return seconds

@@ -80,7 +80,10 @@ class Paced(Algorithm[int]):
 
     def _in_use(self, state: int | None, now: int) -> int:
         """What is in use, in ticks."""
-        return max(0, state - self._ticks(now)) if state is not None else 0
+        if state is None:
+            return 0
+        in_use = state - (now - self.origin) * self.pace.ticks_per_ns
+        return in_use if in_use > 0 else 0
 
 
 class GCRAAlgorithm(Paced):

@@ -3,54 +3,35 @@
 The check itself needs two additions and a comparison; the figures need divisions. Most callers
 look at `allowed` and go on, so the figures are computed when they are read. They are the figures
 of the moment of the decision all the same: the integers below never change.
+
+Decisions are made by the million, so they are made cheaply. They have no `__init__`: the store's
+fast path fills the slots. And each limit has classes of its own, whose properties find the numbers
+of the limit in their closure.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from headgate.decisions.decision import Concluded, Decision
+from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
     from headgate.limits import Limit, Pace
 
 
 class PacedDecision(Decision):
-    """A decision about a token bucket, GCRA or leaky bucket.
+    """A decision about a token bucket, GCRA or leaky bucket."""
 
-    There is no `__init__`: filling the slots from outside is what makes it cheap, and the store's
-    fast path is the one place that does it. What all decisions of a limit share is kept in a class
-    of its own for each limit.
-    """
+    __slots__ = ("_in_use", "_key")
 
-    __slots__ = ("_at", "_full_at", "_key")
-
-    _limit: ClassVar[Limit]
-    _pace: ClassVar[Pace]
     _key: str
-    _at: int
-    """When it was decided, in ticks."""
-    _full_at: int
-    """When the counter will be as new, in ticks; after this request if it was allowed."""
+    _in_use: int
+    """What is in use, in ticks; with this request if it was allowed."""
 
     @property
     def key(self) -> str:
         return self._key
-
-    @property
-    def limit(self) -> Limit:
-        return self._limit
-
-    @property
-    def remaining(self) -> int:
-        pace = self._pace
-        in_use = self._full_at - self._at
-        return max(0, (pace.span - in_use) // pace.ticks_per_unit) if in_use > 0 else pace.quota
-
-    @property
-    def reset_after_ns(self) -> int:
-        in_use = self._full_at - self._at
-        return -(-in_use // self._pace.ticks_per_ns) if in_use > 0 else 0
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (
@@ -63,25 +44,7 @@ class PacedDecision(Decision):
         )
 
 
-class Admitted(PacedDecision):
-    """A cost that fitted."""
-
-    __slots__ = ()
-
-    @property
-    def allowed(self) -> bool:
-        return True
-
-    @property
-    def retry_after_ns(self) -> int | None:
-        return 0
-
-    @property
-    def retry_after(self) -> float | None:
-        return 0.0
-
-
-class Refused(PacedDecision):
+class Refusal(PacedDecision):
     """A cost that did not fit, and by how much."""
 
     __slots__ = ("_short",)
@@ -89,19 +52,74 @@ class Refused(PacedDecision):
     _short: int
     """By how many ticks it came too early."""
 
-    @property
-    def allowed(self) -> bool:
-        return False
 
-    @property
-    def retry_after_ns(self) -> int | None:
-        return -(-self._short // self._pace.ticks_per_ns)
+def paced_decisions(  # noqa: C901 (many properties, each of one line)
+    the_limit: Limit, pace: Pace
+) -> tuple[type[PacedDecision], type[Refusal]]:
+    """The classes of the decisions about *the_limit*: for what is admitted, for what is refused."""
+    per_ns, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
 
+    class Admitted(PacedDecision):
+        __slots__ = ()
 
-def paced_decisions(limit: Limit, pace: Pace) -> tuple[type[Admitted], type[Refused]]:
-    """The classes of the decisions about *limit*."""
-    shared = {"__slots__": (), "__module__": __name__, "_limit": limit, "_pace": pace}
-    return type("Admitted", (Admitted,), shared), type("Refused", (Refused,), shared)
+        @property
+        def allowed(self) -> bool:
+            return True
+
+        def __bool__(self) -> bool:
+            return True
+
+        @property
+        def limit(self) -> Limit:
+            return the_limit
+
+        @property
+        def remaining(self) -> int:
+            return (span - self._in_use) // unit
+
+        @property
+        def retry_after_ns(self) -> int | None:
+            return 0
+
+        @property
+        def retry_after(self) -> float | None:
+            return 0.0
+
+        @property
+        def reset_after_ns(self) -> int:
+            return -(-self._in_use // per_ns)
+
+        @property
+        def reset_after(self) -> float:
+            return seconds_at_least(-(-self._in_use // per_ns))
+
+    class Refused(Refusal):
+        __slots__ = ()
+
+        @property
+        def allowed(self) -> bool:
+            return False
+
+        def __bool__(self) -> bool:
+            return False
+
+        @property
+        def limit(self) -> Limit:
+            return the_limit
+
+        @property
+        def remaining(self) -> int:
+            return max(0, (span - self._in_use) // unit)
+
+        @property
+        def retry_after_ns(self) -> int | None:
+            return -(-self._short // per_ns)
+
+        @property
+        def reset_after_ns(self) -> int:
+            return -(-self._in_use // per_ns)
+
+    return Admitted, Refused
 
 
 def _restored(

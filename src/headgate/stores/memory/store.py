@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from headgate.algorithms import Paced, algorithm_for
 from headgate.clock import Clock, MonotonicClock
 from headgate.decisions import combine
-from headgate.stores.memory.counters import Counters, Entry, Group, Room
+from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry, Group, Room
 from headgate.stores.memory.opened import Opened, open_counter
 from headgate.stores.memory.turn import Turn
 from headgate.stores.operations import (
@@ -108,8 +108,7 @@ class MemoryStore(Store):
             checked_cost(cost)
             with turn:
                 now = clock()
-                opened = [(open_counter(counters, key, now), cost) for counters in tables]
-                outcomes = _take(opened)
+                outcomes = _hit_each(tables, key, cost, now)
             pairs = zip(limits, outcomes, strict=True)
             return combine([concluded(key, limit, outcome) for limit, outcome in pairs])
 
@@ -222,6 +221,27 @@ class MemoryStore(Store):
 
 Costs = list[tuple[Opened, int]]
 """Counters, and what is asked of each."""
+
+
+def _hit_each(tables: list[Counters], key: str, cost: int, now: int) -> Outcomes:
+    """Hit *key* in all *tables*, all or nothing: `_take` without its detours, the common case."""
+    asked = []
+    fits = True
+    for counters in tables:
+        counters.sweep(now)
+        state, holds = counters.load(key, now)
+        if holds or not cost:
+            return _take([(open_counter(table, key, now), cost) for table in tables])
+        wait = counters.algorithm.wait(state, cost, now)
+        fits = fits and wait == 0
+        asked.append((counters, state, wait))
+    outcomes = []
+    for counters, state, wait in asked:
+        after = counters.algorithm.charge(state, cost, now) if fits else state
+        if fits:
+            counters.save(key, Entry(after, NO_HOLDS), now)
+        outcomes.append(counters.algorithm.outcome(after, wait, now))
+    return tuple(outcomes)
 
 
 def _take(opened: Costs, *, consume: bool = True, lease: str | None = None) -> Outcomes:

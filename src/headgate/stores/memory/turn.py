@@ -124,26 +124,25 @@ def _new_turn() -> tuple[
                 if full_at < now:
                     full_at = now if now < due else live[_NOWHERE]
                 after = full_at + need
-                if after <= now + span:
+                in_use = after - now
+                if in_use <= span:
                     live[key] = full_at = after
             except (KeyError, TypeError):
-                full_at = after = -1
+                full_at, after = 0, None
             finally:
                 turn = True
-            if after is not full_at:
-                refusal = refused()
-                refusal._key = key
-                refusal._at = now
-                refusal._full_at = full_at
-                refusal._short = after - now - span
-                return refusal
-            if after < 0:
+            if after is full_at:
+                decision = admitted()
+                decision._key = key
+                decision._in_use = in_use
+                return decision
+            if after is None:
                 return slowly(key, cost)
-            decision = admitted()
-            decision._key = key
-            decision._at = now
-            decision._full_at = after
-            return decision
+            refusal = refused()
+            refusal._key = key
+            refusal._in_use = full_at - now
+            refusal._short = in_use - span
+            return refusal
 
         return hit
 

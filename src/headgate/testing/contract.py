@@ -1,0 +1,46 @@
+"""The contract that every store keeps, as tests that you can run over a store of your own."""
+
+from __future__ import annotations
+
+from headgate.testing.contract_admission import AdmissionContract
+from headgate.testing.contract_amounts import AmountsContract
+from headgate.testing.contract_history import HistoryContract
+from headgate.testing.contract_holding import ReservationContract, SlotContract
+from headgate.testing.contract_keys import KeysContract
+
+
+class StoreContract(
+    AdmissionContract,
+    KeysContract,
+    AmountsContract,
+    ReservationContract,
+    SlotContract,
+    HistoryContract,
+):
+    """Every promise that a store can break, each a test.
+
+    Inherit from it in a test module and say how to make the store; pytest does the rest:
+
+        from headgate.testing import ManualClock, StoreContract
+
+        class TestMyStore(StoreContract):
+            def make_store(self, clock: ManualClock) -> MyStore:
+                return MyStore(clock=clock)
+
+    The store may be a `Store` or an `AsyncStore`: the same tests drive a `RateLimiter` or an
+    `AsyncRateLimiter` on it. It has to read *clock*, a callable that gives nanoseconds, and nothing
+    else; the tests move that clock, also backwards, and never sleep. Each test gets a store of its
+    own and closes it; every limiter in it has a namespace of its own, so stores that talk to the
+    same server do not disturb each other.
+
+    A store that counts time more coarsely than in nanoseconds says so, and is then held to be
+    exact to that tick:
+
+        class TestMyStore(StoreContract):
+            tick_ns = 1_000
+
+    To have pytest show the values in a failed assertion, put this into your `conftest.py`, before
+    anything imports `headgate.testing`:
+
+        pytest.register_assert_rewrite("headgate.testing")
+    """

@@ -1,0 +1,163 @@
+"""What is given back, recorded after the fact, or carried over: DESIGN promises 7 and 8."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from headgate.limits import (
+    GCRA,
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+from headgate.testing.contract_subject import TENS, StoreUnderTest, seconds
+
+
+class AmountsContract(StoreUnderTest):
+    """Refunds, charges and changed limits."""
+
+    def test_a_refund_gives_back(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 10)
+            assert limiter.refund("key", 3).remaining == 3, limit
+            assert not limiter.hit("key", 4), limit
+            assert limiter.hit("key", 3), limit
+
+    def test_a_refund_never_exceeds_what_was_charged(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            untouched = limiter.peek("key")
+            assert limiter.refund("key", 5) == untouched, limit
+            limiter.hit("key", 6)
+            assert limiter.refund("key", 100) == untouched, limit
+            assert [limiter.hit("key", 10).allowed, limiter.hit("key").allowed] == [True, False]
+
+    def test_a_refund_of_nothing_changes_nothing(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 6)
+            before = limiter.peek("key")
+            assert limiter.refund("key", 0) == before, limit
+            assert limiter.charge("key", 0) == before, limit
+
+    def test_a_refund_later_gives_back_only_what_is_still_in_use(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 10)
+            self.clock.advance_ns(seconds(5))
+            limiter.refund("key", 10)
+            assert limiter.peek("key").remaining == 10, limit
+            assert sum(limiter.hit("key").allowed for _ in range(20)) == 10, limit
+
+    def test_a_charge_is_recorded_beyond_the_limit(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            assert limiter.charge("key", 4).remaining == 6, limit
+            look = limiter.charge("key", 21)
+            assert (look.allowed, look.remaining) == (False, 0), limit
+            assert look == limiter.peek("key"), limit
+            self.assert_fits_exactly_after(limiter.hit("key"), limiter, 1)
+
+    def test_debt_is_worked_off_at_the_pace_of_the_limit(self) -> None:
+        paced = (TokenBucket(10, 1), GCRA(rate=1, burst=10), LeakyBucket(10, 1))
+        for limit in paced:
+            assert self.limiter(limit).charge("key", 35).retry_after == 26, limit
+        self.start_of(seconds(10))
+        windowed = (FixedWindow(10, 10), SlidingWindowLog(10, 10))
+        for window in windowed:
+            assert self.limiter(window).charge("key", 35).retry_after == 30, window
+
+    def test_debt_admits_no_more_over_time_than_the_limit_does(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.charge("key", 50)
+            admitted = 0
+            for _ in range(200):
+                self.clock.advance_ns(seconds(1))
+                admitted += sum(limiter.hit("key").allowed for _ in range(3))
+            assert 130 <= admitted <= 210 - 50, f"{limit}: {admitted} admitted in 200 seconds"
+
+    def test_a_refund_reaches_debt_first(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.charge("key", 25)
+            assert limiter.refund("key", 15).remaining == 0, limit
+            assert limiter.refund("key", 4).remaining == 4, limit
+
+    def test_a_changed_limit_keeps_what_was_consumed(self) -> None:
+        for old, new in product(TENS, (*TENS, *_WIDER, *_NARROWER)):
+            name = self.new_name()
+            self.limiter(old, name).hit("key", 6)
+            changed = self.limiter(new, name)
+            left = changed.peek("key").remaining
+            assert left == max(0, new.quota - 6), f"{old} -> {new}: {left} left"
+            assert changed.peek("other").remaining == new.quota
+            assert sum(changed.hit("key").allowed for _ in range(30)) == left, f"{old} -> {new}"
+
+    def test_a_lowered_limit_is_full_but_not_in_debt(self) -> None:
+        for old, new in product(TENS, _NARROWER):
+            name = self.new_name()
+            self.limiter(old, name).hit("key", 10)
+            wait_ns = self.limiter(new, name).peek("key").retry_after_ns
+            assert wait_ns is not None
+            assert 0 < wait_ns <= max(old.period_ns, 2 * new.period_ns), f"{old} -> {new}"
+
+    def test_a_changed_limit_keeps_debt(self) -> None:
+        for old, new in product(TENS, TENS):
+            name = self.new_name()
+            self.limiter(old, name).charge("key", 30)
+            changed = self.limiter(new, name)
+            assert changed.refund("key", 19).remaining == 0, f"{old} -> {new}"
+            assert changed.refund("key", 3).remaining == 2, f"{old} -> {new}"
+
+    def test_a_limit_may_change_back_and_forth(self) -> None:
+        for old, new in product(TENS, TENS):
+            name = self.new_name()
+            first, second = self.limiter(old, name), self.limiter(new, name)
+            admitted = 0
+            for _ in range(10):
+                admitted += first.hit("key").allowed + second.hit("key").allowed
+            assert admitted == 10, f"{old} <-> {new}: {admitted} admitted"
+
+    def test_no_verb_minds_a_changed_limit(self) -> None:
+        slots = Concurrency(10, 10)
+        for old, new in product((*TENS, slots), (*TENS, slots)):
+            name = self.new_name()
+            before, after = self.limiter(old, name), self.limiter(new, name)
+            if old is slots:
+                before.slot("key").take()
+            else:
+                before.charge("key", 3)
+                before.reserve("key", 2)
+            after.peek("key")
+            if new is slots:
+                assert after.slot("key").take(), f"{old} -> {new}"
+            else:
+                assert after.hit("key"), f"{old} -> {new}"
+                assert after.reserve("key", 1).cancel(), f"{old} -> {new}"
+                after.charge("key", 1)
+                after.refund("key", 1)
+            after.reset("key")
+            assert after.peek("key").remaining == 10, f"{old} -> {new}"
+
+    def test_an_open_reservation_outlives_a_changed_limit(self) -> None:
+        for old, new in product(TENS, TENS):
+            name = self.new_name()
+            before, after = self.limiter(old, name), self.limiter(new, name)
+            reservation = before.reserve("key", 6)
+            assert after.peek("key").remaining == 4, f"{old} -> {new}"
+            assert reservation.commit(2), f"{old} -> {new}"
+            assert after.peek("key").remaining == 8, f"{old} -> {new}"
+
+
+_WIDER = (TokenBucket(30, 2), FixedWindow(30, 20), SlidingWindowLog(30, 5))
+_NARROWER = (
+    GCRA(rate=3, burst=4),
+    FixedWindow(4, 10),
+    SlidingWindowLog(4, 10),
+    SlidingWindowCounter(4, 10),
+)
