@@ -23,7 +23,7 @@ lint: $(VENV)/.dev  ## style
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-types: $(VENV)/.dev  ## mypy --strict
+types: $(VENV)/.bench  ## mypy --strict
 	$(BIN)/mypy
 
 contracts: $(VENV)/.dev  ## which part may import which

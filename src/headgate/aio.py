@@ -10,15 +10,14 @@ from headgate.decisions import Decision, checked_policy
 from headgate.decorating import decorate_async
 from headgate.errors import StoreError
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
-from headgate.plan import Limits, Stack, read_limits, refused_in_line
+from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
 from headgate.stores.opening import open_async_store
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
 from headgate.stores.port import checks_of, conclude
-from headgate.units import SECOND
 from headgate.waiting import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from typing import Self
 
     from headgate.clock import Clock
@@ -45,10 +44,11 @@ class AsyncRateLimiter:
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
         self._store = open_async_store(store, clock)
-        self._time: Clock = clock or time.monotonic_ns
-        self._sleep: Callable[[float], Awaitable[None]] | None = getattr(clock, "asleep", None)
+        self._time: Clock = getattr(self._store, "clock", time.monotonic_ns)
+        self._sleep: Callable[[float], Awaitable[None]] | None
+        self._sleep = getattr(self._time, "asleep", None)
         self._lines: Lines[asyncio.Event] = Lines()
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._undoing: set[asyncio.Task[None]] = set()
         self._hitter = self._short_cut()
 
     @property
@@ -88,43 +88,48 @@ class AsyncRateLimiter:
     async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a refusal is a value here, not a TimeoutError)
         """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
 
-        Refused at once if it can never fit or cannot fit in time. A refusal consumes nothing, nor
-        does a caller that is cancelled.
+        Once first in line, it is refused at once if it can never fit, or not in time. A refusal
+        consumes nothing, nor does a caller that is cancelled.
         """
         self._stack.take(key, cost)
-        deadline = None if timeout is None else self._time() + round(timeout * SECOND)
+        deadline = deadline_ns(timeout, self._time())
         place = asyncio.Event()
         try:
-            if not self._lines.join(key, place) and not await _is_set(place, timeout):
+            if not self._lines.join(key, place) and not await _is_set(
+                place, None if deadline is None else timeout
+            ):
                 return refused_in_line(await self.peek(key, cost))
             while True:
                 place.clear()
-                decision = await self._hit_or_give_back(key, cost)
+                decision = await self._or_undo(self.hit(key, cost), lambda: self.refund(key, cost))
                 wait_ns = decision.retry_after_ns
                 if decision.allowed or wait_ns is None:
                     return decision
                 if deadline is not None and self._time() + wait_ns > deadline:
                     return decision
                 if self._sleep is not None:
-                    await self._sleep(wait_ns / SECOND)
+                    await self._sleep(nap(wait_ns))
                 else:
-                    await _is_set(place, wait_ns / SECOND)
+                    await _is_set(place, nap(wait_ns))
         finally:
             self._lines.leave(key, place)
 
     async def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> AsyncReservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
         name = new_name()
-        decision = await self._decide(self._stack.hold(key, cost, name, ttl))
+        decision = await self._or_undo(
+            self._decide(self._stack.hold(key, cost, name, ttl)),
+            lambda: self._settle(key, name, 0),
+        )
         return AsyncReservation(key, cost, name, decision, self._settle)
 
     async def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a look at the key after it."""
-        return await self._decide(Charge(self._stack.checks(key, amount, "amount")))
+        return await self._decide(Charge(self._stack.rates(key, amount, "charge")))
 
     async def refund(self, key: str, amount: int) -> Decision:
         """Give *amount* back, never more than was charged; a look at the key after it."""
-        decision = await self._decide(Refund(self._stack.checks(key, amount, "amount")))
+        decision = await self._decide(Refund(self._stack.rates(key, amount, "refund")))
         self._lines.wake(key)
         return decision
 
@@ -151,8 +156,8 @@ class AsyncRateLimiter:
 
     async def aclose(self) -> None:
         """Give back what the store holds open."""
-        if self._giving_back:
-            await asyncio.wait(self._giving_back)
+        if self._undoing:
+            await asyncio.wait(self._undoing)
         await self._store.aclose()
 
     async def __aenter__(self) -> Self:
@@ -170,23 +175,20 @@ class AsyncRateLimiter:
         except StoreError:
             return self._stack.without_store(operation.checks)
 
-    async def _hit_or_give_back(self, key: str, cost: int) -> Decision:
-        """Hit; if the caller is cancelled meanwhile, give back what the store may yet charge."""
-        if self._hitter is not None:
-            return self._hitter(key, cost)
-        asked = asyncio.ensure_future(self.hit(key, cost))
+    async def _or_undo(
+        self, asking: Coroutine[None, None, Decision], undo: Callable[[], Awaitable[object]]
+    ) -> Decision:
+        """Ask; if the caller is cancelled meanwhile, undo what the store may yet grant."""
+        if not self._store.may_wait:
+            return await asking
+        asked = asyncio.ensure_future(asking)
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
-            giving_back = asyncio.ensure_future(self._give_back(asked, key, cost))
-            self._giving_back.add(giving_back)
-            giving_back.add_done_callback(self._giving_back.discard)
+            undoing = asyncio.ensure_future(_undo_if_granted(asked, undo))
+            self._undoing.add(undoing)
+            undoing.add_done_callback(self._undoing.discard)
             raise
-
-    async def _give_back(self, asked: asyncio.Future[Decision], key: str, cost: int) -> None:
-        decision = await asked
-        if decision.allowed and decision.source == "store":
-            await self.refund(key, cost)
 
     async def _settle(self, key: str, name: str, amount: int) -> bool:
         checks = self._stack.checks(key, amount, "actual")
@@ -195,7 +197,9 @@ class AsyncRateLimiter:
         return done
 
     async def _enter(self, key: str, lease: str) -> Decision:
-        return await self._decide(self._stack.enter(key, lease))
+        return await self._or_undo(
+            self._decide(self._stack.enter(key, lease)), lambda: self._leave(key, lease)
+        )
 
     async def _renew(self, key: str, lease: str) -> bool:
         return await self._report(Renew(self._stack.slots(key), lease))
@@ -215,6 +219,14 @@ class AsyncRateLimiter:
     def _short_cut(self) -> Hitter | None:
         """The store's own way to answer `hit`, if it has one that need not be awaited."""
         return None if self._stack.has_slots else self._store.hitter(self._stack.places)
+
+
+async def _undo_if_granted(
+    asked: asyncio.Future[Decision], undo: Callable[[], Awaitable[object]]
+) -> None:
+    decision = await asked
+    if decision.allowed and decision.source == "store":
+        await undo()
 
 
 async def _is_set(event: asyncio.Event, timeout: float | None) -> bool:  # noqa: ASYNC109

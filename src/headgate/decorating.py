@@ -43,9 +43,10 @@ def decorate(
     """A decorator for plain functions."""
 
     def wrap(function: F) -> F:
+        _check_function(function)
         if inspect.iscoroutinefunction(function):
             raise UsageError(
-                f"{function.__qualname__} is async: decorate it with an AsyncRateLimiter, "
+                f"{_shared_key(function)} is async: decorate it with an AsyncRateLimiter, "
                 "which never blocks the event loop (it can share a MemoryStore with this one)"
             )
         shared = _shared_key(function)
@@ -69,9 +70,10 @@ def decorate_async(
     """A decorator for async functions."""
 
     def wrap(function: F) -> F:
+        _check_function(function)
         if not inspect.iscoroutinefunction(function):
             raise UsageError(
-                f"{function.__qualname__} is not async: decorate it with a RateLimiter"
+                f"{_shared_key(function)} is not async: decorate it with a RateLimiter"
             )
         shared = _shared_key(function)
 
@@ -89,9 +91,15 @@ def decorate_async(
     return wrap
 
 
+def _check_function(function: object) -> None:
+    if not callable(function):
+        raise UsageError(f"cannot decorate {function!r}; write @limiter.limit(), with parentheses")
+
+
 def _shared_key(function: Callable[..., Any]) -> str:
     """The key of all calls of *function*, when none is given."""
-    return f"{function.__module__}.{function.__qualname__}"
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{getattr(function, '__module__', '')}.{name}"
 
 
 def _ask(given: Any, default: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -149,13 +149,14 @@ class AsyncReservation(Settlement):
 class Lease:
     """What a slot is about, and whether it is being held."""
 
-    __slots__ = ("_decision", "_is_held", "key", "name")
+    __slots__ = ("_decision", "_is_held", "_is_out", "key", "name")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.name = new_name()
         self._decision: Decision | None = None
         self._is_held = False
+        self._is_out = False  # granted, and not given back yet, whatever became of it
 
     def __bool__(self) -> bool:
         return self._is_held
@@ -178,7 +179,7 @@ class Lease:
 
     def _answered(self, decision: Decision) -> Decision:
         self._decision = decision
-        self._is_held = decision.allowed
+        self._is_held = self._is_out = decision.allowed
         return decision
 
 
@@ -211,8 +212,8 @@ class Slot(Lease):
 
     def release(self) -> bool:
         """Give the slot back; False if it was not held any more. `with` does this by itself."""
-        was_held, self._is_held = self._is_held, False
-        return was_held and self._leave(self.key, self.name)
+        was_out, self._is_out, self._is_held = self._is_out, False, False
+        return was_out and self._leave(self.key, self.name)
 
     def __enter__(self) -> Self:
         self.take()
@@ -251,8 +252,8 @@ class AsyncSlot(Lease):
 
     async def release(self) -> bool:
         """As `Slot.release`."""
-        was_held, self._is_held = self._is_held, False
-        return was_held and await self._leave(self.key, self.name)
+        was_out, self._is_out, self._is_held = self._is_out, False, False
+        return was_out and await self._leave(self.key, self.name)
 
     async def __aenter__(self) -> Self:
         await self.take()

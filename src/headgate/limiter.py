@@ -14,11 +14,10 @@ from headgate.decisions import Decision, checked_policy
 from headgate.decorating import decorate
 from headgate.errors import StoreError
 from headgate.holding import Reservation, Slot, new_name
-from headgate.plan import Limits, Stack, read_limits, refused_in_line
+from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
 from headgate.stores.opening import open_store
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
 from headgate.stores.port import checks_of, conclude
-from headgate.units import SECOND
 from headgate.waiting import Lines
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ class RateLimiter:
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
         self._store = open_store(store, clock)
-        self._time: Clock = clock or time.monotonic_ns
-        self._sleep: Callable[[float], None] | None = getattr(clock, "sleep", None)
+        self._time: Clock = getattr(self._store, "clock", time.monotonic_ns)
+        self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
         self._lines: Lines[threading.Event] = Lines()
         self._take_short_cut()
 
@@ -92,13 +91,16 @@ class RateLimiter:
     def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
 
-        Refused at once if it can never fit or cannot fit in time. A refusal consumes nothing.
+        Once first in line, it is refused at once if it can never fit, or not in time. A refusal
+        consumes nothing.
         """
         self._stack.take(key, cost)
-        deadline = None if timeout is None else self._time() + round(timeout * SECOND)
+        deadline = deadline_ns(timeout, self._time())
         place = threading.Event()
         try:
-            if not self._lines.join(key, place) and not place.wait(timeout):
+            if not self._lines.join(key, place) and not place.wait(
+                None if deadline is None else timeout
+            ):
                 return refused_in_line(self.peek(key, cost))
             while True:
                 place.clear()
@@ -108,7 +110,7 @@ class RateLimiter:
                     return decision
                 if deadline is not None and self._time() + wait_ns > deadline:
                     return decision
-                (self._sleep or place.wait)(wait_ns / SECOND)
+                (self._sleep or place.wait)(nap(wait_ns))
         finally:
             self._lines.leave(key, place)
 
@@ -120,11 +122,11 @@ class RateLimiter:
 
     def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a look at the key after it."""
-        return self._decide(Charge(self._stack.checks(key, amount, "amount")))
+        return self._decide(Charge(self._stack.rates(key, amount, "charge")))
 
     def refund(self, key: str, amount: int) -> Decision:
         """Give *amount* back, never more than was charged; a look at the key after it."""
-        decision = self._decide(Refund(self._stack.checks(key, amount, "amount")))
+        decision = self._decide(Refund(self._stack.rates(key, amount, "refund")))
         self._lines.wake(key)
         return decision
 

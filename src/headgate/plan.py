@@ -6,6 +6,7 @@ is, is planned here; what came of it is concluded in `stores.port`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,8 +15,8 @@ from headgate.decisions import Concluded, Decision, FailurePolicy, decide_withou
 from headgate.errors import LimitError, UsageError
 from headgate.limits import Concurrency, Limit, parse_limits
 from headgate.stores.operations import Check, Hold, Take, TakeEach
-from headgate.stores.port import checked_cost, checked_key, refuse_concurrency
-from headgate.units import MILLISECOND, duration_ns
+from headgate.stores.port import checked_cost, checked_key, group_name, refuse_concurrency
+from headgate.units import MILLISECOND, SECOND, duration_ns, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ class Stack:
     @property
     def places(self) -> tuple[tuple[str, Limit], ...]:
         """Each limit and the group of its counters. A changed limit keeps its group."""
-        return tuple((f"{self.namespace}:{n}", limit) for n, limit in enumerate(self.limits))
+        return tuple((group_name(self.namespace, n), limit) for n, limit in enumerate(self.limits))
 
     @property
     def has_slots(self) -> bool:
@@ -64,6 +65,14 @@ class Stack:
     def enter(self, key: str, lease: str) -> Take:
         self.require_slots()
         return Take(self.checks(key, 1), lease=lease)
+
+    def rates(self, key: str, amount: int, verb: str) -> tuple[Check, ...]:
+        """The checks of those limits that have no slots: what *verb* concerns."""
+        checks = self.checks(key, amount, "amount")
+        rates = tuple(check for check in checks if not isinstance(check.limit, Concurrency))
+        if not rates:
+            refuse_concurrency(self.limits, verb)
+        return rates
 
     def slots(self, key: str) -> tuple[Check, ...]:
         """The checks of those limits that have slots."""
@@ -101,12 +110,26 @@ def _read_item(item: str | Limit) -> tuple[Limit, ...]:
     raise LimitError(f"{item!r} is not a limit; expected text such as '100/minute' or a Limit")
 
 
+def deadline_ns(timeout: float | None, now: int) -> int | None:
+    """When *timeout* seconds from *now* are over; None if never."""
+    if timeout is None or timeout == math.inf:
+        return None
+    if not timeout >= 0:
+        raise ValueError(f"timeout is {timeout!r}; expected seconds from 0, or None to wait on")
+    return now + round(timeout * SECOND)
+
+
+def nap(wait_ns: int) -> float:
+    """How many seconds to sleep for *wait_ns*; no longer than a day, and then ask again."""
+    return min(seconds_at_least(wait_ns), 86_400.0)
+
+
 def refused_in_line(decision: Decision) -> Decision:
     """The refusal of a caller whose time was up while others were still before it in line.
 
     *decision* is a look at the counter then. Should the counter have room, it is for the others.
     """
-    if not decision.allowed:
+    if not decision.allowed or decision.source != "store":
         return decision
     return Concluded(
         decision.key,

@@ -34,7 +34,9 @@ class Lines(Generic[P]):
     def leave(self, key: str, place: P) -> None:
         """Step out, served or not, and let the next one come first."""
         with self._lock:
-            line = self._by_key[key]
+            line = self._by_key.get(key)
+            if line is None or place not in line:
+                return  # an interrupt came before it had lined up
             was_first = line[0] is place
             line.remove(place)
             if not line:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.algorithm import ALLOWED, Algorithm, Outcome
+from headgate.algorithms.algorithm import Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowCounter
@@ -46,26 +46,17 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         self.empty = (0,) * (limit.subwindows + 1)
 
     def wait(self, state: Cells | None, cost: int, now: int) -> int | None:
-        if cost > self.quota:
-            return None
-        (index, counts), elapsed = self._at(state, now)
-        start = self._fits_from(counts, cost)
-        if start is not None and start <= elapsed:
-            return 0
-        while start is None:
-            ahead = self._cells_in_debt(counts) or 1
-            index, counts = self._roll((index, counts), index + ahead)
-            start = self._fits_from(counts, cost)
-        return -(-(index * self.cell + start) // self.subwindows) - now
+        cells, elapsed = self._at(state, now)
+        return self._wait(cells, elapsed, cost, now)
 
     def take(self, state: Cells | None, cost: int, now: int) -> tuple[Cells | None, Outcome]:
-        (index, counts), elapsed = self._at(state, now)
-        counts = (*counts[:-1], counts[-1] + cost)
-        free = self.quota - self._estimate(counts, elapsed)
-        if not cost or free < 0:
-            return super().take(state, cost, now)
-        gone_at = -(-(index + self.subwindows + 1) * self.cell // self.subwindows)
-        return (index, counts), Outcome(ALLOWED, free, 0, gone_at - now)
+        cells, elapsed = self._at(state, now)
+        wait = self._wait(cells, elapsed, cost, now) if cost else 0
+        if cost and wait == 0:
+            index, counts = cells
+            state = cells = index, (*counts[:-1], counts[-1] + cost)
+        remaining = max(0, self.quota - self._estimate(cells[1], elapsed))
+        return state, Outcome(wait == 0, remaining, wait, self._fresh_in(cells, now))
 
     def charge(self, state: Cells | None, amount: int, now: int) -> Cells:
         (index, counts), _ = self._at(state, now)
@@ -85,12 +76,7 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         return max(0, self.quota - self._estimate(counts, elapsed))
 
     def fresh_in(self, state: Cells | None, now: int) -> int:
-        (index, counts), _ = self._at(state, now)
-        while sum(counts[1:]) > self.quota:
-            ahead = self._cells_in_debt(counts) or 1
-            index, counts = self._roll((index, counts), index + ahead)
-        left = [place for place, count in enumerate(counts, 1) if count]
-        return -(-(index + left[-1]) * self.cell // self.subwindows) - now if left else 0
+        return self._fresh_in(self._at(state, now)[0], now)
 
     def used(self, state: Cells | None, now: int) -> int:
         (_, counts), elapsed = self._at(state, now)
@@ -102,6 +88,29 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             and (old.cell, old.subwindows) == (self.cell, self.subwindows)
             and sum(state[1][1:]) <= min(self.quota, old.quota)
         )
+
+    def _wait(self, cells: Cells, elapsed: int, cost: int, now: int) -> int | None:
+        if cost > self.quota:
+            return None
+        index, counts = cells
+        start = self._fits_from(counts, cost)
+        if start is not None and start <= elapsed:
+            return 0
+        while start is None:
+            ahead = self._cells_in_debt(counts) or 1
+            index, counts = self._roll((index, counts), index + ahead)
+            start = self._fits_from(counts, cost)
+        return -(-(index * self.cell + start) // self.subwindows) - now
+
+    def _fresh_in(self, cells: Cells, now: int) -> int:
+        index, counts = cells
+        while sum(counts[1:]) > self.quota:
+            ahead = self._cells_in_debt(counts) or 1
+            index, counts = self._roll((index, counts), index + ahead)
+        place = len(counts)
+        while place and not counts[place - 1]:
+            place -= 1
+        return -(-(index + place) * self.cell // self.subwindows) - now if place else 0
 
     def _estimate(self, counts: tuple[int, ...], elapsed: int) -> int:
         """What counts in the window that ends *elapsed* into the current cell, rounded up."""
@@ -128,7 +137,7 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             return (current, self.empty), elapsed
         if current < state[0]:
             return state, 0
-        return self._roll(state, current), elapsed
+        return state if current == state[0] else self._roll(state, current), elapsed
 
     def _roll(self, state: Cells, to: int) -> Cells:
         """Move on to cell *to*, taking along what does not fit.

@@ -33,7 +33,7 @@ from headgate.units import (
 LARGEST_QUOTA: Final = 10**15 - 1
 """The largest number a `RateLimit` header field can carry, and so the largest quota."""
 
-FINEST_RATE: Final = 10**16
+FINEST_RATE: Final = (10**15, 10**24)
 """The largest numerator and denominator of a rate per microsecond: what all stores can hold."""
 
 
@@ -264,7 +264,8 @@ def _checked_rate(value: Rate, what: str, quota: int) -> Rate:
     if rate > LARGEST_QUOTA:
         raise LimitError(f"{what} is {value!r}; it must be at most {LARGEST_QUOTA} a second")
     per_microsecond = rate * MICROSECOND / SECOND
-    if max(per_microsecond.numerator, per_microsecond.denominator) > FINEST_RATE:
+    most, finest = FINEST_RATE
+    if per_microsecond.numerator > most or per_microsecond.denominator > finest:
         raise LimitError(f"{what} is {value!r}, too fine a fraction; expected a rounder number")
     return plain_rate(rate)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from headgate.errors import StoreURLError
@@ -11,6 +12,8 @@ from headgate.stores.port import AsyncStore, Store
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
+
+_INTEGER: Final = re.compile("[1-9][0-9]{0,14}")
 
 
 def open_store(store: str | Store, clock: Clock | None) -> Store:
@@ -46,7 +49,10 @@ def _refuse_clock(clock: Clock | None) -> None:
 
 
 def _memory(url: str, clock: Clock | None) -> MemoryStore:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise StoreURLError(f"cannot read the store URL {url!r}: {error}") from error
     if parts.scheme != "memory":
         raise StoreURLError(f"cannot open the store {url!r}; expected 'memory://'")
     if parts.netloc or parts.path.strip("/"):
@@ -57,6 +63,6 @@ def _memory(url: str, clock: Clock | None) -> MemoryStore:
         raise StoreURLError(f"{url!r}: unknown option {min(options)!r}; there is only 'max_keys'")
     if text is None:
         return MemoryStore(clock=clock)
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise StoreURLError(f"{url!r}: max_keys is {text!r}; expected an integer of at least 1")
+    if not _INTEGER.fullmatch(text):
+        raise StoreURLError(f"{url!r}: max_keys is {text!r}; expected an integer from 1 to 10^15")
     return MemoryStore(clock=clock, max_keys=int(text))

@@ -63,6 +63,9 @@ class Store(ABC):
 class AsyncStore(ABC):
     """The same for callers in an event loop: `run` never blocks it."""
 
+    may_wait = True
+    """Whether `run` may be suspended, and so be cancelled when half done."""
+
     @abstractmethod
     async def run(self, operation: Operation[R]) -> R:
         """As `Store.run`. If the caller is cancelled, the operation may still be carried out."""
@@ -87,7 +90,7 @@ def checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
     for hit in hits:
         limit = parse_limit(hit.limit) if isinstance(hit.limit, str) else hit.limit
         refuse_concurrency((limit,), "hit_all")
-        group = f"{namespace}:{hit.name or limit}"
+        group = group_name(namespace, hit.name or limit)
         check = Check(group, checked_key(hit.key), limit, checked_cost(hit.cost))
         if limits.setdefault((group, hit.key), limit) != limit:
             raise UsageError(f"two limits for the one counter {hit.name!r} of {hit.key!r}")
@@ -95,6 +98,15 @@ def checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
     if not checks:
         raise UsageError("hit_all needs at least one Hit")
     return tuple(checks)
+
+
+def group_name(namespace: str, what: int | str | Limit) -> str:
+    """The name of a group of counters: of a place in a stack, of a name, or of a limit.
+
+    No two of them are equal, whatever the namespace and the name contain.
+    """
+    kind = ":" if isinstance(what, int) else "=" if isinstance(what, str) else "/"
+    return f"{len(namespace)}{kind}{namespace}{kind}{what}"
 
 
 def conclude(checks: Sequence[Check], outcomes: Outcomes, *, source: str = "store") -> Decision:

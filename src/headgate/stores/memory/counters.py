@@ -1,41 +1,38 @@
-"""The counters of one group under one limit: finding them, keeping them few.
+"""The counters of one group under one limit: where they are, and whether there is room.
 
 Where a counter is:
 
-- `live`: key -> state, the plain case and the only one the fast path knows;
+- `plain`: key -> state, the common case; its live part is the only one the fast path knows;
 - `held`: key -> state and open reservations;
-- `aging`: what was live when the last sweep began and has not been looked at since;
 - `overflow`: when the store is full, new keys share a fixed number of counters, chosen by a hash
   nobody outside can predict. A key that has one of its own never loses it to others, and a caller
   cannot get a fresh counter by spraying keys: sharing only ever makes the limit stricter.
-
-Sweeping is spread over the calls. A sweep begins by declaring everything live to be aging and
-starting with an empty `live`; each call then examines a few aging counters, throws away those that
-are as new and brings back the rest. Whoever asks for an aging key brings it back at once. So no
-call ever does more than a few steps, and no thread is needed.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.holds import Holds, open_holds
+from headgate.stores.memory.shelf import Shelf
 from headgate.units import MINUTE, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.limits import Limit
+    from headgate.stores.port import Hitter
 
 SWEEP_STEPS: Final = 4
-"""Aging counters examined by one call."""
+"""Counters examined by one call."""
 OVERFLOW_SLOTS: Final = 1024
 """Counters that all keys share for which there is no room."""
 
 State = Any
 """The state of a counter: what its algorithm makes of it."""
+NO_HOLDS: Final[Holds] = {}
 
 
 class Entry(NamedTuple):
@@ -45,7 +42,6 @@ class Entry(NamedTuple):
     holds: Holds
 
 
-NO_HOLDS: Final[Holds] = {}
 _UNTOUCHED: Final = Entry(None, NO_HOLDS)
 
 
@@ -66,142 +62,137 @@ Group = dict["Limit", "Counters"]
 class Counters:
     """The counters of one group under one limit. The caller has the store's turn."""
 
-    __slots__ = (
-        "_aging",
-        "_group",
-        "_held",
-        "_interval",
-        "_lapses",
-        "_live",
-        "_overflow",
-        "_rebind",
-        "_room",
-        "algorithm",
-        "due",
-    )
+    __slots__ = ("_group", "_held", "_overflow", "_plain", "_room", "_users", "algorithm", "name")
 
-    def __init__(self, algorithm: Algorithm[State], group: Group, room: Room, now: int) -> None:
+    def __init__(self, algorithm: Algorithm[State], name: str, group: Group, room: Room) -> None:
         self.algorithm = algorithm
+        self.name = name
         self._group = group
         self._room = room
-        self._live: dict[str, State] = {}
-        self._aging: dict[str, State] = {}
-        self._held: dict[str, Entry] = {}
+        self._plain: Shelf[State] = Shelf()
+        self._held: Shelf[Entry] = Shelf()
         self._overflow: dict[int, Entry] = {}
-        self._lapses: list[tuple[int, str]] = []
-        self._rebind: list[Callable[[dict[str, State], int], None]] = []
-        self._interval = min(max(algorithm.limit.period_ns, SECOND), 10 * MINUTE)
-        self.due = now + self._interval
+        self._users: list[tuple[weakref.ref[Hitter], Callable[[dict[str, State]], None] | None]]
+        self._users = []
 
     def __len__(self) -> int:
-        return len(self._live) + len(self._aging) + len(self._held) + len(self._overflow)
-
-    def watch(self, rebind: Callable[[dict[str, State], int], None]) -> None:
-        """Tell *rebind* now, and whenever they change, where live counters are and what is due."""
-        self._rebind.append(rebind)
-        rebind(self._live, self.due)
+        return len(self._plain) + len(self._held) + len(self._overflow)
 
     @property
-    def is_watched(self) -> bool:
-        return bool(self._rebind)
+    def sweep_interval(self) -> int:
+        """How many nanoseconds to let pass between two rounds."""
+        return min(max(self.algorithm.limit.period_ns, SECOND), 10 * MINUTE)
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether anything is kept here or anybody is about to."""
+        self._users = [user for user in self._users if user[0]() is not None]
+        return bool(self._users) or len(self) > 0
+
+    def serve(
+        self, hitter: Hitter, rebind: Callable[[dict[str, State]], None] | None = None
+    ) -> None:
+        """Stay of use as long as *hitter* is; tell *rebind* where the live counters are."""
+        self._users = [user for user in self._users if user[0]() is not None]
+        self._users.append((weakref.ref(hitter), rebind))
+        if rebind is not None:
+            rebind(self._plain.live)
 
     def load(self, key: str, now: int) -> Entry:
         """The counter of *key*, wherever it is."""
-        state = self._live.get(key)
+        state = self._plain.get(key)
         if state is not None:
             return Entry(state, NO_HOLDS)
-        entry = self._held.get(key) or self._recover(key, now) or self._shared(key, now)
+        entry = self._held.get(key) or self._carried_over(key, now) or self._shared(key, now)
         if entry.holds:
             return Entry(entry.state, open_holds(entry.holds, now))
         return entry
 
     def save(self, key: str, entry: Entry, now: int) -> None:
         """Keep *entry* as the counter of *key*; nothing is kept of one that is as new."""
-        if entry.state is not None and not entry.holds and key in self._live:
-            self._live[key] = entry.state
-            return
-        is_own = key in self._live or key in self._held
-        if not is_own and not self._make_room(key, now):
+        if key in self._plain or key in self._held or self._make_room(key, now):
+            self._keep(key, entry)
+        elif entry is not _UNTOUCHED:
             self._overflow[_slot(key)] = entry
-            return
-        before = self._held.pop(key, None)
-        if entry.holds:
-            self._live.pop(key, None)
-            self._held[key] = entry
-            if (lapse := _last_lapse(entry)) > _last_lapse(before):
-                heappush(self._lapses, (lapse, key))
-        elif entry.state is not None:
-            self._live[key] = entry.state
-        else:
-            self._live.pop(key, None)
-        self._room.taken += (key in self._live or key in self._held) - is_own
 
     def forget(self, key: str) -> None:
         """Drop the counter of *key* under this limit and all others of its group."""
         for counters in self._group.values():
             counters.extract(key)
-            counters.drop_shared(key)
-
-    def drop_shared(self, key: str) -> None:
-        """Drop the counter that *key* shares, if it does."""
-        self._overflow.pop(_slot(key), None)
+            counters.extract_shared(key)
 
     def extract(self, key: str) -> Entry | None:
         """Take the counter of *key* out, if there is one of its own here."""
-        entry = self._held.pop(key, None)
-        for place in (self._live, self._aging):
-            state = place.pop(key, None)
-            if state is not None:
-                entry = Entry(state, NO_HOLDS)
+        entry = self._held.pop(key)
+        if entry is None and (state := self._plain.pop(key)) is not None:
+            entry = Entry(state, NO_HOLDS)
         if entry is not None:
             self._room.taken -= 1
         return entry
 
-    def sweep(self, now: int) -> None:
-        """Do a few steps of the sweep, or begin one if it is time."""
-        while self._lapses and self._lapses[0][0] <= now:
-            _, key = heappop(self._lapses)
-            self._tidy(key, now)
-        if now < self.due:
-            return
-        if not self._aging:
-            self._aging, self._live = self._live, {}
-        for _ in range(min(SWEEP_STEPS, len(self._aging))):
-            key, state = self._aging.popitem()
+    def extract_shared(self, key: str) -> Entry | None:
+        """Take the counter out that *key* shares here, if it does."""
+        return self._overflow.pop(_slot(key), None)
+
+    def examine_some(self, now: int) -> bool:
+        """Do a few steps of a round; whether there is more to do in it."""
+        shelves = (self._plain, self._held)
+        if not any(shelf.aging for shelf in shelves):
+            for shelf in shelves:
+                shelf.begin_round()
+            self._overflow = {
+                slot: entry
+                for slot, entry in self._overflow.items()
+                if not self._is_over(entry, now)
+            }
+            for _, rebind in self._users:
+                if rebind is not None:
+                    rebind(self._plain.live)
+        for key, state in self._plain.take_some(SWEEP_STEPS):
+            self._room.taken -= 1
             if self.algorithm.fresh_in(state, now):
-                self._live[key] = state
-            else:
-                self._room.taken -= 1
-        self.due = now if self._aging else now + self._interval
-        for rebind in self._rebind:
-            rebind(self._live, self.due)
+                self._keep(key, Entry(state, NO_HOLDS))
+        for key, entry in self._held.take_some(SWEEP_STEPS):
+            self._room.taken -= 1
+            if not self._is_over(entry, now):
+                self._keep(key, Entry(entry.state, open_holds(entry.holds, now)))
+        return any(shelf.aging for shelf in shelves)
 
-    def _tidy(self, key: str, now: int) -> None:
-        """Put a counter whose reservations have lapsed back among the plain ones."""
-        entry = self._held.get(key)
-        if entry is None:
-            return
-        holds = open_holds(entry.holds, now)
-        if not holds:
-            self.save(key, Entry(entry.state, holds), now)
+    def _keep(self, key: str, entry: Entry) -> None:
+        """Put *entry* where it belongs."""
+        was_there = key in self._plain or key in self._held
+        if entry.holds:
+            self._plain.pop(key)
+            self._held.put(key, entry)
+        elif entry.state is not None:
+            if self._held:
+                self._held.pop(key)
+            self._plain.put(key, entry.state)
+        else:
+            self._plain.pop(key)
+            self._held.pop(key)
+        is_there = bool(entry.holds) or entry.state is not None
+        self._room.taken += is_there - was_there
 
-    def _recover(self, key: str, now: int) -> Entry | None:
-        """Bring an aging counter of *key*, or one kept under another limit, back to life."""
-        state = self._aging.pop(key, None)
-        if state is not None:
-            self._live[key] = state
-            return Entry(state, NO_HOLDS)
+    def _carried_over(self, key: str, now: int) -> Entry | None:
+        """The counter of *key* that was kept under another limit, if there is one."""
         if len(self._group) == 1:
             return None
-        for counters in self._group.values():
-            found = None if counters is self else counters.extract(key)
-            if found is not None:
-                entry = self._carried(counters, found, now)
-                self.save(key, entry, now)
+        for other in self._group.values():
+            if other is self:
+                continue
+            own = other.extract(key)
+            if own is not None:
+                entry = self._carry(other, own, now)
+                self._keep(key, entry)
                 return entry
+            if _slot(key) not in self._overflow:
+                shared = other.extract_shared(key)
+                if shared is not None:
+                    self._overflow[_slot(key)] = self._carry(other, shared, now)
         return None
 
-    def _carried(self, old: Counters, entry: Entry, now: int) -> Entry:
+    def _carry(self, old: Counters, entry: Entry, now: int) -> Entry:
         if entry.state is None:
             return entry
         return Entry(carry(old.algorithm, entry.state, self.algorithm, now), entry.holds)
@@ -217,12 +208,11 @@ class Counters:
         return entry
 
     def _make_room(self, key: str, now: int) -> bool:
-        """Whether *key* may have a counter of its own."""
+        """Whether *key*, a new one, may have a counter of its own."""
         if self._overflow and _slot(key) in self._overflow:
             return False
         if self._room.taken >= self._room.most:
-            self.due = min(self.due, now)
-            self.sweep(now)
+            self.examine_some(now)
         return self._room.taken < self._room.most
 
     def _is_over(self, entry: Entry, now: int) -> bool:
@@ -231,7 +221,3 @@ class Counters:
 
 def _slot(key: str) -> int:
     return hash(key) % OVERFLOW_SLOTS
-
-
-def _last_lapse(entry: Entry | None) -> int:
-    return max((hold.expires_ns for hold in entry.holds.values()), default=0) if entry else 0

@@ -70,8 +70,9 @@ class Opened:
             self._is_changed = True
 
     def hold(self, name: str, amount: int, ttl_ns: int) -> None:
-        self._holds = {**self._holds, name: Hold(amount, self._now + ttl_ns)}
-        self._is_changed = True
+        if amount:
+            self._holds = {**self._holds, name: Hold(amount, self._now + ttl_ns)}
+            self._is_changed = True
 
     def settle(self, name: str, amount: int, *, charge_lapsed: bool) -> bool:
         """Close the hold *name* and charge *amount*; whether it was open."""
@@ -110,9 +111,3 @@ class Opened:
         """Put the counter back, if it was changed."""
         if self._is_changed:
             self._counters.save(self._key, Entry(self._state, self._holds), self._now)
-
-
-def open_counter(counters: Counters, key: str, now: int) -> Opened:
-    """The counter of *key*, with a few steps of the sweep done on the way."""
-    counters.sweep(now)
-    return Opened(counters, key, now)

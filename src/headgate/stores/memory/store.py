@@ -8,7 +8,8 @@ from headgate.algorithms import Paced, algorithm_for
 from headgate.clock import Clock, MonotonicClock
 from headgate.decisions import combine
 from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry, Group, Room
-from headgate.stores.memory.opened import Opened, open_counter
+from headgate.stores.memory.opened import Opened
+from headgate.stores.memory.sweep import Sweep
 from headgate.stores.memory.turn import Turn
 from headgate.stores.operations import (
     Charge,
@@ -31,6 +32,7 @@ from headgate.stores.port import (
     checked_cost,
     checked_key,
     concluded,
+    refuse_concurrency,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 DEFAULT_MAX_KEYS: Final = 1_000_000
-TABLES_PER_GROUP: Final = 32
-"""Beyond this, limits of a group that have no counters left are forgotten."""
 
 
 class MemoryStore(Store):
@@ -58,9 +58,14 @@ class MemoryStore(Store):
         if type(max_keys) is not int or max_keys < 1:
             raise ValueError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
         self._clock: Clock = MonotonicClock() if clock is None else clock
+        if type(now := self._clock()) is not int:
+            raise ValueError(
+                f"the clock says {now!r}; expected integer nanoseconds, as time.time_ns"
+            )
         self._origin = getattr(self._clock, "offset", 0)
         self._room = Room(max_keys)
         self._groups: dict[str, Group] = {}
+        self._sweep = Sweep(self._drop)
         self._turn = Turn()
         self._verbs: dict[type, Callable[[Any, int], Any]] = {
             Take: self._take,
@@ -74,64 +79,94 @@ class MemoryStore(Store):
             Leave: self._leave,
         }
 
+    @property
+    def clock(self) -> Clock:
+        """What time it is here."""
+        return self._clock
+
+    def __bool__(self) -> bool:
+        return True
+
     def __len__(self) -> int:
         """How many counters there are, idle ones that no call has swept away yet included."""
-        with self._turn:
+        self._turn.take()
+        try:
             groups = list(self._groups.values())
             return sum(len(counters) for group in groups for counters in group.values())
+        finally:
+            self._turn.give_back()
 
     def run(self, operation: Operation[R]) -> R:
         verb = self._verbs[type(operation)]
-        with self._turn:
+        self._turn.take()
+        try:
             return cast("R", verb(operation, self._clock()))
+        finally:
+            self._turn.give_back()
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        with self._turn:
+        self._turn.take()
+        try:
             now = self._clock()
             tables = [self._counters(group, limit, now) for group, limit in places]
+            hitter = self._hitter_of(tables)
+        finally:
+            self._turn.give_back()
+        return hitter
+
+    def _hitter_of(self, tables: list[Counters]) -> Hitter:
         together = self._stack_hitter(tables)
         if len(tables) > 1:
             return together
         alone = self._plain_hitter(tables[0], together)
-        algorithm = tables[0].algorithm
-        if not isinstance(algorithm, Paced):
+        if not isinstance(tables[0].algorithm, Paced):
             return alone
-        return self._turn.paced_hitter(algorithm, tables[0], self._clock, alone)
+        return self._turn.paced_hitter(tables[0], self._sweep, self._clock, alone)
 
     def _stack_hitter(self, tables: list[Counters]) -> Hitter:
         """Hit the same key in several tables."""
-        turn, clock = self._turn, self._clock
-        limits = [counters.algorithm.limit for counters in tables]
+        take_turn, give_turn_back, clock = self._turn.take, self._turn.give_back, self._clock
+        limits, sweep = [counters.algorithm.limit for counters in tables], self._sweep.step
 
         def hit(key: str, cost: int = 1) -> Decision:
             checked_key(key)
             checked_cost(cost)
-            with turn:
+            take_turn()
+            try:
                 now = clock()
+                sweep(now)
                 outcomes = _hit_each(tables, key, cost, now)
+            finally:
+                give_turn_back()
             pairs = zip(limits, outcomes, strict=True)
             return combine([concluded(key, limit, outcome) for limit, outcome in pairs])
 
+        for counters in tables:
+            counters.serve(hit)
         return hit
 
     def _plain_hitter(self, counters: Counters, slowly: Hitter) -> Hitter:
         """Hit a key in one table; *slowly* if there are reservations."""
-        algorithm, turn, clock = counters.algorithm, self._turn, self._clock
-        limit, take = algorithm.limit, algorithm.take
+        take_turn, give_turn_back, clock = self._turn.take, self._turn.give_back, self._clock
+        limit, take, sweep = counters.algorithm.limit, counters.algorithm.take, self._sweep.step
 
         def hit(key: str, cost: int = 1) -> Decision:
             checked_key(key)
             checked_cost(cost)
-            with turn:
+            take_turn()
+            try:
                 now = clock()
-                counters.sweep(now)
+                sweep(now)
                 state, holds = counters.load(key, now)
                 if not holds:
                     state, outcome = take(state, cost, now)
                     if outcome.allowed and cost:
                         counters.save(key, Entry(state, holds), now)
+            finally:
+                give_turn_back()
             return slowly(key, cost) if holds else concluded(key, limit, outcome)
 
+        counters.serve(hit)
         return hit
 
     def _take_each(self, operation: TakeEach, now: int) -> tuple[Outcomes, ...]:
@@ -143,6 +178,7 @@ class MemoryStore(Store):
 
     def _hold(self, operation: Hold, now: int) -> Outcomes:
         opened = self._open(operation.checks, now)
+        refuse_concurrency([check.limit for check in operation.checks], "reserve")
         waits = [counter.wait(cost) for counter, cost in opened]
         if waits.count(0) == len(waits):
             for counter, cost in opened:
@@ -160,6 +196,7 @@ class MemoryStore(Store):
 
     def _charge(self, operation: Charge, now: int) -> Outcomes:
         opened = self._open(operation.checks, now)
+        refuse_concurrency([check.limit for check in operation.checks], "charge")
         for counter, cost in opened:
             counter.charge(cost)
             counter.close()
@@ -167,6 +204,7 @@ class MemoryStore(Store):
 
     def _refund(self, operation: Refund, now: int) -> Outcomes:
         opened = self._open(operation.checks, now)
+        refuse_concurrency([check.limit for check in operation.checks], "refund")
         for counter, cost in opened:
             counter.refund(cost)
             counter.close()
@@ -195,6 +233,7 @@ class MemoryStore(Store):
 
     def _open(self, checks: tuple[Check, ...], now: int) -> Costs:
         """The counter of each check and its cost; checks of one counter share it."""
+        self._sweep.step(now)
         by_place: dict[tuple[str, str], Opened] = {}
         opened = []
         for check in checks:
@@ -202,7 +241,7 @@ class MemoryStore(Store):
             counter = by_place.get(place)
             if counter is None:
                 counters = self._counters(check.group, check.limit, now)
-                counter = by_place[place] = open_counter(counters, check.key, now)
+                counter = by_place[place] = Opened(counters, check.key, now)
             opened.append((counter, check.cost))
         return opened
 
@@ -210,13 +249,17 @@ class MemoryStore(Store):
         group = self._groups.setdefault(name, {})
         counters = group.get(limit)
         if counters is None:
-            if len(group) >= TABLES_PER_GROUP:
-                for old in [old for old, table in group.items() if not len(table)]:
-                    if not group[old].is_watched:
-                        del group[old]
             algorithm = algorithm_for(limit, self._origin)
-            counters = group[limit] = Counters(algorithm, group, self._room, now)
+            counters = group[limit] = Counters(algorithm, name, group, self._room)
+            self._sweep.add(counters, now)
         return counters
+
+    def _drop(self, counters: Counters) -> None:
+        """Forget a table that nobody uses."""
+        group = self._groups[counters.name]
+        del group[counters.algorithm.limit]
+        if not group:
+            del self._groups[counters.name]
 
 
 Costs = list[tuple[Opened, int]]
@@ -228,10 +271,9 @@ def _hit_each(tables: list[Counters], key: str, cost: int, now: int) -> Outcomes
     asked = []
     fits = True
     for counters in tables:
-        counters.sweep(now)
         state, holds = counters.load(key, now)
         if holds or not cost:
-            return _take([(open_counter(table, key, now), cost) for table in tables])
+            return _take([(Opened(table, key, now), cost) for table in tables])
         wait = counters.algorithm.wait(state, cost, now)
         fits = fits and wait == 0
         asked.append((counters, state, wait))
@@ -264,8 +306,14 @@ def _outcomes(opened: Costs, waits: list[int | None]) -> Outcomes:
 class AsyncMemoryStore(AsyncStore):
     """The same store for an event loop. Nothing it does takes long enough to be awaited."""
 
+    may_wait = False
+
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
+
+    @property
+    def clock(self) -> Clock:
+        return self.store.clock
 
     async def run(self, operation: Operation[R]) -> R:
         return self.store.run(operation)

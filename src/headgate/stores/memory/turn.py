@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import os
 import weakref
+from functools import partial
 from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from headgate.clock import MonotonicClock
 from headgate.decisions import Decision, paced_decisions
@@ -34,45 +35,48 @@ from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FunctionType
 
     from headgate.algorithms import Paced
     from headgate.clock import Clock
     from headgate.stores.memory.counters import Counters
+    from headgate.stores.memory.sweep import Sweep
     from headgate.stores.port import Hitter
 
+_FREE: Final = True
 _ONE: Final = 1
 _NOWHERE: Final = ""
 """A key that no counter can have: asking for it is the quickest way to the long way."""
 
 
 class Turn:
-    """The turn of one store: `with turn:`."""
+    """The turn of one store. Not a context manager, on purpose:
 
-    __slots__ = ("__weakref__", "_give_back", "_take", "paced_hitter")
+        turn.take()
+        try: ...
+        finally: turn.give_back()
 
-    _take: Callable[[], None]
-    _give_back: Callable[[], None]
-    paced_hitter: Callable[[Paced, Counters, Clock, Hitter], Hitter]
+    An interrupt may strike on entering any function written in Python, an `__exit__` included, and
+    the turn would be lost. `give_back` is not written in Python.
+    """
+
+    __slots__ = ("__weakref__", "give_back", "paced_hitter", "take")
+
+    take: Callable[[], None]
+    give_back: Callable[[], None]
+    paced_hitter: Callable[[Counters, Sweep, Clock, Hitter], Hitter]
     """The fast path: hits on *counters*, which a paced algorithm rules; the last argument takes
     over where it cannot decide."""
 
     def __init__(self) -> None:
-        self._take, self._give_back, self.paced_hitter = _new_turn()
+        self.take, self.paced_hitter = _new_turn()
+        (shared_variable,) = cast("FunctionType", self.take).__closure__ or ()
+        self.give_back = partial(setattr, shared_variable, "cell_contents", _FREE)
         _turns.add(self)
 
-    def __enter__(self) -> None:
-        self._take()
 
-    def __exit__(self, *exc: object) -> None:
-        self._give_back()
-
-
-def _new_turn() -> tuple[
-    Callable[[], None],
-    Callable[[], None],
-    Callable[[Paced, Counters, Clock, Hitter], Hitter],
-]:
-    turn = True
+def _new_turn() -> tuple[Callable[[], None], Callable[[Counters, Sweep, Clock, Hitter], Hitter]]:
+    turn = _FREE
 
     def take() -> None:
         nonlocal turn
@@ -84,23 +88,17 @@ def _new_turn() -> tuple[
             else:
                 return
 
-    def give_back() -> None:
-        nonlocal turn
-        turn = True
-
-    def paced_hitter(algorithm: Paced, counters: Counters, clock: Clock, slowly: Hitter) -> Hitter:
+    def paced_hitter(counters: Counters, sweep: Sweep, clock: Clock, slowly: Hitter) -> Hitter:
+        algorithm = cast("Paced", counters.algorithm)
         pace, origin = algorithm.pace, algorithm.origin
         quota, per_ns, unit, span = pace.quota, pace.ticks_per_ns, pace.ticks_per_unit, pace.span
         admitted, refused = paced_decisions(algorithm.limit, pace)
         read = monotonic_ns if isinstance(clock, MonotonicClock) else clock
         live: dict[str, int] = {}
-        due = 0
 
-        def rebind(new_live: dict[str, int], new_due: int) -> None:
-            nonlocal live, due
-            live, due = new_live, (new_due - origin) * per_ns
-
-        counters.watch(rebind)
+        def rebind(new_live: dict[str, int]) -> None:
+            nonlocal live
+            live = new_live
 
         def hit(key: str, cost: int = 1) -> Decision:
             nonlocal turn
@@ -122,7 +120,7 @@ def _new_turn() -> tuple[
             try:
                 full_at = live[key]
                 if full_at < now:
-                    full_at = now if now < due else live[_NOWHERE]
+                    full_at = now if now < (sweep.due - origin) * per_ns else live[_NOWHERE]
                 after = full_at + need
                 in_use = after - now
                 if in_use <= span:
@@ -130,13 +128,13 @@ def _new_turn() -> tuple[
             except (KeyError, TypeError):
                 full_at, after = 0, None
             finally:
-                turn = True
+                turn = _FREE
             if after is full_at:
                 decision = admitted()
                 decision._key = key
                 decision._in_use = in_use
                 return decision
-            if after is None:
+            if after is None or now >= (sweep.due - origin) * per_ns:
                 return slowly(key, cost)
             refusal = refused()
             refusal._key = key
@@ -144,9 +142,10 @@ def _new_turn() -> tuple[
             refusal._short = in_use - span
             return refusal
 
+        counters.serve(hit, rebind)
         return hit
 
-    return take, give_back, paced_hitter
+    return take, paced_hitter
 
 
 _turns: weakref.WeakSet[Turn] = weakref.WeakSet()
@@ -155,7 +154,7 @@ _turns: weakref.WeakSet[Turn] = weakref.WeakSet()
 def _give_all_back() -> None:
     """In a forked child no other thread is left to give a turn back."""
     for turn in _turns:
-        turn._give_back()
+        turn.give_back()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,0 +1,1 @@
+"""Timings and sizes: measured here, never asserted in a test."""

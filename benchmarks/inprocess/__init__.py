@@ -1,0 +1,1 @@
+"""What a check costs inside one process, beside its peers and beside a bare dict."""

@@ -1,0 +1,54 @@
+"""Throwing away what is as new, a few steps with each call, whichever counters the call is for.
+
+Each table of counters is due for a round from time to time. The tables wait in order of when that
+is; each call does a few steps on the first, if it is due. So no call stalls, no thread is needed,
+and a table that nobody asks any more is emptied all the same, and then dropped.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.stores.memory.counters import Counters
+
+NEVER: Final = 2**63
+
+
+class Sweep:
+    """The tables of a store, and when the next of them is due. The caller has the turn."""
+
+    __slots__ = ("_drop", "_order", "_waiting", "due")
+
+    def __init__(self, drop: Callable[[Counters], None]) -> None:
+        self._drop = drop
+        self._order = count()
+        self._waiting: list[tuple[int, int, Counters]] = []
+        self.due = NEVER
+        """When there is something to do, in nanoseconds; now, in the middle of a round."""
+
+    def add(self, counters: Counters, now: int) -> None:
+        heappush(self._waiting, (now + counters.sweep_interval, next(self._order), counters))
+        self.due = self._waiting[0][0]
+
+    def step(self, now: int) -> None:
+        """Do a few steps, if something is due."""
+        if now >= self.due:
+            self._step(now)
+        if now >= self.due:
+            self._step(now)
+
+    def _step(self, now: int) -> None:
+        counters = self._waiting[0][2]
+        if counters.examine_some(now):
+            return
+        if counters.is_of_use:
+            heapreplace(self._waiting, (now + counters.sweep_interval, next(self._order), counters))
+        else:
+            heappop(self._waiting)
+            self._drop(counters)
+        self.due = self._waiting[0][0] if self._waiting else NEVER

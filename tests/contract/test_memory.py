@@ -1,0 +1,33 @@
+"""The memory store keeps the contract, for threads and for event loops."""
+
+from typing import TypeVar
+
+from headgate.stores import AsyncMemoryStore, MemoryStore, Operation, Store
+from headgate.testing import ManualClock, StoreContract
+
+R = TypeVar("R")
+
+
+class WithoutShortCut(Store):
+    """A memory store whose hits all go through `run`, as they do in a store on a wire."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+
+    def run(self, operation: Operation[R]) -> R:
+        return self.store.run(operation)
+
+
+class TestMemoryStore(StoreContract):
+    def make_store(self, clock: ManualClock) -> MemoryStore:
+        return MemoryStore(clock=clock)
+
+
+class TestAsyncMemoryStore(StoreContract):
+    def make_store(self, clock: ManualClock) -> AsyncMemoryStore:
+        return AsyncMemoryStore(MemoryStore(clock=clock))
+
+
+class TestMemoryStoreWithoutShortCut(StoreContract):
+    def make_store(self, clock: ManualClock) -> WithoutShortCut:
+        return WithoutShortCut(MemoryStore(clock=clock))

@@ -1,0 +1,69 @@
+"""Concurrency: slots on lease."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.algorithms import ConcurrencyAlgorithm
+from headgate.errors import UsageError
+from headgate.limits import Concurrency
+from headgate.units import SECOND
+
+TWO = ConcurrencyAlgorithm(Concurrency(2, ttl=10))
+
+
+def test_a_third_has_to_wait_for_the_first_lease_to_end() -> None:
+    state = TWO.enter(None, "a", 0)
+    state = TWO.enter(state, "b", 4 * SECOND)
+    assert TWO.remaining(state, 5 * SECOND) == 0
+    assert TWO.wait(state, 1, 5 * SECOND) == 5 * SECOND
+    assert TWO.wait(state, 2, 5 * SECOND) == 9 * SECOND
+    assert TWO.wait(state, 3, 5 * SECOND) is None
+
+
+def test_a_slot_given_back_is_free_at_once() -> None:
+    state = TWO.enter(TWO.enter(None, "a", 0), "b", 0)
+    left = TWO.leave(state, "a", 1)
+    assert TWO.remaining(left, 1) == 1
+    assert TWO.leave(left, "b", 1) is None
+
+
+def test_a_lease_that_nobody_renews_ends_after_its_ttl() -> None:
+    state = TWO.enter(None, "a", 0)
+    assert TWO.holds(state, "a", 10 * SECOND - 1)
+    assert not TWO.holds(state, "a", 10 * SECOND)
+    assert TWO.fresh_in(state, SECOND) == 9 * SECOND
+
+
+def test_a_renewed_lease_runs_from_its_renewal_and_takes_no_second_slot() -> None:
+    state = TWO.enter(None, "a", 0)
+    state = TWO.enter(state, "a", 9 * SECOND)
+    assert TWO.used(state, 9 * SECOND) == 1
+    assert TWO.holds(state, "a", 19 * SECOND - 1)
+    assert not TWO.holds(state, "a", 19 * SECOND)
+
+
+def test_leaving_without_a_slot_changes_nothing() -> None:
+    state = TWO.enter(None, "a", 0)
+    assert TWO.leave(state, "b", 0) == state
+    assert TWO.leave(None, "b", 0) is None
+
+
+def test_a_look_takes_no_slot() -> None:
+    _, outcome = TWO.take(None, 0, 0)
+    assert outcome.allowed
+    assert outcome.remaining == 2
+
+
+def test_slots_cannot_be_charged_or_refunded() -> None:
+    with pytest.raises(UsageError, match=r"slot\(key\)"):
+        TWO.charge(None, 1, 0)
+    with pytest.raises(UsageError, match="leaving"):
+        TWO.refund({"a": SECOND}, 1, 0)
+
+
+def test_under_a_lowered_limit_the_leases_stay_and_nobody_else_comes_in() -> None:
+    state = TWO.enter(TWO.enter(None, "a", 0), "b", SECOND)
+    one = ConcurrencyAlgorithm(Concurrency(1, ttl=10))
+    assert one.remaining(state, SECOND) == 0
+    assert one.wait(state, 1, SECOND) == 10 * SECOND

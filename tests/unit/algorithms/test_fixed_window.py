@@ -1,0 +1,58 @@
+"""The fixed window on the textbook's examples."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.algorithms import algorithm_for
+from headgate.limits import FixedWindow
+from headgate.units import MINUTE, SECOND
+
+HUNDRED = algorithm_for(FixedWindow(100, MINUTE // SECOND))
+LATELY = 1_800_000_000 * SECOND
+
+
+def test_a_hundred_at_the_end_of_a_minute_and_a_hundred_in_the_next_all_pass() -> None:
+    """Known and accepted: twice the limit within an instant."""
+    state, at_59 = HUNDRED.take(None, 100, 59 * SECOND)
+    state, at_60 = HUNDRED.take(state, 100, 60 * SECOND)
+    state, more = HUNDRED.take(state, 1, 60 * SECOND)
+    assert [at_59.allowed, at_60.allowed, more.allowed] == [True, True, False]
+
+
+@pytest.mark.parametrize("begin", [0, LATELY])
+def test_windows_are_aligned_to_the_epoch(begin: int) -> None:
+    assert begin % MINUTE == 0
+    state = HUNDRED.charge(None, 100, begin + 17 * SECOND)
+    assert HUNDRED.wait(state, 1, begin + 17 * SECOND) == 43 * SECOND
+    assert HUNDRED.remaining(state, begin + MINUTE - 1) == 0
+    assert HUNDRED.remaining(state, begin + MINUTE) == 100
+
+
+def test_costs_of_6_6_and_4_against_10_are_yes_no_yes() -> None:
+    algorithm = algorithm_for(FixedWindow(10, 60))
+    state, first = algorithm.take(None, 6, 0)
+    state, second = algorithm.take(state, 6, 0)
+    state, third = algorithm.take(state, 4, 0)
+    assert [first.allowed, second.allowed, third.allowed] == [True, False, True]
+
+
+def test_debt_is_carried_from_window_to_window() -> None:
+    state = HUNDRED.charge(None, 250, 0)
+    assert [HUNDRED.used(state, n * MINUTE) for n in range(4)] == [250, 150, 50, 0]
+    assert HUNDRED.wait(state, 50, 0) == 2 * MINUTE
+    assert HUNDRED.wait(state, 51, 0) == 3 * MINUTE
+    assert HUNDRED.fresh_in(state, SECOND) == 3 * MINUTE - SECOND
+
+
+def test_a_refund_comes_off_the_window_in_force() -> None:
+    state = HUNDRED.charge(None, 100, 0)
+    assert HUNDRED.remaining(HUNDRED.refund(state, 30, 0), 0) == 30
+    assert HUNDRED.refund(state, 101, 0) is None
+    assert HUNDRED.refund(state, 30, MINUTE) is None
+
+
+def test_a_clock_that_steps_back_stays_in_the_later_window() -> None:
+    state = HUNDRED.charge(None, 60, MINUTE)
+    assert HUNDRED.remaining(state, MINUTE - 1) == 40
+    assert HUNDRED.wait(state, 41, MINUTE - 1) == MINUTE + 1

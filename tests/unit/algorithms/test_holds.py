@@ -1,0 +1,42 @@
+"""Reservations beside a limit, by example."""
+
+from __future__ import annotations
+
+from headgate.algorithms import algorithm_for
+from headgate.algorithms.holds import Hold, open_holds, outcome_beside, wait_beside
+from headgate.limits import FixedWindow, TokenBucket
+from headgate.units import MINUTE, SECOND
+
+TEN = algorithm_for(TokenBucket(10, 1))
+HELD = {"a": Hold(6, 30 * SECOND), "b": Hold(2, 5 * SECOND)}
+
+
+def test_a_cost_has_to_leave_room_for_what_is_held() -> None:
+    assert wait_beside(TEN, None, HELD, 2, 0) == 0
+    assert wait_beside(TEN, None, HELD, 3, 0) == 5 * SECOND
+    assert wait_beside(TEN, None, HELD, 5, 0) == 30 * SECOND
+    assert wait_beside(TEN, None, HELD, 11, 0) is None
+
+
+def test_used_and_held_add_up() -> None:
+    state = TEN.charge(None, 2, 0)
+    assert wait_beside(TEN, state, HELD, 1, 0) == SECOND
+    assert wait_beside(TEN, state, HELD, 3, 0) == 5 * SECOND
+
+
+def test_the_limit_may_come_back_before_the_hold_lapses() -> None:
+    window = algorithm_for(FixedWindow(10, 60))
+    state = window.charge(None, 9, 0)
+    assert wait_beside(window, state, {"a": Hold(5, 2 * MINUTE)}, 5, 0) == MINUTE
+    assert wait_beside(window, state, {"a": Hold(5, 2 * MINUTE)}, 6, 0) == 2 * MINUTE
+
+
+def test_a_hold_has_lapsed_in_the_instant_it_expires() -> None:
+    assert set(open_holds(HELD, 5 * SECOND - 1)) == {"a", "b"}
+    assert set(open_holds(HELD, 5 * SECOND)) == {"a"}
+
+
+def test_what_is_held_is_not_remaining() -> None:
+    outcome = outcome_beside(TEN, None, HELD, 0, 0)
+    assert outcome.remaining == 2
+    assert outcome.reset_after_ns == 30 * SECOND

@@ -1,0 +1,170 @@
+"""The contract itself: it can be kept on a coarse clock, and stores that break it are caught."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from headgate.algorithms import Outcome
+from headgate.stores import (
+    Charge,
+    Check,
+    Hold,
+    Leave,
+    MemoryStore,
+    Operation,
+    Refund,
+    Renew,
+    Reset,
+    Settle,
+    Store,
+    Take,
+    TakeEach,
+)
+from headgate.testing import ManualClock, StoreContract
+
+R = TypeVar("R")
+
+Change = Callable[[Any], Any]
+
+
+def same(thing: Any) -> Any:
+    return thing
+
+
+class ChangedStore(Store):
+    """A memory store that hears *asked* instead of each operation and answers *reply* instead."""
+
+    def __init__(
+        self, clock: Callable[[], int], asked: Change = same, reply: Change = same
+    ) -> None:
+        self.store = MemoryStore(clock=clock)
+        self.asked = asked
+        self.reply = reply
+
+    def run(self, operation: Operation[R]) -> R:
+        return cast("R", self.reply(self.store.run(self.asked(operation))))
+
+
+def to_microseconds(reply: Any) -> Any:
+    """*reply* with its times rounded up to what a store that counts microseconds can say."""
+    if isinstance(reply, Outcome):
+        wait_ns = reply.retry_after_ns
+        return reply._replace(
+            retry_after_ns=None if wait_ns is None else -(-wait_ns // 1_000) * 1_000,
+            reset_after_ns=-(-reply.reset_after_ns // 1_000) * 1_000,
+        )
+    return tuple(map(to_microseconds, reply)) if isinstance(reply, tuple) else reply
+
+
+class TestStoreThatCountsMicroseconds(StoreContract):
+    tick_ns = 1_000
+
+    def make_store(self, clock: ManualClock) -> ChangedStore:
+        return ChangedStore(lambda: clock() // 1_000 * 1_000, reply=to_microseconds)
+
+
+def each_check(key: Callable[[str], str] = same, group: Callable[[str], str] = same) -> Change:
+    """A change of every check in an operation."""
+
+    def change(check: Check) -> Check:
+        return replace(check, key=key(check.key), group=group(check.group))
+
+    def changed(operation: Any) -> Any:
+        if isinstance(operation, TakeEach):
+            return TakeEach(tuple(map(changed, operation.takes)))
+        return replace(operation, checks=tuple(map(change, operation.checks)))
+
+    return changed
+
+
+def ignored(kind: type) -> Change:
+    """Operations of *kind* are about another key than the one they name."""
+    elsewhere = each_check(key=lambda _: "elsewhere")
+    return lambda operation: elsewhere(operation) if type(operation) is kind else operation
+
+
+def charge_instead_of_take(operation: Any) -> Any:
+    is_hit = isinstance(operation, Take) and operation.consume and operation.lease is None
+    return Charge(operation.checks) if is_hit else operation
+
+
+def consume_when_peeking(operation: Any) -> Any:
+    return replace(operation, consume=True) if isinstance(operation, Take) else operation
+
+
+def half_of_a_stack(operation: Any) -> Any:
+    first_again = replace(operation, checks=operation.checks[:1] * len(operation.checks))
+    return first_again if isinstance(operation, Take) else operation
+
+
+def held_for_ever(operation: Any) -> Any:
+    return replace(operation, ttl_ns=10**18) if isinstance(operation, Hold) else operation
+
+
+def backwards(operation: Any) -> Any:
+    return TakeEach(operation.takes[::-1]) if isinstance(operation, TakeEach) else operation
+
+
+def later(by_ns: int) -> Change:
+    def changed(reply: Any) -> Any:
+        if isinstance(reply, Outcome):
+            wait_ns = reply.retry_after_ns
+            return reply._replace(retry_after_ns=wait_ns + by_ns if wait_ns else wait_ns)
+        return tuple(map(changed, reply)) if isinstance(reply, tuple) else reply
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("broken_promise", "asked"),
+    [
+        ("a_refused_cost_consumes_nothing", charge_instead_of_take),
+        ("peek_tells_what_a_hit_would_and_changes_nothing", consume_when_peeking),
+        ("stacked_limits_do_not_share_a_counter", half_of_a_stack),
+        ("what_one_limit_refuses_the_others_are_not_charged_for", half_of_a_stack),
+        ("every_key_has_a_counter_of_its_own", each_check(key=str.strip)),
+        ("every_key_has_a_counter_of_its_own", each_check(key=lambda key: key[:65_536])),
+        ("namespaces_do_not_share_counters", each_check(group=lambda _: "one")),
+        ("namespaces_do_not_share_counters", each_check(group=str.lower)),
+        ("hit_many_is_in_order_and_each_for_itself", backwards),
+        ("a_reservation_lapses_by_itself", held_for_ever),
+        ("a_commit_charges_what_was_used", ignored(Settle)),
+        ("a_charge_is_recorded_beyond_the_limit", ignored(Charge)),
+        ("a_refund_gives_back", ignored(Refund)),
+        ("reset_makes_a_key_as_new", ignored(Reset)),
+        ("a_released_slot_is_free_at_once", ignored(Leave)),
+        ("a_renewed_slot_lasts_longer", ignored(Renew)),
+    ],
+)
+def test_a_store_that_does_something_else_is_caught(broken_promise: str, asked: Change) -> None:
+    assert not is_kept(broken_promise, lambda clock: ChangedStore(clock, asked=asked))
+    assert is_kept(broken_promise, ChangedStore)
+
+
+@pytest.mark.parametrize("by_ns", [-1, 1])
+def test_a_store_whose_waits_are_a_nanosecond_off_is_caught(by_ns: int) -> None:
+    promise = "retry_after_is_exact_to_the_tick"
+    assert not is_kept(promise, lambda clock: ChangedStore(clock, reply=later(by_ns)))
+
+
+def test_a_store_on_a_clock_of_its_own_is_caught() -> None:
+    own_clock = ManualClock(1_700_000_000)
+    assert not is_kept("retry_after_is_exact_to_the_tick", lambda _: ChangedStore(own_clock))
+
+
+def is_kept(promise: str, make: Callable[[ManualClock], Store]) -> bool:
+    class Case(StoreContract):
+        def make_store(self, clock: ManualClock) -> Store:
+            return make(clock)
+
+    case = Case()
+    case.setup_method()
+    try:
+        getattr(case, f"test_{promise}")()
+    except AssertionError:
+        return False
+    finally:
+        case.teardown_method()
+    return True
