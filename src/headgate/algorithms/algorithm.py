@@ -10,8 +10,8 @@ Whatever the algorithm:
 - Time that runs backwards makes an answer stricter or leaves it as it was, never looser.
 - `charge` records in full. What goes beyond the quota is debt: it is worked off at the pace of
   the limit before anything more fits.
-- A state handed to `charge` or `refund` belongs to the algorithm from then on (the log changes it
-  in place); the state that comes back is the one to keep.
+- A state handed to `charge` or `refund` belongs to the algorithm from then on; the state that
+  comes back is the one to keep. (The log changes in place, and any question may tidy it.)
 """
 
 from __future__ import annotations
@@ -57,8 +57,12 @@ class Algorithm(ABC, Generic[S]):
         """The state after *amount* (at least 1) has been taken, whether it fits or not."""
 
     @abstractmethod
-    def refund(self, state: S, amount: int, now: int) -> S | None:
-        """The state after *amount* has come back, newest first, never beyond as new."""
+    def refund(self, state: S, amount: int, now: int) -> S:
+        """The state after *amount* has come back, newest first, never beyond as new.
+
+        It is a state even if it is as new: it still knows how late it was, should the clock step
+        back.
+        """
 
     @abstractmethod
     def remaining(self, state: S | None, now: int) -> int:
@@ -73,8 +77,8 @@ class Algorithm(ABC, Generic[S]):
         """How much of the quota is in use, rounded up; more than the quota if there is debt."""
 
     @abstractmethod
-    def keeps(self, state: S, old: Algorithm[S], now: int) -> bool:
-        """Whether a state written under *old* is good here as it stands."""
+    def adopt(self, state: S, old: Algorithm[S], now: int) -> S | None:
+        """A state written under *old* as one of this limit's, if nothing of it gets lost."""
 
     def take(self, state: S | None, cost: int, now: int) -> tuple[S | None, Outcome]:
         """Charge *cost* if it fits; the new state and what came of it.
@@ -94,15 +98,15 @@ class Algorithm(ABC, Generic[S]):
 def carry(old: Algorithm[S], state: S, new: Algorithm[S], now: int) -> S | None:
     """The state of a counter whose limit changed from *old* to *new*: nothing used is forgotten.
 
-    Where the shape of the state allows, it is kept; otherwise what was in use is charged anew at
-    *now*, no more of it than the new quota (a lowered limit is full, not in debt), and debt in
-    full. Slots are not consumption: between concurrency and the rest nothing carries over.
+    Where the new limit can go on with the state, it does; otherwise what is in use is charged anew
+    at *now*, in full. What a lowered limit cannot hold is debt there, so that nothing is minted
+    by a counter that goes back and forth, as it does while a fleet is being updated. Slots are not
+    consumption: between concurrency and the rest nothing carries over.
     """
-    if new.keeps(state, old, now):
-        return state
-    if "concurrency" in (old.limit.algorithm, new.limit.algorithm):
+    if (old.limit.algorithm == "concurrency") != (new.limit.algorithm == "concurrency"):
         return None
+    adopted = new.adopt(state, old, now)
+    if adopted is not None:
+        return adopted
     used = old.used(state, now)
-    debt = max(0, used - old.quota)
-    carried = min(used, old.quota, new.quota) + debt
-    return new.charge(None, carried, now) if carried else None
+    return new.charge(None, used, now) if used else None

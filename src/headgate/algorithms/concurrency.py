@@ -54,7 +54,7 @@ class ConcurrencyAlgorithm(Algorithm[Leases]):
     def charge(self, state: Leases | None, amount: int, now: int) -> Leases:
         raise UsageError("a slot has to be given back: use slot(key), not hit, reserve or charge")
 
-    def refund(self, state: Leases, amount: int, now: int) -> Leases | None:
+    def refund(self, state: Leases, amount: int, now: int) -> Leases:
         raise UsageError("a slot is given back by leaving it, not by a refund")
 
     def remaining(self, state: Leases | None, now: int) -> int:
@@ -66,8 +66,8 @@ class ConcurrencyAlgorithm(Algorithm[Leases]):
     def used(self, state: Leases | None, now: int) -> int:
         return len(self._live(state, now))
 
-    def keeps(self, state: Leases, old: Algorithm[Leases], now: int) -> bool:
-        return isinstance(old, ConcurrencyAlgorithm)
+    def adopt(self, state: Leases, old: Algorithm[Leases], now: int) -> Leases | None:
+        return state if isinstance(old, ConcurrencyAlgorithm) else None
 
     @staticmethod
     def _live(state: Leases | None, now: int) -> Leases:

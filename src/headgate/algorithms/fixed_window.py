@@ -54,9 +54,9 @@ class FixedWindowAlgorithm(Algorithm[Window]):
         index, count = self._at(state, now)
         return index, count + amount
 
-    def refund(self, state: Window, amount: int, now: int) -> Window | None:
+    def refund(self, state: Window, amount: int, now: int) -> Window:
         index, count = self._at(state, now)
-        return (index, count - amount) if count > amount else None
+        return index, max(0, count - amount)
 
     def remaining(self, state: Window | None, now: int) -> int:
         return max(0, self.quota - self._at(state, now)[1])
@@ -69,12 +69,10 @@ class FixedWindowAlgorithm(Algorithm[Window]):
     def used(self, state: Window | None, now: int) -> int:
         return self._at(state, now)[1]
 
-    def keeps(self, state: Window, old: Algorithm[Window], now: int) -> bool:
-        return (
-            isinstance(old, FixedWindowAlgorithm)
-            and old.window_ns == self.window_ns
-            and state[1] <= min(self.quota, old.quota)
-        )
+    def adopt(self, state: Window, old: Algorithm[Window], now: int) -> Window | None:
+        if not isinstance(old, FixedWindowAlgorithm) or old.window_ns != self.window_ns:
+            return None
+        return old._at(state, now)
 
     def _at(self, state: Window | None, now: int) -> Window:
         """The window in force and what counts in it."""

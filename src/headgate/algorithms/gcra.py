@@ -46,9 +46,8 @@ class Paced(Algorithm[int]):
     def charge(self, state: int | None, amount: int, now: int) -> int:
         return self._ticks(now) + self._in_use(state, now) + amount * self.pace.ticks_per_unit
 
-    def refund(self, state: int, amount: int, now: int) -> int | None:
-        lowered = state - amount * self.pace.ticks_per_unit
-        return lowered if lowered > self._ticks(now) else None
+    def refund(self, state: int, amount: int, now: int) -> int:
+        return max(state - amount * self.pace.ticks_per_unit, self._ticks(now))
 
     def remaining(self, state: int | None, now: int) -> int:
         return self.outcome(state, 0, now).remaining
@@ -64,16 +63,11 @@ class Paced(Algorithm[int]):
         remaining = (pace.span - in_use) // pace.ticks_per_unit if in_use < pace.span else 0
         return Outcome(wait == 0, remaining, wait, pace.to_ns(in_use))
 
-    def keeps(self, state: int, old: Algorithm[int], now: int) -> bool:
+    def adopt(self, state: int, old: Algorithm[int], now: int) -> int | None:
         if not isinstance(old, Paced):
-            return False
-        mine, its = self.pace, old.pace
-        return (
-            mine.ticks_per_ns == its.ticks_per_ns
-            and mine.ticks_per_unit == its.ticks_per_unit
-            and self.origin == old.origin
-            and self._in_use(state, now) <= min(mine.span, its.span)
-        )
+            return None
+        in_use = old._in_use(state, now) * self.pace.ticks_per_unit
+        return self._ticks(now) - (-in_use // old.pace.ticks_per_unit)
 
     def _ticks(self, now: int) -> int:
         return (now - self.origin) * self.pace.ticks_per_ns

@@ -62,14 +62,14 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         (index, counts), _ = self._at(state, now)
         return index, (*counts[:-1], counts[-1] + amount)
 
-    def refund(self, state: Cells, amount: int, now: int) -> Cells | None:
+    def refund(self, state: Cells, amount: int, now: int) -> Cells:
         (index, counts), _ = self._at(state, now)
         lowered = list(counts)
         for place in reversed(range(len(lowered))):
             taken = min(amount, lowered[place])
             lowered[place] -= taken
             amount -= taken
-        return (index, tuple(lowered)) if any(lowered) else None
+        return index, tuple(lowered)
 
     def remaining(self, state: Cells | None, now: int) -> int:
         (_, counts), elapsed = self._at(state, now)
@@ -82,12 +82,12 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         (_, counts), elapsed = self._at(state, now)
         return self._estimate(counts, elapsed)
 
-    def keeps(self, state: Cells, old: Algorithm[Cells], now: int) -> bool:
-        return (
-            isinstance(old, SlidingWindowCounterAlgorithm)
-            and (old.cell, old.subwindows) == (self.cell, self.subwindows)
-            and sum(state[1][1:]) <= min(self.quota, old.quota)
-        )
+    def adopt(self, state: Cells, old: Algorithm[Cells], now: int) -> Cells | None:
+        if not isinstance(old, SlidingWindowCounterAlgorithm):
+            return None
+        if (old.cell, old.subwindows) != (self.cell, self.subwindows):
+            return None
+        return old._at(state, now)[0]
 
     def _wait(self, cells: Cells, elapsed: int, cost: int, now: int) -> int | None:
         if cost > self.quota:

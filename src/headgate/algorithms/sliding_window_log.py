@@ -71,6 +71,9 @@ class Log:
                 return
             units -= newest
             self.times.pop()
+        if not self.total:
+            del self.times[:], self.units[:]
+            self.head = 0
 
 
 class SlidingWindowLogAlgorithm(Algorithm[Log]):
@@ -109,10 +112,10 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         log.debt += amount - room
         return log
 
-    def refund(self, state: Log, amount: int, now: int) -> Log | None:
+    def refund(self, state: Log, amount: int, now: int) -> Log:
         self._advance(state, now)
         state.drop_newest(amount)
-        return state if state.total else None
+        return state
 
     def remaining(self, state: Log | None, now: int) -> int:
         return max(0, self.quota - self.used(state, now))
@@ -129,12 +132,11 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         self._advance(state, now)
         return state.total + state.debt
 
-    def keeps(self, state: Log, old: Algorithm[Log], now: int) -> bool:
-        return (
-            isinstance(old, SlidingWindowLogAlgorithm)
-            and old.window_ns == self.window_ns
-            and not state.debt
-        )
+    def adopt(self, state: Log, old: Algorithm[Log], now: int) -> Log | None:
+        if not isinstance(old, SlidingWindowLogAlgorithm) or old.window_ns != self.window_ns:
+            return None
+        old._advance(state, now)
+        return None if state.debt or state.total > self.quota else state
 
     def _advance(self, log: Log, now: int) -> None:
         """Let everything that is a window old leave, and debt take its place."""

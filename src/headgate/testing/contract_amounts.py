@@ -98,13 +98,25 @@ class AmountsContract(StoreUnderTest):
             assert changed.peek("other").remaining == new.quota
             assert sum(changed.hit("key").allowed for _ in range(30)) == left, f"{old} -> {new}"
 
-    def test_a_lowered_limit_is_full_but_not_in_debt(self) -> None:
+    def test_a_lowered_limit_admits_nothing_until_what_was_used_fits_it(self) -> None:
         for old, new in product(TENS, _NARROWER):
             name = self.new_name()
             self.limiter(old, name).hit("key", 10)
-            wait_ns = self.limiter(new, name).peek("key").retry_after_ns
-            assert wait_ns is not None
-            assert 0 < wait_ns <= max(old.period_ns, 2 * new.period_ns), f"{old} -> {new}"
+            lowered = self.limiter(new, name)
+            wait_ns = lowered.peek("key").retry_after_ns
+            assert wait_ns, f"{old} -> {new}"
+            self.clock.advance_ns(wait_ns)
+            assert lowered.hit("key").allowed, f"{old} -> {new}"
+
+    def test_limits_that_take_turns_on_a_counter_admit_no_more_than_the_larger(self) -> None:
+        for old, new in product(TENS, _NARROWER):
+            name = self.new_name()
+            wide, narrow = self.limiter(old, name), self.limiter(new, name)
+            admitted = 0
+            for _ in range(30):
+                admitted += wide.hit("key").allowed + narrow.hit("key").allowed
+                narrow.peek("key")
+            assert admitted <= old.quota, f"{old} and {new} admitted {admitted}"
 
     def test_a_changed_limit_keeps_debt(self) -> None:
         for old, new in product(TENS, TENS):

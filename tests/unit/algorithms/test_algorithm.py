@@ -73,10 +73,10 @@ def test_an_untouched_counter_has_all_and_is_as_new(limit: Limit) -> None:
 @pytest.mark.parametrize(
     "new", [TokenBucket(4, 3), FixedWindow(4, 7), SlidingWindowLog(4, 7)], ids=str
 )
-def test_a_lowered_limit_is_full_not_in_debt(limit: Limit, new: Limit) -> None:
+def test_what_a_lowered_limit_cannot_hold_is_debt(limit: Limit, new: Limit) -> None:
     old, lower = algorithm_for(limit), algorithm_for(new)
     state = carry(old, old.charge(None, 9, 0), lower, 0)
-    assert lower.used(state, 0) == 4
+    assert lower.used(state, 0) == 9
     assert lower.remaining(state, 0) == 0
 
 
@@ -84,7 +84,7 @@ def test_a_lowered_limit_is_full_not_in_debt(limit: Limit, new: Limit) -> None:
 def test_debt_is_carried_in_full(limit: Limit) -> None:
     old, new = algorithm_for(limit), algorithm_for(FixedWindow(4, 7))
     state = carry(old, old.charge(None, 15, 0), new, 0)
-    assert new.used(state, 0) == 9
+    assert new.used(state, 0) == 15
 
 
 @each_limit
@@ -98,7 +98,7 @@ def test_a_raised_limit_has_what_it_was_raised_by(limit: Limit) -> None:
 def test_the_same_limit_keeps_the_state_as_it_is(limit: Limit) -> None:
     old, new = algorithm_for(limit), algorithm_for(limit)
     state = old.charge(None, 9, SECOND)
-    assert carry(old, state, new, SECOND) is state
+    assert carry(old, state, new, SECOND) == state
 
 
 def test_what_is_no_limit_has_no_algorithm() -> None:

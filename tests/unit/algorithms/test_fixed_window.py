@@ -48,8 +48,8 @@ def test_debt_is_carried_from_window_to_window() -> None:
 def test_a_refund_comes_off_the_window_in_force() -> None:
     state = HUNDRED.charge(None, 100, 0)
     assert HUNDRED.remaining(HUNDRED.refund(state, 30, 0), 0) == 30
-    assert HUNDRED.refund(state, 101, 0) is None
-    assert HUNDRED.refund(state, 30, MINUTE) is None
+    assert HUNDRED.fresh_in(HUNDRED.refund(state, 101, 0), 0) == 0
+    assert HUNDRED.fresh_in(HUNDRED.refund(state, 30, MINUTE), MINUTE) == 0
 
 
 def test_a_clock_that_steps_back_stays_in_the_later_window() -> None:

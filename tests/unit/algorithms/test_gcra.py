@@ -58,7 +58,7 @@ def test_a_hundred_at_the_end_of_a_minute_leave_no_hundred_for_the_next() -> Non
 def test_a_refund_moves_the_arrival_time_back_but_not_before_now() -> None:
     state = FIFTY.charge(None, 50, 0)
     assert FIFTY.remaining(FIFTY.refund(state, 20, 0), 0) == 20
-    assert FIFTY.refund(state, 51, 0) is None
+    assert FIFTY.fresh_in(FIFTY.refund(state, 51, 0), 0) == 0
 
 
 def test_debt_delays_by_its_worth() -> None:

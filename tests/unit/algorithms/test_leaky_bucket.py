@@ -53,7 +53,7 @@ def test_a_hundred_at_the_end_of_a_minute_leave_no_hundred_for_the_next() -> Non
 def test_a_refund_takes_water_out_but_not_more_than_there_is() -> None:
     state = FORTY.charge(None, 30, 0)
     assert FORTY.used(FORTY.refund(state, 10, 0), 0) == 20
-    assert FORTY.refund(state, 31, 0) is None
+    assert FORTY.fresh_in(FORTY.refund(state, 31, 0), 0) == 0
 
 
 def test_water_above_the_brim_leaks_like_the_rest() -> None:

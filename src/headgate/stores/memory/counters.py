@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.algorithms import Algorithm, carry
+from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, carry
 from headgate.algorithms.holds import Holds, open_holds
 from headgate.stores.memory.shelf import Shelf
 from headgate.units import MINUTE, SECOND
@@ -79,6 +79,10 @@ class Counters:
         return len(self._plain) + len(self._held) + len(self._overflow)
 
     @property
+    def has_slots(self) -> bool:
+        return isinstance(self.algorithm, ConcurrencyAlgorithm)
+
+    @property
     def sweep_interval(self) -> int:
         """How many nanoseconds to let pass between two rounds."""
         return min(max(self.algorithm.limit.period_ns, SECOND), 10 * MINUTE)
@@ -97,6 +101,14 @@ class Counters:
         self._users.append((weakref.ref(hitter), rebind))
         if rebind is not None:
             rebind(self._plain.live)
+
+    def place_of(self, key: str) -> str | int:
+        """Where the counter of *key* is, or will be: two keys may share one."""
+        if key not in self._plain and key not in self._held:
+            slot = _slot(key)
+            if self._room.taken >= self._room.most or slot in self._overflow:
+                return slot
+        return key
 
     def load(self, key: str, now: int) -> Entry:
         """The counter of *key*, wherever it is."""
@@ -117,9 +129,10 @@ class Counters:
 
     def forget(self, key: str) -> None:
         """Drop the counter of *key* under this limit and all others of its group."""
-        for counters in self._group.values():
-            counters.extract(key)
-            counters.extract_shared(key)
+        found = [counters.extract(key) for counters in self._group.values()]
+        if not any(found):
+            for counters in self._group.values():
+                counters.extract_shared(key)
 
     def extract(self, key: str) -> Entry | None:
         """Take the counter of *key* out, if there is one of its own here."""
@@ -179,8 +192,8 @@ class Counters:
         if len(self._group) == 1:
             return None
         for other in self._group.values():
-            if other is self:
-                continue
+            if other is self or other.has_slots != self.has_slots:
+                continue  # slots are not consumption: the two kinds stand side by side
             own = other.extract(key)
             if own is not None:
                 entry = self._carry(other, own, now)

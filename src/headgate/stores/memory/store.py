@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.algorithms import Paced, algorithm_for
-from headgate.clock import Clock, MonotonicClock
+from headgate.clock import Clock, MonotonicClock, clock_origin
 from headgate.decisions import combine
 from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry, Group, Room
 from headgate.stores.memory.opened import Opened
@@ -62,7 +62,7 @@ class MemoryStore(Store):
             raise ValueError(
                 f"the clock says {now!r}; expected integer nanoseconds, as time.time_ns"
             )
-        self._origin = getattr(self._clock, "offset", 0)
+        self._origin = clock_origin(self._clock)
         self._room = Room(max_keys)
         self._groups: dict[str, Group] = {}
         self._sweep = Sweep(self._drop)
@@ -234,13 +234,13 @@ class MemoryStore(Store):
     def _open(self, checks: tuple[Check, ...], now: int) -> Costs:
         """The counter of each check and its cost; checks of one counter share it."""
         self._sweep.step(now)
-        by_place: dict[tuple[str, str], Opened] = {}
+        by_place: dict[tuple[str, str | int], Opened] = {}
         opened = []
         for check in checks:
-            place = (check.group, check.key)
+            counters = self._counters(check.group, check.limit, now)
+            place = (check.group, counters.place_of(check.key))
             counter = by_place.get(place)
             if counter is None:
-                counters = self._counters(check.group, check.limit, now)
                 counter = by_place[place] = Opened(counters, check.key, now)
             opened.append((counter, check.cost))
         return opened

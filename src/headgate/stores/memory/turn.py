@@ -26,10 +26,10 @@ from __future__ import annotations
 import os
 import weakref
 from functools import partial
-from time import monotonic_ns, sleep
+from time import sleep
 from typing import TYPE_CHECKING, Final, cast
 
-from headgate.clock import MonotonicClock
+from headgate.clock import clock_reading
 from headgate.decisions import Decision, paced_decisions
 from headgate.stores.port import checked_cost
 
@@ -93,7 +93,7 @@ def _new_turn() -> tuple[Callable[[], None], Callable[[Counters, Sweep, Clock, H
         pace, origin = algorithm.pace, algorithm.origin
         quota, per_ns, unit, span = pace.quota, pace.ticks_per_ns, pace.ticks_per_unit, pace.span
         admitted, refused = paced_decisions(algorithm.limit, pace)
-        read = monotonic_ns if isinstance(clock, MonotonicClock) else clock
+        read = clock_reading(clock)
         live: dict[str, int] = {}
 
         def rebind(new_live: dict[str, int]) -> None:
