@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Answer = Literal["none", "yes/no", "hit", "full"]
-"""What the timed loop gets from a check: nothing, a bare yes or no, a decision whose figures
-are not read, or allowed, remaining and the waiting times, all read."""
+Answer = Literal["none", "yes/no", "part", "hit", "full"]
+"""What the timed loop gets from a check: nothing, a bare yes or no, some of the figures from
+underneath the documented interface, a decision whose figures are not read, or allowed, remaining
+and the waiting times, all read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,13 +111,13 @@ PYRATE = (
     Contestant(
         "pyrate-limiter",
         "token bucket",
-        "full",
+        "part",
         lambda quota: PyrateBucket(quota, _token_bucket),
     ),
     Contestant(
         "pyrate-limiter",
         "sliding window log",
-        "full",
+        "part",
         lambda quota: PyrateBucket(quota, InMemoryBucket),
         logs_every_hit=True,
     ),

@@ -94,7 +94,7 @@ def heading() -> str:
     return (
         f"{python} on {platform.system()} {platform.machine()}; {peers}\n"
         "full: allowed, remaining and the waiting times, all read; hit: the decision unread;\n"
-        "yes/no: all that the library says"
+        "yes/no: all that the library says; part: some figures, past the documented interface"
     )
 
 

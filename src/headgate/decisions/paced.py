@@ -109,15 +109,24 @@ def paced_decisions(  # noqa: C901 (many properties, each of one line)
 
         @property
         def remaining(self) -> int:
-            return max(0, (span - self._in_use) // unit)
+            free = span - self._in_use
+            return free // unit if free > 0 else 0
 
         @property
         def retry_after_ns(self) -> int | None:
             return -(-self._short // per_ns)
 
         @property
+        def retry_after(self) -> float | None:
+            return seconds_at_least(-(-self._short // per_ns))
+
+        @property
         def reset_after_ns(self) -> int:
             return -(-self._in_use // per_ns)
+
+        @property
+        def reset_after(self) -> float:
+            return seconds_at_least(-(-self._in_use // per_ns))
 
     return Admitted, Refused
 

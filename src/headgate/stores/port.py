@@ -139,6 +139,8 @@ def checked_key(key: str) -> str:
 
 def checked_cost(cost: int, what: str = "cost") -> int:
     """*cost* if it is an integer of at least 0."""
+    if type(cost) is int and cost >= 0:
+        return cost
     if isinstance(cost, bool) or not isinstance(cost, int):
         raise CostError(f"{what} is {cost!r}; expected an integer of at least 0")
     if cost < 0:

@@ -122,7 +122,10 @@ class Counters:
 
     def save(self, key: str, entry: Entry, now: int) -> None:
         """Keep *entry* as the counter of *key*; nothing is kept of one that is as new."""
-        if key in self._plain or key in self._held or self._make_room(key, now):
+        live = self._plain.live
+        if key in live and not entry.holds and entry.state is not None:
+            live[key] = entry.state  # the common case
+        elif key in self._plain or key in self._held or self._make_room(key, now):
             self._keep(key, entry)
         elif entry is not _UNTOUCHED:
             self._overflow[_slot(key)] = entry

@@ -65,7 +65,7 @@ class MemoryStore(Store):
         self._origin = clock_origin(self._clock)
         self._room = Room(max_keys)
         self._groups: dict[str, Group] = {}
-        self._sweep = Sweep(self._drop)
+        self._sweep = Sweep(self._drop, self._origin)
         self._turn = Turn()
         self._verbs: dict[type, Callable[[Any, int], Any]] = {
             Take: self._take,

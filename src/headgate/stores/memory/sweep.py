@@ -22,24 +22,26 @@ NEVER: Final = 2**63
 class Sweep:
     """The tables of a store, and when the next of them is due. The caller has the turn."""
 
-    __slots__ = ("_drop", "_order", "_waiting", "due")
+    __slots__ = ("_drop", "_order", "_origin", "_waiting", "due")
 
-    def __init__(self, drop: Callable[[Counters], None]) -> None:
+    def __init__(self, drop: Callable[[Counters], None], origin: int) -> None:
         self._drop = drop
+        self._origin = origin
         self._order = count()
         self._waiting: list[tuple[int, int, Counters]] = []
         self.due = NEVER
-        """When there is something to do, in nanoseconds; now, in the middle of a round."""
+        """When there is something to do, in nanoseconds since *origin*; in the past, if now."""
 
     def add(self, counters: Counters, now: int) -> None:
-        heappush(self._waiting, (now + counters.sweep_interval, next(self._order), counters))
+        heappush(self._waiting, self._next_round(counters, now))
         self.due = self._waiting[0][0]
 
     def step(self, now: int) -> None:
         """Do a few steps, if something is due."""
-        if now >= self.due:
+        since_origin = now - self._origin
+        if since_origin >= self.due:
             self._step(now)
-        if now >= self.due:
+        if since_origin >= self.due:
             self._step(now)
 
     def _step(self, now: int) -> None:
@@ -47,8 +49,11 @@ class Sweep:
         if counters.examine_some(now):
             return
         if counters.is_of_use:
-            heapreplace(self._waiting, (now + counters.sweep_interval, next(self._order), counters))
+            heapreplace(self._waiting, self._next_round(counters, now))
         else:
             heappop(self._waiting)
             self._drop(counters)
         self.due = self._waiting[0][0] if self._waiting else NEVER
+
+    def _next_round(self, counters: Counters, now: int) -> tuple[int, int, Counters]:
+        return now - self._origin + counters.sweep_interval, next(self._order), counters

@@ -90,7 +90,7 @@ def _new_turn() -> tuple[Callable[[], None], Callable[[Counters, Sweep, Clock, H
 
     def paced_hitter(counters: Counters, sweep: Sweep, clock: Clock, slowly: Hitter) -> Hitter:
         algorithm = cast("Paced", counters.algorithm)
-        pace, origin = algorithm.pace, algorithm.origin
+        pace = algorithm.pace
         quota, per_ns, unit, span = pace.quota, pace.ticks_per_ns, pace.ticks_per_unit, pace.span
         admitted, refused = paced_decisions(algorithm.limit, pace)
         read = clock_reading(clock)
@@ -120,7 +120,7 @@ def _new_turn() -> tuple[Callable[[], None], Callable[[Counters, Sweep, Clock, H
             try:
                 full_at = live[key]
                 if full_at < now:
-                    full_at = now if now < (sweep.due - origin) * per_ns else live[_NOWHERE]
+                    full_at = now if now < sweep.due * per_ns else live[_NOWHERE]
                 after = full_at + need
                 in_use = after - now
                 if in_use <= span:
@@ -134,7 +134,7 @@ def _new_turn() -> tuple[Callable[[], None], Callable[[Counters, Sweep, Clock, H
                 decision._key = key
                 decision._in_use = in_use
                 return decision
-            if after is None or now >= (sweep.due - origin) * per_ns:
+            if after is None or now >= sweep.due * per_ns:
                 return slowly(key, cost)
             refusal = refused()
             refusal._key = key
