@@ -11,6 +11,7 @@ of the limit in their closure.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headgate.decisions.decision import Concluded, Decision
@@ -53,6 +54,7 @@ class Refusal(PacedDecision):
     """By how many ticks it came too early."""
 
 
+@lru_cache(maxsize=1024)
 def paced_decisions(  # noqa: C901 (many properties, each of one line)
     the_limit: Limit, pace: Pace
 ) -> tuple[type[PacedDecision], type[Refusal]]:
