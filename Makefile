@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types contracts format bench docs build clean
+.PHONY: help run test servers check lint types contracts format bench docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -14,8 +14,11 @@ help:  ## what there is to make
 run: $(VENV)/.base  ## a live demo: limits at work in your terminal
 	$(BIN)/python examples/live.py
 
-test: $(VENV)/.dev  ## all tests
+test: $(VENV)/.dev servers  ## all tests
 	$(BIN)/python -m pytest
+
+servers:  ## the servers that the tests start themselves
+	sh scripts/install-servers
 
 check: lint types contracts test build  ## what CI runs: all of it
 

@@ -1,0 +1,36 @@
+"""Real servers for tests: started on free loopback ports, and gone when the tests are.
+
+    with RedisServer(password="...") as server:
+        server.url, server.cli("info", "server")
+
+Each of them is a context manager. What is here does not use the client library that the tests
+try out: it talks to the servers with `redis-cli`. HEADGATE_REDIS_SERVER names another binary to
+run in place of `redis-server`, such as a `valkey-server`.
+"""
+
+from .certificates import Certificates
+from .cluster import ClusterSetup
+from .instance import is_installed
+from .migration import Migration
+from .ports import free_port, release_port
+from .process import ServerError
+from .proxy import SilentProxy
+from .sentinel import SentinelSetup
+from .server import RedisServer, User, knows_tls
+from .waiting import wait_until
+
+__all__ = [
+    "Certificates",
+    "ClusterSetup",
+    "Migration",
+    "RedisServer",
+    "SentinelSetup",
+    "ServerError",
+    "SilentProxy",
+    "User",
+    "free_port",
+    "is_installed",
+    "knows_tls",
+    "release_port",
+    "wait_until",
+]

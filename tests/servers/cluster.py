@@ -1,0 +1,211 @@
+"""A cluster of six nodes, whose primaries can die and whose slots can move."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from .instance import EXECUTABLE
+from .migration import Migration
+from .process import ServerError
+from .server import RedisServer
+from .waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SLOTS = 16_384
+_CONFIG = (
+    "cluster-enabled yes",
+    "cluster-config-file nodes.conf",
+    "cluster-node-timeout 1000",
+    "cluster-replica-validity-factor 0",  # a replica stands for election whatever its lag
+    "cluster-allow-replica-migration no",  # nothing moves that a test has not moved
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node as another one sees it: a line of CLUSTER NODES."""
+
+    id: str
+    port: int
+    flags: frozenset[str]
+    slots: tuple[range, ...]
+
+    @classmethod
+    def parse(cls, line: str) -> Member:
+        """Of `id host:port@bus flags primary ping pong epoch link slots...`."""
+        name, place, flags, *_ = fields = line.split()
+        port = int(place.partition("@")[0].rpartition(":")[2])
+        slots = tuple(_slots(text) for text in fields[8:] if not text.startswith("["))
+        return cls(name, port, frozenset(flags.split(",")), slots)
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it owns slots, and nobody holds it for dead."""
+        return "master" in self.flags and "fail" not in self.flags and bool(self.slots)
+
+
+def _slots(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+class ClusterSetup:
+    """Three primaries with a replica each, made by `redis-cli --cluster create`.
+
+    A node that does not answer for a second is suspected. *config* are more lines for redis.conf.
+    """
+
+    def __init__(
+        self,
+        *,
+        password: str | None = None,
+        config: Sequence[str] = (),
+        executable: str = EXECUTABLE,
+    ) -> None:
+        lines = [*_CONFIG, *config, *([f"masterauth {password}"] if password else [])]
+        self.nodes = tuple(
+            RedisServer(password=password, config=lines, executable=executable) for _ in range(6)
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """redis+cluster://host:port,host:port,... with all six nodes."""
+        places = ",".join(node.address for node in self.nodes)
+        return f"redis+cluster://{self.nodes[0].credentials}{places}"
+
+    def start(self) -> None:
+        """Start the nodes, make them a cluster, and wait until all of them are content."""
+        for node in self.nodes:
+            node.start()
+        places = [node.address for node in self.nodes]
+        options = ("--cluster-replicas", "1", "--cluster-yes")
+        self.nodes[0].cli("--cluster", "create", *places, *options, within=30.0)
+        self.wait_until_ok()
+
+    def stop(self) -> None:
+        """End all six."""
+        for node in self.nodes:
+            node.close()
+
+    def primaries(self) -> list[RedisServer]:
+        """The nodes that own slots now."""
+        ports = {member.port for member in self.members() if member.is_primary}
+        return [node for node in self.nodes if node.port in ports]
+
+    def members(self) -> list[Member]:
+        """The nodes, as the first of those that answer sees them."""
+        return _members(self._answering()[0])
+
+    def id_of(self, node: RedisServer) -> str:
+        """The id that the cluster knows *node* by."""
+        return next(member.id for member in self.members() if member.port == node.port)
+
+    def slot_of(self, key: str) -> int:
+        """The slot that *key* belongs to."""
+        return int(self._answering()[0].cli("cluster", "keyslot", key))
+
+    def primary_of(self, key: str) -> RedisServer:
+        """The node that owns *key*."""
+        return self.owner_of(self.slot_of(key))
+
+    def owner_of(self, slot: int) -> RedisServer:
+        """The node that owns *slot*."""
+        for member in self.members():
+            if member.is_primary and any(slot in part for part in member.slots):
+                return next(node for node in self.nodes if node.port == member.port)
+        raise ServerError(f"slot {slot} has no owner")
+
+    def key_on(self, node: RedisServer, *, prefix: str = "key") -> str:
+        """A key that belongs to *node*, which is a primary."""
+        return next(
+            key
+            for key in (f"{prefix}-{number}" for number in range(SLOTS))
+            if self.primary_of(key) is node
+        )
+
+    def kill_primary_of(self, key: str) -> RedisServer:
+        """Kill the node that owns *key*, and say which it was; `wait_until_ok` waits for the rest.
+
+        `restart()` of the dead one makes it a replica.
+        """
+        node = self.primary_of(key)
+        node.kill()
+        return node
+
+    def fail_over(self, key: str) -> RedisServer:
+        """Kill the node that owns *key* and wait for its successor, which is the result."""
+        old = self.kill_primary_of(key)
+        wait_until(lambda: self.primary_of(key) is not old, f"{old} has a successor")
+        self.wait_until_ok()
+        return self.primary_of(key)
+
+    def move_slot(self, slot: int, target: RedisServer) -> None:
+        """Make *target* the owner of *slot* and of all its keys, while clients go on."""
+        with self.migrating(slot, target):
+            pass
+
+    @contextmanager
+    def migrating(self, slot: int, target: RedisServer) -> Iterator[Migration]:
+        """Begin to move *slot* to *target*; keys move when the test says so.
+
+        The rest of the move is done at the end, unless the test did it itself.
+        """
+        migration = Migration(slot, self.owner_of(slot), target, self.primaries(), self.id_of)
+        migration.begin()
+        try:
+            yield migration
+        except BaseException:
+            with suppress(ServerError):  # the test's own failure is what matters
+                self._finish(migration)
+            raise
+        self._finish(migration)
+
+    def _finish(self, migration: Migration) -> None:
+        migration.finish()
+        self.wait_until_ok()
+
+    def wait_until_ok(self) -> None:
+        """Wait until the nodes that run own all slots and agree which, and replicas follow."""
+        wait_until(self._is_ok, "the nodes of the cluster agree", every=0.05)
+
+    def _is_ok(self) -> bool:
+        nodes = self._answering()
+        views = {_owners(node) for node in nodes}
+        owners = {port for view in views for port, _ in view}
+        agreed = len(views) == 1 and owners <= {node.port for node in nodes}
+        return agreed and all(map(_is_content, nodes))
+
+    def _answering(self) -> list[RedisServer]:
+        if nodes := [node for node in self.nodes if node.is_answering]:
+            return nodes
+        raise ServerError("no node of the cluster runs")
+
+
+def _members(node: RedisServer) -> list[Member]:
+    return [Member.parse(line) for line in node.cli("cluster", "nodes").splitlines()]
+
+
+def _owners(node: RedisServer) -> frozenset[tuple[int, tuple[range, ...]]]:
+    return frozenset((one.port, one.slots) for one in _members(node) if one.is_primary)
+
+
+def _is_content(node: RedisServer) -> bool:
+    state = node.cli("cluster", "info")
+    if "cluster_state:ok" not in state or f"cluster_slots_ok:{SLOTS}" not in state:
+        return False
+    return node.info("replication").get("master_link_status", "up") == "up"
