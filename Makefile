@@ -50,17 +50,20 @@ clean:  ## forget everything that can be made again
 
 # ---- the environment ----------------------------------------------------------------------
 
-$(BIN)/python:
-	sh scripts/make-venv $(PYTHON) $(VENV)
+# Each stamp is written only after the step has succeeded, so a half-made one is made again.
 
-$(VENV)/.base: $(BIN)/python pyproject.toml
-	$(BIN)/pip install -q -e .
+$(VENV)/.made:
+	sh scripts/make-venv $(PYTHON) $(VENV)
+	touch $@
+
+$(VENV)/.base: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install -q -e .
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(BIN)/pip install -q -e '.[test,lint]'
+	$(BIN)/python -m pip install -q -e '.[test,lint]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(BIN)/pip install -q -e '.[bench]'
+	$(BIN)/python -m pip install -q -e '.[bench]'
 	touch $@

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import shutil
 import sys
 import time
 from collections import deque
@@ -31,7 +32,7 @@ LIMITS = (
     "5/2s sliding_window_counter",
 )
 TICK = 0.1
-WIDTH = 48
+WIDTH = max(10, min(48, shutil.get_terminal_size((130, 24)).columns - 72))
 GREEN, RED, DIM, PLAIN = (
     ("\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m") if sys.stdout.isatty() else ("", "", "", "")
 )

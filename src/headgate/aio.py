@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from headgate.decisions import Decision, checked_policy
+from headgate.decisions import Decision, FailurePolicy, checked_policy
 from headgate.decorating import decorate_async
 from headgate.errors import StoreError
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
@@ -14,7 +14,7 @@ from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_
 from headgate.stores.opening import open_async_store
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
 from headgate.stores.port import checks_of, conclude
-from headgate.waiting import Lines
+from headgate.waiting import Lines, LoopEvent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -40,14 +40,14 @@ class AsyncRateLimiter:
         store: str | Store | AsyncStore = "memory://",
         clock: Clock | None = None,
         namespace: str = "headgate",
-        on_store_failure: str = "fail_open",
+        on_store_failure: FailurePolicy = "fail_open",
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
         self._store = open_async_store(store, clock)
         self._time: Clock = getattr(self._store, "clock", time.monotonic_ns)
         self._sleep: Callable[[float], Awaitable[None]] | None
         self._sleep = getattr(self._time, "asleep", None)
-        self._lines: Lines[asyncio.Event] = Lines()
+        self._lines: Lines[LoopEvent] = Lines()
         self._undoing: set[asyncio.Task[None]] = set()
         self._hitter = self._short_cut()
 
@@ -88,12 +88,14 @@ class AsyncRateLimiter:
     async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a refusal is a value here, not a TimeoutError)
         """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
 
-        Once first in line, it is refused at once if it can never fit, or not in time. A refusal
+        Refused at once if it can never fit or, once first in line, not in time. A refusal
         consumes nothing, nor does a caller that is cancelled.
         """
-        self._stack.take(key, cost)
+        self._stack.take(key, cost, "acquire")
         deadline = deadline_ns(timeout, self._time())
-        place = asyncio.Event()
+        if not self._stack.is_worth_a_wait(cost):
+            return await self.hit(key, cost)
+        place = LoopEvent()
         try:
             if not self._lines.join(key, place) and not await _is_set(
                 place, None if deadline is None else timeout
@@ -229,7 +231,7 @@ async def _undo_if_granted(
         await undo()
 
 
-async def _is_set(event: asyncio.Event, timeout: float | None) -> bool:  # noqa: ASYNC109
+async def _is_set(event: LoopEvent, timeout: float | None) -> bool:  # noqa: ASYNC109
     """Wait for *event*, at most *timeout* seconds; whether it came."""
     try:
         async with asyncio.timeout(timeout):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from headgate.decisions import Decision, RateLimitedError
 from headgate.errors import UsageError
+from headgate.stores.port import checked_cost, checked_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -41,6 +42,7 @@ def decorate(
     limiter: Waits, key: Key | None, cost: Cost, *, wait: bool, timeout: float | None
 ) -> Callable[[F], F]:
     """A decorator for plain functions."""
+    _check_options(key, cost, wait=wait, timeout=timeout)
 
     def wrap(function: F) -> F:
         _check_function(function)
@@ -68,6 +70,7 @@ def decorate_async(
     limiter: AsyncWaits, key: Key | None, cost: Cost, *, wait: bool, timeout: float | None
 ) -> Callable[[F], F]:
     """A decorator for async functions."""
+    _check_options(key, cost, wait=wait, timeout=timeout)
 
     def wrap(function: F) -> F:
         _check_function(function)
@@ -89,6 +92,15 @@ def decorate_async(
         return cast("F", call)
 
     return wrap
+
+
+def _check_options(key: Key | None, cost: Cost, *, wait: bool, timeout: float | None) -> None:
+    if key is not None and not callable(key):
+        checked_key(key)
+    if not callable(cost):
+        checked_cost(cost)
+    if timeout is not None and not wait:
+        raise UsageError("a timeout is for waiting: say wait=True too")
 
 
 def _check_function(function: object) -> None:

@@ -5,6 +5,7 @@
     │   └── NotationError                 a text that is not a limit
     ├── CostError (ValueError)            a cost or amount that is not an integer >= 0
     ├── KeyInvalidError (ValueError)      a key that is not a non-empty string
+    ├── OptionError (ValueError)          a timeout, clock, policy or size that makes no sense
     ├── UsageError (TypeError)            a verb that this kind of limit does not know
     ├── StoreURLError (ValueError)        a store URL nobody can open
     ├── StoreError                        the store could not decide
@@ -57,6 +58,10 @@ class CostError(HeadgateError, ValueError):
 
 class KeyInvalidError(HeadgateError, ValueError):
     """A key that is not a non-empty string."""
+
+
+class OptionError(HeadgateError, ValueError):
+    """A timeout, a clock, a failure policy or a size that makes no sense."""
 
 
 class UsageError(HeadgateError, TypeError):

@@ -90,11 +90,11 @@ class Reservation(Settlement):
         Returns whether the reservation was still open in the store; if it had lapsed, *actual* is
         charged all the same.
         """
-        return self._settle(self.key, self.name, self._close(actual))
+        return self._settle(self.key, self.name, self._close(actual)) or not self.amount
 
     def cancel(self) -> bool:
         """Give everything back; whether the reservation was still open in the store."""
-        return self._settle(self.key, self.name, self._close(0))
+        return self._settle(self.key, self.name, self._close(0)) or not self.amount
 
     def __enter__(self) -> Self:
         return self
@@ -127,11 +127,11 @@ class AsyncReservation(Settlement):
 
     async def commit(self, actual: int | None = None) -> bool:
         """As `Reservation.commit`."""
-        return await self._settle(self.key, self.name, self._close(actual))
+        return await self._settle(self.key, self.name, self._close(actual)) or not self.amount
 
     async def cancel(self) -> bool:
         """As `Reservation.cancel`."""
-        return await self._settle(self.key, self.name, self._close(0))
+        return await self._settle(self.key, self.name, self._close(0)) or not self.amount
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from headgate.decisions import Decision, checked_policy
+from headgate.decisions import Decision, FailurePolicy, checked_policy
 from headgate.decorating import decorate
 from headgate.errors import StoreError
 from headgate.holding import Reservation, Slot, new_name
@@ -47,7 +47,7 @@ class RateLimiter:
         store: str | Store = "memory://",
         clock: Clock | None = None,
         namespace: str = "headgate",
-        on_store_failure: str = "fail_open",
+        on_store_failure: FailurePolicy = "fail_open",
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
         self._store = open_store(store, clock)
@@ -91,11 +91,13 @@ class RateLimiter:
     def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
 
-        Once first in line, it is refused at once if it can never fit, or not in time. A refusal
+        Refused at once if it can never fit or, once first in line, not in time. A refusal
         consumes nothing.
         """
-        self._stack.take(key, cost)
+        self._stack.take(key, cost, "acquire")
         deadline = deadline_ns(timeout, self._time())
+        if not self._stack.is_worth_a_wait(cost):
+            return self.hit(key, cost)
         place = threading.Event()
         try:
             if not self._lines.join(key, place) and not place.wait(

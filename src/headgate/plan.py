@@ -6,13 +6,12 @@ is, is planned here; what came of it is concluded in `stores.port`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import Concluded, Decision, FailurePolicy, decide_without_store
-from headgate.errors import LimitError, UsageError
+from headgate.errors import LimitError, OptionError, UsageError
 from headgate.limits import Concurrency, Limit, parse_limits
 from headgate.stores.operations import Check, Hold, Take, TakeEach
 from headgate.stores.port import checked_cost, checked_key, group_name, refuse_concurrency
@@ -46,17 +45,31 @@ class Stack:
 
     def checks(self, key: str, cost: int, what: str = "cost") -> tuple[Check, ...]:
         """What a request of *cost* by *key* has to pass."""
-        checked_key(key)
+        key = checked_key(key)
         checked_cost(cost, what)
         return tuple(Check(group, key, limit, cost) for group, limit in self.places)
 
-    def take(self, key: str, cost: int) -> Take:
-        refuse_concurrency(self.limits, "hit")
+    def take(self, key: str, cost: int, verb: str = "hit") -> Take:
+        refuse_concurrency(self.limits, verb)
         return Take(self.checks(key, cost))
 
     def take_each(self, asked: Iterable[str | tuple[str, int]]) -> TakeEach:
-        pairs = [(item, 1) if isinstance(item, str) else item for item in asked]
-        return TakeEach(tuple(self.take(key, cost) for key, cost in pairs))
+        if isinstance(asked, str):
+            raise UsageError(f"hit_many takes a list of (key, cost); for {asked!r} alone use hit")
+        takes = []
+        for n, item in enumerate(asked):
+            match item:
+                case str():
+                    takes.append(self.take(item, 1, "hit_many"))
+                case (key, cost):
+                    takes.append(self.take(key, cost, "hit_many"))
+                case _:
+                    raise UsageError(f"item {n} of hit_many is {item!r}; expected (key, cost)")
+        return TakeEach(tuple(takes))
+
+    def is_worth_a_wait(self, cost: int) -> bool:
+        """Whether *cost* is one that can be refused now and admitted later."""
+        return 0 < cost <= min(limit.quota for limit in self.limits)
 
     def hold(self, key: str, cost: int, name: str, ttl: Seconds) -> Hold:
         refuse_concurrency(self.limits, "reserve")
@@ -94,10 +107,9 @@ def read_limits(limits: Limits) -> tuple[Limit, ...]:
         return parse_limits(limits)
     if isinstance(limits, Limit):
         return (limits,)
-    try:
-        several = tuple(limits)
-    except TypeError:
-        raise LimitError(f"the limit is {limits!r}; expected text, a Limit or a list") from None
+    if isinstance(limits, bytes | dict) or not hasattr(limits, "__iter__"):
+        raise LimitError(f"the limit is {limits!r}; expected text, a Limit or a list of them")
+    several = tuple(limits)
     found = tuple(limit for item in several for limit in _read_item(item))
     if not found:
         raise LimitError("there is no limit; expected at least one, such as '100/minute'")
@@ -110,13 +122,17 @@ def _read_item(item: str | Limit) -> tuple[Limit, ...]:
     raise LimitError(f"{item!r} is not a limit; expected text such as '100/minute' or a Limit")
 
 
+LONGEST_TIMEOUT: Final = 366 * 86_400
+"""Whoever is ready to wait for more than a year, in seconds, is ready to wait for ever."""
+
+
 def deadline_ns(timeout: float | None, now: int) -> int | None:
     """When *timeout* seconds from *now* are over; None if never."""
-    if timeout is None or timeout == math.inf:
+    if timeout is None:
         return None
-    if not timeout >= 0:
-        raise ValueError(f"timeout is {timeout!r}; expected seconds from 0, or None to wait on")
-    return now + round(timeout * SECOND)
+    if type(timeout) not in (int, float) or not timeout >= 0:
+        raise OptionError(f"timeout is {timeout!r}; expected seconds from 0, or None to wait on")
+    return None if timeout > LONGEST_TIMEOUT else now + round(timeout * SECOND)
 
 
 def nap(wait_ns: int) -> float:
@@ -139,4 +155,5 @@ def refused_in_line(decision: Decision) -> Decision:
         retry_after_ns=MILLISECOND,
         reset_after_ns=decision.reset_after_ns,
         source=decision.source,
+        parts=decision.limits if len(decision.limits) > 1 else (),
     )

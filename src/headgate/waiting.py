@@ -8,19 +8,47 @@ timeout or a cancellation, is simply taken out: nothing had been charged for it.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import weakref
 from collections import deque
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
-P = TypeVar("P", threading.Event, asyncio.Event)
+
+class LoopEvent(asyncio.Event):
+    """An event that may be set from another thread, or another event loop, than waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting_in = asyncio.get_running_loop()
+
+    def set(self) -> None:
+        try:
+            is_here = asyncio.get_running_loop() is self._waiting_in
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            super().set()
+        else:
+            with suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+                self._waiting_in.call_soon_threadsafe(super().set)
+
+
+P = TypeVar("P", threading.Event, LoopEvent)
 
 
 class Lines(Generic[P]):
     """The lines of waiting callers by key. Safe to share among threads."""
 
-    __slots__ = ("_by_key", "_lock")
+    __slots__ = ("__weakref__", "_by_key", "_lock")
 
     def __init__(self) -> None:
+        self.disperse()
+        _all_lines.add(self)
+
+    def disperse(self) -> None:
+        """Begin with no lines at all."""
         self._by_key: dict[str, deque[P]] = {}
         self._lock = threading.Lock()
 
@@ -51,3 +79,16 @@ class Lines(Generic[P]):
                 line = self._by_key.get(key)
                 if line:
                     line[0].set()
+
+
+_all_lines: weakref.WeakSet[Lines[Any]] = weakref.WeakSet()
+
+
+def _disperse_all() -> None:
+    """In a forked child none of those who waited are left."""
+    for lines in _all_lines:
+        lines.disperse()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disperse_all)

@@ -19,7 +19,7 @@ from headgate import (
 )
 from headgate.stores import AsyncMemoryStore, Operation
 from headgate.testing import ManualClock
-from headgate.waiting import Lines
+from headgate.waiting import Lines, LoopEvent
 
 R = TypeVar("R")
 
@@ -40,7 +40,7 @@ class SlowStore(AsyncStore):
         return await self.store.run(operation)
 
 
-class AnnouncedLines(Lines[asyncio.Event]):
+class AnnouncedLines(Lines[LoopEvent]):
     """Lines that tell when somebody has lined up."""
 
     __slots__ = ("joined",)
@@ -49,7 +49,7 @@ class AnnouncedLines(Lines[asyncio.Event]):
         super().__init__()
         self.joined: asyncio.Queue[str] = asyncio.Queue()
 
-    def join(self, key: str, place: asyncio.Event) -> bool:
+    def join(self, key: str, place: LoopEvent) -> bool:
         is_first = super().join(key, place)
         self.joined.put_nowait(key)
         return is_first

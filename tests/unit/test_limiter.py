@@ -121,7 +121,7 @@ def test_a_text_that_is_no_limit_is_a_notation_error() -> None:
 
 def test_an_unknown_failure_policy_is_a_value_error_that_names_the_known() -> None:
     with pytest.raises(ValueError, match=r"'fail_never'.*'fail_open' or 'fail_closed'"):
-        RateLimiter("1/s", on_store_failure="fail_never")
+        RateLimiter("1/s", on_store_failure="fail_never")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("store", [AsyncMemoryStore(MemoryStore()), None, 5, MemoryStore])

@@ -16,6 +16,7 @@ from headgate import (
     Store,
     StoreError,
 )
+from headgate.decisions import FailurePolicy
 from headgate.stores import AsyncMemoryStore, Operation
 from headgate.testing import ManualClock
 
@@ -73,7 +74,7 @@ async def async_decisions(limiter: AsyncRateLimiter) -> list[Decision]:
     ]
 
 
-def without_store(limits: Any, policy: str) -> list[list[Decision]]:
+def without_store(limits: Any, policy: FailurePolicy) -> list[list[Decision]]:
     plain = RateLimiter(limits, store=FailingStore(), on_store_failure=policy)
     aio = AsyncRateLimiter(limits, store=FailingAsyncStore(), on_store_failure=policy)
     return [decisions(plain), asyncio.run(async_decisions(aio))]
@@ -108,7 +109,7 @@ def test_the_decision_names_the_key_and_every_limit() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail_open", "fail_closed"])
-def test_reset_raises_because_nothing_can_stand_in_for_it(policy: str) -> None:
+def test_reset_raises_because_nothing_can_stand_in_for_it(policy: FailurePolicy) -> None:
     with pytest.raises(StoreError):
         RateLimiter("10/m", store=FailingStore(), on_store_failure=policy).reset("key")
     aio = AsyncRateLimiter("10/m", store=FailingAsyncStore(), on_store_failure=policy)
@@ -137,7 +138,7 @@ def test_a_settlement_that_is_lost_is_an_error_when_closed() -> None:
 
 
 def test_async_settlements_follow_the_policy_too() -> None:
-    async def settle(policy: str) -> bool:
+    async def settle(policy: FailurePolicy) -> bool:
         store = FailingAsyncStore()
         limiter = AsyncRateLimiter("10/m", store=store, on_store_failure=policy)
         store.is_down = False

@@ -28,6 +28,7 @@ PUBLIC = {
     "LimitError",
     "MemoryStore",
     "NotationError",
+    "OptionError",
     "RateLimitedError",
     "RateLimiter",
     "Reservation",

@@ -91,6 +91,9 @@ class Decision:
             f"reset_after={self.reset_after}, source={self.source!r})"
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, self._figures()
+
     def _figures(self) -> tuple[object, ...]:
         parts = self.limits
         return (
@@ -171,3 +174,26 @@ class Concluded(Decision):
     @property
     def limits(self) -> tuple[Decision, ...]:
         return self._parts or (self,)
+
+
+def _restored(
+    allowed: bool,  # noqa: FBT001 (pickle knows no keywords)
+    key: str,
+    limit: Limit,
+    remaining: int,
+    retry_after_ns: int | None,
+    reset_after_ns: int,
+    source: str,
+    parts: tuple[Decision, ...],
+) -> Decision:
+    """A decision that was pickled or copied, with its figures computed."""
+    return Concluded(
+        key,
+        limit,
+        allowed=allowed,
+        remaining=remaining,
+        retry_after_ns=retry_after_ns,
+        reset_after_ns=reset_after_ns,
+        source=source,
+        parts=parts,
+    )

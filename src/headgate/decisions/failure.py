@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from headgate.decisions.combine import combine
 from headgate.decisions.decision import Concluded, Decision
+from headgate.errors import OptionError
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ RETRY_AFTER_FAILURE_NS: Final = SECOND
 
 
 def checked_policy(policy: str) -> FailurePolicy:
-    """*policy* if it is one; else a ValueError that lists them."""
+    """*policy* if it is one; else an `OptionError` that lists them."""
     for known in get_args(FailurePolicy):
         if policy == known:
             return known  # type: ignore[no-any-return]
     choices = " or ".join(repr(known) for known in get_args(FailurePolicy))
-    raise ValueError(f"on_store_failure is {policy!r}; expected {choices}")
+    raise OptionError(f"on_store_failure is {policy!r}; expected {choices}")
 
 
 def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit]]) -> Decision:

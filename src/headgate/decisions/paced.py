@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headgate.decisions.decision import Concluded, Decision
+from headgate.decisions.decision import Decision
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
@@ -33,16 +33,6 @@ class PacedDecision(Decision):
     @property
     def key(self) -> str:
         return self._key
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (
-            self.key,
-            self.limit,
-            self.allowed,
-            self.remaining,
-            self.retry_after_ns,
-            self.reset_after_ns,
-        )
 
 
 class Refusal(PacedDecision):
@@ -131,22 +121,3 @@ def paced_decisions(  # noqa: C901 (many properties, each of one line)
             return seconds_at_least(-(-self._in_use // per_ns))
 
     return Admitted, Refused
-
-
-def _restored(
-    key: str,
-    limit: Limit,
-    allowed: bool,  # noqa: FBT001 (pickle knows no keywords)
-    remaining: int,
-    retry: int | None,
-    reset: int,
-) -> Decision:
-    """A pickled decision, unpickled: with its figures computed."""
-    return Concluded(
-        key,
-        limit,
-        allowed=allowed,
-        remaining=remaining,
-        retry_after_ns=retry,
-        reset_after_ns=reset,
-    )

@@ -243,7 +243,8 @@ class Concurrency(Limit):
         return self.ttl_ns
 
     def __str__(self) -> str:
-        return f"{self.limit} concurrent, ttl {_duration_text(self.ttl_ns)}"
+        text = _duration_text(self.ttl_ns)
+        return f"{self.limit} concurrent, ttl {text if text[0].isdigit() else '1' + text}"
 
 
 def _check_whole(value: object, what: str, least: int, most: int) -> None:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from headgate.errors import StoreURLError
+from headgate.errors import OptionError, StoreURLError
 from headgate.stores.memory import AsyncMemoryStore, MemoryStore
 from headgate.stores.port import AsyncStore, Store
 
@@ -45,24 +45,28 @@ def open_async_store(store: str | Store | AsyncStore, clock: Clock | None) -> As
 
 def _refuse_clock(clock: Clock | None) -> None:
     if clock is not None:
-        raise ValueError("give the clock to the store, not to the limiter, when you make both")
+        raise OptionError("give the clock to the store, not to the limiter, when you make both")
 
 
 def _memory(url: str, clock: Clock | None) -> MemoryStore:
+    shown = repr(re.sub("//[^/]*@", "//***@", url))
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise StoreURLError(f"cannot read the store URL {url!r}: {error}") from error
+        raise StoreURLError(f"cannot read the store URL {shown}: {error}") from error
     if parts.scheme != "memory":
-        raise StoreURLError(f"cannot open the store {url!r}; expected 'memory://'")
-    if parts.netloc or parts.path.strip("/"):
-        raise StoreURLError(f"{url!r}: nothing may follow 'memory://' but '?max_keys=N'")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        raise StoreURLError(f"cannot open the store {shown}; expected 'memory://'")
+    if parts.netloc or parts.path.strip("/") or parts.fragment:
+        raise StoreURLError(f"{shown}: nothing may follow 'memory://' but '?max_keys=N'")
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise StoreURLError(f"{shown}: an option is given twice")
     text = options.pop("max_keys", None)
     if options:
-        raise StoreURLError(f"{url!r}: unknown option {min(options)!r}; there is only 'max_keys'")
+        raise StoreURLError(f"{shown}: unknown option {min(options)!r}; there is only 'max_keys'")
     if text is None:
         return MemoryStore(clock=clock)
     if not _INTEGER.fullmatch(text):
-        raise StoreURLError(f"{url!r}: max_keys is {text!r}; expected an integer from 1 to 10^15")
+        raise StoreURLError(f"{shown}: max_keys is {text!r}; expected an integer from 1 to 10^15")
     return MemoryStore(clock=clock, max_keys=int(text))

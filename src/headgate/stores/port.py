@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.decisions import Concluded, Decision, combine
 from headgate.errors import CostError, KeyInvalidError, UsageError
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headgate.algorithms import Outcome
 
 R = TypeVar("R")
+
+LARGEST_AMOUNT: Final = 10**18
+"""The largest cost or amount that is taken for one."""
 
 Hitter = Callable[[str, int], Decision]
 """A store's short cut: (key, cost) -> decision."""
@@ -35,6 +38,17 @@ class Hit:
     limit: Limit | str
     cost: int = 1
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        limit = parse_limit(self.limit) if isinstance(self.limit, str) else self.limit
+        if not isinstance(limit, Limit):
+            raise UsageError(f"the limit of a Hit is {limit!r}; expected text or a Limit")
+        refuse_concurrency((limit,), "hit_all")
+        if self.name is not None and (type(self.name) is not str or not self.name):
+            raise UsageError(f"the name of a Hit is {self.name!r}; expected text, or None")
+        object.__setattr__(self, "key", checked_key(self.key))
+        object.__setattr__(self, "limit", limit)
+        checked_cost(self.cost)
 
 
 class Store(ABC):
@@ -87,11 +101,12 @@ def checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
     """The checks that *hits* stand for, each hit looked at before anything is asked."""
     checks: list[Check] = []
     limits: dict[tuple[str, str], Limit] = {}
-    for hit in hits:
-        limit = parse_limit(hit.limit) if isinstance(hit.limit, str) else hit.limit
-        refuse_concurrency((limit,), "hit_all")
+    for n, hit in enumerate(hits):
+        limit = getattr(hit, "limit", None)
+        if not isinstance(limit, Limit):
+            raise UsageError(f"item {n} of hit_all is {hit!r}; expected a Hit(key, limit, cost)")
         group = group_name(namespace, hit.name or limit)
-        check = Check(group, checked_key(hit.key), limit, checked_cost(hit.cost))
+        check = Check(group, hit.key, limit, hit.cost)
         if limits.setdefault((group, hit.key), limit) != limit:
             raise UsageError(f"two limits for the one counter {hit.name!r} of {hit.key!r}")
         checks.append(check)
@@ -134,17 +149,20 @@ def checked_key(key: str) -> str:
         raise KeyInvalidError(f"the key is {key!r}; expected a string such as 'user:42'")
     if not key:
         raise KeyInvalidError("the key is empty: every caller would share it; name whose it is")
-    return key
+    return key if type(key) is str else str.__str__(key)
 
 
 def checked_cost(cost: int, what: str = "cost") -> int:
     """*cost* if it is an integer of at least 0."""
-    if type(cost) is int and cost >= 0:
+    if type(cost) is int and 0 <= cost <= LARGEST_AMOUNT:
         return cost
     if isinstance(cost, bool) or not isinstance(cost, int):
         raise CostError(f"{what} is {cost!r}; expected an integer of at least 0")
     if cost < 0:
-        raise CostError(f"{what} is {cost}; it must be at least 0 (refund gives quota back)")
+        shown = cost if cost >= -LARGEST_AMOUNT else "far below 0"
+        raise CostError(f"{what} is {shown}; it must be at least 0 (refund gives quota back)")
+    if cost > LARGEST_AMOUNT:
+        raise CostError(f"{what} is more than {LARGEST_AMOUNT}, more than anything can be")
     return cost
 
 
@@ -153,5 +171,5 @@ def refuse_concurrency(limits: Iterable[Limit], verb: str) -> None:
     for limit in limits:
         if isinstance(limit, Concurrency):
             raise UsageError(
-                f"{verb} cannot take a slot of {limit}: nobody could give it back; use slot(key)"
+                f"{verb} is not for the slots of {limit}, which are given back; use slot(key)"
             )

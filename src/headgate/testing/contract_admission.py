@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AdmissionContract(StoreUnderTest):
-    """One limit, one key: DESIGN promises 1, 3, 4, 5, 9 and 10."""
+    """One limit, one key: what is admitted, and what is said of it."""
 
     def test_decisions_are_the_stores_own(self) -> None:
         for limit in TENS:

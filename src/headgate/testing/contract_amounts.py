@@ -1,4 +1,4 @@
-"""What is given back, recorded after the fact, or carried over: DESIGN promises 7 and 8."""
+"""What is given back, recorded after the fact, or carried over."""
 
 from __future__ import annotations
 

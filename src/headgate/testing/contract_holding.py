@@ -1,4 +1,4 @@
-"""What is held for a while, reservations and slots: DESIGN promise 7."""
+"""What is held for a while, reservations and slots."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ NASTY: Final = (
 
 
 class KeysContract(StoreUnderTest):
-    """Keys, namespaces, stacks and several at once: DESIGN promises 1 and 2."""
+    """Keys, namespaces, stacks and several at once."""
 
     def test_every_key_has_a_counter_of_its_own(self) -> None:
         for limit in (TokenBucket(100, 1), FixedWindow(100, 10), SlidingWindowLog(100, 10)):

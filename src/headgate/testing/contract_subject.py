@@ -90,7 +90,7 @@ class StoreUnderTest:
     def limiter(self, limits: Limits, namespace: str | None = None) -> Driven:
         """A limiter on the store; in a namespace that nobody else has, if none is given."""
         name = self.new_name() if namespace is None else namespace
-        policy = "fail_closed"
+        policy: Final = "fail_closed"
         if isinstance(self.store, AsyncStore):
             limiter = AsyncRateLimiter(
                 limits, store=self.store, namespace=name, on_store_failure=policy

@@ -93,3 +93,10 @@ def test_a_memory_store_serves_threads_and_event_loops_alike() -> None:
     assert [asyncio.run(loop.hit("key", 3)).remaining for loop in loops] == [5, 2]
     assert plain.peek("key").remaining == 2
     assert not plain.hit("key", 3)
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    with pytest.raises(StoreURLError) as caught:
+        RateLimiter("1/s", store="redis://user:s3cret@host/0")
+    assert "s3cret" not in str(caught.value)
+    assert "redis://***@host/0" in str(caught.value)

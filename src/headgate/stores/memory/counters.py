@@ -46,13 +46,14 @@ _UNTOUCHED: Final = Entry(None, NO_HOLDS)
 
 
 class Room:
-    """How many counters a store has, and may have."""
+    """How many counters a store has, and may have; and when one was last thrown away."""
 
-    __slots__ = ("most", "taken")
+    __slots__ = ("cleared_at", "most", "taken")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, now: int) -> None:
         self.most = most
         self.taken = 0
+        self.cleared_at = now
 
 
 Group = dict["Limit", "Counters"]
@@ -168,10 +169,14 @@ class Counters:
             self._room.taken -= 1
             if self.algorithm.fresh_in(state, now):
                 self._keep(key, Entry(state, NO_HOLDS))
+            else:
+                self._room.cleared_at = max(self._room.cleared_at, now)
         for key, entry in self._held.take_some(SWEEP_STEPS):
             self._room.taken -= 1
             if not self._is_over(entry, now):
                 self._keep(key, Entry(entry.state, open_holds(entry.holds, now)))
+            else:
+                self._room.cleared_at = max(self._room.cleared_at, now)
         return any(shelf.aging for shelf in shelves)
 
     def _keep(self, key: str, entry: Entry) -> None:
@@ -216,12 +221,21 @@ class Counters:
     def _shared(self, key: str, now: int) -> Entry:
         """The counter that *key* shares, if the store has been full and that is not over yet."""
         entry = self._overflow.get(_slot(key)) if self._overflow else None
-        if entry is None:
-            return _UNTOUCHED
-        if self._is_over(entry, now):
+        if entry is not None and not self._is_over(entry, now):
+            return entry
+        if entry is not None:
             del self._overflow[_slot(key)]
+            self._room.cleared_at = max(self._room.cleared_at, now)
+        return self._untouched(now)
+
+    def _untouched(self, now: int) -> Entry:
+        """A new counter. If the clock has been set back to before one was thrown away, the new
+        one is as late as that, since it may be the same."""
+        late = self._room.cleared_at
+        if now >= late or self.has_slots:
             return _UNTOUCHED
-        return entry
+        algorithm = self.algorithm
+        return Entry(algorithm.refund(algorithm.charge(None, 1, late), 1, late), NO_HOLDS)
 
     def _make_room(self, key: str, now: int) -> bool:
         """Whether *key*, a new one, may have a counter of its own."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from headgate.algorithms import Paced, algorithm_for
 from headgate.clock import Clock, MonotonicClock, clock_origin
 from headgate.decisions import combine
+from headgate.errors import OptionError
 from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry, Group, Room
 from headgate.stores.memory.opened import Opened
 from headgate.stores.memory.sweep import Sweep
@@ -56,14 +57,13 @@ class MemoryStore(Store):
 
     def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
         if type(max_keys) is not int or max_keys < 1:
-            raise ValueError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
+            raise OptionError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
         self._clock: Clock = MonotonicClock() if clock is None else clock
-        if type(now := self._clock()) is not int:
-            raise ValueError(
-                f"the clock says {now!r}; expected integer nanoseconds, as time.time_ns"
-            )
+        now = self._clock()
+        if type(now) is not int:
+            raise OptionError(f"the clock says {now!r}; expected a function like time.time_ns")
         self._origin = clock_origin(self._clock)
-        self._room = Room(max_keys)
+        self._room = Room(max_keys, now)
         self._groups: dict[str, Group] = {}
         self._sweep = Sweep(self._drop, self._origin)
         self._turn = Turn()
@@ -129,7 +129,7 @@ class MemoryStore(Store):
         limits, sweep = [counters.algorithm.limit for counters in tables], self._sweep.step
 
         def hit(key: str, cost: int = 1) -> Decision:
-            checked_key(key)
+            key = checked_key(key)
             checked_cost(cost)
             take_turn()
             try:
@@ -151,7 +151,7 @@ class MemoryStore(Store):
         limit, take, sweep = counters.algorithm.limit, counters.algorithm.take, self._sweep.step
 
         def hit(key: str, cost: int = 1) -> Decision:
-            checked_key(key)
+            key = checked_key(key)
             checked_cost(cost)
             take_turn()
             try:
@@ -246,10 +246,11 @@ class MemoryStore(Store):
         return opened
 
     def _counters(self, name: str, limit: Limit, now: int) -> Counters:
-        group = self._groups.setdefault(name, {})
-        counters = group.get(limit)
+        group = self._groups.get(name)
+        counters = None if group is None else group.get(limit)
         if counters is None:
             algorithm = algorithm_for(limit, self._origin)
+            group = self._groups.setdefault(name, {})
             counters = group[limit] = Counters(algorithm, name, group, self._room)
             self._sweep.add(counters, now)
         return counters

@@ -45,6 +45,8 @@ class Sweep:
             self._step(now)
 
     def _step(self, now: int) -> None:
+        if not self._waiting:
+            return
         counters = self._waiting[0][2]
         if counters.examine_some(now):
             return
