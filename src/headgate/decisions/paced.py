@@ -28,7 +28,7 @@ class PacedDecision(Decision):
 
     _key: str
     _in_use: int
-    """What is in use, in ticks; with this request if it was allowed."""
+    """What is in use, in ticks, this request included, whether it was allowed or not."""
 
     @property
     def key(self) -> str:
@@ -36,12 +36,12 @@ class PacedDecision(Decision):
 
 
 class Refusal(PacedDecision):
-    """A cost that did not fit, and by how much."""
+    """A cost that did not fit."""
 
-    __slots__ = ("_short",)
+    __slots__ = ("_need",)
 
-    _short: int
-    """By how many ticks it came too early."""
+    _need: int
+    """What it asked for, in ticks."""
 
 
 @lru_cache(maxsize=1024)
@@ -101,23 +101,23 @@ def paced_decisions(  # noqa: C901 (many properties, each of one line)
 
         @property
         def remaining(self) -> int:
-            free = span - self._in_use
+            free = span - self._in_use + self._need
             return free // unit if free > 0 else 0
 
         @property
         def retry_after_ns(self) -> int | None:
-            return -(-self._short // per_ns)
+            return -((span - self._in_use) // per_ns)
 
         @property
         def retry_after(self) -> float | None:
-            return seconds_at_least(-(-self._short // per_ns))
+            return seconds_at_least(-((span - self._in_use) // per_ns))
 
         @property
         def reset_after_ns(self) -> int:
-            return -(-self._in_use // per_ns)
+            return -((self._need - self._in_use) // per_ns)
 
         @property
         def reset_after(self) -> float:
-            return seconds_at_least(-(-self._in_use // per_ns))
+            return seconds_at_least(-((self._need - self._in_use) // per_ns))
 
     return Admitted, Refused

@@ -134,12 +134,12 @@ def _new_turn() -> tuple[Callable[[], None], Callable[[Counters, Sweep, Clock, H
                 decision._key = key
                 decision._in_use = in_use
                 return decision
-            if after is None or now >= sweep.due * per_ns:
+            if after is None or now >= (sweep.due if per_ns is _ONE else sweep.due * per_ns):
                 return slowly(key, cost)
             refusal = refused()
             refusal._key = key
-            refusal._in_use = full_at - now
-            refusal._short = in_use - span
+            refusal._in_use = in_use
+            refusal._need = need
             return refusal
 
         counters.serve(hit, rebind)
