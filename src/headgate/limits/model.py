@@ -7,6 +7,7 @@ equal limits compare equal and hash alike however they were written.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final
@@ -37,7 +38,7 @@ FINEST_RATE: Final = (10**15, 10**24)
 """The largest numerator and denominator of a rate per microsecond: what all stores can hold."""
 
 
-class Limit:
+class Limit(ABC):
     """An algorithm and its numbers. The types below are all there are."""
 
     __slots__ = ()
@@ -45,14 +46,14 @@ class Limit:
     """The name of the algorithm in the text notation and in rules."""
 
     @property
+    @abstractmethod
     def quota(self) -> int:
         """The number in the limit: the most that a single check can ever take."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def period_ns(self) -> int:
         """In how many nanoseconds, rounded up, a fully used limit is as new."""
-        raise NotImplementedError
 
 
 class PacedLimit(Limit):
@@ -61,9 +62,9 @@ class PacedLimit(Limit):
     __slots__ = ()
 
     @property
+    @abstractmethod
     def per_second(self) -> Fraction:
         """The exact rate at which the quota comes back."""
-        raise NotImplementedError
 
     @property
     def pace(self) -> Pace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headgate.algorithms import algorithm_for, carry
@@ -102,5 +104,6 @@ def test_the_same_limit_keeps_the_state_as_it_is(limit: Limit) -> None:
 
 
 def test_what_is_no_limit_has_no_algorithm() -> None:
+    not_a_limit: Any = "10/s"
     with pytest.raises(UsageError, match="no algorithm"):
-        algorithm_for(Limit())
+        algorithm_for(not_a_limit)
