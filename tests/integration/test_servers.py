@@ -23,7 +23,6 @@ from tests.servers import (
     Certificates,
     ClusterSetup,
     RedisServer,
-    SentinelSetup,
     ServerError,
     SilentProxy,
     User,
@@ -175,26 +174,6 @@ class TestTLS:
                 redis_.ping()
 
 
-def test_a_dead_primary_is_replaced_and_comes_back_as_a_replica() -> None:
-    with SentinelSetup(password=PASSWORD) as setup:
-        old = setup.primary()
-        assert setup.url.endswith(f"{setup.sentinels[2].address}/mymaster/0")
-
-        new = setup.fail_over()
-        assert new is setup.primary() is not old
-        assert new.cli("set", "key", "value") == "OK"
-
-        old.restart()
-        setup.wait_until_ok()
-        assert setup.replica() is old
-        with pytest.raises(ServerError, match="READONLY"):
-            old.cli("set", "key", "value")
-
-        assert setup.switch_over() is old
-        with pytest.raises(ServerError, match="READONLY"):
-            new.cli("set", "key", "value")
-
-
 class TestCluster:
     def test_every_primary_answers_for_a_key_of_its_own(self, cluster: ClusterSetup) -> None:
         assert len(cluster.primaries()) == 3
@@ -222,15 +201,6 @@ class TestCluster:
                 assert redis_.get(key) == b"value"
             assert cluster.owner_of(slot) is target
             assert redis_.get(key) == b"value"
-
-    def test_the_replica_of_a_dead_primary_takes_over(self, cluster: ClusterSetup) -> None:
-        old = cluster.primary_of("key")
-        new = cluster.fail_over("key")
-        assert new is not old
-        assert new.cli("set", "key", "value") == "OK"
-        old.restart()
-        cluster.wait_until_ok()
-        assert old not in cluster.primaries()
 
 
 class TestProxy:
