@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Log:
     """Units in the window by time, oldest first; their sum; the debt still to enter.
 
-    Two lists, of which what lies before `head` has left already: a tenth of the memory of two
-    deques as long as a key has few entries, which is the common case.
+    Two lists, of which what lies before `head` has left already: much less memory than two deques
+    as long as a key has few entries, which is the common case.
     """
 
     __slots__ = ("debt", "head", "high", "times", "total", "units")

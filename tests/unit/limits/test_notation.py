@@ -6,8 +6,6 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from headgate.errors import LimitError, NotationError
 from headgate.limits.model import (
@@ -372,33 +370,3 @@ def test_a_number_may_be_as_long_as_the_bound_and_no_longer(text: str) -> None:
 @pytest.mark.parametrize("algorithm", ["", " gcra", " fixed_window", " burst 3"])
 def test_the_most_extreme_numbers_end_in_an_error_of_ours(text: str, algorithm: str) -> None:
     assert type(wrong(text + algorithm).__cause__) is LimitError
-
-
-WORDS = st.sampled_from(
-    [
-        *("10", "0", "1.5", "-1", "1_0", "/", "/", "per", "s", "ms", "minutes", "Hours", ";"),
-        *("burst", "burst 5", "subwindows 2", "gcra", "fixed-window", "sliding_window_counter"),
-        *(".", ",", "-", "_", "x", "\u0663", "\x00", "10/s", "5 per 1.5 hours"),
-    ]
-)
-
-
-def outcome(text: str) -> tuple[Limit, ...] | NotationError:
-    try:
-        return parse_limits(text)
-    except NotationError as error:
-        return error
-
-
-@given(st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=9).map(" ".join)))
-@example("10/s gcra; 5/m")
-def test_any_text_is_either_limits_or_an_error_that_points_into_it(text: str) -> None:
-    found = outcome(text)
-    if isinstance(found, NotationError):
-        assert found.text == text
-        assert 0 <= found.position <= len(text)
-        assert found.problem
-        assert found.expected
-    else:
-        assert len(found) == text.count(";") + 1
-        assert parse_limits("; ".join(map(str, found))) == found

@@ -1,4 +1,4 @@
-"""A limit, written as text, reads back as the same limit."""
+"""What holds for any text and any limit: read or refused, and read back the same."""
 
 from datetime import timedelta
 from fractions import Fraction
@@ -6,6 +6,7 @@ from fractions import Fraction
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.errors import NotationError
 from headgate.limits.model import (
     GCRA,
     LARGEST_QUOTA,
@@ -16,7 +17,7 @@ from headgate.limits.model import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.limits.notation import parse_limit
+from headgate.limits.notation import parse_limit, parse_limits
 
 QUOTAS = st.one_of(st.integers(1, 1_000), st.integers(1, LARGEST_QUOTA))
 WINDOWS = st.one_of(
@@ -60,3 +61,33 @@ WINDOWED = st.one_of(
 @example(LeakyBucket(1, 0.1 + 0.2))
 def test_a_limit_as_text_reads_back_as_the_same_limit(limit: Limit) -> None:
     assert parse_limit(str(limit)) == limit
+
+
+WORDS = st.sampled_from(
+    [
+        *("10", "0", "1.5", "-1", "1_0", "/", "/", "per", "s", "ms", "minutes", "Hours", ";"),
+        *("burst", "burst 5", "subwindows 2", "gcra", "fixed-window", "sliding_window_counter"),
+        *(".", ",", "-", "_", "x", "\u0663", "\x00", "10/s", "5 per 1.5 hours"),
+    ]
+)
+
+
+def outcome(text: str) -> tuple[Limit, ...] | NotationError:
+    try:
+        return parse_limits(text)
+    except NotationError as error:
+        return error
+
+
+@given(st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=9).map(" ".join)))
+@example("10/s gcra; 5/m")
+def test_any_text_is_either_limits_or_an_error_that_points_into_it(text: str) -> None:
+    found = outcome(text)
+    if isinstance(found, NotationError):
+        assert found.text == text
+        assert 0 <= found.position <= len(text)
+        assert found.problem
+        assert found.expected
+    else:
+        assert len(found) == text.count(";") + 1
+        assert parse_limits("; ".join(map(str, found))) == found

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate import Concurrency, Hit, MemoryStore, RateLimiter
+from headgate.algorithms import Paced
 from headgate.testing import ManualClock
 
 LIMITS = [
@@ -250,3 +251,25 @@ def test_names_of_counters_come_and_go(clock: ManualClock) -> None:
         limiter.hit_all([Hit("key", "1/s", name=f"rule {n}")])
         clock.advance(60)
     assert len(store) < 50
+
+
+def test_no_call_examines_more_than_a_few_counters(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore(clock=clock, max_keys=1)
+    limiter = RateLimiter("10/m", store=store)
+    fill(limiter, 3_000)
+    assert len(store) > 900  # nearly all of them sharing
+    examined: list[int] = []
+    fresh_in = Paced.fresh_in
+
+    def counted(self: Paced, state: int | None, now: int) -> int:
+        examined.append(now)
+        return fresh_in(self, state, now)
+
+    monkeypatch.setattr(Paced, "fresh_in", counted)
+    for n in range(200):
+        examined.clear()
+        limiter.hit(f"new {n}")
+        clock.advance(1)
+        assert len(examined) <= 50

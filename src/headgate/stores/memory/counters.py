@@ -70,9 +70,9 @@ class Counters:
         self.name = name
         self._group = group
         self._room = room
-        self._plain: Shelf[State] = Shelf()
-        self._held: Shelf[Entry] = Shelf()
-        self._overflow: dict[int, Entry] = {}
+        self._plain: Shelf[str, State] = Shelf()
+        self._held: Shelf[str, Entry] = Shelf()
+        self._overflow: Shelf[int, Entry] = Shelf()
         self._users: list[tuple[weakref.ref[Hitter], Callable[[dict[str, State]], None] | None]]
         self._users = []
 
@@ -128,8 +128,10 @@ class Counters:
             live[key] = entry.state  # the common case
         elif key in self._plain or key in self._held or self._make_room(key, now):
             self._keep(key, entry)
-        elif entry is not _UNTOUCHED:
-            self._overflow[_slot(key)] = entry
+        elif entry.holds or entry.state is not None:
+            self._overflow.put(_slot(key), entry)
+        else:
+            self._overflow.pop(_slot(key))
 
     def forget(self, key: str) -> None:
         """Drop the counter of *key* under this limit and all others of its group."""
@@ -149,35 +151,36 @@ class Counters:
 
     def extract_shared(self, key: str) -> Entry | None:
         """Take the counter out that *key* shares here, if it does."""
-        return self._overflow.pop(_slot(key), None)
+        return self._overflow.pop(_slot(key))
 
     def examine_some(self, now: int) -> bool:
         """Do a few steps of a round; whether there is more to do in it."""
-        shelves = (self._plain, self._held)
-        if not any(shelf.aging for shelf in shelves):
-            for shelf in shelves:
-                shelf.begin_round()
-            self._overflow = {
-                slot: entry
-                for slot, entry in self._overflow.items()
-                if not self._is_over(entry, now)
-            }
-            for _, rebind in self._users:
-                if rebind is not None:
-                    rebind(self._plain.live)
+        if not self._is_in_a_round:
+            self._begin_round()
         for key, state in self._plain.take_some(SWEEP_STEPS):
             self._room.taken -= 1
-            if self.algorithm.fresh_in(state, now):
+            if not self._is_over(Entry(state, NO_HOLDS), now):
                 self._keep(key, Entry(state, NO_HOLDS))
-            else:
-                self._room.cleared_at = max(self._room.cleared_at, now)
         for key, entry in self._held.take_some(SWEEP_STEPS):
             self._room.taken -= 1
             if not self._is_over(entry, now):
                 self._keep(key, Entry(entry.state, open_holds(entry.holds, now)))
-            else:
-                self._room.cleared_at = max(self._room.cleared_at, now)
-        return any(shelf.aging for shelf in shelves)
+        for slot, entry in self._overflow.take_some(SWEEP_STEPS):
+            if not self._is_over(entry, now):
+                self._overflow.put(slot, entry)
+        return self._is_in_a_round
+
+    @property
+    def _is_in_a_round(self) -> bool:
+        return bool(self._plain.aging or self._held.aging or self._overflow.aging)
+
+    def _begin_round(self) -> None:
+        self._plain.begin_round()
+        self._held.begin_round()
+        self._overflow.begin_round()
+        for _, rebind in self._users:
+            if rebind is not None:
+                rebind(self._plain.live)
 
     def _keep(self, key: str, entry: Entry) -> None:
         """Put *entry* where it belongs."""
@@ -210,7 +213,7 @@ class Counters:
             if _slot(key) not in self._overflow:
                 shared = other.extract_shared(key)
                 if shared is not None:
-                    self._overflow[_slot(key)] = self._carry(other, shared, now)
+                    self._overflow.put(_slot(key), self._carry(other, shared, now))
         return None
 
     def _carry(self, old: Counters, entry: Entry, now: int) -> Entry:
@@ -224,8 +227,7 @@ class Counters:
         if entry is not None and not self._is_over(entry, now):
             return entry
         if entry is not None:
-            del self._overflow[_slot(key)]
-            self._room.cleared_at = max(self._room.cleared_at, now)
+            self._overflow.pop(_slot(key))
         return self._untouched(now)
 
     def _untouched(self, now: int) -> Entry:
@@ -246,7 +248,11 @@ class Counters:
         return self._room.taken < self._room.most
 
     def _is_over(self, entry: Entry, now: int) -> bool:
-        return not self.algorithm.fresh_in(entry.state, now) and not open_holds(entry.holds, now)
+        """Whether *entry* is as new and may go; it is remembered that one went."""
+        if self.algorithm.fresh_in(entry.state, now) or open_holds(entry.holds, now):
+            return False
+        self._room.cleared_at = max(self._room.cleared_at, now)
+        return True
 
 
 def _slot(key: str) -> int:

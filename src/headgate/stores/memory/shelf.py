@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Shelf(Generic[V]):
+class Shelf(Generic[K, V]):
     """Values by key, some live, some aging. No value may be None."""
 
     __slots__ = ("aging", "live")
 
     def __init__(self) -> None:
-        self.live: dict[str, V] = {}
-        self.aging: dict[str, V] = {}
+        self.live: dict[K, V] = {}
+        self.aging: dict[K, V] = {}
 
     def __len__(self) -> int:
         return len(self.live) + len(self.aging)
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: K) -> bool:
         return key in self.live or key in self.aging
 
-    def get(self, key: str) -> V | None:
+    def get(self, key: K) -> V | None:
         """The value of *key*, live from now on."""
         value = self.live.get(key)
         if value is None and self.aging:
@@ -36,13 +37,13 @@ class Shelf(Generic[V]):
                 self.live[key] = value
         return value
 
-    def put(self, key: str, value: V) -> None:
+    def put(self, key: K, value: V) -> None:
         """Make *value* the value of *key*, live from now on."""
         if self.aging:
             self.aging.pop(key, None)
         self.live[key] = value
 
-    def pop(self, key: str) -> V | None:
+    def pop(self, key: K) -> V | None:
         """Take the value of *key* off the shelf."""
         value = self.live.pop(key, None)
         return self.aging.pop(key, None) if value is None else value
@@ -52,6 +53,6 @@ class Shelf(Generic[V]):
         if not self.aging:
             self.aging, self.live = self.live, {}
 
-    def take_some(self, most: int) -> list[tuple[str, V]]:
+    def take_some(self, most: int) -> list[tuple[K, V]]:
         """Take up to *most* aging items off the shelf, to be put back or not."""
         return [self.aging.popitem() for _ in range(min(most, len(self.aging)))]
