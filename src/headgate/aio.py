@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
-    from headgate.stores.port import AsyncStore, Hit, Hitter, Store
+    from headgate.stores.port import AsyncStore, Hit, Store
     from headgate.units import Seconds
 
 
@@ -49,7 +49,9 @@ class AsyncRateLimiter:
         self._sleep = getattr(self._time, "asleep", None)
         self._lines: Lines[LoopEvent] = Lines()
         self._undoing: set[asyncio.Task[None]] = set()
-        self._hitter = self._short_cut()
+        has_slots, places = self._stack.has_slots, self._stack.places
+        self._hitter = None if has_slots else self._store.hitter(places)
+        self._asker = None if has_slots else self._store.asker(places)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -65,7 +67,12 @@ class AsyncRateLimiter:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
         if self._hitter is not None:
             return self._hitter(key, cost)
-        return await self._decide(self._stack.take(key, cost))
+        if self._asker is None:
+            return await self._decide(self._stack.take(key, cost))
+        try:
+            return await self._asker(key, cost)
+        except StoreError:
+            return self._stack.without_store(self._stack.checks(key, cost))
 
     async def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
@@ -217,10 +224,6 @@ class AsyncRateLimiter:
             if self._stack.on_store_failure == "fail_open":
                 return False
             raise
-
-    def _short_cut(self) -> Hitter | None:
-        """The store's own way to answer `hit`, if it has one that need not be awaited."""
-        return None if self._stack.has_slots else self._store.hitter(self._stack.places)
 
 
 async def _undo_if_granted(

@@ -11,16 +11,35 @@
     ├── StoreError                        the store could not decide
     ├── SettledError                      a reservation or slot that is no longer open
     └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)
+    HeadgateWarning (UserWarning)         something that works, and that its user will regret
 
 A denial is not an error: it is a `Decision` that is false.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+StoreFault = Literal[
+    "unavailable",  # no reason is known
+    "unreachable",  # no connection, or it broke
+    "timeout",  # no answer within the deadline; what was asked may have been done, once
+    "loading",  # the server has just started and is reading its data
+    "readonly",  # a replica, or a primary that has been demoted
+    "out_of_memory",  # the server may not take more memory
+    "busy",  # a script of somebody else's does not end
+    "denied",  # a wrong password, or a user who may not do this
+    "cluster_down",  # a cluster with slots that nobody serves
+    "refused",  # any other error that the server answered with
+    "closed",  # the store was closed by its owner
+]
+"""Why a store could not decide."""
+
+STORE_FAULTS: Final[tuple[StoreFault, ...]] = get_args(StoreFault)
 
 
 class HeadgateError(Exception):
@@ -73,8 +92,19 @@ class StoreURLError(HeadgateError, ValueError):
 
 
 class StoreError(HeadgateError):
-    """The store could not decide: it is down, slow, full or refusing. Never a denial."""
+    """The store could not decide: it is down, slow, full or refusing. Never a denial.
+
+    `reason` is a word for it, one of `STORE_FAULTS`: for metrics, and for whoever must react.
+    """
+
+    def __init__(self, message: str = "", *, reason: StoreFault = "unavailable") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class SettledError(HeadgateError):
     """A reservation or a slot that has been settled, given back or refused already."""
+
+
+class HeadgateWarning(UserWarning):
+    """Something that works, and that its user will regret."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
-    from headgate.stores.port import Hit, Store
+    from headgate.stores.port import Hit, Hitter, Store
     from headgate.units import Seconds
 
 
@@ -203,6 +203,17 @@ class RateLimiter:
     def _take_short_cut(self) -> None:
         """Let the store answer `hit` itself where it can, saving a call and two objects."""
         hitter: Any = None if self._stack.has_slots else self._store.hitter(self._stack.places)
-        if hitter is not None and type(self).hit is RateLimiter.hit:
-            hitter.__doc__ = RateLimiter.hit.__doc__
-            self.__dict__["hit"] = hitter
+        if hitter is None or type(self).hit is not RateLimiter.hit:
+            return
+        hit = self._guarded(hitter) if self._store.may_fail else hitter
+        hit.__doc__ = RateLimiter.hit.__doc__
+        self.__dict__["hit"] = hit
+
+    def _guarded(self, hitter: Hitter) -> Hitter:
+        def hit(key: str, cost: int = 1) -> Decision:
+            try:
+                return hitter(key, cost)
+            except StoreError:
+                return self._stack.without_store(self._stack.checks(key, cost))
+
+        return hit

@@ -4,8 +4,8 @@
         server.url, server.cli("info", "server")
 
 Each of them is a context manager. What is here does not use the client library that the tests
-try out: it talks to the servers with `redis-cli`. HEADGATE_REDIS_SERVER names another binary to
-run in place of `redis-server`, such as a `valkey-server`.
+try out: it talks to the servers with `redis-cli`. `executable` is another binary to run in place of
+`redis-server`, such as `valkey_binary()`; HEADGATE_REDIS_SERVER names one for all of them.
 """
 
 from .certificates import Certificates
@@ -17,6 +17,7 @@ from .process import ServerError
 from .proxy import SilentProxy
 from .sentinel import SentinelSetup
 from .server import RedisServer, User, knows_tls
+from .valkey import valkey_binary
 from .waiting import wait_until
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "is_installed",
     "knows_tls",
     "release_port",
+    "valkey_binary",
     "wait_until",
 ]

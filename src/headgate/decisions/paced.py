@@ -46,10 +46,14 @@ class Refusal(PacedDecision):
 
 @lru_cache(maxsize=1024)
 def paced_decisions(  # noqa: C901 (many properties, each of one line)
-    the_limit: Limit, pace: Pace
+    the_limit: Limit, pace: Pace, resolution: int = 1
 ) -> tuple[type[PacedDecision], type[Refusal]]:
-    """The classes of the decisions about *the_limit*: for what is admitted, for what is refused."""
-    per_ns, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
+    """The classes of the decisions about *the_limit*: for what is admitted, for what is refused.
+
+    With a *resolution* of 1,000 nanoseconds the ticks of *pace* are per microsecond, and times are
+    whole microseconds, rounded up.
+    """
+    per_tick, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
 
     class Admitted(PacedDecision):
         __slots__ = ()
@@ -79,11 +83,11 @@ def paced_decisions(  # noqa: C901 (many properties, each of one line)
 
         @property
         def reset_after_ns(self) -> int:
-            return -(-self._in_use // per_ns)
+            return -(-self._in_use // per_tick) * resolution
 
         @property
         def reset_after(self) -> float:
-            return seconds_at_least(-(-self._in_use // per_ns))
+            return seconds_at_least(-(-self._in_use // per_tick) * resolution)
 
     class Refused(Refusal):
         __slots__ = ()
@@ -106,18 +110,18 @@ def paced_decisions(  # noqa: C901 (many properties, each of one line)
 
         @property
         def retry_after_ns(self) -> int | None:
-            return -((span - self._in_use) // per_ns)
+            return -((span - self._in_use) // per_tick) * resolution
 
         @property
         def retry_after(self) -> float | None:
-            return seconds_at_least(-((span - self._in_use) // per_ns))
+            return seconds_at_least(-((span - self._in_use) // per_tick) * resolution)
 
         @property
         def reset_after_ns(self) -> int:
-            return -((self._need - self._in_use) // per_ns)
+            return -((self._need - self._in_use) // per_tick) * resolution
 
         @property
         def reset_after(self) -> float:
-            return seconds_at_least(-((self._need - self._in_use) // per_ns))
+            return seconds_at_least(-((self._need - self._in_use) // per_tick) * resolution)
 
     return Admitted, Refused

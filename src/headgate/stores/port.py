@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,6 +24,9 @@ LARGEST_AMOUNT: Final = 10**18
 
 Hitter = Callable[[str, int], Decision]
 """A store's short cut: (key, cost) -> decision."""
+
+Asker = Callable[[str, int], Awaitable[Decision]]
+"""A short cut that has to be awaited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,9 @@ class Hit:
 class Store(ABC):
     """A place where counters live, for callers that may block. Safe to share among threads."""
 
+    may_fail = True
+    """Whether anything can raise `StoreError`."""
+
     @abstractmethod
     def run(self, operation: Operation[R]) -> R:
         """Carry out *operation* atomically, on the store's own clock.
@@ -62,7 +68,10 @@ class Store(ABC):
         """
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        """A faster way than `run` to hit a key in all *places* (groups and limits), if any."""
+        """A faster way than `run` to hit a key in all *places* (groups and limits), if any.
+
+        A limiter asks once, when it is made: here a store can refuse a limit that it cannot hold.
+        """
         return None
 
     def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
@@ -86,6 +95,10 @@ class AsyncStore(ABC):
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
         """As `Store.hitter`: a function that decides at once, without waiting for anything."""
+        return None
+
+    def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
+        """As `Store.hitter`, for a store that has to be waited for."""
         return None
 
     async def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:

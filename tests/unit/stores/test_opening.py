@@ -97,6 +97,7 @@ def test_a_memory_store_serves_threads_and_event_loops_alike() -> None:
 
 def test_a_password_in_a_url_is_not_shown() -> None:
     with pytest.raises(StoreURLError) as caught:
-        RateLimiter("1/s", store="redis://user:s3cret@host/0")
+        RateLimiter("1/s", store="redos://user:s3cret@host/0")
     assert "s3cret" not in str(caught.value)
-    assert "redis://***@host/0" in str(caught.value)
+    assert "did you mean 'redis://'" in str(caught.value)
+    assert "redos://***@host/0" in str(caught.value)

@@ -55,6 +55,8 @@ class MemoryStore(Store):
     it says anything.
     """
 
+    may_fail = False
+
     def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
         if type(max_keys) is not int or max_keys < 1:
             raise OptionError(f"max_keys is {max_keys!r}; expected an integer of at least 1")

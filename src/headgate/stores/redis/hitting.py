@@ -1,0 +1,164 @@
+"""The short way: hits under one paced limit, many of them in one call.
+
+This is the path that most checks take, so it does little: equal hits of one key in one batch are
+one entry, the script answers with one integer per entry, and the figures of a decision are computed
+when somebody reads them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import hiredis
+
+from headgate.decisions import paced_decisions
+from headgate.stores.operations import Check
+from headgate.stores.port import conclude
+from headgate.stores.redis.faults import store_error
+from headgate.stores.redis.requests import Arguments, ScriptRequest, Waiter, outcomes_of_take
+from headgate.stores.redis.scripts import script
+
+if TYPE_CHECKING:
+    from headgate.stores.redis.specs import PacedSpec
+    from collections.abc import Sequence
+
+    from headgate.decisions import Decision
+    from headgate.errors import StoreError
+    from headgate.stores.redis.request import Reply, Request
+
+MOST_HITS: Final = 32
+"""Entries in one call: more would make the server's other callers wait, fewer cost it more."""
+
+
+class Place:
+    """A limit and the group of its counters: what all hits of a batch have in common."""
+
+    __slots__ = ("alone", "group", "limit", "new_admitted", "new_refused", "quota", "rest",
+                 "single", "span", "spec", "ticks", "unit")  # fmt: skip
+
+    def __init__(self, group: str, spec: PacedSpec) -> None:
+        self.group = group
+        self.spec = spec
+        self.limit = spec.limit
+        self.quota = spec.quota
+        self.ticks, self.unit, self.span = spec.ticks, spec.unit, spec.span
+        self.new_admitted, self.new_refused = paced_decisions(spec.limit, spec.pace, 1_000)
+        self.alone: Arguments = [*divmod(spec.span, spec.ticks), spec.ticks, spec.suffix]
+        self.single = spec.duration(1)
+        self.rest: Arguments = [spec.quota, spec.unit]
+
+
+class HitBatch(ScriptRequest):
+    """Hits of many waiters, each for itself, in the order in which they were added."""
+
+    __slots__ = ("_entries", "_is_uniform", "_now", "_place", "_places")
+
+    def __init__(self, place: Place, now: bytes) -> None:
+        self.script = script("hit")
+        self.keys = []
+        self._place = place
+        self._now = now
+        self._entries: list[Entry] = []
+        self._places: dict[bytes, Entry] = {}
+        self._is_uniform = True
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, name: bytes, key: str, cost: int, waiter: Waiter) -> None:
+        """Hit *key*, whose counter is *name*, for *cost*, which is from 1 to the quota."""
+        same = self._places.get(name)
+        if same is not None and same[0] == cost:
+            same[2].append(waiter)
+            self._is_uniform = False
+            return
+        entry = (cost, key, [waiter])
+        self._places[name] = entry
+        self._entries.append(entry)
+        self.keys.append(name)
+        if cost != 1:
+            self._is_uniform = False
+
+    def packed(self) -> bytes:
+        self.arguments = self._arguments()
+        return super().packed()
+
+    def packed_whole(self) -> bytes:
+        self.arguments = self._arguments()
+        return super().packed_whole()
+
+    def answered(self, reply: Reply) -> None:
+        place = self._place
+        now, ticks = reply[0], place.ticks
+        instants = reply[1:] if ticks == 1 else reply[1::2]
+        for n, (entry, instant) in enumerate(zip(self._entries, instants, strict=True)):
+            if type(instant) is not int:
+                self._answer_slowly(entry, instant, now)
+                continue
+            in_use = instant - now
+            if ticks > 1:
+                in_use = in_use * ticks + reply[2 * n + 2]
+            self._decide(entry, in_use)
+
+    def _decide(self, entry: Entry, in_use: int) -> None:
+        """Tell the waiters of *entry* what became of them, *in_use* ticks being so before."""
+        place = self._place
+        cost, key, waiters = entry
+        need, span = cost * place.unit, place.span
+        for waiter in waiters:
+            decision: Decision
+            after = in_use + need
+            if after <= span:
+                in_use = after
+                admitted = decision = place.new_admitted()
+                admitted._key = key
+                admitted._in_use = after
+            else:
+                refused = decision = place.new_refused()
+                refused._key = key
+                refused._in_use = after
+                refused._need = need
+            if not waiter.done():
+                waiter.set_result(decision)
+
+    def _answer_slowly(self, entry: Entry, told: Reply, now: int) -> None:
+        cost, key, waiters = entry
+        if isinstance(told, hiredis.ReplyError):
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(store_error(str(told), "the store"))
+            return
+        check = Check(self._place.group, key, self._place.limit, cost)
+        for waiter, one in zip(waiters, told, strict=True):
+            if not waiter.done():
+                outcomes = outcomes_of_take((check,), one, now, consume=True)
+                waiter.set_result(conclude((check,), outcomes))
+
+    def failed(self, error: StoreError) -> None:
+        for _, _, waiters in self._entries:
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+
+    def parts(self) -> Sequence[Request]:
+        if len(self._entries) == 1:
+            return (self,)
+        parts = []
+        for name, (cost, key, waiters) in zip(self.keys, self._entries, strict=True):
+            part = HitBatch(self._place, self._now)
+            for waiter in waiters:
+                part.add(name, key, cost, waiter)
+            parts.append(part)
+        return parts
+
+    def _arguments(self) -> Arguments:
+        place = self._place
+        arguments = [self._now, *place.alone, *place.single]
+        if not self._is_uniform:
+            for cost, _, waiters in self._entries:
+                arguments += (*place.spec.duration(cost), len(waiters), cost)
+        return [*arguments, *place.rest]
+
+
+Entry = tuple[int, str, list[Waiter]]
+"""The cost, the key, and who hits it with that cost."""

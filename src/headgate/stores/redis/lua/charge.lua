@@ -1,0 +1,17 @@
+-- Record amounts, fitting or not.
+--
+-- KEYS   the counter of each check, in order
+-- ARGV   1: microseconds since the epoch, or '' for the server's clock
+--        2: the number of checks, then the checks
+-- reply  now; 1, then the state after of each check, told for a cost of 1
+
+--@ clock failures numbers counters log slots general
+
+local specs, opened, counters, told = next_checks(), {}, {}, { 1 }
+for i, spec in ipairs(specs) do
+  counters[i] = open(spec, opened)
+  charge(spec, counters[i])
+  close(spec, counters[i])
+end
+for i, spec in ipairs(specs) do told[i + 1] = tell(spec, counters[i], 1) end
+return { now, told }

@@ -1,0 +1,276 @@
+-- The arithmetic of each algorithm, as in headgate.algorithms, on the microseconds of `now`.
+--
+-- A counter is one string, with open reservations behind it (see docs/redis-layout.md):
+--   paced      TTTTTTTTTTTTTTTT and the unit: three digits, or /q, or /q/p/f
+--   fixed      Fwindow,quota,index,count
+--   counter    Cwindow,subwindows,quota,index,count,count,...      (oldest first)
+--   log        Lwindow,quota,high,total,debt,offset    and a list beside it, of t or t:units
+--   each       |expires:amount:name|expires:amount:name
+--
+-- A `spec` is what a check asks under: {kind, quota, cost, ...}. Each algorithm offers
+--   new(spec)                  the state of an untouched counter
+--   read(spec, text)           the state in `text`, written under `spec`, as of now
+--   writer(text)               the spec under which `text` was written
+--   keeps(spec, old)           whether a state under `old` is one under `spec` as it is
+--   fits(spec, state, units)   whether so many units fit
+--   charge, refund             change the state
+--   used(spec, state)          units in use, rounded up
+--   write(spec, state)         the text, and when the state is as new
+--   tell(spec, state, units)   what the client needs to compute all figures
+
+local UNITS = { [10] = 108, [20] = 125, [30] = 144, [40] = 216, [50] = 288, [60] = 375, [70] = 432,
+  [80] = 625, [90] = 864 }
+
+local build = {}
+
+build.P = function()
+  local paced = {}
+
+  -- How long so many units take: whole microseconds, and ticks of 1/p of one.
+  local function time_of(spec, units)
+    if units == spec.cost then return spec.cost_w, spec.cost_f end
+    return scale(units, spec.q, spec.p)
+  end
+
+  local function later(spec, w, f, units)
+    local dw, df = time_of(spec, units)
+    w, f = w + dw, f + df
+    if f >= spec.p then w, f = w + 1, f - spec.p end
+    if w >= FAR then return FAR, 0 end
+    return w, f
+  end
+
+  local function in_use(state)
+    if state.w < now then return 0, 0 end
+    return state.w - now, state.f
+  end
+
+  function paced.new(spec) return { w = now, f = 0, fresh = true } end
+
+  function paced.writer(text)
+    local rest = sub(text, 17)
+    if #rest == 3 then
+      local mantissa, power = tonumber(sub(rest, 1, 2)), tonumber(sub(rest, 3))
+      return { kind = 'P', q = (UNITS[mantissa] or mantissa) * 10 ^ power, p = 1, suffix = rest }
+    end
+    local _, _, q, p = find(rest, '^/(%d+)/?(%d*)')
+    if p == '' then return { kind = 'P', q = tonumber(q), p = 1, suffix = rest } end
+    return { kind = 'P', q = tonumber(q), p = tonumber(p), suffix = '/' .. q .. '/' .. p .. '/' }
+  end
+
+  function paced.read(spec, text)
+    local f = spec.p > 1 and tonumber(sub(text, 17 + #spec.suffix)) or 0
+    return { w = tonumber(sub(text, 1, 16)), f = f }
+  end
+
+  function paced.keeps(spec, old) return spec.suffix == old.suffix end
+
+  -- A state of another pace: what is in use stays in use, in units.
+  function paced.adopt(spec, state, old)
+    local w, f = in_use(state)
+    local ticks = w * old.p + f
+    local whole, rest = scale(ticks, spec.q, old.q)
+    if ticks >= EXACT or whole >= EXACT then
+      whole, rest = ceil((w + 1) * (old.p / old.q) * (spec.q / spec.p)), 0
+      return { w = min(FAR, now + whole), f = 0 }
+    end
+    if rest > 0 then whole = whole + 1 end
+    local micros, ticks_left = divide(whole, spec.p)
+    return { w = min(FAR, now + micros), f = ticks_left }
+  end
+
+  function paced.fits(spec, state, units)
+    if units > spec.quota then return false end
+    local w, f = in_use(state)
+    w, f = later(spec, w, f, units)
+    return w < spec.span_w or (w == spec.span_w and f <= spec.span_f)
+  end
+
+  function paced.charge(spec, state, units)
+    if state.w < now then state.w, state.f = now, 0 end
+    state.w, state.f = later(spec, state.w, state.f, units)
+  end
+
+  function paced.refund(spec, state, units)
+    local dw, df = time_of(spec, units)
+    local w, f = state.w - dw, state.f - df
+    if f < 0 then w, f = w - 1, f + spec.p end
+    if w < now then w, f = now, 0 end
+    state.w, state.f = w, f
+  end
+
+  function paced.used(spec, state)
+    local w, f = in_use(state)
+    local ticks = w * spec.p + f
+    if ticks < EXACT then return divide_up(ticks, spec.q) end
+    return ceil(w / (spec.q / spec.p))
+  end
+
+  function paced.write(spec, state)
+    local text = format('%016.0f', state.w) .. spec.suffix
+    if spec.p > 1 then text = text .. digits(state.f) end
+    return text, state.w + 1
+  end
+
+  function paced.tell(spec, state) return digits(state.w) .. ',' .. digits(state.f) end
+
+  return paced
+end
+
+build.F = function()
+  local fixed = {}
+
+  function fixed.new(spec)
+    return { index = divide(now, spec.window), count = 0, fresh = true }
+  end
+
+  function fixed.writer(text)
+    local _, _, window, quota = find(text, '^F(%d+),(%d+)')
+    return { kind = 'F', window = tonumber(window), quota = tonumber(quota) }
+  end
+
+  -- The window in force. One that begins works off a quota of what the one before held too much.
+  function fixed.read(spec, text)
+    local _, _, quota, index, count = find(text, '^F%d+,(%d+),(%d+),(%d+)')
+    local state = { index = tonumber(index), count = tonumber(count) }
+    local current = divide(now, spec.window)
+    if current > state.index then
+      state.count = max(0, state.count - quota * (current - state.index))
+      state.index = current
+    end
+    return state
+  end
+
+  function fixed.keeps(spec, old) return spec.window == old.window end
+
+  function fixed.fits(spec, state, units) return state.count + units <= spec.quota end
+
+  function fixed.charge(_, state, units) state.count = min(MOST, state.count + units) end
+
+  function fixed.refund(_, state, units) state.count = max(0, state.count - units) end
+
+  function fixed.used(_, state) return state.count end
+
+  function fixed.write(spec, state)
+    local windows = max(1, divide_up(state.count, spec.quota))
+    return format('F%.0f,%.0f,%.0f,%.0f', spec.window, spec.quota, state.index, state.count),
+      (state.index + windows) * spec.window
+  end
+
+  function fixed.tell(_, state) return digits(state.index) .. ',' .. digits(state.count) end
+
+  return fixed
+end
+
+build.C = function()
+  local cells = {}
+
+  -- The number of the current cell, and how far it has come, in microseconds / subwindows.
+  local function place(spec)
+    local windows, into = divide(now, spec.window)
+    local ahead, elapsed = divide(into * spec.subwindows, spec.window)
+    return windows * spec.subwindows + ahead, elapsed
+  end
+
+  local function younger(counts)
+    local total = 0
+    for i = 2, #counts do total = total + counts[i] end
+    return total
+  end
+
+  -- Move on to cell `to`, taking along what does not fit into a window of finished cells.
+  local function roll(spec, quota, state, to)
+    local counts = state.counts
+    local any = counts[1] > 0 or younger(counts) > 0
+    while state.index < to and any do
+      local excess = max(0, younger(counts) - quota)
+      state.index = state.index + 1
+      local windows = min(divide(to - state.index, spec.subwindows), (divide(excess, quota)))
+      state.index = state.index + windows * spec.subwindows
+      local last = #counts
+      table.remove(counts, 1)
+      counts[last - 1] = counts[last - 1] - excess
+      counts[last] = excess - windows * quota
+      any = counts[1] > 0 or younger(counts) > 0
+    end
+    state.index = max(state.index, to)
+  end
+
+  function cells.new(spec)
+    local counts = {}
+    for i = 1, spec.subwindows + 1 do counts[i] = 0 end
+    local index, elapsed = place(spec)
+    return { index = index, elapsed = elapsed, counts = counts, fresh = true }
+  end
+
+  function cells.writer(text)
+    local _, _, window, subwindows, quota = find(text, '^C(%d+),(%d+),(%d+)')
+    return { kind = 'C', window = tonumber(window), subwindows = tonumber(subwindows),
+      quota = tonumber(quota) }
+  end
+
+  function cells.read(spec, text)
+    local _, last, quota, index = find(text, '^C%d+,%d+,(%d+),(%d+)')
+    local counts = {}
+    for count in string.gmatch(sub(text, last + 1), '%d+') do counts[#counts + 1] = tonumber(count) end
+    local state = { index = tonumber(index), counts = counts, elapsed = 0 }
+    local current, elapsed = place(spec)
+    if current >= state.index then
+      roll(spec, tonumber(quota), state, current)
+      state.elapsed = elapsed
+    end
+    return state
+  end
+
+  function cells.keeps(spec, old)
+    return spec.window == old.window and spec.subwindows == old.subwindows
+  end
+
+  function cells.fits(spec, state, units)
+    local free = spec.quota - younger(state.counts) - units
+    if free < 0 then return false end
+    local oldest = state.counts[1]
+    return free >= oldest
+      or product_at_most(oldest, spec.window - state.elapsed, free, spec.window)
+  end
+
+  function cells.charge(_, state, units)
+    local counts = state.counts
+    counts[#counts] = min(MOST, counts[#counts] + units)
+  end
+
+  function cells.refund(_, state, units)
+    local counts = state.counts
+    for i = #counts, 1, -1 do
+      local taken = min(units, counts[i])
+      counts[i], units = counts[i] - taken, units - taken
+    end
+  end
+
+  function cells.used(spec, state)
+    local whole, rest = scale(state.counts[1], spec.window - state.elapsed, spec.window)
+    if rest > 0 then whole = whole + 1 end
+    return younger(state.counts) + whole
+  end
+
+  function cells.write(spec, state)
+    local parts, last = {}, 1
+    for i, count in ipairs(state.counts) do
+      parts[i] = digits(count)
+      if count > 0 then last = i end
+    end
+    local ends = (state.index + last) * (spec.window / spec.subwindows)
+    local excess = younger(state.counts) - spec.quota
+    if excess > 0 then ends = ends + divide_up(excess, spec.quota) * spec.window end
+    return format('C%.0f,%.0f,%.0f,%.0f,', spec.window, spec.subwindows, spec.quota, state.index)
+      .. table.concat(parts, ','), ends
+  end
+
+  function cells.tell(_, state)
+    local parts = { digits(state.index) }
+    for i, count in ipairs(state.counts) do parts[i + 1] = digits(count) end
+    return table.concat(parts, ',')
+  end
+
+  return cells
+end

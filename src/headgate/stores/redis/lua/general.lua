@@ -1,0 +1,156 @@
+-- Counters of any algorithm: found, carried over from another limit, asked, changed, put back.
+
+local algorithms = {}
+local function algorithm_of(kind)
+  local found = algorithms[kind]
+  if not found then
+    found = build[kind]()
+    algorithms[kind] = found
+  end
+  return found
+end
+
+local cursor = 1
+local function argument()
+  cursor = cursor + 1
+  return ARGV[cursor]
+end
+
+local key_cursor = 0
+
+-- The next check of the arguments: its kind, quota, cost, and the numbers of its algorithm.
+local function next_spec()
+  key_cursor = key_cursor + 1
+  local spec = { key = KEYS[key_cursor], kind = argument() }
+  spec.quota, spec.cost = tonumber(argument()), tonumber(argument())
+  if spec.kind == 'P' then
+    spec.span_w, spec.span_f = tonumber(argument()), tonumber(argument())
+    spec.cost_w, spec.cost_f = tonumber(argument()), tonumber(argument())
+    spec.q, spec.p, spec.suffix = tonumber(argument()), tonumber(argument()), argument()
+  elseif spec.kind == 'S' then
+    spec.ttl = tonumber(argument())
+  else
+    spec.window = tonumber(argument())
+    if spec.kind == 'C' then spec.subwindows = tonumber(argument()) end
+  end
+  return spec
+end
+
+local function kind_of(text)
+  local first = sub(text, 1, 1)
+  return build[first] and first or 'P'
+end
+
+-- The state that `text` holds, as one of `spec`'s; true if it was another limit's.
+local function carried(spec, text)
+  local algorithm, kind = algorithm_of(spec.kind), kind_of(text)
+  local writer = algorithm_of(kind)
+  local old = writer.writer(text)
+  old.key = spec.key
+  local state = writer.read(old, text)
+  if kind == spec.kind then
+    if algorithm.keeps(spec, old, state) then
+      return state, old.quota ~= nil and old.quota ~= spec.quota
+    end
+    if algorithm.adopt then return algorithm.adopt(spec, state, old), true end
+  end
+  local used = writer.used(old, state)
+  local new = algorithm.new(spec)
+  if used > 0 then algorithm.charge(spec, new, used) end
+  new.fresh = used == 0
+  return new, true
+end
+
+local function read_holds(text)
+  local holds = {}
+  for expires, amount, name in string.gmatch(text, '|(%d+):(%d+):([^|]*)') do
+    if tonumber(expires) > now then
+      holds[#holds + 1] = { expires = tonumber(expires), amount = tonumber(amount), name = name }
+    end
+  end
+  return holds
+end
+
+-- The counter of `spec`, opened once per call of a script: checks of one counter share it.
+local function open(spec, opened)
+  local counter = opened[spec.key]
+  if counter then return counter end
+  local algorithm = algorithm_of(spec.kind)
+  counter = { asked = 0, held = 0, holds = {} }
+  if spec.kind == 'S' then
+    counter.state = algorithm.open(spec)
+  else
+    local value = redis.call('GET', spec.key)
+    if value then
+      local bar = find(value, '|', 1, true)
+      local text = bar and sub(value, 1, bar - 1) or value
+      counter.state, counter.changed = carried(spec, text)
+      if bar then counter.holds = read_holds(sub(value, bar)) end
+      for _, hold in ipairs(counter.holds) do counter.held = counter.held + hold.amount end
+    else
+      counter.state = algorithm.new(spec)
+    end
+  end
+  opened[spec.key] = counter
+  return counter
+end
+
+local function fits(spec, counter)
+  if spec.cost == 0 then return true end
+  counter.asked = counter.asked + spec.cost
+  return algorithm_of(spec.kind).fits(spec, counter.state, counter.asked + counter.held)
+end
+
+local function charge(spec, counter)
+  if spec.cost > 0 then
+    algorithm_of(spec.kind).charge(spec, counter.state, spec.cost)
+    counter.state.fresh, counter.changed = nil, true
+  end
+end
+
+local function close(spec, counter)
+  if not counter.changed or spec.kind == 'S' then return end
+  counter.changed = false
+  local text, ends = algorithm_of(spec.kind).write(spec, counter.state)
+  local parts = { text }
+  for _, hold in ipairs(counter.holds) do
+    parts[#parts + 1] = digits(hold.expires) .. ':' .. digits(hold.amount) .. ':' .. hold.name
+    ends = max(ends, hold.expires)
+  end
+  redis.call('SET', spec.key, table.concat(parts, '|'), 'PX', lasting(min(ends, FAR)))
+end
+
+-- What the client needs to compute the figures of a counter for `units`, reservations included.
+local function tell(spec, counter, units)
+  local text = algorithm_of(spec.kind).tell(spec, counter.state, units, counter.holds)
+  for _, hold in ipairs(counter.holds) do
+    text = text .. '|' .. digits(hold.expires) .. ':' .. digits(hold.amount)
+  end
+  return text
+end
+
+local function next_checks()
+  local specs = {}
+  for i = 1, tonumber(argument()) do specs[i] = next_spec() end
+  return specs
+end
+
+-- Open all checks and ask each; whether all fit, the counters, and what to tell of each.
+local function ask(specs)
+  local opened, counters, told, all = {}, {}, {}, true
+  for i, spec in ipairs(specs) do
+    local counter = open(spec, opened)
+    counters[i] = counter
+    all = fits(spec, counter) and all
+    told[i + 1] = tell(spec, counter, spec.cost > 0 and counter.asked or 0)
+  end
+  told[1] = all and 1 or 0
+  return all, counters, told
+end
+
+-- Carry out `body`; an error is told in its place, so that others in this call are not disturbed.
+local function alone(body)
+  local done, result = pcall(body)
+  if done then return result end
+  return failure(result)
+end

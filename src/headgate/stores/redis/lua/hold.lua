@@ -1,0 +1,27 @@
+-- Set amounts aside under a name if all fit, else none.
+--
+-- KEYS   the counter of each check, in order
+-- ARGV   1: microseconds since the epoch, or '' for the server's clock
+--        2: the name  3: microseconds until it lapses  4: the number of checks, then the checks
+-- reply  now; 1 if all fit or 0, then the state before of each check; if all fit, the same after
+
+--@ clock failures numbers counters log slots general
+
+local name, ttl = argument(), tonumber(argument())
+local specs = next_checks()
+local all, counters, told = ask(specs)
+for i, spec in ipairs(specs) do
+  local counter = counters[i]
+  if all and spec.cost > 0 then
+    for n = #counter.holds, 1, -1 do
+      if counter.holds[n].name == name then table.remove(counter.holds, n) end
+    end
+    table.insert(counter.holds, { expires = now + ttl, amount = spec.cost, name = name })
+    counter.changed = true
+  end
+  close(spec, counter)
+end
+if not all then return { now, told } end
+local after = { 1 }
+for i, spec in ipairs(specs) do after[i + 1] = tell(spec, counters[i], 0) end
+return { now, told, after }

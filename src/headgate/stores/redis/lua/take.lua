@@ -1,0 +1,38 @@
+-- Takes, each for itself: charge all its checks if all fit, else none.
+--
+-- KEYS   the counter of each check, in order
+-- ARGV   1: microseconds since the epoch, or '' for the server's clock
+--        then for each take: 1 to consume or 0 to look, the lease or '', the number of checks,
+--        and for each check what next_spec() reads
+-- reply  now, and for each take: 1 if all fit or 0, then the state before of each check (of slots
+--        that were entered: after); or an error
+
+--@ clock failures numbers counters log slots general
+
+local function take()
+  local consume, lease = argument() == '1', argument()
+  local specs = next_checks()
+  return alone(function()
+    local all, counters, told = ask(specs)
+    for i, spec in ipairs(specs) do
+      if all and consume then
+        if spec.kind == 'S' then
+          algorithm_of('S').enter(spec, lease)
+          told[i + 1] = tell(spec, open(spec, {}), 0)
+        else
+          charge(spec, counters[i])
+        end
+      end
+      close(spec, counters[i])
+    end
+    return told
+  end)
+end
+
+local replies = { now }
+while cursor < #ARGV do
+  local told, is_for_all = take()
+  if is_for_all then return told end
+  replies[#replies + 1] = told
+end
+return replies

@@ -1,0 +1,92 @@
+"""What the store asks of a transport: requests, each sent at most once.
+
+A request is one command for one server. The transport finds the server, sends it, and calls
+exactly one of `answered` and `failed`, exactly once. It sends a request again only when the server
+has said that it did not carry it out: NOSCRIPT, MOVED, ASK, TRYAGAIN. A request that may have been
+carried out, because the connection broke or time was up after it was written, fails.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.errors import StoreError
+
+Reply = Any
+"""What the protocol's parser made of a reply: int, bytes, None, or a list of them.
+
+An error inside a list is an instance of `hiredis.ReplyError`.
+"""
+
+
+class Request(ABC):
+    """One command for one server. All its keys are in one slot."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def key(self) -> bytes:
+        """One of its keys: what decides which node of a cluster it is for."""
+
+    @abstractmethod
+    def packed(self) -> bytes:
+        """The command, ready to be written; a script by its digest."""
+
+    @abstractmethod
+    def packed_whole(self) -> bytes:
+        """The same with the script's text: what to write after NOSCRIPT."""
+
+    @abstractmethod
+    def answered(self, reply: Reply) -> None:
+        """The server carried it out and said *reply*, which is no error."""
+
+    @abstractmethod
+    def failed(self, error: StoreError) -> None:
+        """It was not carried out or, if it was, nobody knows."""
+
+    def parts(self) -> Sequence[Request]:
+        """Smaller requests that together do the same, if there are: what to send on TRYAGAIN."""
+        return (self,)
+
+
+class Transport(ABC):
+    """Servers, for callers that may block. Safe to share among threads."""
+
+    is_cluster: bool
+    """Whether keys have to be in one slot to be asked for together."""
+
+    @abstractmethod
+    def perform(self, requests: Sequence[Request]) -> None:
+        """Send all *requests* and wait until each is answered or has failed.
+
+        Requests for one server travel in one write and are carried out in their order. Returns
+        within the deadline of the store, whatever the server does.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drop all connections. Requests from now on fail."""
+
+
+class AsyncTransport(ABC):
+    """The same for event loops."""
+
+    is_cluster: bool
+
+    @abstractmethod
+    def submit(self, request: Request) -> None:
+        """Send *request* now, if its server is connected, else as soon as it is.
+
+        To be called in a running event loop, where `answered` or `failed` will be called too, at
+        the latest at the deadline of the store. Requests for one server are carried out in the
+        order in which they were submitted.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Drop all connections. Requests from now on fail."""

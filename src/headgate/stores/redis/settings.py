@@ -1,0 +1,57 @@
+"""What the blocking store and the async one have in common: all but how they wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.stores.redis.hitting import Place
+from headgate.stores.redis.naming import Names
+from headgate.stores.redis.pending import Pending
+from headgate.stores.redis.specs import PacedSpec, spec_of
+from headgate.stores.redis.url import parse_redis_url
+from headgate.units import MICROSECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.clock import Clock
+    from headgate.limits import Limit
+
+LATEST: Final = 4_500_000_000_000_000
+"""The last microsecond that a passed clock may tell, in the year 2112; later ones count as it."""
+
+
+class Settings:
+    """Where the servers are, how counters are named there, and whose clock counts."""
+
+    def __init__(self, url: str, clock: Clock | None) -> None:
+        self.url = url
+        parsed = parse_redis_url(url)
+        self.where = str(parsed)
+        self.timeout = parsed.timeout
+        self.connections = parsed.options.connections
+        self.names = Names(has_slots=parsed.is_cluster)
+        if clock is not None and type(clock()) is not int:
+            raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
+        self._clock = clock
+
+    def now(self) -> bytes:
+        """What the scripts take for the time: nothing for the server's own."""
+        if self._clock is None:
+            return b""
+        return b"%d" % min(max(self._clock() // MICROSECOND, 0), LATEST)
+
+    def pending(self) -> Pending:
+        """An empty collection of what is to be sent."""
+        return Pending(self.names, self.now)
+
+    def place(self, places: Sequence[tuple[str, Limit]]) -> Place | None:
+        """The one place of a limiter that can take the short way; None if it cannot.
+
+        Raises `LimitError` for a limit whose numbers Redis cannot hold.
+        """
+        specs = [spec_of(limit) for _, limit in places]
+        if len(specs) == 1 and isinstance(specs[0], PacedSpec):
+            return Place(places[0][0], specs[0])
+        return None

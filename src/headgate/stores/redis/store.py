@@ -1,0 +1,121 @@
+"""The store on Redis or Valkey, for callers that may block."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from headgate.stores.operations import Check, Operation, Take, TakeEach
+from headgate.stores.port import Hitter, Store, checked_cost, checked_key, conclude
+from headgate.stores.redis.combining import Answer, Combiner
+from headgate.stores.redis.faults import timed_out
+from headgate.stores.redis.settings import Settings
+from headgate.stores.redis.spreading import Spreadable, groups_of, spread
+from headgate.stores.redis.transport import open_transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headgate.clock import Clock
+    from headgate.decisions import Decision
+    from headgate.limits import Limit
+    from headgate.stores.redis.hitting import Place
+    from headgate.stores.redis.pending import Pending
+
+R = TypeVar("R")
+
+
+class RedisStore(Store):
+    """Counters in Redis or Valkey, shared by a whole fleet, on the server's clock.
+
+    *url* names one server, Sentinels or a cluster. *clock* is for tests and simulations: it is
+    then used in place of the server's. Connects when it is first used. Safe to share among threads,
+    and usable in a process forked off the one that made it.
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        self._settings = Settings(url, clock)
+        self._transport = open_transport(url)
+        if clock is not None:
+            self.clock = clock
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._settings.where}>"
+
+    def run(self, operation: Operation[R]) -> R:
+        if isinstance(operation, TakeEach):
+            return cast("R", self._take_each(operation))
+        spreadable = cast("Spreadable", operation)
+        groups = groups_of(spreadable, self._settings.names)
+        if len(groups) > 1:
+            return cast("R", self._run_spread(spreadable, groups))
+        return cast("R", self._ask([operation])[0].result())
+
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        place = self._settings.place(places)
+        return None if place is None else self._paced_hitter(place)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _paced_hitter(self, place: Place) -> Hitter:
+        group, limit, quota = place.group, place.limit, place.quota
+        counter_name, perform = self._settings.names.counter, self._perform
+
+        def hit(key: str, cost: int = 1) -> Decision:
+            key = checked_key(key)
+            if not 0 < checked_cost(cost) <= quota:
+                checks = (Check(group, key, limit, cost),)
+                return conclude(checks, self.run(Take(checks)))
+            answer = Answer()
+            name = counter_name(group, key)
+            perform(lambda pending: pending.hit(place, name, key, cost, answer), answer)
+            return cast("Decision", answer.result())
+
+        return hit
+
+    def _take_each(self, operation: TakeEach) -> tuple[Any, ...]:
+        names = self._settings.names
+        if any(len(groups_of(take, names)) > 1 for take in operation.takes):
+            return tuple(self.run(take) for take in operation.takes)
+        return tuple(answer.result() for answer in self._ask(operation.takes))
+
+    def _run_spread(self, operation: Spreadable, groups: list[list[int]]) -> Any:
+        steps = spread(operation, groups)
+        results: list[Any] | None = None
+        while True:
+            try:
+                step = next(steps) if results is None else steps.send(results)
+            except StopIteration as end:
+                return end.value
+            results = [answer.outcome() for answer in self._ask(step)]
+
+    def _ask(self, operations: Sequence[Operation[Any]]) -> list[Answer]:
+        """Have all *operations* carried out, each of them in one slot."""
+        answers = [Answer() for _ in operations]
+        if not operations:
+            return answers
+
+        def add(pending: Pending) -> None:
+            for operation, answer in zip(operations, answers, strict=True):
+                pending.operation(operation, answer)
+
+        self._perform(add, *answers)
+        return answers
+
+    def _perform(self, add: Callable[[Pending], object], *answers: Answer) -> None:
+        if os.getpid() != self._pid:
+            self._begin()
+        self._combiner.perform(add)
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(timed_out(self._settings.where, self._settings.timeout))
+
+    def _begin(self) -> None:
+        """Start anew, with no thread under way: in a new store, or a new process."""
+        settings = self._settings
+        self._pid = os.getpid()
+        self._combiner = Combiner(
+            self._transport, settings.pending, settings.connections, settings.timeout
+        )

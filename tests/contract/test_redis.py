@@ -1,0 +1,102 @@
+"""The Redis stores keep the contract: on Redis and on Valkey, on one server and on a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.testing import StoreContract
+from tests.servers import ClusterSetup, RedisServer, is_installed, valkey_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.testing import ManualClock
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
+
+needs_valkey = pytest.mark.skipif(valkey_binary() is None, reason="no valkey-server is installed")
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with RedisServer() as server:
+        yield f"{server.url}?timeout=10"
+
+
+@pytest.fixture(scope="module")
+def valkey_url() -> Iterator[str]:
+    with RedisServer(executable=str(valkey_binary())) as server:
+        yield f"{server.url.replace('redis:', 'valkey:')}?timeout=10"
+
+
+@pytest.fixture(scope="module")
+def cluster_url() -> Iterator[str]:
+    with ClusterSetup() as cluster:
+        yield f"{cluster.url}?timeout=10"
+
+
+@pytest.fixture(scope="class", autouse=True)
+def _url(request: pytest.FixtureRequest) -> None:
+    cls: type[OnServer] = request.cls
+    cls.url = request.getfixturevalue(cls.server)
+
+
+class OnServer(StoreContract):
+    """The contract, over a store at the *url* that the fixture called *server* gives."""
+
+    tick_ns = 1_000
+    server: ClassVar[str]
+    url: ClassVar[str]
+
+
+class Sync(OnServer):
+    def make_store(self, clock: ManualClock) -> RedisStore:
+        return RedisStore(self.url, clock=clock)
+
+
+class Async(OnServer):
+    def make_store(self, clock: ManualClock) -> AsyncRedisStore:
+        return AsyncRedisStore(self.url, clock=clock)
+
+
+class TestRedisStore(Sync):
+    server = "redis_url"
+
+
+class TestAsyncRedisStore(Async):
+    server = "redis_url"
+
+
+class TestRedisStoreWithPlainLink(Sync):
+    server = "redis_url"
+
+    def make_store(self, clock: ManualClock) -> RedisStore:
+        return RedisStore(f"{self.url}&link=plain", clock=clock)
+
+
+class TestAsyncRedisStoreWithPlainLink(Async):
+    server = "redis_url"
+
+    def make_store(self, clock: ManualClock) -> AsyncRedisStore:
+        return AsyncRedisStore(f"{self.url}&link=plain", clock=clock)
+
+
+@needs_valkey
+class TestRedisStoreOnValkey(Sync):
+    server = "valkey_url"
+
+
+@needs_valkey
+class TestAsyncRedisStoreOnValkey(Async):
+    server = "valkey_url"
+
+
+class TestRedisStoreOnCluster(Sync):
+    server = "cluster_url"
+
+
+class TestAsyncRedisStoreOnCluster(Async):
+    server = "cluster_url"
