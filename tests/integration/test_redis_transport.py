@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import secrets
 import socket
@@ -39,6 +40,8 @@ from tests.servers import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from headgate.stores.redis.request import AsyncTransport
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 
@@ -287,16 +290,19 @@ class TestTrouble:
             assert driver.ask("key") == 2
 
     def test_a_restarted_server_is_found_again_without_a_storm(self, kind: str) -> None:
-        with RedisServer() as server, SilentProxy(server.port) as proxy:
-            with drive(kind, proxy.url) as driver:
-                assert driver.ask("key") == 1
-                server.kill()
-                outcomes = [driver.ask("key") for _ in range(200)]
-                assert {reason(one) for one in outcomes} <= {"unreachable", "timeout"}
-                assert proxy.opened < 20
-                server.restart()
-                wait_until(lambda: driver.ask("key") == 1, "it heals", within=5)
-                assert proxy.opened < 30
+        with (
+            RedisServer() as server,
+            SilentProxy(server.port) as proxy,
+            drive(kind, proxy.url) as driver,
+        ):
+            assert driver.ask("key") == 1
+            server.kill()
+            outcomes = [driver.ask("key") for _ in range(200)]
+            assert {reason(one) for one in outcomes} <= {"unreachable", "timeout"}
+            assert proxy.opened < 20
+            server.restart()
+            wait_until(lambda: driver.ask("key") == 1, "it heals", within=5)
+            assert proxy.opened < 30
 
     def test_many_at_once_open_one_connection_or_as_many_as_allowed(
         self, server: RedisServer, kind: str
@@ -448,14 +454,13 @@ class TestSharing:
             request = Script("key")
             request.done = asyncio.Event()
             transport.submit(request)
-            await request.done.wait()
+            await request.wait()
             outcomes.append(request.outcome)
 
         async def stay(started: threading.Event, stop: threading.Event) -> None:
             await ask()
             started.set()
-            while not stop.is_set():
-                await asyncio.sleep(0.005)
+            await asyncio.to_thread(stop.wait)
 
         async def main() -> None:
             await ask()
@@ -470,22 +475,26 @@ class TestSharing:
         thread.join()
         assert sorted(outcomes) == [1, 2]
 
-    @pytest.mark.filterwarnings("default::ResourceWarning")
-    def test_a_loop_that_was_closed_is_forgotten(self, server: RedisServer) -> None:
+    @pytest.mark.parametrize("link", ["raw", "plain"])
+    def test_a_loop_takes_its_connections_along_when_it_is_closed(
+        self, server: RedisServer, link: str
+    ) -> None:
         server.cli("flushall")
-        transport = open_async_transport(server.url)
 
-        async def ask(*, last: bool) -> Any:
+        async def ask(transport: AsyncTransport) -> Any:
             request = Script("key")
             request.done = asyncio.Event()
             transport.submit(request)
-            await request.done.wait()
-            if last:
-                await transport.aclose()
+            await request.wait()
             return request.outcome
 
-        assert asyncio.run(ask(last=False)) == 1
-        assert asyncio.run(ask(last=True)) == 2
+        with SilentProxy(server.port) as proxy:
+            transport = open_async_transport(f"{proxy.url}?link={link}")
+            for number in (1, 2, 3):
+                assert asyncio.run(ask(transport)) == number
+                wait_until(lambda: proxy.open_now == 0, "the connection is closed")
+            del transport
+            gc.collect()  # an error of a warning if anything was left open
 
 
 class TestSeam:
@@ -493,8 +502,8 @@ class TestSeam:
         self, server: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server.cli("flushall")
-        monkeypatch.setattr(takeover, "take_transport", lambda connection: None)
-        monkeypatch.setattr(takeover, "socket_of", lambda connection: None)
+        monkeypatch.setattr(takeover, "take_transport", lambda _: None)
+        monkeypatch.setattr(takeover, "socket_of", lambda _: None)
         for number, kind in enumerate(("sync-raw", "async-raw"), start=1):
             with drive(kind, server.url) as driver:
                 assert driver.ask("key") == number

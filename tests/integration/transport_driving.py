@@ -60,6 +60,11 @@ class Script(Request):
         if self.done is not None:
             self.done.set()
 
+    async def wait(self) -> None:
+        """Wait until it has reported."""
+        assert self.done is not None
+        await self.done.wait()
+
     @property
     def outcome(self) -> Any:
         """The reply, or the `StoreError`."""
@@ -79,17 +84,16 @@ class Bundle(Script):
 
     def parts(self) -> Sequence[Request]:
         self.pieces = [Script(key.decode()) for key in self._keys]
-        for piece in self.pieces:
-            piece.done = asyncio.Event() if self.done is not None else None
+        if self.done is not None:
+            for piece in self.pieces:
+                piece.done = asyncio.Event()
+            self.done.set()  # they report for themselves
         return self.pieces
 
     async def wait(self) -> None:
-        """Wait until it, or each of its parts, is done."""
-        assert self.done is not None
-        while not self.done.is_set() and not (
-            self.pieces and all(one.done and one.done.is_set() for one in self.pieces)
-        ):
-            await asyncio.sleep(0.001)
+        await super().wait()
+        for piece in self.pieces:
+            await piece.wait()
 
 
 class Driver(ABC):
@@ -159,8 +163,7 @@ class LoopDriver(Driver):
             request.done = asyncio.Event()
             self.transport.submit(request)
         for request in requests:
-            assert request.done is not None
-            await (request.wait() if isinstance(request, Bundle) else request.done.wait())
+            await request.wait()
 
     def note_fault(self, request: Request, error: StoreError) -> None:
         async def note() -> None:

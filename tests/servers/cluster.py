@@ -7,6 +7,7 @@ only late loses its slots as well.
 
 from __future__ import annotations
 
+from binascii import crc_hqx
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -28,6 +29,7 @@ _CONFIG = (
     "cluster-replica-no-failover yes",  # unless it is told to
     "cluster-allow-replica-migration no",  # nothing moves that a test has not moved
 )
+_PROBES = tuple(f"probe-{number}" for number in range(1_000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,8 @@ class ClusterSetup:
     def wait_until_ok(self) -> None:
         """Wait until the nodes that run own all slots and agree on everything; replicas follow."""
         wait_until(self._is_ok, "the nodes of the cluster agree", every=0.05)
+        for node in self._answering():
+            wait_until(lambda node=node: self._is_replicated(node), f"a replica follows {node}")  # type: ignore[misc]
 
     def _is_ok(self) -> bool:
         nodes = self._answering()
@@ -207,10 +211,23 @@ class ClusterSetup:
         owners = {port for view in views for port, _, slots in view if slots}
         return len(views) == 1 and owners <= ports and all(map(_is_content, nodes))
 
+    def _is_replicated(self, node: RedisServer) -> bool:
+        """Whether a replica gets what is written to *node*; True if there is none that could."""
+        members = _members(node)
+        myself = next(member for member in members if member.port == node.port)
+        ports = {one.port for one in self._answering()}
+        if not any(one.primary_id == myself.id and one.port in ports for one in members):
+            return True
+        return node.replicates(next(key for key in _PROBES if _owns(myself, key)))
+
     def _answering(self) -> list[RedisServer]:
         if nodes := [node for node in self.nodes if node.is_answering]:
             return nodes
         raise ServerError("no node of the cluster runs")
+
+
+def _owns(member: Member, key: str) -> bool:
+    return any(crc_hqx(key.encode(), 0) % SLOTS in part for part in member.slots)
 
 
 def _members(node: RedisServer) -> list[Member]:

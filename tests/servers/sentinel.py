@@ -220,4 +220,4 @@ class SentinelSetup:
 def _follows(replica: RedisServer, primary: RedisServer) -> bool:
     state = replica.info("replication")
     where = (state["role"], state.get("master_port"), state.get("master_link_status"))
-    return where == ("slave", str(primary.port), "up")
+    return where == ("slave", str(primary.port), "up") and primary.replicates()

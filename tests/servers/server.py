@@ -102,6 +102,15 @@ class RedisServer(Instance):
         stats = self.info("commandstats").get(f"cmdstat_{command.lower()}", "calls=0")
         return int(stats.partition("calls=")[2].partition(",")[0])
 
+    def replicates(self, probe: str = "probe") -> bool:
+        """Whether a replica gets what is written now: the key *probe*, for a millisecond.
+
+        A replica that has just read all the data says that its link is up, but gets nothing more
+        for up to a second, until it has said so to the primary.
+        """
+        answers = self.cli(typed=f"set {probe} 1 px 1\nwait 1 1000\n").split()
+        return answers[-1:] == ["1"]
+
     def _configuration(self) -> Sequence[str]:
         lines = [*_PLAIN, f"dir {self.directory}", *self._listening(), *self._access()]
         return [*lines, *self._config]

@@ -56,7 +56,7 @@ class AsyncRedisStore(AsyncStore):
 
     def _paced_asker(self, place: Place) -> Asker:
         group, limit, quota = place.group, place.limit, place.quota
-        counter_name, collectors = self._settings.names.counter, self._collectors
+        name_of, collectors = self._settings.names.of_group(group), self._collectors
         running_loop = asyncio.get_running_loop
 
         async def ask_the_long_way(key: str, cost: int) -> Decision:
@@ -67,7 +67,7 @@ class AsyncRedisStore(AsyncStore):
             if type(key) is not str or not key or type(cost) is not int or not 0 < cost <= quota:
                 return ask_the_long_way(key, cost)
             collector = collectors.get(running_loop()) or self._collector()
-            return collector.hit(place, counter_name(group, key), key, cost)
+            return collector.hit(place, name_of(key), key, cost)
 
         return ask
 

@@ -6,10 +6,10 @@ ready; a full batch is sent right away, so that the server has something to do m
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import asyncio
     from headgate.decisions import Decision
     from headgate.stores.operations import Operation
     from headgate.stores.redis.hitting import Place
@@ -31,22 +31,25 @@ class Collector:
         self._is_scheduled = False
 
     def hit(self, place: Place, name: bytes, key: str, cost: int) -> asyncio.Future[Decision]:
-        waiter: asyncio.Future[Decision] = self.loop.create_future()
-        if self._pending.hit(place, name, key, cost, waiter):
-            self._send()
-        elif not self._is_scheduled:
-            self._is_scheduled = True
-            self.loop.call_soon(self._send_scheduled)
+        waiter: asyncio.Future[Decision] = asyncio.Future(loop=self.loop)
+        is_full = self._pending.hit(place, name, key, cost, waiter)
+        if is_full or not self._is_scheduled:
+            self._schedule(at_once=is_full)
         return waiter
 
     def operation(self, operation: Operation[Any]) -> asyncio.Future[Any]:
-        waiter: asyncio.Future[Any] = self.loop.create_future()
-        if self._pending.operation(operation, waiter):
+        waiter: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
+        is_full = self._pending.operation(operation, waiter)
+        if is_full or not self._is_scheduled:
+            self._schedule(at_once=is_full)
+        return waiter
+
+    def _schedule(self, *, at_once: bool) -> None:
+        if at_once:
             self._send()
-        elif not self._is_scheduled:
+        else:
             self._is_scheduled = True
             self.loop.call_soon(self._send_scheduled)
-        return waiter
 
     def _send_scheduled(self) -> None:
         self._is_scheduled = False

@@ -20,7 +20,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headgate.stores.redis import faults
+from headgate.stores.redis import faults, takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,14 +136,10 @@ def _arguments(door: Door) -> dict[str, Any]:
     }
 
 
-def open_blocking(
-    door: Door, deadline: float, question: Sequence[str] = ()
-) -> tuple[Any, Reply]:
+def open_blocking(door: Door, deadline: float, question: Sequence[str] = ()) -> tuple[Any, Reply]:
     """A connection of redis-py's, and the answer to *question* if there is one.
 
-    Everything is done until *deadline* (monotonic seconds).
-
-    Raises `StoreError`.
+    Everything is done until *deadline* (monotonic seconds). Raises `StoreError`.
     """
     kind: Any = _Connection if door.tls is None else _TLSConnection
     kind = kind if door.address.port else _UnixConnection
@@ -166,9 +162,7 @@ def open_blocking(
         raise
 
 
-async def open_async(
-    door: Door, question: Sequence[str] = ()
-) -> tuple[Any, Reply]:
+async def open_async(door: Door, question: Sequence[str] = ()) -> tuple[Any, Reply]:
     """The same in an event loop. The caller sets the deadline, by cancelling."""
     kind: Any = aio.Connection if door.tls is None else aio.SSLConnection
     kind = kind if door.address.port else aio.UnixDomainSocketConnection
@@ -187,13 +181,22 @@ async def open_async(
     try:
         commands = _opening(door, question)
         await connection.send_packed_command(_packed(commands))
-        replies = [await connection.read_response() for _ in commands]
+        replies = [await connection.read_response(disconnect_on_error=False) for _ in commands]
         return connection, _accepted(door, commands, replies, question)
     except BaseException as error:
-        await connection.disconnect(nowait=True)
+        await drop(connection)
         if isinstance(error, faults.DRIVER_ERRORS):
             raise faults.fault(error, str(door)) from error
         raise
+
+
+async def drop(connection: Any) -> None:
+    """Close a connection of `open_async` at once: TLS would wait for the other side's goodbye."""
+    taken = takeover.take_transport(connection)
+    if taken is None:
+        await connection.disconnect(nowait=True)
+    else:
+        taken[0].abort()
 
 
 def _packed(commands: Sequence[tuple[str, ...]]) -> bytes:

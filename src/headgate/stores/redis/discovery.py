@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import StoreError
 from headgate.stores.redis import faults
-from headgate.stores.redis.connecting import Door, open_async, open_blocking
+from headgate.stores.redis.connecting import Door, drop, open_async, open_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ async def _ask_async(question: Question, deadline: float) -> object:
     try:
         async with asyncio.timeout(within):
             connection, reply = await open_async(question.door, question.command)
-            await connection.disconnect(nowait=True)
+            await drop(connection)
             return reply
     except TimeoutError:
         raise faults.too_late(str(question.door), within) from None

@@ -19,12 +19,12 @@ from headgate.stores.redis.requests import Arguments, ScriptRequest, Waiter, out
 from headgate.stores.redis.scripts import script
 
 if TYPE_CHECKING:
-    from headgate.stores.redis.specs import PacedSpec
     from collections.abc import Sequence
 
-    from headgate.decisions import Decision
+    from headgate.decisions.paced import PacedDecision
     from headgate.errors import StoreError
     from headgate.stores.redis.request import Reply, Request
+    from headgate.stores.redis.specs import PacedSpec
 
 MOST_HITS: Final = 32
 """Entries in one call: more would make the server's other callers wait, fewer cost it more."""
@@ -33,8 +33,20 @@ MOST_HITS: Final = 32
 class Place:
     """A limit and the group of its counters: what all hits of a batch have in common."""
 
-    __slots__ = ("alone", "group", "limit", "new_admitted", "new_refused", "quota", "rest",
-                 "single", "span", "spec", "ticks", "unit")  # fmt: skip
+    __slots__ = (
+        "first",
+        "group",
+        "limit",
+        "new_admitted",
+        "new_refused",
+        "quota",
+        "rest",
+        "script",
+        "span",
+        "spec",
+        "ticks",
+        "unit",
+    )
 
     def __init__(self, group: str, spec: PacedSpec) -> None:
         self.group = group
@@ -43,9 +55,13 @@ class Place:
         self.quota = spec.quota
         self.ticks, self.unit, self.span = spec.ticks, spec.unit, spec.span
         self.new_admitted, self.new_refused = paced_decisions(spec.limit, spec.pace, 1_000)
-        self.alone: Arguments = [*divmod(spec.span, spec.ticks), spec.ticks, spec.suffix]
-        self.single = spec.duration(1)
         self.rest: Arguments = [spec.quota, spec.unit]
+        if spec.ticks == 1:
+            self.script = script("hit")
+            self.first: Arguments = [spec.span, spec.suffix, spec.unit]
+        else:
+            self.script = script("hit_ticks")
+            self.first = [*divmod(spec.span, spec.ticks), spec.ticks, spec.suffix]
 
 
 class HitBatch(ScriptRequest):
@@ -54,7 +70,7 @@ class HitBatch(ScriptRequest):
     __slots__ = ("_entries", "_is_uniform", "_now", "_place", "_places")
 
     def __init__(self, place: Place, now: bytes) -> None:
-        self.script = script("hit")
+        self.script = place.script
         self.keys = []
         self._place = place
         self._now = now
@@ -62,22 +78,23 @@ class HitBatch(ScriptRequest):
         self._places: dict[bytes, Entry] = {}
         self._is_uniform = True
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def add(self, name: bytes, key: str, cost: int, waiter: Waiter) -> int:
+        """Hit *key*, whose counter is *name*, for *cost*, which is from 1 to the quota.
 
-    def add(self, name: bytes, key: str, cost: int, waiter: Waiter) -> None:
-        """Hit *key*, whose counter is *name*, for *cost*, which is from 1 to the quota."""
+        Returns how many entries there are.
+        """
+        entries = self._entries
         same = self._places.get(name)
         if same is not None and same[0] == cost:
             same[2].append(waiter)
             self._is_uniform = False
-            return
-        entry = (cost, key, [waiter])
-        self._places[name] = entry
-        self._entries.append(entry)
+            return len(entries)
+        self._places[name] = entry = (cost, key, [waiter])
+        entries.append(entry)
         self.keys.append(name)
         if cost != 1:
             self._is_uniform = False
+        return len(entries)
 
     def packed(self) -> bytes:
         self.arguments = self._arguments()
@@ -88,36 +105,37 @@ class HitBatch(ScriptRequest):
         return super().packed_whole()
 
     def answered(self, reply: Reply) -> None:
-        place = self._place
-        now, ticks = reply[0], place.ticks
-        instants = reply[1:] if ticks == 1 else reply[1::2]
-        for n, (entry, instant) in enumerate(zip(self._entries, instants, strict=True)):
-            if type(instant) is not int:
+        ticks, now = self._place.ticks, reply[0]
+        if ticks == 1:
+            for entry, instant in zip(self._entries, reply[1:], strict=True):
+                if type(instant) is int:
+                    self._decide(entry, instant - now)
+                else:
+                    self._answer_slowly(entry, instant, now)
+            return
+        triples = zip(self._entries, reply[1::2], reply[2::2], strict=True)
+        for entry, instant, more in triples:
+            if type(instant) is int:
+                self._decide(entry, (instant - now) * ticks + more)
+            else:
                 self._answer_slowly(entry, instant, now)
-                continue
-            in_use = instant - now
-            if ticks > 1:
-                in_use = in_use * ticks + reply[2 * n + 2]
-            self._decide(entry, in_use)
 
     def _decide(self, entry: Entry, in_use: int) -> None:
-        """Tell the waiters of *entry* what became of them, *in_use* ticks being so before."""
+        """Tell the waiters of *entry* what became of them; *in_use* ticks were so before."""
         place = self._place
         cost, key, waiters = entry
-        need, span = cost * place.unit, place.span
+        need = cost * place.unit
         for waiter in waiters:
-            decision: Decision
             after = in_use + need
-            if after <= span:
+            decision: PacedDecision
+            if after <= place.span:
                 in_use = after
-                admitted = decision = place.new_admitted()
-                admitted._key = key
-                admitted._in_use = after
+                decision = place.new_admitted()
             else:
-                refused = decision = place.new_refused()
-                refused._key = key
-                refused._in_use = after
-                refused._need = need
+                decision = refusal = place.new_refused()
+                refusal._need = need
+            decision._key = key
+            decision._in_use = after
             if not waiter.done():
                 waiter.set_result(decision)
 
@@ -153,10 +171,13 @@ class HitBatch(ScriptRequest):
 
     def _arguments(self) -> Arguments:
         place = self._place
-        arguments = [self._now, *place.alone, *place.single]
-        if not self._is_uniform:
+        arguments = [self._now, *place.first]
+        if place.ticks > 1:
             for cost, _, waiters in self._entries:
                 arguments += (*place.spec.duration(cost), len(waiters), cost)
+        elif not self._is_uniform:
+            for cost, _, waiters in self._entries:
+                arguments += (cost * place.unit, len(waiters), cost)
         return [*arguments, *place.rest]
 
 

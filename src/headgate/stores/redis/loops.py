@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from headgate.stores.redis import faults
 from headgate.stores.redis.request import AsyncTransport, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from headgate.errors import StoreError
 
@@ -28,6 +29,30 @@ class Site(Protocol):
         """Drop all connections."""
 
 
+class _Home:
+    """A site that is closed with its loop, if nobody closes it before.
+
+    A loop that ends, as `asyncio.run` ends it, closes the asynchronous generators that were begun
+    in it (`shutdown_asyncgens`), and a generator that is collected is closed in its loop.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._guard = _guarded(site)
+        with suppress(StopIteration):
+            self._guard.__anext__().send(None)
+
+    async def aclose(self) -> None:
+        await self._guard.aclose()
+
+
+async def _guarded(site: Site) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await site.aclose()
+
+
 class LoopTransport(AsyncTransport):
     """Requests go by the site of the event loop they are submitted in, which *found* makes.
 
@@ -38,7 +63,7 @@ class LoopTransport(AsyncTransport):
         self.is_cluster = is_cluster
         self._found = found
         self._where = where
-        self._sites: dict[asyncio.AbstractEventLoop, Site] = {}
+        self._homes: dict[asyncio.AbstractEventLoop, _Home] = {}
         self._lock = threading.Lock()
         self._is_closed = False
         # One tuple, so that another thread cannot come between the two.
@@ -53,35 +78,34 @@ class LoopTransport(AsyncTransport):
 
     def note_fault(self, request: Request, error: StoreError) -> None:
         """*error* was found inside the reply to *request*: connections to a replica are renewed."""
-        site = self._sites.get(asyncio.get_running_loop())
-        if site is not None:
-            site.note_fault(request, error)
+        home = self._homes.get(asyncio.get_running_loop())
+        if home is not None:
+            home.site.note_fault(request, error)
 
     async def aclose(self) -> None:
         """Drop all connections, of all loops that run. Requests from now on fail."""
         with self._lock:
             self._is_closed = True
             self._here = (None, self._refuse)
-            sites, self._sites = self._sites, {}
+            homes, self._homes = self._homes, {}
         here = asyncio.get_running_loop()
-        for loop, site in sites.items():
+        for loop, home in homes.items():
             if loop is here:
-                await site.aclose()
+                await home.aclose()
             elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(site.aclose(), loop)
-                await asyncio.wrap_future(closing)
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(home.aclose(), loop))
 
     def _enter(self) -> Callable[[Request], None]:
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._is_closed:
                 return self._refuse
-            self._sites = {one: site for one, site in self._sites.items() if not one.is_closed()}
-            site = self._sites.get(loop)
-            if site is None:
-                site = self._sites[loop] = self._found()
-            self._here = (loop, site.submit)
-            return site.submit
+            self._homes = {one: home for one, home in self._homes.items() if not one.is_closed()}
+            home = self._homes.get(loop)
+            if home is None:
+                home = self._homes[loop] = _Home(self._found())
+            self._here = (loop, home.site.submit)
+            return home.site.submit
 
     def _refuse(self, request: Request) -> None:
         asyncio.get_running_loop().call_soon(request.failed, faults.closed(self._where))

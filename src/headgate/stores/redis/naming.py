@@ -27,8 +27,11 @@ import re
 from binascii import crc32, crc_hqx
 from functools import cache, lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LAYOUT: Final = 1
 """The version of what is written: names, states and scripts. Another version uses other names."""
@@ -46,12 +49,28 @@ _PLAIN: Final = " .-_"
 class Names:
     """The names of counters on one kind of server."""
 
-    def __init__(self, *, has_slots: bool) -> None:
-        self._tags = tags() if has_slots else ()
+    def __init__(self, *, has_tags: bool) -> None:
+        self.has_tags = has_tags
+        self._tags = tags() if has_tags else ()
 
     def tag(self, name: bytes) -> bytes:
         """What names have in common that can be asked for together."""
-        return name.partition(b"}")[0] if self._tags else b""
+        return name.partition(b"}")[0] if self.has_tags else b""
+
+    def of_group(self, group: str) -> Callable[[str], bytes]:
+        """A quick way from a key to the name of its counter in *group*."""
+        start, counter = prefix(group), self.counter
+        if self.has_tags:
+            return lambda key: counter(group, key)
+
+        def name(key: str) -> bytes:
+            try:
+                raw = key.encode()
+            except UnicodeEncodeError:
+                return counter(group, key)
+            return start + raw if len(raw) <= LONGEST_KEY else counter(group, key)
+
+        return name
 
     def counter(self, group: str, key: str, mark: str = "") -> bytes:
         """The name of the counter of *key* in *group*; *mark* for what stands beside it."""

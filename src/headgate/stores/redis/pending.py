@@ -30,7 +30,7 @@ class Pending:
         self._names = names
         self._now = now
         self._requests: list[Request] = []
-        self._hits: dict[tuple[Place, bytes], HitBatch] = {}
+        self._hits: dict[Place | tuple[Place, bytes], HitBatch] = {}
         self._takes: dict[bytes, TakeBatch] = {}
 
     def __bool__(self) -> bool:
@@ -38,15 +38,13 @@ class Pending:
 
     def hit(self, place: Place, name: bytes, key: str, cost: int, waiter: Waiter) -> bool:
         """Add a hit of *key*, whose counter is *name*; whether it is time to send."""
-        tag = self._names.tag(name)
-        batch = self._hits.get((place, tag))
+        bucket = (place, self._names.tag(name)) if self._names.has_tags else place
+        batch = self._hits.get(bucket)
         if batch is None:
-            if self._takes:
-                self._takes.clear()
-            batch = self._hits[place, tag] = HitBatch(place, self._now())
+            self._takes.clear()
+            batch = self._hits[bucket] = HitBatch(place, self._now())
             self._requests.append(batch)
-        batch.add(name, key, cost, waiter)
-        return len(batch.keys) >= MOST_HITS
+        return batch.add(name, key, cost, waiter) >= MOST_HITS
 
     def operation(self, operation: Operation[Any], waiter: Waiter) -> bool:
         """Add an operation, all of whose keys are in one slot; whether it is time to send."""

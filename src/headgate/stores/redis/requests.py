@@ -32,11 +32,11 @@ from headgate.stores.redis.spreading import Reach, Reached
 from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
-    from headgate.errors import StoreError
-    from headgate.stores.redis.naming import Names
     from collections.abc import Callable, Sequence
 
+    from headgate.errors import StoreError
     from headgate.stores.redis.figures import Counter
+    from headgate.stores.redis.naming import Names
 
 Arguments = list[bytes | int]
 

@@ -7,7 +7,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
-from headgate.stores.redis.connecting import door_to, door_to_sentinel, open_async, open_blocking
+from headgate.stores.redis.connecting import (
+    door_to,
+    door_to_sentinel,
+    drop,
+    open_async,
+    open_blocking,
+)
 from headgate.stores.redis.discovery import Plan, Question, carry_out, carry_out_async
 from headgate.stores.redis.lane import Lane, lane_on
 from headgate.stores.redis.url import Address, RedisURL
@@ -106,7 +112,7 @@ class AsyncSentinelDialer:
             if _is_primary(role):
                 where = str(address)
                 return wire_on(connection, owner, where, url.timeout, plain=url.options.plain_link)
-            await connection.disconnect(nowait=True)
+            await drop(connection)
             if deadline - time.monotonic() < 2 * _PAUSE:
                 raise _impostor(address)
             await asyncio.sleep(_PAUSE)

@@ -31,7 +31,7 @@ class Settings:
         self.where = str(parsed)
         self.timeout = parsed.timeout
         self.connections = parsed.options.connections
-        self.names = Names(has_slots=parsed.is_cluster)
+        self.names = Names(has_tags=parsed.is_cluster)
         if clock is not None and type(clock()) is not int:
             raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
         self._clock = clock

@@ -61,7 +61,7 @@ class RedisStore(Store):
 
     def _paced_hitter(self, place: Place) -> Hitter:
         group, limit, quota = place.group, place.limit, place.quota
-        counter_name, perform = self._settings.names.counter, self._perform
+        name_of, perform = self._settings.names.of_group(group), self._perform
 
         def hit(key: str, cost: int = 1) -> Decision:
             key = checked_key(key)
@@ -69,7 +69,7 @@ class RedisStore(Store):
                 checks = (Check(group, key, limit, cost),)
                 return conclude(checks, self.run(Take(checks)))
             answer = Answer()
-            name = counter_name(group, key)
+            name = name_of(key)
             perform(lambda pending: pending.hit(place, name, key, cost, answer), answer)
             return cast("Decision", answer.result())
 

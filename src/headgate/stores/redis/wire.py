@@ -10,6 +10,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import hiredis
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Pending = tuple[Request, float, int]
 """A request, its deadline (monotonic seconds), and how often it has been sent again."""
 
+_GOODBYE: Final = 0.25  # seconds
 _MORE: Final = object()  # what the parser says when a reply is not complete
 _ReplyError: Final = hiredis.ReplyError
 _monotonic: Final = time.monotonic
@@ -246,11 +248,13 @@ class PlainWire(Wire):
     async def _read(self) -> None:
         try:
             while not self._is_over:
-                self._settle(await self._connection.read_response())
+                self._settle(await self._connection.read_response(disconnect_on_error=False))
         except faults.DRIVER_ERRORS as error:
             self.end(faults.loss(error, self.where, self._timeout))
         finally:
-            await self._connection.disconnect(nowait=True)
+            with suppress(*faults.DRIVER_ERRORS):
+                async with asyncio.timeout(_GOODBYE):  # TLS waits for the other side's
+                    await self._connection.disconnect()
 
     def _hang_up(self) -> None:
         for task in self._tasks:

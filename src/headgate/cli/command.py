@@ -1,0 +1,84 @@
+"""What a subcommand is, and what all of them have in common: arguments, variables, exit status."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headgate.cli.terminal import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class ExitStatus(IntEnum):
+    """How a command ends."""
+
+    DONE = 0
+    NO = 1
+    """The answer is no: there is no such key."""
+    WRONG = 2
+    """Wrong usage, or a store that cannot be asked. One line on stderr says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: what its help says, which arguments it takes, and what it does."""
+
+    name: str
+    summary: str
+    description: str
+    examples: str
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], ExitStatus]
+
+
+class Parser(ArgumentParser):
+    """An `ArgumentParser` that says what is wrong in one line, and repeats no password."""
+
+    def __init__(self, **options: Any) -> None:
+        options["allow_abbrev"] = False  # or an option added later breaks somebody's script
+        super().__init__(formatter_class=RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        line = " ".join(without_secrets(message).split())
+        self.exit(ExitStatus.WRONG, f"{self.prog}: {line}; see {self.prog} --help\n")
+
+
+def add_setting(
+    parser: ArgumentParser, flag: str, *, variable: str, metavar: str, meaning: str, **options: Any
+) -> None:
+    """Add an option whose value comes from *flag*, else from *variable*, else the default.
+
+    A variable that is empty is one that is not set. Its value is read as the flag's would be.
+    """
+    value = os.environ.get(variable)
+    if value:
+        options["default"] = value
+    parser.add_argument(flag, metavar=metavar, help=f"{meaning} [{variable}]", **options)
+
+
+def add_store(parser: ArgumentParser) -> None:
+    """Add `--store`, for which there is no default."""
+    add_setting(
+        parser,
+        "--store",
+        variable="HEADGATE_STORE",
+        metavar="URL",
+        meaning="where the counters are, as the limiter is given it: redis://host:6379/0",
+    )
+
+
+def add_json(parser: ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def whole_number(text: str) -> int:
+    """*text* as an integer of at least 1, for argparse."""
+    if text.isascii() and text.isdecimal() and len(text) < 16 and int(text) > 0:
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")

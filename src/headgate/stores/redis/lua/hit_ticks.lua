@@ -1,0 +1,68 @@
+-- As hit.lua, for a paced limit whose unit does not take whole microseconds. Lengths of time are
+-- two numbers: microseconds, and ticks, of which a microsecond has p.
+--
+-- KEYS   the counters; one that is named twice is asked twice
+-- ARGV   1: microseconds since the epoch, or '' for the server's clock
+--        2, 3: from wholly used to as new: microseconds, ticks   4: p
+--        5: the suffix that counters of this limit have
+--        for each counter: microseconds and ticks of one hit, how many hits, their cost in units
+--        last but one: the quota, last: microseconds of p units
+-- reply  now, and for each counter two numbers, the instant where it stood before in microseconds
+--        and ticks; or in place of the first of them a list as take.lua's, or an error
+
+--@ clock failures slowly
+
+local format, sub = string.format, string.sub
+local span_w, span_f, p, suffix = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local last_w = now + span_w
+local reply = { now }
+
+-- The instant `value` holds, if it is one of this limit's alone.
+local function known(value)
+  if not value then return now, 0 end
+  local n = #suffix
+  if type(value) == 'string' and sub(value, 17, 16 + n) == suffix then
+    local w, f = tonumber(sub(value, 1, 16)), tonumber(sub(value, 17 + n))
+    if f and w < now then return now, 0 end
+    if f then return w, f end
+  end
+end
+
+-- The instant after as many of `times` hits as fit, and how many those are.
+local function after(w, f, cost_w, cost_f, times)
+  for taken = 0, times do
+    local next_w, next_f = w + cost_w, f + cost_f
+    if next_f >= p then next_w, next_f = next_w + 1, next_f - p end
+    if taken == times or next_w > last_w or (next_w == last_w and next_f > span_f) then
+      return w, f, taken
+    end
+    w, f = next_w, next_f
+  end
+end
+
+for i, key in ipairs(KEYS) do
+  local at = 4 * i + 2
+  local cost_w, cost_f, times = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local value = redis.pcall('GET', key)
+  local w, f = known(value)
+  reply[2 * i], reply[2 * i + 1] = w, f
+  if w then
+    local new_w, new_f, taken = after(w, f, cost_w, cost_f, times)
+    if taken > 0 then
+      local text = format('%016.0f%s%.0f', new_w, suffix, new_f)
+      local set = redis.pcall('SET', key, text, 'PX', lasting(new_w + 1))
+      if set.err then return set end  -- the server takes no writes: nothing was charged
+    end
+  else
+    local told, is_for_all = value, false
+    if type(value) == 'string' then
+      local done
+      done, told = pcall(slowly, { key = key, suffix = suffix, p = p, span_w = span_w,
+        span_f = span_f, cost_w = cost_w, cost_f = cost_f, cost = tonumber(ARGV[at + 3]) }, times)
+      if not done then told, is_for_all = failure(told) end
+    end
+    if is_for_all then return told end
+    reply[2 * i], reply[2 * i + 1] = told, 0
+  end
+end
+return reply

@@ -1,0 +1,128 @@
+"""Whatever a server or a driver says becomes a `StoreError` with the right reason."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import ssl
+
+import hiredis
+import pytest
+from redis import exceptions as driver
+
+from headgate.errors import STORE_FAULTS, StoreError, StoreFault
+from headgate.stores.redis import faults
+
+WHERE = "10.0.0.1:6379"
+CLASSES = [
+    kind for _, kind in inspect.getmembers(driver, inspect.isclass) if issubclass(kind, Exception)
+]
+RAISED: dict[type[Exception], StoreFault] = {
+    driver.RedisError: "unavailable",
+    driver.ConnectionError: "unreachable",
+    driver.TimeoutError: "timeout",
+    driver.AuthenticationError: "denied",
+    driver.AuthorizationError: "denied",
+    driver.ExternalAuthProviderError: "denied",
+    driver.NoPermissionError: "denied",
+    driver.AuthenticationWrongNumberOfArgsError: "denied",
+    driver.BusyLoadingError: "loading",
+    driver.ReadOnlyError: "readonly",
+    driver.MasterDownError: "readonly",
+    driver.OutOfMemoryError: "out_of_memory",
+    driver.ClusterDownError: "cluster_down",
+    driver.TryAgainError: "cluster_down",
+    driver.SlotNotCoveredError: "cluster_down",
+    driver.NoScriptError: "refused",
+    driver.ResponseError: "refused",
+    driver.InvalidResponse: "unreachable",
+    driver.MaxConnectionsError: "unreachable",
+    OSError: "unreachable",
+    ConnectionResetError: "unreachable",
+    socket.gaierror: "unreachable",
+    EOFError: "unreachable",
+    ssl.SSLError: "unreachable",
+    ssl.SSLCertVerificationError: "unreachable",
+    TimeoutError: "timeout",
+    asyncio.TimeoutError: "timeout",
+    hiredis.ProtocolError: "unreachable",
+    hiredis.ReplyError: "refused",
+}
+REPLIES: list[tuple[str, StoreFault, str]] = [
+    ("READONLY You can't write against a read only replica.", "readonly", "is a replica"),
+    ("MASTERDOWN Link with MASTER is down", "readonly", "lost its primary"),
+    ("LOADING Redis is loading the dataset in memory", "loading", "just started"),
+    ("BUSY Redis is busy running a script.", "busy", "does not end"),
+    ("OOM command not allowed when used memory > 'maxmemory'.", "out_of_memory", "no memory left"),
+    ("NOAUTH Authentication required.", "denied", "wants a password"),
+    ("WRONGPASS invalid username-password pair", "denied", "does not accept"),
+    ("NOPERM this user has no permissions", "denied", "does not allow"),
+    ("ERR The user executing the script can't run this command", "denied", "does not allow"),
+    ("ERR invalid password", "denied", "does not accept"),
+    ("ERR AUTH <password> called without any password configured", "denied", "does not accept"),
+    ("CLUSTERDOWN Hash slot not served", "cluster_down", "cluster that is down"),
+    ("TRYAGAIN Multiple keys request during rehashing of slot", "cluster_down", "moving the slot"),
+    ("MISCONF Redis is configured to save RDB snapshots", "refused", "cannot save"),
+    ("NOREPLICAS Not enough good replicas to write.", "refused", "too few replicas"),
+    ("MOVED 3999 127.0.0.1:6381", "refused", "use redis+cluster://"),
+    ("WRONGTYPE Operation against a key", "refused", "WRONGTYPE"),
+    ("ERR max number of clients reached", "refused", "max number of clients"),
+    ("", "refused", WHERE),
+    (
+        "ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed",
+        "out_of_memory",
+        "no memory left",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "reason", "hint"), REPLIES)
+def test_an_error_reply_is_explained(text: str, reason: StoreFault, hint: str) -> None:
+    error = faults.store_error(text, WHERE)
+    assert error.reason == reason
+    assert hint in str(error)
+    assert str(error).startswith(WHERE)
+    assert text in str(error)
+
+
+def test_keys_are_not_repeated() -> None:
+    text = "ERR unknown command 'EVALSHA', with args beginning with: 'abc' '1' 'user:ada'"
+    assert "ada" not in str(faults.store_error(text, WHERE))
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_class_of_the_driver_is_caught_and_mapped(kind: type[Exception]) -> None:
+    asked = issubclass(kind, driver.AskError)
+    raised = kind("3999 127.0.0.1:6381") if asked else kind("the words of the driver")
+    assert isinstance(raised, faults.DRIVER_ERRORS)
+    for error in (faults.fault(raised, WHERE), faults.loss(raised, WHERE, 0.5)):
+        assert isinstance(error, StoreError)
+        assert error.reason in STORE_FAULTS
+        assert WHERE in str(error)
+
+
+@pytest.mark.parametrize("kind", RAISED)
+def test_what_is_raised_has_the_right_reason(kind: type[Exception]) -> None:
+    raised = kind("said")
+    assert isinstance(raised, faults.DRIVER_ERRORS)
+    assert faults.fault(raised, WHERE).reason == RAISED[kind]
+
+
+def test_an_error_of_the_store_stays_as_it_is() -> None:
+    error = StoreError("said", reason="busy")
+    assert faults.fault(error, WHERE) is error
+
+
+def test_tls_trouble_is_named_though_the_driver_wraps_it() -> None:
+    wrapped = driver.ConnectionError("certificate verify failed")
+    wrapped.__context__ = ssl.SSLCertVerificationError("certificate verify failed")
+    assert "no TLS connection" in str(faults.fault(wrapped, WHERE))
+
+
+def test_what_was_written_may_have_been_done() -> None:
+    late = faults.loss(TimeoutError(), WHERE, 0.5)
+    assert (late.reason, "within 0.5 s" in str(late)) == ("timeout", True)
+    assert "may have been done" in str(late)
+    assert faults.loss(EOFError("closed"), WHERE, 0.5).reason == "unreachable"
+    assert faults.loss(hiredis.ProtocolError("what?"), WHERE, 0.5).reason == "unreachable"
