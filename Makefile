@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ format: $(VENV)/.dev  ## put the code in order
 
 bench: $(VENV)/.bench  ## speed and memory beside other limiters; BENCH=--quick for half a minute
 	$(BIN)/python -m benchmarks.inprocess $(BENCH)
+
+bench-redis: $(VENV)/.bench servers  ## the same for the Redis store, beside redis-benchmark
+	$(BIN)/python -m benchmarks.redis $(BENCH)
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py

@@ -30,11 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: done; 1: the answer is no; 2: wrong usage, or a store that cannot be asked.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, TextIOWrapper
-        ):  # whatever a terminal cannot show is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
+    _ready_streams()
     try:
         status = _run(argv)
         sys.stdout.flush()

@@ -182,7 +182,7 @@ class ClusterTransport(Transport):
             lanes.drop(lane)
             if not isinstance(error, faults.DRIVER_ERRORS):
                 raise
-            self._lose(errands, faults.loss(error, lane.where, self._url.timeout))
+            self._lose(errands, self._loss(error, lane))
             return ()
         return (_Sent(address, lanes, lane, errands),)
 
@@ -196,7 +196,7 @@ class ClusterTransport(Transport):
             if not isinstance(error, faults.DRIVER_ERRORS):
                 raise
             lanes.renew()  # what befell one is likely to befall the others
-            self._lose(errands, faults.loss(error, lane.where, self._url.timeout))
+            self._lose(errands, self._loss(error, lane))
             return []
         lanes.give(lane)
         again: list[_Errand] = []
@@ -241,6 +241,11 @@ class ClusterTransport(Transport):
         error = faults.store_error("TRYAGAIN", str(self._url))
         faults.fail_all((errand.request for errand in errands if errand.waits), error)
         return [errand for errand in errands if not errand.waits]
+
+    def _loss(self, error: BaseException, lane: Lane) -> StoreError:
+        if self._is_closed:
+            return faults.closed(str(self._url))
+        return faults.loss(error, lane.where, self._url.timeout)
 
     def _lose(self, group: Iterable[_Errand], error: StoreError) -> None:
         self._nodes.is_stale = True

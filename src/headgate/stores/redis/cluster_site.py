@@ -115,7 +115,8 @@ class ClusterSite:
         else:
             nodes.learned(found)
             self._adopt(found)
-        self._asking = None
+        finally:
+            self._asking = None
         waiting, self._waiting = self._waiting, []
         for pending in waiting:
             slot = slot_of(pending[0].key)

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from headgate.stores.redis.url import Address, RedisURL
 
 NAME: Final = "headgate"
+_DISPENSABLE: Final = (
+    "CLIENT",
+    "ROLE",
+)  # a name is a courtesy; the role may be none of our business
+_NOT_FOR_US: Final = ("NOPERM ", "ERR unknown ")
 _LEAST: Final = 0.001  # a timeout of 0 would mean "do not block"
 
 
@@ -215,7 +220,7 @@ def _accepted(
     for command, reply in zip(commands, replies, strict=True):
         if not isinstance(reply, hiredis.ReplyError):
             continue
-        if command[0] in ("CLIENT", "ROLE") and faults.code_of(str(reply)) == "NOPERM":
-            continue  # a name is a courtesy, and a user need not be allowed to ask for the role
+        if command[0] in _DISPENSABLE and str(reply).startswith(_NOT_FOR_US):
+            continue
         raise faults.store_error(str(reply), str(door))
     return replies[-1] if question else None

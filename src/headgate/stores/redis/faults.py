@@ -46,7 +46,7 @@ _CODES: Final[Mapping[str, tuple[StoreFault, str]]] = {
     "CROSSSLOT": ("refused", "was asked for keys of different slots at once"),
 }
 _AUTH_TROUBLE: Final = ("ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH")
-_ACL_TROUBLE: Final = "The user executing the script can't"  # Redis 7.0 has no code for it
+_ACL_TROUBLE: Final = re.compile("The user executing the script can't|ACL failure in script")
 _INNER_CODE: Final = re.compile(r"Error running script.*?-([A-Z]+) ")
 _ARGUMENTS: Final = re.compile(r",? with args beginning with.*", re.DOTALL)
 _CLASSES: Final[tuple[tuple[type[Exception], StoreFault], ...]] = (
@@ -86,7 +86,7 @@ def store_error(text: str, where: str) -> StoreError:
         return StoreError(
             f"{where} does not accept the password of the store URL: {text}", reason="denied"
         )
-    code = "NOPERM" if _ACL_TROUBLE in text else code_of(text)
+    code = "NOPERM" if _ACL_TROUBLE.search(text) else code_of(text)
     reason, meaning = _CODES.get(code, ("refused", "refused"))
     return StoreError(f"{where} {meaning}: {text}", reason=reason)
 

@@ -133,9 +133,9 @@ class Search:
     pattern: str | None = None
     key: str | None = None
 
-    def match(self, *, has_slots: bool) -> bytes:
+    def match(self, *, has_tags: bool) -> bytes:
         """A pattern for SCAN that finds all these names, and perhaps others."""
-        start = b"{*}" if has_slots else b""
+        start = b"{*}" if has_tags else b""
         if self.namespace is not None:
             start += escaped(prefix(group_name(self.namespace, 0)).rstrip(b":"))
         if self.key is not None:
@@ -153,7 +153,7 @@ class Search:
     @property
     def _raw_key(self) -> bytes:
         """The key as it stands in names: itself or its digest."""
-        name = Names(has_slots=False).counter(group_name(DEFAULT_NAMESPACE, 0), self.key or "")
+        name = Names(has_tags=False).counter(group_name(DEFAULT_NAMESPACE, 0), self.key or "")
         return name.partition(b":")[2]
 
 
@@ -181,7 +181,7 @@ class Counter:
 class Primary(Protocol):
     """A server that counters can be read from."""
 
-    has_slots: bool
+    has_tags: bool
 
     def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
         """The names like *match*, a step at a time; a name may come twice."""
@@ -194,12 +194,12 @@ def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Coun
     """The counters that *search* is for, each once, in no order. Looks as they are asked for."""
     seen: set[bytes] = set()
     for primary in primaries:
-        for step in primary.scan(search.match(has_slots=primary.has_slots)):
+        for step in primary.scan(search.match(has_tags=primary.has_tags)):
             parsed = {name: parse_name(name) for name in step if name not in seen}
             wanted = {
                 name: one
                 for name, one in parsed.items()
-                if one and bool(one.tag) == primary.has_slots and search.accepts(one)
+                if one and bool(one.tag) == primary.has_tags and search.accepts(one)
             }
             seen.update(wanted)
             for some in _portions(wanted):

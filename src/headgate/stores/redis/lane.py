@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import select
+import socket
 import ssl
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -13,8 +15,6 @@ import hiredis
 from headgate.stores.redis import faults, takeover
 
 if TYPE_CHECKING:
-    import socket
-
     from redis.connection import AbstractConnection
 
     from headgate.stores.redis.request import Reply
@@ -55,6 +55,10 @@ class Lane(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connection. A connection of the process that forked this one is let alone."""
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Have the thread that waits on it stop waiting: the connection reads as closed."""
 
     def is_fit(self, now: float) -> bool:
         """Whether it may be used at *now*, as far as one can know without sending anything."""
@@ -127,6 +131,11 @@ class RawLane(Lane):
             pass
         return False
 
+    def interrupt(self) -> None:
+        with suppress(OSError):
+            # Not an SSLSocket's own shutdown, which takes its TLS away from the other thread.
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
     def close(self) -> None:
         self._owner.disconnect()
 
@@ -158,6 +167,9 @@ class PlainLane(Lane):
             return self._connection.is_connected and not self._connection.can_read(0)
         except faults.DRIVER_ERRORS:
             return False
+
+    def interrupt(self) -> None:
+        self._connection.disconnect()
 
     def close(self) -> None:
         self._connection.disconnect()

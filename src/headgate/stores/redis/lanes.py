@@ -33,6 +33,7 @@ class Lanes:
         self._most = most
         self._timeout = timeout
         self._idle: deque[Lane] = deque()
+        self._lanes: set[Lane] = set()
         self._changed = Condition()
         self._waiting = 0
         self._open = 0
@@ -62,15 +63,16 @@ class Lanes:
         if self._waiting:
             with self._changed:
                 self._changed.notify()
-        elif self._is_closed:  # closed in this very moment
+        if self._is_closed:  # in this very moment
             self._drop_idle()
 
     def drop(self, lane: Lane) -> None:
         """Close *lane*, which cannot be used any more."""
         lane.close()
         with self._changed:
+            self._lanes.discard(lane)
             self._open -= 1
-            self._changed.notify()
+            self._changed.notify_all()
 
     def renew(self) -> None:
         """Use none of the connections again that are open now: the server has changed its role."""
@@ -78,27 +80,32 @@ class Lanes:
         self._drop_idle()
 
     def close(self) -> None:
-        """Drop all connections; those in use when they are given back."""
+        """Drop all connections; whoever waits for a reply on one is woken up."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+            lanes = list(self._lanes)
         self._drop_idle()
+        for lane in lanes:
+            lane.interrupt()
 
     def _drop_idle(self) -> None:
-        while self._idle:
-            try:
-                lane = self._idle.pop()
-            except IndexError:
-                return
+        while (lane := self._idle_lane()) is not None:
             self.drop(lane)
+
+    def _idle_lane(self) -> Lane | None:
+        try:
+            return self._idle.pop()  # others do so without the lock
+        except IndexError:
+            return None
 
     def _take_slowly(self, deadline: float) -> Lane:
         with self._changed:
             self._waiting += 1
             try:
                 while not self._may_dial():
-                    if self._idle:
-                        return self._idle.pop()
+                    if (lane := self._idle_lane()) is not None:
+                        return lane
                     if not self._changed.wait(max(deadline - time.monotonic(), 0.0)):
                         raise self._out_of_time(deadline)
                 self._is_dialing = True
@@ -144,6 +151,8 @@ class Lanes:
                 self._is_dialing = False
                 if lane is None:
                     self._open -= 1
+                else:
+                    self._lanes.add(lane)
                 if error is not None:
                     self._backoff.failed(error, time.monotonic())
                 elif lane is not None:

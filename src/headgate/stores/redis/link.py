@@ -152,6 +152,13 @@ class Link:
             self._give_up(faults.too_late(self.where, self._timeout))
         except StoreError as error:
             self._give_up(error)
+        except asyncio.CancelledError:  # the link is closed, or the loop
+            self._attempt = None
+            self._fail_waiting(faults.closed(self.where))
+            raise
+        except Exception as error:
+            self._give_up(faults.fault(error, self.where))  # nobody may wait for ever
+            raise
         else:
             self._backoff.succeeded()
             self._attempt = None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAYOUT: Final = 1
-"""The version of what is written: names, states and scripts. Another version uses other names."""
+"""The version of what is written. Names of a later one will begin with `$` and its number."""
 SLOTS: Final = 16_384
 TAGS: Final = 64
 """How many tags there are in a cluster."""
@@ -104,12 +104,17 @@ def _group(group: str) -> str:
         length, kind, rest = int(found[1]), found[2], found[3]
         namespace, what = rest[:length], rest[length + 1 :]
         if rest[length : length + 1] == kind and what:
-            shown = "" if namespace == DEFAULT_NAMESPACE else quote(namespace, safe=_PLAIN)
+            shown = "" if namespace == DEFAULT_NAMESPACE else _quoted(namespace)
             if kind != ":":
-                return f"{shown}{kind}{quote(what, safe=_PLAIN)}"
+                return f"{shown}{kind}{_quoted(what)}"
             if what.isascii() and what.isdecimal():
                 return shown if what == "0" else f"{shown}#{what}"
-    return f"@{quote(group, safe=_PLAIN)}"
+    return f"@{_quoted(group)}"
+
+
+def _quoted(text: str) -> str:
+    """*text* without a sign that means something in a prefix; a lone `%` if there is no text."""
+    return quote(text, safe=_PLAIN, errors="surrogatepass").replace("~", "%7E") or "%"
 
 
 @cache

@@ -12,6 +12,7 @@ from headgate.stores.redis.discovery import Plan, Question
 from headgate.stores.redis.slots import SLOTS, owners
 
 if TYPE_CHECKING:
+    from headgate.stores.redis.request import Reply
     from headgate.stores.redis.url import Address, RedisURL
 
 _SPACING: Final = 0.1  # seconds between two questions for the map, however many want it
@@ -41,7 +42,7 @@ class Nodes:
             door = door_to(self._url, address)
             try:
                 reply = yield Question(door, ("CLUSTER", "SLOTS"), 1 / (len(order) - asked + 1))
-                found = owners(reply, address)
+                found = _understood(reply, address)
             except StoreError as caught:
                 error = caught
             else:
@@ -83,3 +84,13 @@ class Nodes:
     def unowned(self, slot: int) -> StoreError:
         """Nobody serves *slot*."""
         return StoreError(f"no node of the cluster serves slot {slot}", reason="cluster_down")
+
+
+def _understood(reply: Reply, asked: Address) -> SlotMap:
+    try:
+        found = owners(reply, asked)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"{asked} does not say which slots there are: {reply!r}") from error
+    if not any(found):
+        raise StoreError(f"{asked} knows of no slot that is served", reason="cluster_down")
+    return found

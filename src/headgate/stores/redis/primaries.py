@@ -41,7 +41,7 @@ class Server:
         self._client = client
         self._where = where
         self._cluster = cluster
-        self.has_slots = cluster is not None
+        self.has_tags = cluster is not None
 
     def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
         """The names like *match*, a step at a time; a name may come twice."""

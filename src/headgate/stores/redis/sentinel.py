@@ -57,8 +57,11 @@ class Sentinels:
                 f"the Sentinel at {asked} knows no primary called {self._url.primary_name!r}",
                 reason="unreachable",
             )
-        host, port = reply
-        return Address(host.decode(), int(port))
+        try:
+            host, port = reply
+            return Address(host.decode(), int(port))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"{asked} is no Sentinel: it said {reply!r}") from error
 
 
 def _is_primary(role: Reply) -> bool:

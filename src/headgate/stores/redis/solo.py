@@ -40,6 +40,8 @@ class SoloTransport(Transport):
 
     def perform(self, requests: Sequence[Request]) -> None:
         """Send all *requests* in one write and wait until each is answered or has failed."""
+        if not requests:
+            return
         deadline = time.monotonic() + self._timeout
         if os.getpid() != self._pid:
             self._leave_parent()
@@ -49,7 +51,7 @@ class SoloTransport(Transport):
             faults.fail_all(requests, error)
             return
         try:
-            is_stale = _converse(lane, requests, deadline, self._timeout)
+            is_stale = self._converse(lane, requests, deadline)
         except BaseException:
             self._lanes.drop(lane)
             raise
@@ -80,36 +82,38 @@ class SoloTransport(Transport):
         if self._is_closed:
             self._lanes.close()
 
+    def _converse(self, lane: Lane, requests: Sequence[Request], deadline: float) -> bool | None:
+        """Ask *requests* on *lane*, and once more with its text for those whose script is unknown.
 
-def _converse(
-    lane: Lane, requests: Sequence[Request], deadline: float, timeout: float
-) -> bool | None:
-    """Ask *requests* on *lane*, and once more with its text for those whose script is unknown.
+        Every request has been answered or has failed. True if the server is a replica; None if the
+        connection cannot be used any more.
+        """
+        packed = [request.packed() for request in requests]
+        is_stale, detours = False, 0
+        while True:
+            try:
+                lane.send(packed[0] if len(packed) == 1 else b"".join(packed), deadline)
+                replies = lane.receive(len(packed), deadline)
+            except faults.DRIVER_ERRORS as error:
+                faults.fail_all(requests, self._loss(error, lane))
+                return None
+            unknown: list[Request] = []
+            for request, reply in zip(requests, replies, strict=True):
+                if reply.__class__ is not _ReplyError:
+                    request.answered(reply)
+                    continue
+                verdict = judge(str(reply), lane.where, detours)
+                if isinstance(verdict, Refusal):
+                    is_stale = is_stale or verdict.is_stale
+                    request.failed(verdict.error)
+                else:
+                    unknown.append(request)
+            if not unknown:
+                return is_stale
+            detours = MOST_DETOURS
+            requests, packed = unknown, [request.packed_whole() for request in unknown]
 
-    Every request has been answered or has failed. True if the server is a replica; None if the
-    connection cannot be used any more.
-    """
-    packed = [request.packed() for request in requests]
-    is_stale, detours = False, 0
-    while True:
-        try:
-            lane.send(packed[0] if len(packed) == 1 else b"".join(packed), deadline)
-            replies = lane.receive(len(packed), deadline)
-        except faults.DRIVER_ERRORS as error:
-            faults.fail_all(requests, faults.loss(error, lane.where, timeout))
-            return None
-        unknown: list[Request] = []
-        for request, reply in zip(requests, replies, strict=True):
-            if reply.__class__ is not _ReplyError:
-                request.answered(reply)
-                continue
-            verdict = judge(str(reply), lane.where, detours)
-            if isinstance(verdict, Refusal):
-                is_stale = is_stale or verdict.is_stale
-                request.failed(verdict.error)
-            else:
-                unknown.append(request)
-        if not unknown:
-            return is_stale
-        detours = MOST_DETOURS
-        requests, packed = unknown, [request.packed_whole() for request in unknown]
+    def _loss(self, error: BaseException, lane: Lane) -> StoreError:
+        if self._is_closed:
+            return faults.closed(self._where)
+        return faults.loss(error, lane.where, self._timeout)

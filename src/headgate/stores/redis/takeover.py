@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection as AsyncConnection
@@ -25,12 +25,12 @@ def take_transport(connection: AsyncConnection) -> tuple[asyncio.Transport, obje
     if not isinstance(writer, asyncio.StreamWriter) or not isinstance(reader, asyncio.StreamReader):
         return None
     transport = writer.transport
-    if not isinstance(transport, asyncio.Transport):
+    if not callable(getattr(transport, "set_protocol", None)):
         return None
     if reader.at_eof() or transport.is_closing():
         return None  # its end has been reported already, and would not be reported to us
     connection._reader = connection._writer = None  # noqa: SLF001
-    return transport, writer
+    return cast("asyncio.Transport", transport), writer
 
 
 def socket_of(connection: Connection) -> socket.socket | None:

@@ -59,6 +59,7 @@ REPLIES: list[tuple[str, StoreFault, str]] = [
     ("WRONGPASS invalid username-password pair", "denied", "does not accept"),
     ("NOPERM this user has no permissions", "denied", "does not allow"),
     ("ERR The user executing the script can't run this command", "denied", "does not allow"),
+    ("ERR ACL failure in script: User x has no permissions", "denied", "does not allow"),
     ("ERR invalid password", "denied", "does not accept"),
     ("ERR AUTH <password> called without any password configured", "denied", "does not accept"),
     ("CLUSTERDOWN Hash slot not served", "cluster_down", "cluster that is down"),

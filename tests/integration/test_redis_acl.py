@@ -1,0 +1,56 @@
+"""The commands that docs/redis-layout.md names are all that a user needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import Concurrency, Hit, RateLimiter
+from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
+from headgate.stores.redis import RedisStore
+from tests.servers import RedisServer, User
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LAYOUT = Path(__file__).parents[2] / "docs" / "redis-layout.md"
+LIMITS = (
+    TokenBucket(10, 1),
+    TokenBucket(10, 3),
+    FixedWindow(10, 10),
+    SlidingWindowLog(10, 10),
+    SlidingWindowCounter(10, 10),
+)
+
+
+def _commands() -> list[str]:
+    paragraph = re.search(r"^ACL: .*?\n\n", LAYOUT.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert paragraph
+    return re.findall(r"\+[a-z|]+", paragraph[0])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer(user=User("app", "secret", " ".join(["~*", *_commands()]))) as running:
+        yield running
+
+
+def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    for n, limit in enumerate(LIMITS):
+        limiter = RateLimiter(
+            limit, store=store, namespace=f"acl{n}", on_store_failure="fail_closed"
+        )
+        for _ in range(12):
+            assert limiter.hit("key").source == "store"
+        assert limiter.charge("key", 15).source == "store"
+        assert limiter.refund("key", 16).source == "store"
+        limiter.reserve("key", 1).cancel()
+        limiter.reset("key")
+    with RateLimiter(Concurrency(2, 60), store=store, namespace="acl").slot("key") as slot:
+        assert slot.renew()
+    assert store.hit_all([Hit("key", limit) for limit in LIMITS])
+    store.close()
