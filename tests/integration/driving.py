@@ -63,7 +63,7 @@ class Loop:
 class Limiting:
     """A limiter of *kind* on the Redis store at *url*, in a namespace of its own if none is given.
 
-    *timeout* is the store's, in seconds. A store that fails refuses, unless *policy* says otherwise.
+    *timeout* is the store's, in seconds. A store that fails refuses if *policy* says nothing else.
     """
 
     def __init__(
@@ -119,12 +119,17 @@ class Limiting:
         assert decision.source == "store"
         return self.limit.quota - decision.remaining
 
-    def hit_together(self, asked: Sequence[tuple[str, int]], *, threads: int = 20) -> list[Decision]:
-        """Hit all at once: tasks in one tick of the loop in the order of *asked*, or *threads*."""
+    def hit_together(self, asked: Sequence[tuple[str, int]]) -> list[Decision]:
+        """Hit all at once: in one tick of the loop in the order of *asked*, or by 20 threads."""
         if self._loop is not None:
             return self._loop.run(self._gather(asked))
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(20) as pool:
             return list(pool.map(lambda one: self.hit(*one), asked))
+
+    def together(self, verb: Callable[[], T], *, times: int) -> list[T]:
+        """Have 20 threads call *verb* so many *times* in all; a loop has as many tasks then."""
+        with ThreadPoolExecutor(20) as pool:
+            return [one.result() for one in [pool.submit(verb) for _ in range(times)]]
 
     async def _gather(self, asked: Sequence[tuple[str, int]]) -> list[Decision]:
         return await asyncio.gather(*(self._async_limiter.hit(*one) for one in asked))
@@ -137,14 +142,11 @@ class Limiting:
     def hammering(self, *, callers: int, key: str = "key", pause: float = 0.002) -> Iterator[Seen]:
         """Have so many callers hit *key* over and over, each with a pause after its decision."""
         seen = Seen()
-        threads = []
         if self._loop is not None:
-            work: Callable[[], object] = lambda: self._run_tasks(seen, callers, key, pause)  # noqa: E731
-            threads.append(threading.Thread(target=work))
+            threads = [threading.Thread(target=self._run_tasks, args=(seen, callers, key, pause))]
         else:
-            threads += [
-                threading.Thread(target=self._call, args=(seen, key, pause)) for _ in range(callers)
-            ]
+            call = (seen, key, pause)
+            threads = [threading.Thread(target=self._call, args=call) for _ in range(callers)]
         for thread in threads:
             thread.start()
         try:

@@ -158,9 +158,9 @@ class TestManyClients:
             assert sum(decision.allowed for decision in decisions) == 700
 
     def test_forty_stores_admit_exactly_the_limit(self, server: RedisServer) -> None:
+        url = f"{server.url}?timeout=10"
         limiters = [
-            RateLimiter(bucket(333), store=RedisStore(f"{server.url}?timeout=10"), namespace="forty")
-            for _ in range(40)
+            RateLimiter(bucket(333), store=RedisStore(url), namespace="forty") for _ in range(40)
         ]
         with ThreadPoolExecutor(40) as pool:
             admitted = list(

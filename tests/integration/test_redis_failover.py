@@ -129,9 +129,7 @@ class TestSentinels:
             sentinels.promote()
             one.wait_until_decided()
 
-    def test_one_sentinel_that_answers_is_enough(
-        self, kind: str, sentinels: SentinelSetup
-    ) -> None:
+    def test_one_sentinel_that_answers_is_enough(self, kind: str, sentinels: SentinelSetup) -> None:
         for sentinel in sentinels.sentinels[:2]:
             sentinel.pause()
         try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.errors import StoreError
 from headgate.stores.redis.slots import slot_of
-from tests.integration.transport_driving import KINDS, Bundle, Script, drive
+from tests.integration.transport_driving import KINDS, Bundle, Script, drive, reason
 from tests.servers import ClusterSetup, RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
@@ -41,11 +40,6 @@ def raw_kind(request: pytest.FixtureRequest) -> str:
 def tag() -> str:
     """A slot of one's own, most likely."""
     return secrets.token_hex(4)
-
-
-def reason(outcome: Any) -> str:
-    assert isinstance(outcome, StoreError), outcome
-    return outcome.reason
 
 
 def neighbour(cluster: ClusterSetup, node: RedisServer) -> RedisServer:

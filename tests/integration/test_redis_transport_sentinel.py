@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.errors import StoreError
-from tests.integration.transport_driving import KINDS, drive
+from tests.integration.transport_driving import KINDS, drive, reason
 from tests.servers import SentinelSetup, free_port, is_installed, release_port, wait_until
 
 if TYPE_CHECKING:
@@ -33,11 +32,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["sync-raw", "async-raw"])
 def raw_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def reason(outcome: Any) -> str:
-    assert isinstance(outcome, StoreError), outcome
-    return outcome.reason
 
 
 def test_the_primary_is_asked(setup: SentinelSetup, kind: str) -> None:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import hiredis
 
+from headgate.errors import StoreError
 from headgate.stores.redis.request import Request
 from headgate.stores.redis.transport import open_async_transport, open_transport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from headgate.errors import StoreError
 
 INCREMENT: Final = b"return redis.call('INCR', KEYS[1])"
 KINDS: Final = ("sync-raw", "sync-plain", "async-raw", "async-plain")
@@ -110,9 +109,6 @@ class Driver(ABC):
         """Have *requests* carried out, all at once."""
 
     @abstractmethod
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        """Say what was found inside a reply."""
-
     @abstractmethod
     def close(self) -> None:
         """Close the transport."""
@@ -139,9 +135,6 @@ class BlockingDriver(Driver):
     def perform(self, requests: Sequence[Script]) -> None:
         self.transport.perform(requests)
 
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        self.transport.note_fault(request, error)
-
     def close(self) -> None:
         self.transport.close()
 
@@ -165,12 +158,6 @@ class LoopDriver(Driver):
         for request in requests:
             await request.wait()
 
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        async def note() -> None:
-            self.transport.note_fault(request, error)
-
-        self.runner.run(note())
-
     def close(self) -> None:
         self.runner.run(self.transport.aclose())
         self.runner.close()
@@ -188,3 +175,9 @@ def drive(kind: str, url: str, **options: object) -> Driver:
 def is_reply_error(value: object) -> bool:
     """Whether *value* is an error as it stands inside a reply."""
     return isinstance(value, hiredis.ReplyError)
+
+
+def reason(outcome: Any) -> str:
+    """Why a request has failed, which it must have."""
+    assert isinstance(outcome, StoreError), outcome
+    return outcome.reason

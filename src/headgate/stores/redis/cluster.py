@@ -84,7 +84,7 @@ class ClusterTransport(Transport):
             self._begin()
         errands = [_Errand(request) for request in requests]
         while errands:
-            if self._nodes.is_stale:
+            if self._nodes.is_stale or not self._nodes.is_known:
                 self._refresh(deadline)
             if any(errand.waits for errand in errands):
                 errands = self._wait(errands, deadline)
@@ -92,13 +92,6 @@ class ClusterTransport(Transport):
                 self._lose(errands, faults.too_late(str(self._url), self._url.timeout))
                 return
             errands = self._round(errands, deadline)
-
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        """*error* was found inside the reply to *request*: connections to a replica are renewed."""
-        owner = self._nodes.owners[slot_of(request.key)]
-        if error.reason == "readonly" and owner is not None:
-            self._nodes.is_stale = True
-            self._lanes_to(owner).renew()
 
     def close(self) -> None:
         """Drop all connections. Requests from now on fail."""
@@ -111,7 +104,7 @@ class ClusterTransport(Transport):
     def _refresh(self, deadline: float) -> None:
         """Ask for the map, if it is time to and no other thread does."""
         nodes = self._nodes
-        is_first = not any(nodes.owners)
+        is_first = not nodes.is_known  # then there is nothing to do but wait for it
         if not self._asking_for_map.acquire(timeout=_left(deadline) if is_first else 0):
             return
         try:

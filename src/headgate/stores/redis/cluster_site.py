@@ -47,13 +47,6 @@ class ClusterSite:
         else:
             self._route((request, _monotonic() + self._url.timeout, 0))
 
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        """*error* was found inside the reply to *request*."""
-        link = self._by_slot[slot_of(request.key)]
-        if error.reason == "readonly" and link is not None:
-            link.renew()
-            self._want_map()
-
     async def aclose(self) -> None:
         """Drop all connections, and fail what is on its way."""
         self._is_closed = True

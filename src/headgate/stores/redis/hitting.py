@@ -15,7 +15,13 @@ from headgate.decisions import paced_decisions
 from headgate.stores.operations import Check
 from headgate.stores.port import conclude
 from headgate.stores.redis.faults import store_error
-from headgate.stores.redis.requests import Arguments, ScriptRequest, Waiter, outcomes_of_take
+from headgate.stores.redis.requests import (
+    Arguments,
+    ScriptRequest,
+    Waiter,
+    disappoint,
+    outcomes_of_take,
+)
 from headgate.stores.redis.scripts import script
 
 if TYPE_CHECKING:
@@ -142,9 +148,7 @@ class HitBatch(ScriptRequest):
     def _answer_slowly(self, entry: Entry, told: Reply, now: int) -> None:
         cost, key, waiters = entry
         if isinstance(told, hiredis.ReplyError):
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(store_error(str(told), "the store"))
+            disappoint(waiters, store_error(str(told), "the store"))
             return
         check = Check(self._place.group, key, self._place.limit, cost)
         for waiter, one in zip(waiters, told, strict=True):
@@ -154,9 +158,7 @@ class HitBatch(ScriptRequest):
 
     def failed(self, error: StoreError) -> None:
         for _, _, waiters in self._entries:
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
+            disappoint(waiters, error)
 
     def parts(self) -> Sequence[Request]:
         if len(self._entries) == 1:

@@ -11,7 +11,6 @@ import re
 from binascii import crc32
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote
 
@@ -39,8 +38,6 @@ _GROUP: Final = re.compile(
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 _WILD: Final = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 _SPECIAL: Final = re.compile(rb"([*?\[\]\\^-])")
-_AT_ONCE: Final = 100
-"""Counters that are read in one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +199,5 @@ def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Coun
                 if one and bool(one.tag) == primary.has_tags and search.accepts(one)
             }
             seen.update(wanted)
-            for some in _portions(wanted):
-                for name, state, ttl_ns in primary.read(some):
-                    yield Counter(name, wanted[name], state, ttl_ns)
-
-
-def _portions(names: Iterable[bytes]) -> Iterator[list[bytes]]:
-    rest = iter(names)
-    while portion := list(islice(rest, _AT_ONCE)):
-        yield portion
+            for name, state, ttl_ns in primary.read(list(wanted)):
+                yield Counter(name, wanted[name], state, ttl_ns)

@@ -13,7 +13,6 @@ from headgate.stores.redis.request import AsyncTransport, Request
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from headgate.errors import StoreError
 
 
 class Site(Protocol):
@@ -21,9 +20,6 @@ class Site(Protocol):
 
     def submit(self, request: Request) -> None:
         """Send *request*."""
-
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        """*error* was found inside the reply to *request*."""
 
     async def aclose(self) -> None:
         """Drop all connections."""
@@ -75,12 +71,6 @@ class LoopTransport(AsyncTransport):
         if loop is not asyncio.get_running_loop():
             submit = self._enter()
         submit(request)
-
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        """*error* was found inside the reply to *request*: connections to a replica are renewed."""
-        home = self._homes.get(asyncio.get_running_loop())
-        if home is not None:
-            home.site.note_fault(request, error)
 
     async def aclose(self) -> None:
         """Drop all connections, of all loops that run. Requests from now on fail."""

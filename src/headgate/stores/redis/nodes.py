@@ -28,6 +28,7 @@ class Nodes:
 
     def __init__(self, url: RedisURL) -> None:
         self.owners: SlotMap = [None] * SLOTS
+        self.is_known = False
         self.is_stale = True
         self._url = url
         self._known: tuple[Address, ...] = url.addresses
@@ -74,6 +75,7 @@ class Nodes:
     def learned(self, found: SlotMap) -> None:
         """The map has been found."""
         self.owners = found
+        self.is_known = True
         self._backoff.succeeded()
 
     def failed(self, error: StoreError, now: float) -> None:

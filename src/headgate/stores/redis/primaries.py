@@ -17,7 +17,7 @@ from redis.sentinel import Sentinel
 
 from headgate.errors import StoreError
 from headgate.stores.redis import faults
-from headgate.stores.redis.reading import State, read_slots, read_state
+from headgate.stores.redis.reading import BEGINNING, State, looks_like_state, read_slots, read_state
 from headgate.stores.redis.url import Address, RedisURL
 from headgate.units import MICROSECOND, MILLISECOND
 
@@ -28,9 +28,8 @@ _STEP: Final = 1_000
 """How many keys the server looks at in one step of SCAN: a fraction of a millisecond."""
 _PATIENCE: Final = 5.0
 """Seconds that a person waits for an answer, at least: the URL's timeout is for decisions."""
-_MOST: Final = 65_536
-"""Bytes read of a value at first. Somebody else's may be far longer; hardly any of ours is."""
-_STATES: Final = b"0123456789FCL"
+_AT_ONCE: Final = 100
+"""How many counters are read in one round trip: each may have a long list beside it."""
 _ELSEWHERE: Final = (driver.MovedError, driver.AskError)
 
 
@@ -53,6 +52,28 @@ class Server:
 
     def read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
         """Those of *names* that are counters: the name, the state, nanoseconds to live."""
+        likely = self._likely(names)
+        for first in range(0, len(likely), _AT_ONCE):
+            yield from self._read(likely[first : first + _AT_ONCE])
+
+    def _likely(self, names: Sequence[bytes]) -> list[bytes]:
+        """Those of *names* that are worth reading: somebody else's value may be of any size."""
+        likely = [name for name in names if _is_for_slots(name)]
+        others = [name for name in names if not _is_for_slots(name)]
+        with _translated(self._where):
+            pipe = self._client.pipeline(transaction=False)
+            for name in others:
+                pipe.getrange(name, 0, BEGINNING - 1)
+            beginnings = pipe.execute(raise_on_error=False)
+        for name, beginning in zip(others, beginnings, strict=True):
+            if isinstance(beginning, Exception):
+                if not _is_wrong_type(beginning):  # the rest is dealt with when it is read
+                    likely.append(name)
+            elif looks_like_state(beginning):
+                likely.append(name)
+        return likely
+
+    def _read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
         with _translated(self._where):
             pipe = self._client.pipeline(transaction=False)
             for name in names:
@@ -72,10 +93,7 @@ class Server:
         """The three replies about *name*, each None if it is of another type."""
         if self._cluster is not None and any(isinstance(one, _ELSEWHERE) for one in replies):
             replies = self._asked_elsewhere(name)
-        value, entries, ttl = map(_accepted, replies)
-        if isinstance(value, bytes) and len(value) == _MOST and value[0] in _STATES:
-            value = (self._cluster or self._client).get(name)
-        return [value, entries, ttl]
+        return list(map(_accepted, replies))
 
     def _asked_elsewhere(self, name: bytes) -> Sequence[Any]:
         """The replies about *name*, whose slot is on its way to another node."""
@@ -87,10 +105,8 @@ class Server:
 
 def _ask(client: Any, name: bytes) -> Sequence[Any]:
     """Ask for the value of *name*, the list beside it, and the milliseconds it has to live."""
-    if _is_for_slots(name):
-        value = client.zrange(name, 0, -1, withscores=True)
-    else:
-        value = client.getrange(name, 0, _MOST - 1)
+    for_slots = _is_for_slots(name)
+    value = client.zrange(name, 0, -1, withscores=True) if for_slots else client.get(name)
     entries = client.lrange(name.replace(b":", b"+:", 1), 0, -1)
     return value, entries, client.pttl(name)
 
@@ -98,10 +114,14 @@ def _ask(client: Any, name: bytes) -> Sequence[Any]:
 def _accepted(reply: Any) -> Any:
     """*reply*, or None if the key is of another type than ours; raises any other error."""
     if isinstance(reply, Exception):
-        if str(reply).startswith("WRONGTYPE"):
+        if _is_wrong_type(reply):
             return None
         raise reply
     return reply
+
+
+def _is_wrong_type(error: Exception) -> bool:
+    return str(error).startswith("WRONGTYPE")
 
 
 def _is_for_slots(name: bytes) -> bool:

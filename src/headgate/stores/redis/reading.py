@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from headgate.limits import Limit
 
+BEGINNING: Final = 24
+"""Bytes of a value that `looks_like_state` needs to see."""
+_STATE: Final = re.compile(rb"\d{16}(?:\d{3}(?:\||\Z)|/\d)|[FCL]\d{1,16},")
 _PACED: Final = re.compile(rb"(\d{16})(?:(\d\d)(\d)|/(\d{1,24})(?:/(\d{1,16})/(\d{1,16}))?)")
 _FIXED: Final = re.compile(rb"F(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d{1,16})")
 _CELLS: Final = re.compile(rb"C(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d[\d,]*)")
@@ -64,6 +67,11 @@ class State:
     def held(self) -> int:
         """What open reservations have set aside. It is not in use, and not free either."""
         return sum(one.amount for one in self.reservations)
+
+
+def looks_like_state(beginning: bytes) -> bool:
+    """Whether a value with this beginning may be a counter's; the rest is worth reading then."""
+    return _STATE.match(beginning) is not None
 
 
 def read_state(value: bytes, entries: Sequence[bytes], now_ns: int) -> State | None:

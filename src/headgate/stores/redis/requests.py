@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import hiredis
 
+from headgate.errors import StoreError
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -32,9 +33,8 @@ from headgate.stores.redis.spreading import Reach, Reached
 from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from headgate.errors import StoreError
     from headgate.stores.redis.figures import Counter
     from headgate.stores.redis.naming import Names
 
@@ -50,6 +50,15 @@ class Waiter(Protocol):
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
+
+
+def disappoint(waiters: Iterable[Waiter], error: StoreError) -> None:
+    """Tell all *waiters* of *error*, each with a copy: exceptions are not for sharing."""
+    for waiter in waiters:
+        if not waiter.done():
+            own = StoreError(str(error), reason=error.reason)
+            own.__cause__ = error.__cause__
+            waiter.set_exception(own)
 
 
 class ScriptRequest(Request):
@@ -107,8 +116,7 @@ class OperationRequest(ScriptRequest):
         self.waiter.set_result(result)
 
     def failed(self, error: StoreError) -> None:
-        if not self.waiter.done():
-            self.waiter.set_exception(error)
+        disappoint([self.waiter], error)
 
 
 class ResetRequest(Request):
@@ -139,8 +147,7 @@ class ResetRequest(Request):
             self._waiter.set_result(None)
 
     def failed(self, error: StoreError) -> None:
-        if not self._waiter.done():
-            self._waiter.set_exception(error)
+        disappoint([self._waiter], error)
 
 
 class TakeBatch(ScriptRequest):
@@ -167,18 +174,14 @@ class TakeBatch(ScriptRequest):
     def answered(self, reply: Reply) -> None:
         now = reply[0]
         for (take, waiter), told in zip(self._takes, reply[1:], strict=True):
-            if waiter.done():
-                continue
             if isinstance(told, hiredis.ReplyError):
-                waiter.set_exception(store_error(str(told), "the store"))
-            else:
+                disappoint([waiter], store_error(str(told), "the store"))
+            elif not waiter.done():
                 consume = take.consume
                 waiter.set_result(outcomes_of_take(take.checks, told, now, consume=consume))
 
     def failed(self, error: StoreError) -> None:
-        for _, waiter in self._takes:
-            if not waiter.done():
-                waiter.set_exception(error)
+        disappoint([waiter for _, waiter in self._takes], error)
 
     def parts(self) -> Sequence[Request]:
         if len(self._takes) == 1:

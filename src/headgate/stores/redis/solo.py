@@ -63,11 +63,6 @@ class SoloTransport(Transport):
             if is_stale:
                 self._lanes.renew()
 
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        """*error* was found inside the reply to *request*: connections to a replica are renewed."""
-        if error.reason == "readonly":
-            self._lanes.renew()
-
     def close(self) -> None:
         """Drop all connections. Requests from now on fail."""
         self._is_closed = True

@@ -10,8 +10,6 @@ from headgate.stores.redis.verdict import MOST_DETOURS, Refusal, judge
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from headgate.errors import StoreError
-    from headgate.stores.redis.request import Request
     from headgate.stores.redis.wire import Owner, Pending, Wire
 
 
@@ -24,11 +22,6 @@ class SoloSite:
         self._link = Link(dial, self._judge, where, timeout)
         self.submit = self._link.submit
         self.aclose = self._link.aclose
-
-    def note_fault(self, request: Request, error: StoreError) -> None:
-        """*error* was found inside the reply to *request*."""
-        if error.reason == "readonly":
-            self._link.renew()
 
     def _judge(self, link: Link, wire: Wire, pending: Pending, text: str) -> None:
         request, deadline, detours = pending

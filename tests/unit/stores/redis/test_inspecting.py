@@ -16,12 +16,9 @@ from headgate.stores.redis.reading import State
 NASTY = st.text(
     st.sampled_from("a1:#=/@!+~{}%*?[]\\^- é\0\n") | st.characters(codec="utf-8"), min_size=1
 )
+SHORT = NASTY.filter(lambda key: len(key.encode()) <= 200)
 KEYS = NASTY | st.text(min_size=1) | st.text("x", min_size=190, max_size=220)
 MARKS = st.sampled_from(["", "+", "~"])
-
-
-def has_ambiguous_end(text: str, mark: str) -> bool:
-    return text.endswith("~") and not mark
 
 
 class TestParseName:
@@ -31,7 +28,6 @@ class TestParseName:
     def test_reads_back_a_place_in_a_stack(
         self, namespace: str, place: int, key: str, mark: str, has_tags: bool
     ) -> None:
-        assume(place or not has_ambiguous_end(namespace, mark))
         names = Names(has_tags=has_tags)
         parsed = parse_name(names.counter(group_name(namespace, place), key, mark))
         assert parsed is not None
@@ -45,7 +41,6 @@ class TestParseName:
     def test_reads_back_a_name(
         self, namespace: str, name: str, key: str, mark: str, has_tags: bool
     ) -> None:
-        assume(not has_ambiguous_end(name, mark))
         group = group_name(namespace, name)
         parsed = parse_name(Names(has_tags=has_tags).counter(group, key, mark))
         assert parsed is not None
@@ -63,12 +58,11 @@ class TestParseName:
 
     @given(NASTY, KEYS, MARKS)
     def test_reads_back_any_other_group(self, group: str, key: str, mark: str) -> None:
-        assume(not re.match(r"\d+[:=/]", group) and not has_ambiguous_end(group, mark))
+        assume(not re.match(r"\d+[:=/]", group))
         parsed = parse_name(Names(has_tags=False).counter(group, key, mark))
         assert parsed is not None
         assert (parsed.namespace, parsed.other, parsed.group) == (None, group, group)
 
-    @pytest.mark.xfail(reason="quote() leaves ~ as it is: it reads as the slots of 'a'")
     def test_a_namespace_that_ends_in_a_tilde_is_not_taken_for_slots(self) -> None:
         parsed = parse_name(Names(has_tags=False).counter(group_name("a~", 0), "key"))
         assert parsed is not None
@@ -141,16 +135,15 @@ def name_of(key: str, namespace: str = "shop", mark: str = "", *, has_tags: bool
 
 
 class TestFindCounters:
-    @given(st.lists(NASTY, min_size=1, unique=True), NASTY, st.booleans())
+    @given(st.lists(SHORT, min_size=1, unique=True), NASTY, st.booleans())
     def test_a_key_is_found_and_no_other(
         self, keys: list[str], namespace: str, has_tags: bool
     ) -> None:
-        assume(not namespace.endswith("~"))
         names = [name_of(key, namespace, has_tags=has_tags) for key in keys]
         for search in (Search(key=keys[0]), Search(namespace, key=keys[0])):
             assert found(search, Shelf(*names, has_tags=has_tags)) == [(namespace, keys[0])]
 
-    @given(NASTY, st.text("ab*?[]!-\\é", max_size=6))
+    @given(SHORT, st.text("ab*?[]!-\\é", max_size=6))
     @example("bé", "b?")
     @example("[", "[")
     @example("*", "[*]")
