@@ -117,8 +117,6 @@ def _checked_url(arguments: Namespace) -> str:
             raise OptionError("PATTERN looks like a store's URL; write --store before it")
     if arguments.show is not None:
         checked_key(arguments.show)
-    if not _is_unicode(arguments.namespace or ""):
-        raise OptionError(f"--namespace is {arguments.namespace!r}; expected text in UTF-8")
     url: str | None = arguments.store
     if not url:
         raise StoreURLError("which store? Give --store redis://host:6379/0, or set HEADGATE_STORE")
@@ -128,10 +126,6 @@ def _checked_url(arguments: Namespace) -> str:
             "can look; expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
         )
     return url
-
-
-def _is_unicode(text: str) -> bool:
-    return text.encode("utf-8", "replace").decode() == text
 
 
 def _order(one: Counter) -> tuple[str, str, bool, int, str]:

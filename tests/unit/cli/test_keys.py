@@ -23,7 +23,6 @@ from headgate.units import SECOND
         (["--store", "redis://host", "--show", ""], "the key is empty"),
         (["--store", "redis://host", "--show", "a", "b*"], "give one of them"),
         (["redis://host"], "write --store before it"),
-        (["--store", "redis://host", "--namespace", "\udcff"], "UTF-8"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_would(

@@ -99,12 +99,15 @@ def parse_name(name: bytes) -> ParsedName | None:
 
 
 def _plain(text: str | None) -> str | None:
-    return None if text is None else unquote(text, errors="strict")
+    """What was encoded as *text* (see `naming.prefix`)."""
+    if not text:
+        return DEFAULT_NAMESPACE if text == "" else None
+    return "" if text == "%" else unquote(text, errors="surrogatepass")
 
 
 def _parsed(tag: bytes, words: dict[str, str | None], marks: str, key: str) -> ParsedName:
     other, name, limit = words["other"], words["name"], words["limit"]
-    namespace = None if other is not None else words["namespace"] or DEFAULT_NAMESPACE
+    namespace = None if other is not None else words["namespace"]
     in_stack = other is None and name is None and limit is None
     place = int(words["place"] or 0) if in_stack else None
     hashed, beside = "!" in marks, marks.lstrip("!")
