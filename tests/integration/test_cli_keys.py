@@ -13,7 +13,7 @@ from headgate import Concurrency, RateLimiter, TokenBucket
 from headgate.cli import main
 from headgate.stores import Hit
 from headgate.stores.port import group_name
-from headgate.stores.redis.naming import Names, slot_of
+from headgate.stores.redis.counters.naming import Names, slot_of
 from tests.servers import ClusterSetup, RedisServer, SentinelSetup, User
 
 if TYPE_CHECKING:

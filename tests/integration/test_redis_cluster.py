@@ -62,6 +62,8 @@ def homes(one: Limiting, cluster: ClusterSetup) -> dict[str, RedisServer]:
                 found[key] = node
         one.driven.reset(key)
     assert len(found) == 3
+    # So that all nodes know the scripts.
+    assert one.driven.hit_all([Hit(key, bucket(1), name="known") for key in found])
     return found
 
 
@@ -207,6 +209,17 @@ class TestNodes:
         with limiting(kind, f"redis+cluster://{dead},{cluster.nodes[5].address}") as one:
             one.wait_until_decided()
             assert {one.hit(f"key-{n}").source for n in range(30)} == {"store"}
+
+    def test_a_hung_node_fails_its_own_keys_alone(self, kind: str, cluster: ClusterSetup) -> None:
+        with limiting(kind, cluster.url, timeout=1.0) as one:
+            (silent, hung), (first, _), (second, _) = homes(one, cluster).items()
+            with paused(hung):
+                asked = [(key, 1) for key in (silent, first, second)] * 20
+                decisions = one.hit_together(asked)
+            for (key, _), decision in zip(asked, decisions, strict=True):
+                assert decision.source == ("fail_closed" if key == silent else "store")
+            one.wait_until_decided(silent)
+            assert (one.used(first), one.used(second)) == (20, 20)
 
     def test_no_node_that_answers_is_unreachable(self, kind: str, cluster: ClusterSetup) -> None:
         with limiting(kind, "redis+cluster://127.0.0.1:1,127.0.0.1:2") as one:

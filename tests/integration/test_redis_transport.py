@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from headgate.stores.redis import takeover
+from headgate.stores.redis.transport import takeover
 from tests.integration.transport_driving import (
     KINDS,
     Driver,

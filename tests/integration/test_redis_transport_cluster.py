@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.stores.redis.slots import slot_of
+from headgate.stores.redis.transport.slots import slot_of
 from tests.integration.transport_driving import KINDS, Bundle, Script, drive, reason
 from tests.servers import ClusterSetup, RedisServer, is_installed, wait_until
 

@@ -11,8 +11,8 @@ from headgate.units import seconds_at_least
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.stores.redis.inspecting import Counter
-    from headgate.stores.redis.reading import Held, State
+    from headgate.stores.redis.inspection.inspecting import Counter
+    from headgate.stores.redis.inspection.reading import Held, State
 
 _HEADER: Final = ("KEY", "NAMESPACE", "COUNTER", "KIND", "LIMIT", "IN USE", "AS NEW IN", "TTL")
 

@@ -23,7 +23,7 @@ from headgate.stores.port import checked_key
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from headgate.stores.redis.inspecting import Counter
+    from headgate.stores.redis.inspection.inspecting import Counter
 
 _USUAL_LIMIT: Final = 100
 _STORE_URL: Final = re.compile(f"(?:{'|'.join(map(re.escape, SCHEMES))})://", re.IGNORECASE)
@@ -92,8 +92,8 @@ def _find(arguments: Namespace) -> tuple[list[Counter], bool]:
     """The counters asked for, in the order to show them, and whether there are more."""
     url = _checked_url(arguments)
     try:
-        from headgate.stores.redis.inspecting import Search, find_counters
-        from headgate.stores.redis.primaries import open_primaries
+        from headgate.stores.redis.inspection.inspecting import Search, find_counters
+        from headgate.stores.redis.inspection.primaries import open_primaries
         from headgate.stores.redis.url import parse_redis_url
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"redis", "hiredis"}:

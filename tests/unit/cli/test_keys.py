@@ -7,8 +7,8 @@ import pytest
 
 from headgate.cli import main
 from headgate.cli.counters import as_json, portraits, rows
-from headgate.stores.redis.inspecting import Counter, parse_name
-from headgate.stores.redis.reading import Held, State
+from headgate.stores.redis.inspection.inspecting import Counter, parse_name
+from headgate.stores.redis.inspection.reading import Held, State
 from headgate.units import SECOND
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from headgate.errors import StoreError
 from headgate.stores.operations import Check, Operation, Take, TakeEach
 from headgate.stores.port import Asker, AsyncStore, checked_cost, checked_key, conclude
-from headgate.stores.redis.collecting import Collector
+from headgate.stores.redis.calls.collecting import Collector
+from headgate.stores.redis.calls.spreading import Spreadable, groups_of, spread
 from headgate.stores.redis.settings import Settings
-from headgate.stores.redis.spreading import Spreadable, groups_of, spread
 from headgate.stores.redis.transport import open_async_transport
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.limits import Limit
-    from headgate.stores.redis.hitting import Place
+    from headgate.stores.redis.calls.hitting import Place
 
 R = TypeVar("R")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.stores.redis.hitting import Place
-from headgate.stores.redis.naming import Names
-from headgate.stores.redis.pending import Pending
-from headgate.stores.redis.specs import PacedSpec, spec_of
+from headgate.stores.redis.calls.hitting import Place
+from headgate.stores.redis.calls.pending import Pending
+from headgate.stores.redis.counters.naming import Names
+from headgate.stores.redis.counters.specs import PacedSpec, spec_of
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from headgate.stores.operations import Check, Operation, Take, TakeEach
 from headgate.stores.port import Hitter, Store, checked_cost, checked_key, conclude
-from headgate.stores.redis.combining import Answer, Combiner
+from headgate.stores.redis.calls.combining import Answer, Combiner
+from headgate.stores.redis.calls.spreading import Spreadable, groups_of, spread
 from headgate.stores.redis.faults import timed_out
 from headgate.stores.redis.settings import Settings
-from headgate.stores.redis.spreading import Spreadable, groups_of, spread
 from headgate.stores.redis.transport import open_transport
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.limits import Limit
-    from headgate.stores.redis.hitting import Place
-    from headgate.stores.redis.pending import Pending
+    from headgate.stores.redis.calls.hitting import Place
+    from headgate.stores.redis.calls.pending import Pending
 
 R = TypeVar("R")
 

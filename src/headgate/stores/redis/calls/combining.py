@@ -1,0 +1,144 @@
+"""Threads that ask at the same time, asked for together.
+
+A thread that finds a free lane sends what it has at once and waits for nobody. While all lanes are
+under way, others queue up; the thread that comes back hands its lane, and all that have queued up,
+to the first of them, which sends everything in one go.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.stores.redis.calls.pending import Pending
+    from headgate.stores.redis.request import Transport
+
+
+class Answer:
+    """What a thread waits for: the blocking half of a future."""
+
+    __slots__ = ("_error", "_is_done", "_result")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Any, /) -> None:
+        self._result = result
+        self._is_done = True
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._error = error
+        self._is_done = True
+
+    def outcome(self) -> Any:
+        """The result, or the error."""
+        return self._result if self._error is None else self._error
+
+    def result(self) -> Any:
+        """The result, or the error raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Job:
+    """What one thread wants to have sent: it adds itself to what is pending."""
+
+    __slots__ = ("_turn", "add", "led")
+
+    def __init__(self, add: Callable[[Pending], object]) -> None:
+        self.add = add
+        self.led: list[Job] | None = None
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    def wait(self, timeout: float) -> bool:
+        """Until it is done or has been made to lead; False if time is up before."""
+        return self._turn.acquire(timeout=timeout)
+
+    def wake(self) -> None:
+        self._turn.release()
+
+
+class Combiner:
+    """A few lanes to the server, and the threads that queue up for them."""
+
+    def __init__(
+        self, transport: Transport, pending: Callable[[], Pending], lanes: int, timeout: float
+    ) -> None:
+        self._transport = transport
+        self._pending = pending
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._free = lanes
+        self._queue: deque[Job] = deque()
+
+    def perform(self, add: Callable[[Pending], object]) -> None:
+        """Have what *add* adds sent and answered, or failed."""
+        with self._lock:
+            is_free = self._free > 0
+            if is_free:
+                self._free -= 1
+            else:
+                job = Job(add)
+                self._queue.append(job)
+        if is_free:
+            self._lead([add], [])
+        else:
+            self._follow(job)
+
+    def _follow(self, job: Job) -> None:
+        try:
+            if not job.wait(self._timeout) and not self._has_left(job):
+                job.wait(self._timeout)  # it is under way, which ends by itself
+        except BaseException:
+            self._resign(job)
+            raise
+        if job.led is not None:
+            self._lead([one.add for one in job.led], [one for one in job.led if one is not job])
+
+    def _has_left(self, job: Job) -> bool:
+        """Take *job* out of the queue, if it is still there."""
+        with self._lock:
+            if job in self._queue:
+                self._queue.remove(job)
+                return True
+        return False
+
+    def _resign(self, job: Job) -> None:
+        """Leave, however far *job* has come; if it was to lead, the next one does."""
+        if not self._has_left(job) and job.led is not None:
+            with self._lock:
+                self._queue.extendleft(reversed(job.led[1:]))
+            self._hand_on()
+
+    def _lead(self, adds: list[Callable[[Pending], object]], followers: list[Job]) -> None:
+        """Send for all; then hand the lane on, or put it back."""
+        try:
+            pending = self._pending()
+            for add in adds:
+                add(pending)
+            self._transport.perform(pending.drain())
+        finally:
+            self._hand_on()
+            for follower in followers:
+                follower.wake()
+
+    def _hand_on(self) -> None:
+        with self._lock:
+            if not self._queue:
+                self._free += 1
+                return
+            jobs = list(self._queue)
+            self._queue.clear()
+            jobs[0].led = jobs
+        jobs[0].wake()

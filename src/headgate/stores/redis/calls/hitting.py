@@ -1,0 +1,187 @@
+"""The short way: hits under one paced limit, many of them in one call.
+
+This is the path that most checks take, so it does little: equal hits of one key in one batch are
+one entry, the script answers with one integer per entry, and the figures of a decision are computed
+when somebody reads them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import hiredis
+
+from headgate.decisions import paced_decisions
+from headgate.stores.operations import Check
+from headgate.stores.port import conclude
+from headgate.stores.redis.calls.requests import (
+    Arguments,
+    ScriptRequest,
+    Waiter,
+    disappoint,
+    outcomes_of_take,
+)
+from headgate.stores.redis.counters.scripts import script
+from headgate.stores.redis.faults import store_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.decisions.paced import PacedDecision
+    from headgate.errors import StoreError
+    from headgate.stores.redis.counters.specs import PacedSpec
+    from headgate.stores.redis.request import Reply, Request
+
+MOST_HITS: Final = 32
+"""Entries in one call: more would make the server's other callers wait, fewer cost it more."""
+
+
+class Place:
+    """A limit and the group of its counters: what all hits of a batch have in common."""
+
+    __slots__ = (
+        "first",
+        "group",
+        "limit",
+        "new_admitted",
+        "new_refused",
+        "quota",
+        "rest",
+        "script",
+        "span",
+        "spec",
+        "ticks",
+        "unit",
+    )
+
+    def __init__(self, group: str, spec: PacedSpec) -> None:
+        self.group = group
+        self.spec = spec
+        self.limit = spec.limit
+        self.quota = spec.quota
+        self.ticks, self.unit, self.span = spec.ticks, spec.unit, spec.span
+        self.new_admitted, self.new_refused = paced_decisions(spec.limit, spec.pace, 1_000)
+        self.rest: Arguments = [spec.quota, spec.unit]
+        if spec.ticks == 1:
+            self.script = script("hit")
+            self.first: Arguments = [spec.span, spec.suffix, spec.unit]
+        else:
+            self.script = script("hit_ticks")
+            self.first = [*divmod(spec.span, spec.ticks), spec.ticks, spec.suffix]
+
+
+class HitBatch(ScriptRequest):
+    """Hits of many waiters, each for itself, in the order in which they were added."""
+
+    __slots__ = ("_entries", "_is_uniform", "_now", "_place", "_places")
+
+    def __init__(self, place: Place, now: bytes) -> None:
+        self.script = place.script
+        self.keys = []
+        self._place = place
+        self._now = now
+        self._entries: list[Entry] = []
+        self._places: dict[bytes, Entry] = {}
+        self._is_uniform = True
+
+    def add(self, name: bytes, key: str, cost: int, waiter: Waiter) -> int:
+        """Hit *key*, whose counter is *name*, for *cost*, which is from 1 to the quota.
+
+        Returns how many entries there are.
+        """
+        entries = self._entries
+        same = self._places.get(name)
+        if same is not None and same[0] == cost:
+            same[2].append(waiter)
+            self._is_uniform = False
+            return len(entries)
+        self._places[name] = entry = (cost, key, [waiter])
+        entries.append(entry)
+        self.keys.append(name)
+        if cost != 1:
+            self._is_uniform = False
+        return len(entries)
+
+    def packed(self) -> bytes:
+        self.arguments = self._arguments()
+        return super().packed()
+
+    def packed_whole(self) -> bytes:
+        self.arguments = self._arguments()
+        return super().packed_whole()
+
+    def answered(self, reply: Reply) -> None:
+        ticks, now = self._place.ticks, reply[0]
+        if ticks == 1:
+            for entry, instant in zip(self._entries, reply[1:], strict=True):
+                if type(instant) is int:
+                    self._decide(entry, instant - now)
+                else:
+                    self._answer_slowly(entry, instant, now)
+            return
+        triples = zip(self._entries, reply[1::2], reply[2::2], strict=True)
+        for entry, instant, more in triples:
+            if type(instant) is int:
+                self._decide(entry, (instant - now) * ticks + more)
+            else:
+                self._answer_slowly(entry, instant, now)
+
+    def _decide(self, entry: Entry, in_use: int) -> None:
+        """Tell the waiters of *entry* what became of them; *in_use* ticks were so before."""
+        place = self._place
+        cost, key, waiters = entry
+        need = cost * place.unit
+        for waiter in waiters:
+            after = in_use + need
+            decision: PacedDecision
+            if after <= place.span:
+                in_use = after
+                decision = place.new_admitted()
+            else:
+                decision = refusal = place.new_refused()
+                refusal._need = need
+            decision._key = key
+            decision._in_use = after
+            if not waiter.done():
+                waiter.set_result(decision)
+
+    def _answer_slowly(self, entry: Entry, told: Reply, now: int) -> None:
+        cost, key, waiters = entry
+        if isinstance(told, hiredis.ReplyError):
+            disappoint(waiters, store_error(str(told), "the store"))
+            return
+        check = Check(self._place.group, key, self._place.limit, cost)
+        for waiter, one in zip(waiters, told, strict=True):
+            if not waiter.done():
+                outcomes = outcomes_of_take((check,), one, now, consume=True)
+                waiter.set_result(conclude((check,), outcomes))
+
+    def failed(self, error: StoreError) -> None:
+        for _, _, waiters in self._entries:
+            disappoint(waiters, error)
+
+    def parts(self) -> Sequence[Request]:
+        if len(self._entries) == 1:
+            return (self,)
+        parts = []
+        for name, (cost, key, waiters) in zip(self.keys, self._entries, strict=True):
+            part = HitBatch(self._place, self._now)
+            for waiter in waiters:
+                part.add(name, key, cost, waiter)
+            parts.append(part)
+        return parts
+
+    def _arguments(self) -> Arguments:
+        place = self._place
+        arguments = [self._now, *place.first]
+        if place.ticks > 1:
+            for cost, _, waiters in self._entries:
+                arguments += (*place.spec.duration(cost), len(waiters), cost)
+        elif not self._is_uniform:
+            for cost, _, waiters in self._entries:
+                arguments += (cost * place.unit, len(waiters), cost)
+        return [*arguments, *place.rest]
+
+
+Entry = tuple[int, str, list[Waiter]]
+"""The cost, the key, and who hits it with that cost."""

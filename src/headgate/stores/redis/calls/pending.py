@@ -1,0 +1,77 @@
+"""What is ready to be sent, put together into as few requests as possible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.stores.operations import Operation, Reset, Take
+from headgate.stores.redis.calls.hitting import MOST_HITS, HitBatch, Place
+from headgate.stores.redis.calls.requests import OperationRequest, ResetRequest, TakeBatch, Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.stores.redis.counters.naming import Names
+    from headgate.stores.redis.request import Request
+
+MOST_TAKES: Final = 16
+"""Takes in one call; each may have several checks, and takes the server a few times as long."""
+
+
+class Pending:
+    """Requests in the making. Not safe to share among threads: its owner sees to that.
+
+    Everything that concerns one key is asked in the order in which it was added.
+    """
+
+    __slots__ = ("_hits", "_names", "_now", "_requests", "_takes")
+
+    def __init__(self, names: Names, now: Callable[[], bytes]) -> None:
+        self._names = names
+        self._now = now
+        self._requests: list[Request] = []
+        self._hits: dict[Place | tuple[Place, bytes], HitBatch] = {}
+        self._takes: dict[bytes, TakeBatch] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    def hit(self, place: Place, name: bytes, key: str, cost: int, waiter: Waiter) -> bool:
+        """Add a hit of *key*, whose counter is *name*; whether it is time to send."""
+        bucket = (place, self._names.tag(name)) if self._names.has_tags else place
+        batch = self._hits.get(bucket)
+        if batch is None:
+            self._takes.clear()
+            batch = self._hits[bucket] = HitBatch(place, self._now())
+            self._requests.append(batch)
+        return batch.add(name, key, cost, waiter) >= MOST_HITS
+
+    def operation(self, operation: Operation[Any], waiter: Waiter) -> bool:
+        """Add an operation, all of whose keys are in one slot; whether it is time to send."""
+        if isinstance(operation, Take):
+            return self._take(operation, waiter)
+        self._hits.clear()
+        self._takes.clear()
+        if isinstance(operation, Reset):
+            self._requests.append(ResetRequest(operation, self._names, waiter))
+        else:
+            self._requests.append(OperationRequest(operation, self._names, self._now(), waiter))
+        return False
+
+    def drain(self) -> list[Request]:
+        """All requests, which are not pending any more."""
+        requests, self._requests = self._requests, []
+        self._hits.clear()
+        self._takes.clear()
+        return requests
+
+    def _take(self, take: Take, waiter: Waiter) -> bool:
+        first = take.checks[0]
+        tag = self._names.tag(self._names.counter(first.group, first.key))
+        batch = self._takes.get(tag)
+        if batch is None:
+            self._hits.clear()
+            batch = self._takes[tag] = TakeBatch(self._names, self._now())
+            self._requests.append(batch)
+        batch.add(take, waiter)
+        return len(batch) >= MOST_TAKES

@@ -1,0 +1,282 @@
+"""Operations as requests: what is sent, and what is made of the reply.
+
+A *waiter* is whoever waits for a result: an `asyncio.Future`, or a thread's `Answer`. Several takes
+make one request, each with a waiter of its own; what goes wrong with one of them is told to it
+alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import hiredis
+
+from headgate.errors import StoreError
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    Hold,
+    Leave,
+    Operation,
+    Outcomes,
+    Refund,
+    Renew,
+    Reset,
+    Settle,
+    Take,
+)
+from headgate.stores.redis.calls.spreading import Reach, Reached
+from headgate.stores.redis.counters.scripts import Script, script
+from headgate.stores.redis.counters.specs import spec_of
+from headgate.stores.redis.faults import store_error
+from headgate.stores.redis.request import Reply, Request
+from headgate.units import MICROSECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from headgate.stores.redis.counters.figures import Counter
+    from headgate.stores.redis.counters.naming import Names
+
+Arguments = list[bytes | int]
+
+pack = cast("Callable[[tuple[bytes | int, ...]], bytes]", hiredis.pack_command)
+"""A command in the form in which it is sent."""
+
+
+class Waiter(Protocol):
+    """Who waits for a result: a part of `asyncio.Future`."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
+
+
+def disappoint(waiters: Iterable[Waiter], error: StoreError) -> None:
+    """Tell all *waiters* of *error*, each with a copy: exceptions are not for sharing."""
+    for waiter in waiters:
+        if not waiter.done():
+            own = StoreError(str(error), reason=error.reason)
+            own.__cause__ = error.__cause__
+            waiter.set_exception(own)
+
+
+class ScriptRequest(Request):
+    """One call of one script for one waiter."""
+
+    __slots__ = ("arguments", "keys", "script", "waiter")
+
+    def __init__(self, the_script: Script, keys: list[bytes], arguments: Arguments) -> None:
+        self.script = the_script
+        self.keys = keys
+        self.arguments = arguments
+
+    @property
+    def key(self) -> bytes:
+        return self.keys[0]
+
+    def packed(self) -> bytes:
+        keys = self.keys
+        return pack((b"EVALSHA", self.script.digest, len(keys), *keys, *self.arguments))
+
+    def packed_whole(self) -> bytes:
+        return pack((b"EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments))
+
+
+class OperationRequest(ScriptRequest):
+    """An operation other than a take."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: Operation[Any], names: Names, now: bytes, waiter: Waiter) -> None:
+        name, arguments, checks = _parts(operation)
+        keys, specs = _asked(checks, names)
+        super().__init__(script(name), keys, [now, *arguments, len(checks), *specs])
+        self._operation = operation
+        self.waiter = waiter
+
+    def answered(self, reply: Reply) -> None:
+        if self.waiter.done():
+            return
+        match self._operation:
+            case Reach(checks=checks):
+                before, after = (
+                    outcomes_of_take(checks, reply[1], reply[0], consume=consume)
+                    for consume in (False, True)
+                )
+                result: object = Reached(before, after)
+            case Hold(checks=checks) if reply[1][0]:
+                result = outcomes_granted(checks, reply[2], reply[0])
+            case Hold(checks=checks):
+                result = outcomes_of_take(checks, reply[1], reply[0], consume=False)
+            case Charge(checks=checks) | Refund(checks=checks):
+                result = outcomes_of_one(checks, reply[1], reply[0])
+            case _:
+                result = reply == 1
+        self.waiter.set_result(result)
+
+    def failed(self, error: StoreError) -> None:
+        disappoint([self.waiter], error)
+
+
+class ResetRequest(Request):
+    """Forget counters. No script is needed: one command deletes them all."""
+
+    __slots__ = ("_keys", "_waiter")
+
+    def __init__(self, operation: Reset, names: Names, waiter: Waiter) -> None:
+        self._waiter = waiter
+        self._keys = [
+            names.counter(check.group, check.key, mark)
+            for check in operation.checks
+            for mark in ("", "+", "~")
+        ]
+
+    @property
+    def key(self) -> bytes:
+        return self._keys[0]
+
+    def packed(self) -> bytes:
+        return pack((b"UNLINK", *self._keys))
+
+    def packed_whole(self) -> bytes:
+        return self.packed()
+
+    def answered(self, reply: Reply) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def failed(self, error: StoreError) -> None:
+        disappoint([self._waiter], error)
+
+
+class TakeBatch(ScriptRequest):
+    """Takes of many waiters, each for itself, in the order in which they were added."""
+
+    __slots__ = ("_names", "_now", "_takes")
+
+    def __init__(self, names: Names, now: bytes) -> None:
+        super().__init__(script("take"), [], [now])
+        self._names = names
+        self._now = now
+        self._takes: list[tuple[Take, Waiter]] = []
+
+    def __len__(self) -> int:
+        return len(self._takes)
+
+    def add(self, take: Take, waiter: Waiter) -> None:
+        keys, specs = _asked(take.checks, self._names)
+        self.keys += keys
+        lease = (take.lease or "").encode()
+        self.arguments += (int(take.consume), lease, len(take.checks), *specs)
+        self._takes.append((take, waiter))
+
+    def answered(self, reply: Reply) -> None:
+        now = reply[0]
+        for (take, waiter), told in zip(self._takes, reply[1:], strict=True):
+            if isinstance(told, hiredis.ReplyError):
+                disappoint([waiter], store_error(str(told), "the store"))
+            elif not waiter.done():
+                consume = take.consume
+                waiter.set_result(outcomes_of_take(take.checks, told, now, consume=consume))
+
+    def failed(self, error: StoreError) -> None:
+        disappoint([waiter for _, waiter in self._takes], error)
+
+    def parts(self) -> Sequence[Request]:
+        if len(self._takes) == 1:
+            return (self,)
+        parts = []
+        for take, waiter in self._takes:
+            part = TakeBatch(self._names, self._now)
+            part.add(take, waiter)
+            parts.append(part)
+        return parts
+
+
+def _parts(operation: Operation[Any]) -> tuple[str, Arguments, tuple[Check, ...]]:
+    """The script of *operation*, its own arguments, and its checks."""
+    match operation:
+        case Hold(checks, name, ttl_ns):
+            return "hold", [_word(name), ttl_ns // MICROSECOND], checks
+        case Settle(checks, name, charge_lapsed):
+            return "settle", [_word(name), int(charge_lapsed)], checks
+        case Charge(checks):
+            return "charge", [], checks
+        case Refund(checks):
+            return "refund", [], checks
+        case Renew(checks, lease):
+            return "renew", [lease.encode()], checks
+        case Leave(checks, lease):
+            return "leave", [lease.encode()], checks
+        case _:
+            raise TypeError(f"no script for {operation!r}")
+
+
+def _word(name: str) -> bytes:
+    """A reservation's name without the sign that separates them."""
+    return name.encode("utf-8", "surrogatepass").replace(b"%", b"%25").replace(b"|", b"%7C")
+
+
+def _asked(checks: Sequence[Check], names: Names) -> tuple[list[bytes], Arguments]:
+    """The names of the counters, and what the scripts need to know of each check."""
+    keys = []
+    arguments: Arguments = []
+    for check in checks:
+        spec = spec_of(check.limit)
+        keys.append(names.counter(check.group, check.key, spec.mark))
+        arguments += spec.arguments(check.cost)
+    return keys, arguments
+
+
+def outcomes_of_take(checks: Sequence[Check], reply: Reply, now: int, *, consume: bool) -> Outcomes:
+    """The outcomes of checks of which a script told where their counters stood before."""
+    counters, waits = _counters(checks, reply, now)
+    if consume and reply[0]:
+        for counter, check in zip(counters, checks, strict=True):
+            if check.cost:
+                counter.charge(check.cost)
+    return _outcomes(counters, waits)
+
+
+def outcomes_granted(checks: Sequence[Check], reply: Reply, now: int) -> Outcomes:
+    """The outcomes of checks that fitted, of which a script told how their counters stand after."""
+    pairs = zip(checks, reply[1:], strict=True)
+    return tuple(
+        spec_of(check.limit).counter(told, now * MICROSECOND).outcome(0) for check, told in pairs
+    )
+
+
+def _counters(
+    checks: Sequence[Check], reply: Reply, now: int
+) -> tuple[list[Counter], list[int | None]]:
+    """The counter of each check, and how long the check has to wait.
+
+    Checks of one counter share it, and the second has to fit beside the first.
+    """
+    first: dict[tuple[str, str], Counter] = {}
+    asked: dict[tuple[str, str], int] = {}
+    counters: list[Counter] = []
+    waits: list[int | None] = []
+    for check, told in zip(checks, reply[1:], strict=True):
+        place = (check.group, check.key)
+        counter = spec_of(check.limit).counter(told, now * MICROSECOND)
+        asked[place] = asked.get(place, 0) + check.cost
+        waits.append(counter.wait(asked[place]) if check.cost else 0)
+        counters.append(first.setdefault(place, counter))
+    return counters, waits
+
+
+def _outcomes(counters: list[Counter], waits: list[int | None]) -> Outcomes:
+    pairs = zip(counters, waits, strict=True)
+    return tuple([counter.outcome(wait) for counter, wait in pairs])
+
+
+def outcomes_of_one(checks: Sequence[Check], reply: Reply, now: int) -> Outcomes:
+    """The outcomes of a cost of 1, of counters of which a script told how they stand after."""
+    _, *told = reply
+    outcomes = []
+    for check, text in zip(checks, told, strict=True):
+        counter = spec_of(check.limit).counter(text, now * MICROSECOND)
+        outcomes.append(counter.outcome(counter.wait(1)))
+    return tuple(outcomes)

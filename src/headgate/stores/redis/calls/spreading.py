@@ -1,0 +1,169 @@
+"""Operations whose keys are in different slots of a cluster, as steps of such as are in one.
+
+A step is a list of operations that may be carried out at the same time. What is all or nothing on
+one server takes two steps here: every part is reserved, and then all are confirmed or all given
+back. Nobody else can take what is reserved, so a check that was admitted is charged in full. If the
+caller dies in between, what it had reserved is set aside until the reservation lapses, after
+`CONFIRM_WITHIN_NS` at most, and no longer: the check is then as if it had not been made in those
+slots that it had not confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import StoreError
+from headgate.limits import Concurrency
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    Hold,
+    Leave,
+    Operation,
+    Outcomes,
+    Refund,
+    Renew,
+    Reset,
+    Settle,
+    Take,
+)
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from headgate.algorithms import Outcome
+    from headgate.stores.redis.counters.naming import Names
+
+CONFIRM_WITHIN_NS: Final = 10 * SECOND
+"""How long a part of a check stays reserved if its caller dies before it confirms."""
+
+Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
+"""Yields operations to carry out, is sent their results (or a `StoreError` each), returns one."""
+
+Spreadable = Take | Hold | Settle | Charge | Refund | Reset | Renew | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a reservation that is to be confirmed at once says: before it, and after the charge."""
+
+    before: Outcomes
+    after: Outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Reach(Hold):
+    """A hold that is to be confirmed at once. Its reply is a `Reached`."""
+
+
+Group = list[int]
+"""The places, in the operation, of the checks whose counters are in one slot."""
+
+
+def groups_of(operation: Spreadable, names: Names) -> list[Group]:
+    """The checks of *operation* by slot; one group if it can be carried out at once."""
+    found: dict[bytes, Group] = {}
+    for place, check in enumerate(operation.checks):
+        tag = names.tag(names.counter(check.group, check.key))
+        found.setdefault(tag, []).append(place)
+    return list(found.values())
+
+
+def spread(operation: Spreadable, groups: list[Group]) -> Steps:
+    """The steps of *operation*, whose checks are in several *groups*."""
+    match operation:
+        case Take(consume=True):
+            return _take(operation, groups)
+        case Hold():
+            return _hold(operation, groups)
+        case _:
+            return _each(operation, groups)
+
+
+def _each(operation: Spreadable, groups: list[Group]) -> Steps:
+    """Every part for itself."""
+    results = yield [replace(operation, checks=_checks(operation, group)) for group in groups]
+    _raise_first(results)
+    if isinstance(operation, Take | Charge | Refund):
+        return _in_order(groups, results)
+    return None if isinstance(operation, Reset) else all(results)
+
+
+def _hold(operation: Hold, groups: list[Group]) -> Steps:
+    parts = [replace(operation, checks=_checks(operation, group)) for group in groups]
+    results = yield parts
+    if not all(_is_granted(result) for result in results):
+        yield [_given_back(part) for part, result in zip(parts, results, strict=True)
+               if _may_be_granted(result)]  # fmt: skip
+    _raise_first(results)
+    return _in_order(groups, results)
+
+
+def _take(operation: Take, groups: list[Group]) -> Steps:
+    name = token_hex(12)
+    parts: list[Reach | Take] = []
+    places: list[Group] = []
+    for group in groups:
+        rates = [n for n in group if not isinstance(operation.checks[n].limit, Concurrency)]
+        slots = [n for n in group if isinstance(operation.checks[n].limit, Concurrency)]
+        if rates:
+            parts.append(Reach(_checks(operation, rates), name, CONFIRM_WITHIN_NS))
+            places.append(rates)
+        if slots:
+            parts.append(Take(_checks(operation, slots), lease=operation.lease))
+            places.append(slots)
+    results = yield parts
+    if all(_is_granted(result) for result in results):
+        yield [Settle(part.checks, name, charge_lapsed=True)
+               for part in parts if isinstance(part, Reach)]  # fmt: skip
+        return _in_order(places, [_after(result) for result in results])
+    yield [_given_back(part) for part, result in zip(parts, results, strict=True)
+           if _may_be_granted(result)]  # fmt: skip
+    _raise_first(results)
+    return _in_order(places, [_before(result) for result in results])
+
+
+def _given_back(part: Hold | Take) -> Operation[Any]:
+    if isinstance(part, Take):
+        return Leave(part.checks, part.lease or "")
+    nothing = tuple(replace(check, cost=0) for check in part.checks)
+    return Settle(nothing, part.name, charge_lapsed=False)
+
+
+def _is_granted(result: Any) -> bool:
+    if isinstance(result, StoreError):
+        return False
+    return all(outcome.allowed for outcome in _before(result))
+
+
+def _may_be_granted(result: Any) -> bool:
+    """Whether something is reserved, or may be: a server that did not answer may have done it."""
+    return isinstance(result, StoreError) or _is_granted(result)
+
+
+def _before(result: Reached | Outcomes) -> Outcomes:
+    return result.before if isinstance(result, Reached) else result
+
+
+def _after(result: Reached | Outcomes) -> Outcomes:
+    return result.after if isinstance(result, Reached) else result
+
+
+def _checks(operation: Spreadable, group: Group) -> tuple[Check, ...]:
+    return tuple(operation.checks[place] for place in group)
+
+
+def _in_order(groups: list[Group], results: list[Outcomes]) -> Outcomes:
+    """The outcomes of all groups, in the order of the checks."""
+    by_place: dict[int, Outcome] = {}
+    for group, outcomes in zip(groups, results, strict=True):
+        by_place.update(zip(group, outcomes, strict=True))
+    return tuple(by_place[place] for place in sorted(by_place))
+
+
+def _raise_first(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, StoreError):
+            raise result

@@ -1,0 +1,223 @@
+"""A limit in the terms of the scripts: what to send with a check, how to read what comes back.
+
+Lua has doubles, exact below 2^53. Everything is sent in whole microseconds; where a rate does not
+come out even, as microseconds and *ticks*, of which there are as many in a microsecond as the rate
+per microsecond has in its numerator. So three a second are 333,333 microseconds and one tick of
+three, exactly.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from math import gcd
+from typing import Final
+
+from headgate.algorithms import algorithm_for
+from headgate.errors import HeadgateWarning, LimitError, UsageError
+from headgate.limits import (
+    Concurrency,
+    FixedWindow,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+)
+from headgate.limits.model import PacedLimit
+from headgate.limits.pace import Pace
+from headgate.stores.redis.counters.figures import Computed, Counter, ToldLog, ToldSlots
+from headgate.units import MICROSECOND, SECOND
+
+EXACT: Final = 2**53
+LARGEST_LOG: Final = 10_000
+"""Entries of a sliding window log above which there is a warning: the server reads through them."""
+LARGEST_CHARGE: Final = 4 * 10**15
+"""More than this is charged as this: more than any limit works off in a hundred years."""
+
+EXTRA_MANTISSAS: Final = {
+    108: 10,
+    125: 20,
+    144: 30,
+    216: 40,
+    288: 50,
+    375: 60,
+    432: 70,
+    625: 80,
+    864: 90,
+}
+"""What the two digits mean that would end in zero. The scripts have the same table."""
+
+
+class Spec(ABC):
+    """A limit as the scripts see it."""
+
+    kind: bytes
+    mark = ""
+    """What the names of its counters are marked with."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.quota = limit.quota
+
+    def arguments(self, cost: int) -> list[bytes | int]:
+        """What a check of *cost* sends: kind, quota, cost, and the rest."""
+        return [self.kind, self.quota, min(cost, LARGEST_CHARGE), *self._rest(cost)]
+
+    @abstractmethod
+    def _rest(self, cost: int) -> list[bytes | int]:
+        """The numbers of the algorithm."""
+
+    @abstractmethod
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        """The counter that a script told of."""
+
+
+class PacedSpec(Spec):
+    """Token bucket, GCRA, leaky bucket: one instant."""
+
+    kind = b"P"
+
+    def __init__(self, limit: PacedLimit) -> None:
+        super().__init__(limit)
+        per_microsecond = limit.per_second * MICROSECOND / SECOND
+        self.ticks, self.unit = per_microsecond.numerator, per_microsecond.denominator
+        self.span = self.quota * self.unit
+        self.pace = Pace(self.quota, self.ticks, self.unit, self.span)
+        self.suffix = unit_suffix(self.unit, self.ticks)
+        self._algorithm = algorithm_for(limit)
+        shared = gcd(self.ticks, MICROSECOND)
+        self._per_microsecond = MICROSECOND * self.ticks // shared
+        self._per_tick = MICROSECOND // shared
+
+    def duration(self, cost: int) -> tuple[int, int]:
+        """How long *cost* takes to come back: microseconds and ticks."""
+        whole, ticks = divmod(cost * self.unit, self.ticks)
+        return min(whole, LARGEST_CHARGE), ticks
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        span = divmod(self.span, self.ticks)
+        return [*span, *self.duration(cost), self.unit, self.ticks, self.suffix]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        whole, ticks = state.split(b",")
+        instant = int(whole) * self._per_microsecond + int(ticks) * self._per_tick
+        return Computed(self._algorithm, instant, holds, now_ns)
+
+
+class FixedWindowSpec(Spec):
+    """Which window, and the count in it."""
+
+    kind = b"F"
+
+    def __init__(self, limit: FixedWindow) -> None:
+        super().__init__(limit)
+        self._algorithm = algorithm_for(limit)
+        self._window = limit.window_ns // MICROSECOND
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._window]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        index, count = state.split(b",")
+        return Computed(self._algorithm, (int(index), int(count)), holds, now_ns)
+
+
+class SlidingWindowCounterSpec(Spec):
+    """Which cell, and the counts of the cells."""
+
+    kind = b"C"
+
+    def __init__(self, limit: SlidingWindowCounter) -> None:
+        super().__init__(limit)
+        self._algorithm = algorithm_for(limit)
+        self._window = limit.window_ns // MICROSECOND
+        self._subwindows = limit.subwindows
+        if not self._subwindows <= self._window < EXACT // self._subwindows:
+            raise LimitError(
+                f"{limit}: in Redis a subwindow must be at least a microsecond long, and the "
+                "window times their number less than 285 years; choose fewer subwindows"
+            )
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._window, self._subwindows]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        index, *counts = map(int, state.split(b","))
+        return Computed(self._algorithm, (index, tuple(counts)), holds, now_ns)
+
+
+class SlidingWindowLogSpec(Spec):
+    """One entry for each admitted request."""
+
+    kind = b"L"
+
+    def __init__(self, limit: SlidingWindowLog) -> None:
+        super().__init__(limit)
+        self._window_ns = limit.window_ns
+        if limit.limit > LARGEST_LOG:
+            warnings.warn(
+                f"{limit} keeps up to {limit.limit} entries a key in Redis, and reading through "
+                "them holds everybody up; sliding_window_counter needs a few numbers",
+                HeadgateWarning,
+                stacklevel=2,
+            )
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._window_ns // MICROSECOND]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        return ToldLog(self.quota, self._window_ns, state, holds, now_ns)
+
+
+class SlotsSpec(Spec):
+    """Leases, and when they run out."""
+
+    kind = b"S"
+    mark = "~"
+
+    def __init__(self, limit: Concurrency) -> None:
+        super().__init__(limit)
+        self._ttl_ns = limit.ttl_ns
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._ttl_ns // MICROSECOND]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        return ToldSlots(self.quota, told, now_ns)
+
+
+@lru_cache(maxsize=4096)
+def spec_of(limit: Limit) -> Spec:
+    """The spec of *limit*. Raises `LimitError` for one whose numbers Lua cannot hold."""
+    match limit:
+        case PacedLimit():
+            return PacedSpec(limit)
+        case FixedWindow():
+            return FixedWindowSpec(limit)
+        case SlidingWindowCounter():
+            return SlidingWindowCounterSpec(limit)
+        case SlidingWindowLog():
+            return SlidingWindowLogSpec(limit)
+        case Concurrency():
+            return SlotsSpec(limit)
+        case _:
+            raise UsageError(f"no script for {limit!r}; expected one of the Limit types")
+
+
+def unit_suffix(unit: int, ticks: int) -> bytes:
+    """How a counter says how long a unit takes: three digits where they can, else in full.
+
+    The digits are two of a mantissa and one of a power of ten, in microseconds: 065 is 6 * 10^5, a
+    hundred a minute. A counter of 19 digits is an integer to Redis, and half as large.
+    """
+    if ticks > 1:
+        return b"/%d/%d/" % (unit, ticks)
+    mantissa, power = unit, 0
+    while mantissa % 10 == 0 and power < 9:
+        mantissa, power = mantissa // 10, power + 1
+    code = mantissa if mantissa < 100 and mantissa % 10 else EXTRA_MANTISSAS.get(mantissa)
+    return b"/%d" % unit if code is None else b"%02d%d" % (code, power)

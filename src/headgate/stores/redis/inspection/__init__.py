@@ -1,0 +1,1 @@
+"""Counters as people see them: found without disturbing anybody, and read."""

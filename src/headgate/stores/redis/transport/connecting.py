@@ -1,0 +1,227 @@
+"""Connections to one server, opened by redis-py and greeted in one round trip.
+
+redis-py resolves names, opens the socket and does TLS. What is said first (AUTH, CLIENT SETNAME,
+SELECT, and a question of the caller's) goes out in one write of ours, so that connecting costs one
+round trip and keeps a deadline as a whole; redis-py would wait for each answer in turn, each with a
+timeout of its own. Nothing is retried.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import hiredis
+from redis import asyncio as aio
+from redis import connection as blocking
+from redis.asyncio import connection as aio_parts
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from headgate.stores.redis import faults
+from headgate.stores.redis.transport import takeover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headgate.stores.redis.options import TLSFiles
+    from headgate.stores.redis.request import Reply
+    from headgate.stores.redis.url import Address, RedisURL
+
+NAME: Final = "headgate"
+_DISPENSABLE: Final = (
+    "CLIENT",
+    "ROLE",
+)  # a name is a courtesy; the role may be none of our business
+_NOT_FOR_US: Final = ("NOPERM ", "ERR unknown ")
+_LEAST: Final = 0.001  # a timeout of 0 would mean "do not block"
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A server, and how to get in."""
+
+    address: Address
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    db: int = 0
+    tls: TLSFiles | None = None
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    def greeting(self) -> list[tuple[str, ...]]:
+        """The commands that begin a connection."""
+        auth: list[tuple[str, ...]] = []
+        if self.password is not None:
+            auth = [("AUTH", *([self.username] if self.username else []), self.password)]
+        select = [("SELECT", str(self.db))] if self.db else []
+        return [*auth, ("CLIENT", "SETNAME", NAME), *select]
+
+
+def door_to(url: RedisURL, address: Address) -> Door:
+    """The way into a server or a node of *url*."""
+    return Door(address, url.username, url.password, url.db, url.tls)
+
+
+def door_to_sentinel(url: RedisURL, address: Address) -> Door:
+    """The way into one of the Sentinels of *url*, which have credentials of their own."""
+    options = url.options
+    return Door(address, options.sentinel_username, options.sentinel_password, 0, url.tls)
+
+
+class _Verbatim:
+    """A mixin for redis-py's parsers: error replies are values, with the server's own words."""
+
+    @classmethod
+    def parse_error(cls, response: str) -> hiredis.ReplyError:
+        return hiredis.ReplyError(response)
+
+
+class _Parser(_Verbatim, blocking.DefaultParser):  # type: ignore[misc, valid-type]
+    pass
+
+
+class _AsyncParser(_Verbatim, aio_parts.DefaultParser):  # type: ignore[misc, valid-type]
+    pass
+
+
+class _Hurried:
+    """A mixin for redis-py's blocking connections: one deadline for all steps of connecting."""
+
+    deadline = 0.0
+
+    @property
+    def socket_timeout(self) -> float:
+        return max(self.deadline - time.monotonic(), _LEAST)
+
+    @socket_timeout.setter
+    def socket_timeout(self, value: float | None) -> None:
+        """What redis-py says is not asked."""
+
+    socket_connect_timeout = socket_timeout
+
+
+class _Connection(_Hurried, blocking.Connection):  # type: ignore[misc]
+    pass
+
+
+class _TLSConnection(_Hurried, blocking.SSLConnection):  # type: ignore[misc]
+    pass
+
+
+class _UnixConnection(_Hurried, blocking.UnixDomainSocketConnection):  # type: ignore[misc]
+    pass
+
+
+def _arguments(door: Door) -> dict[str, Any]:
+    """What redis-py's connections need to know of *door*; we give the credentials ourselves."""
+    common: dict[str, Any] = {
+        "protocol": 2,
+        "driver_info": None,
+        "retry_on_timeout": False,
+        "retry_on_error": [],
+        "health_check_interval": 0,
+        "maint_notifications_config": None,
+    }
+    if not door.address.port:
+        return {**common, "path": door.address.host}
+    place = {"host": door.address.host, "port": door.address.port, "socket_keepalive": True}
+    if door.tls is None:
+        return {**common, **place}
+    return {
+        **common,
+        **place,
+        "ssl_ca_certs": door.tls.ca_certs,
+        "ssl_certfile": door.tls.certfile,
+        "ssl_keyfile": door.tls.keyfile,
+        "ssl_cert_reqs": door.tls.cert_reqs,
+        "ssl_check_hostname": door.tls.check_hostname,
+    }
+
+
+def open_blocking(door: Door, deadline: float, question: Sequence[str] = ()) -> tuple[Any, Reply]:
+    """A connection of redis-py's, and the answer to *question* if there is one.
+
+    Everything is done until *deadline* (monotonic seconds). Raises `StoreError`.
+    """
+    kind: Any = _Connection if door.tls is None else _TLSConnection
+    kind = kind if door.address.port else _UnixConnection
+    arguments = {"retry": Retry(NoBackoff(), 0), "parser_class": _Parser, **_arguments(door)}
+    try:
+        connection = kind(**arguments)
+        connection.deadline = deadline
+        connection.connect()
+    except (*faults.DRIVER_ERRORS, AttributeError) as error:  # redis-py asks a Unix path's host
+        raise faults.fault(error, str(door)) from error
+    try:
+        commands = _opening(door, question)
+        connection.send_packed_command([_packed(commands)])
+        replies = [connection.read_response(timeout=connection.socket_timeout) for _ in commands]
+        return connection, _accepted(door, commands, replies, question)
+    except BaseException as error:
+        connection.disconnect()
+        if isinstance(error, faults.DRIVER_ERRORS):
+            raise faults.fault(error, str(door)) from error
+        raise
+
+
+async def open_async(door: Door, question: Sequence[str] = ()) -> tuple[Any, Reply]:
+    """The same in an event loop. The caller sets the deadline, by cancelling."""
+    kind: Any = aio.Connection if door.tls is None else aio.SSLConnection
+    kind = kind if door.address.port else aio.UnixDomainSocketConnection
+    arguments = {
+        "retry": AsyncRetry(NoBackoff(), 0),
+        "parser_class": _AsyncParser,
+        "socket_timeout": None,
+        "socket_connect_timeout": None,
+        **_arguments(door),
+    }
+    try:
+        connection = kind(**arguments)
+        await connection.connect()
+    except faults.DRIVER_ERRORS as error:
+        raise faults.fault(error, str(door)) from error
+    try:
+        commands = _opening(door, question)
+        await connection.send_packed_command(_packed(commands))
+        replies = [await connection.read_response(disconnect_on_error=False) for _ in commands]
+        return connection, _accepted(door, commands, replies, question)
+    except BaseException as error:
+        await drop(connection)
+        if isinstance(error, faults.DRIVER_ERRORS):
+            raise faults.fault(error, str(door)) from error
+        raise
+
+
+async def drop(connection: Any) -> None:
+    """Close a connection of `open_async` at once: TLS would wait for the other side's goodbye."""
+    taken = takeover.take_transport(connection)
+    if taken is None:
+        await connection.disconnect(nowait=True)
+    else:
+        taken[0].abort()
+
+
+def _packed(commands: Sequence[tuple[str, ...]]) -> bytes:
+    pack: Callable[[tuple[str, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+    return b"".join(map(pack, commands))
+
+
+def _opening(door: Door, question: Sequence[str]) -> list[tuple[str, ...]]:
+    return [*door.greeting(), *([tuple(question)] if question else [])]
+
+
+def _accepted(
+    door: Door, commands: Sequence[tuple[str, ...]], replies: Sequence[Reply], question: object
+) -> Reply:
+    """The answer to *question*; raises what the server has against us."""
+    for command, reply in zip(commands, replies, strict=True):
+        if not isinstance(reply, hiredis.ReplyError):
+            continue
+        if command[0] in _DISPENSABLE and str(reply).startswith(_NOT_FOR_US):
+            continue
+        raise faults.store_error(str(reply), str(door))
+    return replies[-1] if question else None

@@ -1,0 +1,121 @@
+"""The primary that Sentinels name, and only if it says itself that it is one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import StoreError
+from headgate.stores.redis.transport.connecting import (
+    door_to,
+    door_to_sentinel,
+    drop,
+    open_async,
+    open_blocking,
+)
+from headgate.stores.redis.transport.discovery import Plan, Question, carry_out, carry_out_async
+from headgate.stores.redis.transport.lane import Lane, lane_on
+from headgate.stores.redis.transport.wire import Owner, Wire, wire_on
+from headgate.stores.redis.url import Address, RedisURL
+
+if TYPE_CHECKING:
+    from headgate.stores.redis.request import Reply
+
+_PAUSE: Final = 0.02
+
+
+class Sentinels:
+    """Who is asked for the primary: the one that knew it last time comes first."""
+
+    def __init__(self, url: RedisURL) -> None:
+        self._url = url
+        self._order = url.addresses
+
+    def plan(self) -> Plan[Address]:
+        """Ask one Sentinel after the other; a hung one takes its share of the time only."""
+        error = StoreError("no Sentinel was asked")
+        command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._url.primary_name)
+        order = self._order
+        for asked, address in enumerate(order):
+            door = door_to_sentinel(self._url, address)
+            try:
+                reply = yield Question(door, command, 1 / (len(order) - asked + 1))
+                primary = self._primary(reply, door.address)
+            except StoreError as caught:
+                error = caught
+            else:
+                self._order = (address, *(one for one in order if one != address))
+                return primary
+        raise StoreError(
+            f"no Sentinel names a primary; the last said: {error}", reason=error.reason
+        )
+
+    def _primary(self, reply: Reply, asked: Address) -> Address:
+        if reply is None:
+            raise StoreError(
+                f"the Sentinel at {asked} knows no primary called {self._url.primary_name!r}",
+                reason="unreachable",
+            )
+        try:
+            host, port = reply
+            return Address(host.decode(), int(port))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"{asked} is no Sentinel: it said {reply!r}") from error
+
+
+def _is_primary(role: Reply) -> bool:
+    """Whether an answer to ROLE is that of a primary; a user who may not ask is not in doubt."""
+    return not isinstance(role, list) or role[0] == b"master"
+
+
+def _impostor(address: Address) -> StoreError:
+    return StoreError(
+        f"the Sentinels name {address} as primary, but it is a replica: a failover is under way",
+        reason="readonly",
+    )
+
+
+class SentinelDialer:
+    """Opens blocking connections to the primary, which it asks for every time."""
+
+    def __init__(self, url: RedisURL) -> None:
+        self._url = url
+        self._sentinels = Sentinels(url)
+
+    def __call__(self, deadline: float) -> Lane:
+        """A connection to the primary; raises `StoreError` when there is none until *deadline*."""
+        url = self._url
+        while True:
+            address = carry_out(self._sentinels.plan(), deadline)
+            connection, role = open_blocking(door_to(url, address), deadline, ("ROLE",))
+            if _is_primary(role):
+                where = str(address)
+                return lane_on(connection, where, url.timeout, plain=url.options.plain_link)
+            connection.disconnect()
+            if deadline - time.monotonic() < 2 * _PAUSE:
+                raise _impostor(address)
+            time.sleep(_PAUSE)
+
+
+class AsyncSentinelDialer:
+    """The same in an event loop."""
+
+    def __init__(self, url: RedisURL) -> None:
+        self._url = url
+        self._sentinels = Sentinels(url)
+
+    async def __call__(self, owner: Owner) -> Wire:
+        """A connection to the primary; raises `StoreError` when there is none."""
+        url = self._url
+        deadline = time.monotonic() + url.timeout
+        while True:
+            address = await carry_out_async(self._sentinels.plan(), deadline)
+            connection, role = await open_async(door_to(url, address), ("ROLE",))
+            if _is_primary(role):
+                where = str(address)
+                return wire_on(connection, owner, where, url.timeout, plain=url.options.plain_link)
+            await drop(connection)
+            if deadline - time.monotonic() < 2 * _PAUSE:
+                raise _impostor(address)
+            await asyncio.sleep(_PAUSE)

@@ -1,0 +1,114 @@
+"""One server, or the primary that Sentinels name, for callers that may block."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+import hiredis
+
+from headgate.errors import StoreError
+from headgate.stores.redis import faults
+from headgate.stores.redis.request import Request, Transport
+from headgate.stores.redis.transport.lanes import Lanes
+from headgate.stores.redis.transport.verdict import MOST_DETOURS, Refusal, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headgate.stores.redis.transport.lane import Lane
+
+_ReplyError: Final = hiredis.ReplyError
+
+
+class SoloTransport(Transport):
+    """Blocking requests to the one server that *dial* connects to."""
+
+    is_cluster = False
+
+    def __init__(
+        self, dial: Callable[[float], Lane], where: str, *, connections: int, timeout: float
+    ) -> None:
+        self._dial = dial
+        self._where = where
+        self._connections = connections
+        self._timeout = timeout
+        self._is_closed = False
+        self._pid = os.getpid()
+        self._lanes = self._new_lanes()
+
+    def perform(self, requests: Sequence[Request]) -> None:
+        """Send all *requests* in one write and wait until each is answered or has failed."""
+        if not requests:
+            return
+        deadline = time.monotonic() + self._timeout
+        if os.getpid() != self._pid:
+            self._leave_parent()
+        try:
+            lane = self._lanes.take(deadline)
+        except StoreError as error:
+            faults.fail_all(requests, error)
+            return
+        try:
+            is_stale = self._converse(lane, requests, deadline)
+        except BaseException:
+            self._lanes.drop(lane)
+            raise
+        if is_stale is None:
+            self._lanes.drop(lane)
+            self._lanes.renew()  # what befell one is likely to befall the others
+        else:
+            self._lanes.give(lane)
+            if is_stale:
+                self._lanes.renew()
+
+    def close(self) -> None:
+        """Drop all connections. Requests from now on fail."""
+        self._is_closed = True
+        self._lanes.close()
+
+    def _new_lanes(self) -> Lanes:
+        return Lanes(self._dial, self._where, most=self._connections, timeout=self._timeout)
+
+    def _leave_parent(self) -> None:
+        """After a fork: the connections, and the locks, are those of the parent's threads."""
+        self._lanes, self._pid = self._new_lanes(), os.getpid()
+        if self._is_closed:
+            self._lanes.close()
+
+    def _converse(self, lane: Lane, requests: Sequence[Request], deadline: float) -> bool | None:
+        """Ask *requests* on *lane*, and once more with its text for those whose script is unknown.
+
+        Every request has been answered or has failed. True if the server is a replica; None if the
+        connection cannot be used any more.
+        """
+        packed = [request.packed() for request in requests]
+        is_stale, detours = False, 0
+        while True:
+            try:
+                lane.send(packed[0] if len(packed) == 1 else b"".join(packed), deadline)
+                replies = lane.receive(len(packed), deadline)
+            except faults.DRIVER_ERRORS as error:
+                faults.fail_all(requests, self._loss(error, lane))
+                return None
+            unknown: list[Request] = []
+            for request, reply in zip(requests, replies, strict=True):
+                if reply.__class__ is not _ReplyError:
+                    request.answered(reply)
+                    continue
+                verdict = judge(str(reply), lane.where, detours)
+                if isinstance(verdict, Refusal):
+                    is_stale = is_stale or verdict.is_stale
+                    request.failed(verdict.error)
+                else:
+                    unknown.append(request)
+            if not unknown:
+                return is_stale
+            detours = MOST_DETOURS
+            requests, packed = unknown, [request.packed_whole() for request in unknown]
+
+    def _loss(self, error: BaseException, lane: Lane) -> StoreError:
+        if self._is_closed:
+            return faults.closed(self._where)
+        return faults.loss(error, lane.where, self._timeout)

@@ -1,0 +1,145 @@
+"""Threads that ask at the same time, without a server."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from headgate.errors import StoreError
+from headgate.limits import FixedWindow
+from headgate.stores.operations import Check, Reset
+from headgate.stores.redis.calls.combining import Answer, Combiner
+from headgate.stores.redis.calls.pending import Pending
+from headgate.stores.redis.counters.naming import Names
+from headgate.stores.redis.request import Request, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Gate(Transport):
+    """A server that answers when it is let."""
+
+    is_cluster = False
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.arrived = threading.Semaphore(0)
+        self.may_answer = threading.Semaphore(0)
+        self.error: BaseException | None = None
+
+    def perform(self, requests: Sequence[Request]) -> None:
+        self.sent.append(len(requests))
+        self.arrived.release()
+        self.may_answer.acquire()
+        if self.error is not None:
+            raise self.error
+        for request in requests:
+            request.answered(1)
+
+    def close(self) -> None:
+        pass
+
+
+class Asker:
+    """A thread that asks once."""
+
+    def __init__(self, combiner: Combiner) -> None:
+        self.answer = Answer()
+        self.error: BaseException | None = None
+        self._combiner = combiner
+        self.thread = threading.Thread(target=self._ask)
+        self.thread.start()
+
+    def _ask(self) -> None:
+        reset = Reset((Check("g", "k", FixedWindow(1, 1)),))
+        try:
+            self._combiner.perform(lambda pending: pending.operation(reset, self.answer))
+        except BaseException as error:  # noqa: BLE001 (the test looks at it)
+            self.error = error
+
+
+def _combiner(gate: Gate, lanes: int = 1, timeout: float = 30) -> Combiner:
+    return Combiner(gate, lambda: Pending(Names(has_tags=False), lambda: b""), lanes, timeout)
+
+
+def _queued(combiner: Combiner, number: int) -> None:
+    while len(combiner._queue) < number:
+        pass
+
+
+def test_who_finds_a_lane_free_waits_for_nobody() -> None:
+    gate = Gate()
+    gate.may_answer.release()
+    asker = Asker(_combiner(gate))
+    asker.thread.join()
+    assert asker.answer.done()
+    assert gate.sent == [1]
+
+
+def test_those_who_come_meanwhile_are_asked_for_together() -> None:
+    gate = Gate()
+    combiner = _combiner(gate)
+    askers = [Asker(combiner)]
+    gate.arrived.acquire()
+    askers += [Asker(combiner) for _ in range(7)]
+    _queued(combiner, 7)
+    gate.may_answer.release(2)
+    for asker in askers:
+        asker.thread.join()
+    assert gate.sent == [1, 7]
+    assert all(asker.answer.done() for asker in askers)
+
+
+def test_there_are_as_many_under_way_as_there_are_lanes() -> None:
+    gate = Gate()
+    combiner = _combiner(gate, lanes=2)
+    askers = [Asker(combiner) for _ in range(2)]
+    gate.arrived.acquire()
+    gate.arrived.acquire()
+    askers += [Asker(combiner) for _ in range(3)]
+    _queued(combiner, 3)
+    gate.may_answer.release(3)
+    for asker in askers:
+        asker.thread.join()
+    assert gate.sent == [1, 1, 3]
+
+
+def test_a_leader_that_breaks_hands_its_lane_on() -> None:
+    gate = Gate()
+    combiner = _combiner(gate)
+    first = Asker(combiner)
+    gate.arrived.acquire()
+    second = Asker(combiner)
+    _queued(combiner, 1)
+    gate.error = KeyboardInterrupt()
+    gate.may_answer.release()
+    first.thread.join()
+    gate.arrived.acquire()
+    gate.error = None
+    gate.may_answer.release()
+    second.thread.join()
+    assert isinstance(first.error, KeyboardInterrupt)
+    assert second.answer.done()
+
+
+def test_who_queues_up_in_vain_leaves_the_queue() -> None:
+    gate = Gate()
+    combiner = _combiner(gate, timeout=0.05)
+    first = Asker(combiner)
+    gate.arrived.acquire()
+    second = Asker(combiner)
+    second.thread.join()
+    assert not second.answer.done()
+    gate.may_answer.release()
+    first.thread.join()
+    assert gate.sent == [1]
+    assert len(combiner._queue) == 0
+
+
+def test_an_answer_is_a_result_or_an_error() -> None:
+    good, bad = Answer(), Answer()
+    good.set_result(5)
+    bad.set_exception(StoreError("gone"))
+    assert (good.result(), good.outcome()) == (5, 5)
+    assert isinstance(bad.outcome(), StoreError)

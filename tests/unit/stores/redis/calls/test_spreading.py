@@ -1,0 +1,126 @@
+"""All or nothing over several slots: the steps, without a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.algorithms import Outcome
+from headgate.errors import StoreError
+from headgate.limits import Concurrency, FixedWindow, Limit
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    Hold,
+    Leave,
+    Operation,
+    Reset,
+    Settle,
+    Take,
+)
+from headgate.stores.redis.calls.spreading import Reach, Reached, groups_of, spread
+from headgate.stores.redis.counters.naming import Names
+
+if TYPE_CHECKING:
+    from headgate.stores.redis.calls.spreading import Spreadable
+
+LIMIT = FixedWindow(5, 10)
+YES = Outcome(allowed=True, remaining=4, retry_after_ns=0, reset_after_ns=9)
+LESS = Outcome(allowed=True, remaining=3, retry_after_ns=0, reset_after_ns=9)
+NO = Outcome(allowed=False, remaining=0, retry_after_ns=7, reset_after_ns=7)
+GRANTED = Reached((YES,), (LESS,))
+REFUSED = Reached((NO,), (NO,))
+GONE = StoreError("gone", reason="unreachable")
+
+
+def _check(key: str, limit: Limit = LIMIT, cost: int = 2) -> Check:
+    return Check("g", key, limit, cost)
+
+
+def _steps(operation: Spreadable, *replies: list[Any]) -> tuple[list[list[Operation[Any]]], Any]:
+    """The steps of *operation* in two slots, given *replies*; and its result or error."""
+    asked: list[list[Operation[Any]]] = []
+    steps = spread(operation, [[0], [1]])
+    try:
+        for reply in (None, *replies):
+            step = next(steps) if reply is None else steps.send(reply)
+            asked.append(list(step))
+    except StopIteration as end:
+        return asked, end.value
+    except StoreError as error:
+        return asked, error
+    raise AssertionError("it wants more steps")
+
+
+BOTH = (_check("a"), _check("b"))
+
+
+def test_what_is_granted_everywhere_is_confirmed_everywhere() -> None:
+    asked, outcomes = _steps(Take(BOTH), [GRANTED, GRANTED], [True, True])
+    assert [type(part) for part in asked[0]] == [Reach, Reach]
+    assert [part.checks for part in asked[0]] == [BOTH[:1], BOTH[1:]]  # type: ignore[attr-defined]
+    name = asked[0][0].name  # type: ignore[attr-defined]
+    assert asked[1] == [Settle(BOTH[:1], name, True), Settle(BOTH[1:], name, True)]
+    assert outcomes == (LESS, LESS)
+
+
+def test_what_is_refused_somewhere_is_given_back_where_it_was_granted() -> None:
+    asked, outcomes = _steps(Take(BOTH), [GRANTED, REFUSED], [True])
+    name = asked[0][0].name  # type: ignore[attr-defined]
+    assert asked[1] == [Settle((_check("a", cost=0),), name, False)]
+    assert outcomes == (YES, NO)
+
+
+def test_a_part_that_did_not_answer_is_given_back_too() -> None:
+    asked, error = _steps(Take(BOTH), [GRANTED, GONE], [True, GONE])
+    assert len(asked[1]) == 2
+    assert error is GONE
+
+
+def test_a_confirmation_that_is_lost_changes_nothing_for_the_caller() -> None:
+    _, outcomes = _steps(Take(BOTH), [GRANTED, GRANTED], [True, GONE])
+    assert outcomes == (LESS, LESS)
+
+
+def test_slots_are_taken_and_left_again() -> None:
+    slots = _check("a", Concurrency(2, 60), 1)
+    take = Take((slots, BOTH[1]), lease="me")
+    asked, _ = _steps(take, [(YES,), REFUSED], [True])
+    assert asked[0][0] == Take((slots,), lease="me")
+    assert asked[1] == [Leave((slots,), "me")]
+
+
+def test_a_hold_is_given_back_where_it_was_granted() -> None:
+    asked, outcomes = _steps(Hold(BOTH, "mine", 9), [(YES,), (NO,)], [True])
+    assert asked[1] == [Settle((_check("a", cost=0),), "mine", False)]
+    assert outcomes == (YES, NO)
+    asked, outcomes = _steps(Hold(BOTH, "mine", 9), [(YES,), (YES,)])
+    assert (len(asked), outcomes) == (1, (YES, YES))
+
+
+def test_what_need_not_be_all_or_nothing_is_one_step() -> None:
+    assert _steps(Charge(BOTH), [(YES,), (NO,)])[1] == (YES, NO)
+    assert _steps(Take(BOTH, consume=False), [(YES,), (NO,)])[1] == (YES, NO)
+    assert _steps(Settle(BOTH, "n", True), [True, False])[1] is False
+    assert _steps(Reset(BOTH), [None, None])[1] is None
+    assert _steps(Charge(BOTH), [(YES,), GONE])[1] is GONE
+
+
+def test_outcomes_are_in_the_order_of_the_checks() -> None:
+    three = (_check("a"), _check("b"), _check("a", cost=1))
+    steps = spread(Take(three, consume=False), [[0, 2], [1]])
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        steps.send([(YES, LESS), (NO,)])
+    assert end.value.value == (YES, NO, LESS)
+
+
+def test_checks_are_grouped_by_what_can_be_asked_together() -> None:
+    checks = tuple(_check(f"user:{n}") for n in range(200))
+    assert len(groups_of(Take(checks), Names(has_tags=False))) == 1
+    groups = groups_of(Take(checks), Names(has_tags=True))
+    assert 50 < len(groups) <= 64
+    assert sorted(place for group in groups for place in group) == list(range(200))
+    stack = tuple(Check(f"g{n}", "user", LIMIT) for n in range(5))
+    assert len(groups_of(Take(stack), Names(has_tags=True))) == 1

@@ -1,0 +1,152 @@
+"""What a person is told of a counter is what the algorithm would say."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.stores.redis.counters.specs import unit_suffix
+from headgate.stores.redis.inspection.reading import (
+    BEGINNING,
+    Held,
+    State,
+    looks_like_state,
+    read_slots,
+    read_state,
+)
+from headgate.units import MICROSECOND, MINUTE, SECOND
+
+NOW_US = 1_700_000_080_000_000  # 40 s after a whole minute
+NOW = NOW_US * MICROSECOND
+
+
+def read(value: str, *entries: str, now: int = NOW) -> State:
+    assert looks_like_state(value.encode()[:BEGINNING])
+    state = read_state(value.encode(), [one.encode() for one in entries], now)
+    assert state is not None
+    return state
+
+
+class TestPaced:
+    @given(st.integers(1, 10**15), st.integers(1, 1_000), st.integers(1, 100))
+    def test_units_in_use_are_those_that_were_taken(self, unit: int, ticks: int, used: int) -> None:
+        rate = Fraction(ticks, unit)
+        unit, ticks = rate.denominator, rate.numerator
+        whole, more = divmod(used * unit, ticks)
+        text = b"%016d%b" % (whole, unit_suffix(unit, ticks)) + (b"%d" % more if ticks > 1 else b"")
+        if whole >= 10**16:
+            return
+        assert looks_like_state(text[:BEGINNING])
+        state = read_state(text, [], 0)
+        assert state is not None
+        assert (state.kind, state.in_use) == ("paced", used)
+        assert state.as_new_in_ns == -(-used * unit * MICROSECOND // ticks)
+
+    @pytest.mark.parametrize(
+        ("suffix", "limit"),
+        [
+            ("065", "100/m"),
+            ("016", "1/s"),
+            ("904", "10000/d"),
+            ("204", "48/m"),
+            ("/333333", "1/0.333333s"),
+            ("/1000000/3/1", "3/s"),
+            ("036", "20/m"),
+            ("437", "1/430s"),
+        ],
+    )
+    def test_the_rate_is_one_that_a_person_would_write(self, suffix: str, limit: str) -> None:
+        assert read(f"{NOW_US}{suffix}").limit == limit
+
+    def test_one_that_is_over_is_as_new(self) -> None:
+        state = read(f"{NOW_US - 5}065")
+        assert (state.in_use, state.as_new_in_ns) == (0, 0)
+
+    def test_a_part_of_a_unit_counts_as_one(self) -> None:
+        assert read(f"{NOW_US + 600_001}065").in_use == 2
+
+
+class TestWindows:
+    def test_a_fixed_window_is_counted_until_it_is_over(self) -> None:
+        index = NOW // MINUTE
+        state = read(f"F60000000,100,{index},7")
+        assert (state.kind, state.limit, state.quota) == ("fixed_window", "100/m", 100)
+        assert (state.in_use, state.as_new_in_ns) == (7, 20 * SECOND)
+        over = read(f"F60000000,100,{index - 1},7")
+        assert (over.in_use, over.as_new_in_ns) == (0, 0)
+
+    def test_a_sliding_counter_is_estimated(self) -> None:
+        index = NOW // MINUTE
+        state = read(f"C60000000,1,100,{index},30,5")
+        assert (state.kind, state.limit) == ("sliding_window_counter", "100/m")
+        assert state.in_use == 30 // 3 + 5
+        assert state.as_new_in_ns == 80 * SECOND
+
+    def test_a_log_counts_the_entries_of_its_window(self) -> None:
+        old, young = NOW_US - 1_000_000, NOW_US - 400_000
+        state = read(f"L1000000,5,{NOW_US},4,0,0", f"{old}", f"{young}:3")
+        assert (state.kind, state.limit) == ("sliding_window_log", "5/s")
+        assert (state.in_use, state.as_new_in_ns) == (3, 600_000_000)
+
+    def test_a_log_has_its_entries_moved_by_the_offset(self) -> None:
+        assert read(f"L1000000,5,{NOW_US},1,0,{NOW_US - 100}", "99").in_use == 1
+
+    def test_debt_is_in_use_beyond_the_quota(self) -> None:
+        assert read(f"L1000000,5,{NOW_US},5,7,0", f"{NOW_US}:5").in_use == 12
+        assert read(f"F60000000,5,{NOW // MINUTE},12").in_use == 12
+
+    def test_a_log_whose_list_was_deleted_has_its_debt_left(self) -> None:
+        state = read(f"L1000000,5,{NOW_US},5,7,0")
+        assert (state.in_use, state.as_new_in_ns) == (7, SECOND)
+        assert read(f"L1000000,5,{NOW_US},5,0,0").as_new_in_ns == 0
+
+
+class TestReservationsAndSlots:
+    def test_open_reservations_are_held_and_lapsed_ones_are_not(self) -> None:
+        later, earlier = NOW_US + 9_000_000, NOW_US
+        state = read(f"{NOW_US}065|{later}:8:a%7Cb%2525|{earlier}:5:gone")
+        assert state.reservations == (Held("a|b%25", 8, 9 * SECOND),)
+        assert (state.in_use, state.held, state.as_new_in_ns) == (0, 8, 9 * SECOND)
+
+    def test_slots_are_leases_that_have_not_run_out(self) -> None:
+        leases = [(b"over", float(NOW_US)), (b"b", NOW_US + 3e6), (b"a", NOW_US + 2e6)]
+        state = read_slots(leases, NOW)
+        assert (state.kind, state.in_use, state.quota) == ("concurrency", 2, None)
+        assert [one.name for one in state.leases] == ["a", "b"]
+        assert state.as_new_in_ns == 3 * SECOND
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"hello",
+        b"12345",
+        b"17000000400000000000",  # twenty digits
+        b"1700000040000000000",  # a unit that takes no time
+        b"1700000040000000/0",
+        b"1700000040000000/5/0/1",
+        b"1700000040000000065|",
+        b"1700000040000000065|x:1:y",
+        b"F0,5,1,1",  # no window
+        b"F60000000,0,1,1",
+        b"Fair",
+        b"C60000000,2,5,1,1,1",  # a count is missing
+        b"C60000000,1,5,1,1,",
+        b"L1,2,3",
+        b"\xff\xfe",
+    ],
+)
+def test_a_value_that_headgate_does_not_write_is_somebody_elses(value: bytes) -> None:
+    assert read_state(value, [], NOW) is None
+
+
+@given(st.binary(), st.lists(st.binary()))
+def test_any_bytes_are_a_state_or_not(value: bytes, entries: list[bytes]) -> None:
+    read_state(value, entries, NOW)
+
+
+@pytest.mark.parametrize("value", [b"", b"hello", b"1" * 18, b"1" * 20, b"1" * 24, b"Fair", b"L"])
+def test_most_values_of_others_can_be_told_by_their_beginning(value: bytes) -> None:
+    assert not looks_like_state(value)
