@@ -33,6 +33,7 @@ class AsyncRedisStore(AsyncStore):
         if clock is not None:
             self.clock = clock
         self._collectors: dict[asyncio.AbstractEventLoop, Collector] = {}
+        self._spreading: set[asyncio.Future[Any]] = set()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._settings.where}>"
@@ -44,7 +45,10 @@ class AsyncRedisStore(AsyncStore):
         spreadable = cast("Spreadable", operation)
         groups = groups_of(spreadable, self._settings.names)
         if len(groups) > 1:
-            return cast("R", await self._run_spread(spreadable, groups, collector))
+            steps = asyncio.ensure_future(self._run_spread(spreadable, groups, collector))
+            self._spreading.add(steps)
+            steps.add_done_callback(self._has_spread)
+            return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or given back
         return cast("R", await collector.operation(operation))
 
     def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
@@ -95,6 +99,11 @@ class AsyncRedisStore(AsyncStore):
                 if not isinstance(result, StoreError):
                     _result(result)
 
+    def _has_spread(self, steps: asyncio.Future[Any]) -> None:
+        self._spreading.discard(steps)
+        if not steps.cancelled():
+            steps.exception()  # looked at, should its caller have gone away
+
     def _collector(self) -> Collector:
         """What the running event loop has pending."""
         loop = asyncio.get_running_loop()
@@ -102,7 +111,13 @@ class AsyncRedisStore(AsyncStore):
         if collector is None:
             for old in [old for old in self._collectors if old.is_closed()]:
                 del self._collectors[old]
-            collector = Collector(loop, self._transport, self._settings.pending())
+            settings = self._settings
+            collector = Collector(
+                loop,
+                self._transport,
+                settings.pending(),
+                has_server_clock=settings.has_server_clock,
+            )
             self._collectors[loop] = collector
         return collector
 

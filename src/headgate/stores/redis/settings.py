@@ -36,6 +36,11 @@ class Settings:
             raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
         self._clock = clock
 
+    @property
+    def has_server_clock(self) -> bool:
+        """Whether time is the server's, not that of a clock of our own."""
+        return self._clock is None
+
     def now(self) -> bytes:
         """What the scripts take for the time: nothing for the server's own."""
         if self._clock is None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from headgate.stores.operations import Check, Operation, Take, TakeEach
 from headgate.stores.port import Hitter, Store, checked_cost, checked_key, conclude
 from headgate.stores.redis.calls.combining import Answer, Combiner
+from headgate.stores.redis.calls.hitting import LoneHit
 from headgate.stores.redis.calls.spreading import Spreadable, groups_of, spread
 from headgate.stores.redis.faults import timed_out
+from headgate.stores.redis.forking import watch_forks
 from headgate.stores.redis.settings import Settings
 from headgate.stores.redis.transport import open_transport
 
@@ -38,7 +39,8 @@ class RedisStore(Store):
         self._transport = open_transport(url)
         if clock is not None:
             self.clock = clock
-        self._begin()
+        self.begin_anew()
+        watch_forks(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._settings.where}>"
@@ -59,18 +61,31 @@ class RedisStore(Store):
     def close(self) -> None:
         self._transport.close()
 
+    def begin_anew(self) -> None:
+        """Start with no thread under way: in a new store, or in a process that was forked."""
+        settings = self._settings
+        self._combiner = Combiner(
+            self._transport, settings.pending, settings.connections, settings.timeout
+        )
+
     def _paced_hitter(self, place: Place) -> Hitter:
         group, limit, quota = place.group, place.limit, place.quota
-        name_of, perform = self._settings.names.of_group(group), self._perform
+        name_of, transport = self._settings.names.of_group(group), self._transport
+        may_be_alone = self._settings.has_server_clock
 
         def hit(key: str, cost: int = 1) -> Decision:
             key = checked_key(key)
             if not 0 < checked_cost(cost) <= quota:
                 checks = (Check(group, key, limit, cost),)
                 return conclude(checks, self.run(Take(checks)))
-            answer = Answer()
-            name = name_of(key)
-            perform(lambda pending: pending.hit(place, name, key, cost, answer), answer)
+            name, answer, combiner = name_of(key), Answer(), self._combiner
+            if may_be_alone and combiner.take_lane():
+                try:
+                    transport.perform((LoneHit(place, name, key, cost, answer),))
+                finally:
+                    combiner.hand_on()
+            else:
+                self._perform(lambda pending: pending.hit(place, name, key, cost, answer), answer)
             return cast("Decision", answer.result())
 
         return hit
@@ -105,17 +120,7 @@ class RedisStore(Store):
         return answers
 
     def _perform(self, add: Callable[[Pending], object], *answers: Answer) -> None:
-        if os.getpid() != self._pid:
-            self._begin()
         self._combiner.perform(add)
         for answer in answers:
             if not answer.done():
                 answer.set_exception(timed_out(self._settings.where, self._settings.timeout))
-
-    def _begin(self) -> None:
-        """Start anew, with no thread under way: in a new store, or a new process."""
-        settings = self._settings
-        self._pid = os.getpid()
-        self._combiner = Combiner(
-            self._transport, settings.pending, settings.connections, settings.timeout
-        )

@@ -1,13 +1,16 @@
 """Callers of one event loop that ask in the same tick, asked for together.
 
-The first one schedules the sending for the end of the tick, which is at once if nobody else is
-ready; a full batch is sent right away, so that the server has something to do meanwhile.
+Who asks when the server has nothing to do is sent at once. Otherwise the first one schedules the
+sending for the end of the tick; a full batch is sent right away, so that the server has something
+to do meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+
+from headgate.stores.redis.calls.hitting import LoneHit
 
 if TYPE_CHECKING:
     from headgate.decisions import Decision
@@ -20,18 +23,30 @@ if TYPE_CHECKING:
 class Collector:
     """What the callers of one event loop have pending."""
 
-    __slots__ = ("_is_scheduled", "_pending", "_transport", "loop")
+    __slots__ = ("_is_scheduled", "_last", "_may_be_alone", "_pending", "_transport", "loop")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, transport: AsyncTransport, pending: Pending
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: AsyncTransport,
+        pending: Pending,
+        *,
+        has_server_clock: bool,
     ) -> None:
         self.loop = loop
         self._transport = transport
         self._pending = pending
+        self._may_be_alone = has_server_clock
         self._is_scheduled = False
+        self._last: asyncio.Future[Any] = loop.create_future()
+        self._last.cancel()
 
     def hit(self, place: Place, name: bytes, key: str, cost: int) -> asyncio.Future[Decision]:
         waiter: asyncio.Future[Decision] = asyncio.Future(loop=self.loop)
+        last, self._last = self._last, waiter
+        if last.done() and not self._is_scheduled and self._may_be_alone:
+            self._transport.submit(LoneHit(place, name, key, cost, waiter))
+            return waiter
         is_full = self._pending.hit(place, name, key, cost, waiter)
         if is_full or not self._is_scheduled:
             self._schedule(at_once=is_full)
@@ -39,6 +54,7 @@ class Collector:
 
     def operation(self, operation: Operation[Any]) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
+        self._last = waiter
         is_full = self._pending.operation(operation, waiter)
         if is_full or not self._is_scheduled:
             self._schedule(at_once=is_full)

@@ -82,6 +82,14 @@ class Combiner:
         self._free = lanes
         self._queue: deque[Job] = deque()
 
+    def take_lane(self) -> bool:
+        """Take a free lane, if there is one; it has to be handed on afterwards."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+        return False
+
     def perform(self, add: Callable[[Pending], object]) -> None:
         """Have what *add* adds sent and answered, or failed."""
         with self._lock:
@@ -119,7 +127,7 @@ class Combiner:
         if not self._has_left(job) and job.led is not None:
             with self._lock:
                 self._queue.extendleft(reversed(job.led[1:]))
-            self._hand_on()
+            self.hand_on()
 
     def _lead(self, adds: list[Callable[[Pending], object]], followers: list[Job]) -> None:
         """Send for all; then hand the lane on, or put it back."""
@@ -129,11 +137,12 @@ class Combiner:
                 add(pending)
             self._transport.perform(pending.drain())
         finally:
-            self._hand_on()
+            self.hand_on()
             for follower in followers:
                 follower.wake()
 
-    def _hand_on(self) -> None:
+    def hand_on(self) -> None:
+        """Give a lane to those who have queued up, or put it back."""
         with self._lock:
             if not self._queue:
                 self._free += 1

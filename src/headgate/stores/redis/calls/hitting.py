@@ -23,6 +23,7 @@ from headgate.stores.redis.calls.requests import (
 )
 from headgate.stores.redis.counters.scripts import script
 from headgate.stores.redis.faults import store_error
+from headgate.stores.redis.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.decisions.paced import PacedDecision
     from headgate.errors import StoreError
     from headgate.stores.redis.counters.specs import PacedSpec
-    from headgate.stores.redis.request import Reply, Request
+    from headgate.stores.redis.request import Reply
 
 MOST_HITS: Final = 32
 """Entries in one call: more would make the server's other callers wait, fewer cost it more."""
@@ -40,6 +41,7 @@ class Place:
     """A limit and the group of its counters: what all hits of a batch have in common."""
 
     __slots__ = (
+        "_tails",
         "first",
         "group",
         "limit",
@@ -68,6 +70,34 @@ class Place:
         else:
             self.script = script("hit_ticks")
             self.first = [*divmod(spec.span, spec.ticks), spec.ticks, spec.suffix]
+        self._tails: dict[int, tuple[bytes, bytes]] = {}
+
+    def packed_alone(self, name: bytes, cost: int) -> bytes:
+        """The command for a single hit on the server's clock, of which only the name is new."""
+        head, tail = self._tails.get(cost) or self._ends(cost)
+        return b"%b$%d\r\n%b%b" % (head, len(name), name, tail)
+
+    def _ends(self, cost: int) -> tuple[bytes, bytes]:
+        """What comes before and after the name."""
+        batch = HitBatch(self, b"")
+        batch.add(b"?", "", cost, NOBODY)
+        head, _, tail = batch.packed().partition(b"$1\r\n?")
+        if len(self._tails) >= _MOST_TAILS:
+            self._tails.clear()
+        self._tails[cost] = head, tail
+        return head, tail
+
+    def decision(self, key: str, need: int, after: int) -> PacedDecision:
+        """What becomes of a hit that needs *need* ticks, *after* being in use with it."""
+        decision: PacedDecision
+        if after <= self.span:
+            decision = self.new_admitted()
+        else:
+            decision = refusal = self.new_refused()
+            refusal._need = need
+        decision._key = key
+        decision._in_use = after
+        return decision
 
 
 class HitBatch(ScriptRequest):
@@ -133,17 +163,10 @@ class HitBatch(ScriptRequest):
         need = cost * place.unit
         for waiter in waiters:
             after = in_use + need
-            decision: PacedDecision
+            if not waiter.done():
+                waiter.set_result(place.decision(key, need, after))
             if after <= place.span:
                 in_use = after
-                decision = place.new_admitted()
-            else:
-                decision = refusal = place.new_refused()
-                refusal._need = need
-            decision._key = key
-            decision._in_use = after
-            if not waiter.done():
-                waiter.set_result(decision)
 
     def _answer_slowly(self, entry: Entry, told: Reply, now: int) -> None:
         cost, key, waiters = entry
@@ -182,6 +205,63 @@ class HitBatch(ScriptRequest):
                 arguments += (cost * place.unit, len(waiters), cost)
         return [*arguments, *place.rest]
 
+
+class LoneHit(Request):
+    """One hit on the server's clock, by itself: what there is to send when nobody else asks."""
+
+    __slots__ = ("_cost", "_key", "_name", "_place", "_waiter")
+
+    def __init__(self, place: Place, name: bytes, key: str, cost: int, waiter: Waiter) -> None:
+        self._place = place
+        self._name = name
+        self._key = key
+        self._cost = cost
+        self._waiter = waiter
+
+    @property
+    def key(self) -> bytes:
+        return self._name
+
+    def packed(self) -> bytes:
+        return self._place.packed_alone(self._name, self._cost)
+
+    def packed_whole(self) -> bytes:
+        return self._as_batch().packed_whole()
+
+    def answered(self, reply: Reply) -> None:
+        place = self._place
+        if place.ticks == 1 and type(reply[1]) is int:
+            if not self._waiter.done():
+                need = self._cost * place.unit
+                after = reply[1] - reply[0] + need
+                self._waiter.set_result(place.decision(self._key, need, after))
+        else:
+            self._as_batch().answered(reply)
+
+    def failed(self, error: StoreError) -> None:
+        disappoint((self._waiter,), error)
+
+    def _as_batch(self) -> HitBatch:
+        batch = HitBatch(self._place, b"")
+        batch.add(self._name, self._key, self._cost, self._waiter)
+        return batch
+
+
+class _Nobody:
+    """A waiter that does not wait."""
+
+    def done(self) -> bool:
+        return True
+
+    def set_result(self, result: object, /) -> None:
+        pass
+
+    def set_exception(self, error: BaseException, /) -> None:
+        pass
+
+
+NOBODY: Final[Waiter] = _Nobody()
+_MOST_TAILS: Final = 1_000
 
 Entry = tuple[int, str, list[Waiter]]
 """The cost, the key, and who hits it with that cost."""

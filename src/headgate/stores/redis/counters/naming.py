@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LAYOUT: Final = 1
 """The version of what is written. Names of a later one will begin with `$` and its number."""
 SLOTS: Final = 16_384
-TAGS: Final = 64
+TAGS: Final = 16
 """How many tags there are in a cluster."""
 LONGEST_KEY: Final = 200
 """Bytes of a key above which its digest stands for it."""

@@ -6,7 +6,6 @@ node in one write, and read back. What a node sends elsewhere is for the next ro
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ import hiredis
 
 from headgate.errors import StoreError
 from headgate.stores.redis import faults
+from headgate.stores.redis.forking import watch_forks
 from headgate.stores.redis.request import Request, Transport
 from headgate.stores.redis.transport.connecting import door_to, open_blocking
 from headgate.stores.redis.transport.discovery import carry_out
@@ -67,11 +67,11 @@ class ClusterTransport(Transport):
     def __init__(self, url: RedisURL) -> None:
         self._url = url
         self._is_closed = False
-        self._begin()
+        self.begin_anew()
+        watch_forks(self)
 
-    def _begin(self) -> None:
+    def begin_anew(self) -> None:
         """At first and after a fork: no connection, no lock, and nothing known."""
-        self._pid = os.getpid()
         self._nodes = Nodes(self._url)
         self._lanes: dict[Address, Lanes] = {}
         self._lock = threading.Lock()
@@ -80,8 +80,6 @@ class ClusterTransport(Transport):
     def perform(self, requests: Sequence[Request]) -> None:
         """Send all *requests* and wait until each is answered or has failed."""
         deadline = time.monotonic() + self._url.timeout
-        if os.getpid() != self._pid:
-            self._begin()
         errands = [_Errand(request) for request in requests]
         while errands:
             if self._nodes.is_stale or not self._nodes.is_known:

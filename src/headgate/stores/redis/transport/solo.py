@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ import hiredis
 
 from headgate.errors import StoreError
 from headgate.stores.redis import faults
+from headgate.stores.redis.forking import watch_forks
 from headgate.stores.redis.request import Request, Transport
 from headgate.stores.redis.transport.lanes import Lanes
 from headgate.stores.redis.transport.verdict import MOST_DETOURS, Refusal, judge
@@ -35,16 +35,14 @@ class SoloTransport(Transport):
         self._connections = connections
         self._timeout = timeout
         self._is_closed = False
-        self._pid = os.getpid()
         self._lanes = self._new_lanes()
+        watch_forks(self)
 
     def perform(self, requests: Sequence[Request]) -> None:
         """Send all *requests* in one write and wait until each is answered or has failed."""
         if not requests:
             return
         deadline = time.monotonic() + self._timeout
-        if os.getpid() != self._pid:
-            self._leave_parent()
         try:
             lane = self._lanes.take(deadline)
         except StoreError as error:
@@ -71,9 +69,9 @@ class SoloTransport(Transport):
     def _new_lanes(self) -> Lanes:
         return Lanes(self._dial, self._where, most=self._connections, timeout=self._timeout)
 
-    def _leave_parent(self) -> None:
+    def begin_anew(self) -> None:
         """After a fork: the connections, and the locks, are those of the parent's threads."""
-        self._lanes, self._pid = self._new_lanes(), os.getpid()
+        self._lanes = self._new_lanes()
         if self._is_closed:
             self._lanes.close()
 
