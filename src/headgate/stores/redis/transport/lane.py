@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import struct
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
@@ -66,6 +67,20 @@ class Lane(ABC):
         return now - self.used_at < _FRESH_SECONDS or self.is_quiet()
 
 
+def _python_timeout(sock: socket.socket, seconds: float) -> None:
+    """Have the interpreter watch the time: before each call it asks whether one may be made."""
+    sock.settimeout(seconds)
+
+
+def _kernel_timeout(sock: socket.socket, seconds: float) -> None:
+    """Have the kernel watch the time, which saves two of four system calls."""
+    whole, rest = divmod(max(round(seconds * 1_000_000), 1), 1_000_000)
+    span = struct.pack("@ll", whole, rest)
+    sock.settimeout(None)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+
+
 class RawLane(Lane):
     """On the socket itself: a system call to write, one to read."""
 
@@ -81,19 +96,26 @@ class RawLane(Lane):
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-        sock.settimeout(timeout)
+        self._limit = _python_timeout if isinstance(sock, ssl.SSLSocket) else _kernel_timeout
+        self._limit(sock, timeout)
 
     def send(self, packed: bytes, deadline: float) -> None:
         left = deadline - time.monotonic()
         if left < self._enough:
             self._hurry(left)
-        self._sock.sendall(packed)
+        try:
+            self._sock.sendall(packed)
+        except BlockingIOError as error:
+            raise TimeoutError from error
 
     def receive(self, count: int, deadline: float) -> list[Reply]:
         gets = self._reader.gets
         replies: list[Any] = []
         while True:
-            data = self._sock.recv(_CHUNK)
+            try:
+                data = self._sock.recv(_CHUNK)
+            except BlockingIOError as error:
+                raise TimeoutError from error
             if not data:
                 raise EOFError("the server closed it")
             self._reader.feed(data)
@@ -105,7 +127,7 @@ class RawLane(Lane):
         if len(replies) > count:
             raise hiredis.ProtocolError("more replies than commands")
         if self._is_hurried:
-            self._sock.settimeout(self._timeout)
+            self._limit(self._sock, self._timeout)
             self._is_hurried = False
         return replies
 
@@ -113,7 +135,7 @@ class RawLane(Lane):
         if left <= 0:
             raise TimeoutError
         self._is_hurried = True
-        self._sock.settimeout(left)
+        self._limit(self._sock, left)
 
     def is_quiet(self) -> bool:
         if not self._poll.poll(0):
