@@ -70,20 +70,6 @@ class TestAsyncRedisStore(Async):
     server = "redis_url"
 
 
-class TestRedisStoreWithPlainLink(Sync):
-    server = "redis_url"
-
-    def make_store(self, clock: ManualClock) -> RedisStore:
-        return RedisStore(f"{self.url}&link=plain", clock=clock)
-
-
-class TestAsyncRedisStoreWithPlainLink(Async):
-    server = "redis_url"
-
-    def make_store(self, clock: ManualClock) -> AsyncRedisStore:
-        return AsyncRedisStore(f"{self.url}&link=plain", clock=clock)
-
-
 @needs_valkey
 class TestRedisStoreOnValkey(Sync):
     server = "valkey_url"

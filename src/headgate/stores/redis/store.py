@@ -8,14 +8,14 @@ from headgate.stores.operations import Check, Operation, Take, TakeEach
 from headgate.stores.port import Hitter, Store, checked_cost, checked_key, conclude
 from headgate.stores.redis.calls.combining import Answer, Combiner
 from headgate.stores.redis.calls.hitting import LoneHit
-from headgate.stores.redis.calls.spreading import Spreadable, groups_of, spread
+from headgate.stores.redis.calls.spreading import Spreadable, first_name, groups_of, spread
 from headgate.stores.redis.faults import timed_out
 from headgate.stores.redis.forking import watch_forks
 from headgate.stores.redis.settings import Settings
 from headgate.stores.redis.transport import open_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
@@ -63,10 +63,7 @@ class RedisStore(Store):
 
     def begin_anew(self) -> None:
         """Start with no thread under way: in a new store, or in a process that was forked."""
-        settings = self._settings
-        self._combiner = Combiner(
-            self._transport, settings.pending, settings.connections, settings.timeout
-        )
+        self._combiners: dict[bytes, Combiner] = {}
 
     def _paced_hitter(self, place: Place) -> Hitter:
         group, limit, quota = place.group, place.limit, place.quota
@@ -78,14 +75,16 @@ class RedisStore(Store):
             if not 0 < checked_cost(cost) <= quota:
                 checks = (Check(group, key, limit, cost),)
                 return conclude(checks, self.run(Take(checks)))
-            name, answer, combiner = name_of(key), Answer(), self._combiner
+            name, answer = name_of(key), Answer()
+            combiner = self._combiner(name)
             if may_be_alone and combiner.take_lane():
                 try:
                     transport.perform((LoneHit(place, name, key, cost, answer),))
                 finally:
                     combiner.hand_on()
             else:
-                self._perform(lambda pending: pending.hit(place, name, key, cost, answer), answer)
+                combiner.perform(lambda pending: pending.hit(place, name, key, cost, answer))
+                self._give_up([answer])
             return cast("Decision", answer.result())
 
         return hit
@@ -109,18 +108,39 @@ class RedisStore(Store):
     def _ask(self, operations: Sequence[Operation[Any]]) -> list[Answer]:
         """Have all *operations* carried out, each of them in one slot."""
         answers = [Answer() for _ in operations]
-        if not operations:
-            return answers
 
         def add(pending: Pending) -> None:
             for operation, answer in zip(operations, answers, strict=True):
                 pending.operation(operation, answer)
 
-        self._perform(add, *answers)
+        names = self._settings.names
+        found = [first_name(cast("Spreadable", operation), names) for operation in operations]
+        if len({names.tag(name) for name in found}) == 1:
+            self._combiner(found[0]).perform(add)
+        elif found:  # for several nodes, of which one may be slow: nobody else waits for them
+            pending = self._settings.pending()
+            add(pending)
+            self._transport.perform(pending.drain())
+        self._give_up(answers)
         return answers
 
-    def _perform(self, add: Callable[[Pending], object], *answers: Answer) -> None:
-        self._combiner.perform(add)
+    def _combiner(self, name: bytes) -> Combiner:
+        """Where threads meet that ask for what is asked together with *name*.
+
+        In a cluster there is one for each tag: a node that is hung holds up its own keys only.
+        """
+        settings = self._settings
+        tag = settings.names.tag(name)
+        combiner = self._combiners.get(tag)
+        if combiner is None:
+            new = Combiner(
+                self._transport, settings.pending, settings.connections, settings.timeout
+            )
+            combiner = self._combiners.setdefault(tag, new)
+        return combiner
+
+    def _give_up(self, answers: Sequence[Answer]) -> None:
+        """Fail what was not answered in time."""
         for answer in answers:
             if not answer.done():
                 answer.set_exception(timed_out(self._settings.where, self._settings.timeout))

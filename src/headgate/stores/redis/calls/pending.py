@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.stores.operations import Operation, Reset, Take
 from headgate.stores.redis.calls.hitting import MOST_HITS, HitBatch, Place
 from headgate.stores.redis.calls.requests import OperationRequest, ResetRequest, TakeBatch, Waiter
+from headgate.stores.redis.calls.spreading import first_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +67,7 @@ class Pending:
         return requests
 
     def _take(self, take: Take, waiter: Waiter) -> bool:
-        first = take.checks[0]
-        tag = self._names.tag(self._names.counter(first.group, first.key))
+        tag = self._names.tag(first_name(take, self._names)) if self._names.has_tags else b""
         batch = self._takes.get(tag)
         if batch is None:
             self._hits.clear()

@@ -71,6 +71,12 @@ def groups_of(operation: Spreadable, names: Names) -> list[Group]:
     return list(found.values())
 
 
+def first_name(operation: Spreadable, names: Names) -> bytes:
+    """The name of the first counter of *operation*: if it is in one slot, in that."""
+    first = operation.checks[0]
+    return names.counter(first.group, first.key)
+
+
 def spread(operation: Spreadable, groups: list[Group]) -> Steps:
     """The steps of *operation*, whose checks are in several *groups*."""
     match operation:

@@ -127,22 +127,49 @@ class ClusterTransport(Transport):
             lanes.close()
 
     def _round(self, errands: Iterable[_Errand], deadline: float) -> list[_Errand]:
-        """Send *errands*, read the replies, and return what is to be sent again."""
+        """Send *errands*, read the replies, and return what is to be sent again.
+
+        Those nodes come first to which there is a connection: one that has to be connected to may
+        be hung, and take all the time there is. Nobody waits for a connection while holding one,
+        or threads could wait for each other.
+        """
         groups: dict[Address, list[_Errand]] = {}
         for errand in errands:
             address = errand.target or self._owner(errand.request)
             if address is not None:
                 groups.setdefault(address, []).append(errand)
+        at_hand: list[tuple[Address, Lane]] = []
+        for address in groups:
+            lane = self._lanes_to(address).take_idle()
+            if lane is not None:
+                at_hand.append((address, lane))
+        again = self._converse([(one, lane, groups.pop(one)) for one, lane in at_hand], deadline)
+        for address, group in groups.items():
+            try:
+                lane = self._lanes_to(address).take(deadline)
+            except StoreError as error:
+                self._lose(group, error)
+            else:
+                again += self._converse([(address, lane, group)], deadline)
+        return again
+
+    def _converse(
+        self, asked: list[tuple[Address, Lane, list[_Errand]]], deadline: float
+    ) -> list[_Errand]:
+        """Send to all before reading from any."""
         sent: deque[_Sent] = deque()
         again: list[_Errand] = []
+        waiting = deque(asked)
         try:
-            for address in sorted(groups):  # in one order, or threads could wait for each other
-                sent.extend(self._send(address, groups[address], deadline))
+            while waiting:
+                sent.extend(self._send(*waiting.popleft(), deadline))
             while sent:
                 again += self._receive(sent.popleft(), deadline)
         except BaseException:
             for one in sent:
                 one.lanes.drop(one.lane)
+            for address, lane, _ in waiting:
+                self._lanes_to(address).drop(lane)
             raise
         return again
 
@@ -160,13 +187,10 @@ class ClusterTransport(Transport):
         self._nodes.is_stale = True
         return self._nodes.refusal(time.monotonic()) or self._nodes.unowned(slot)
 
-    def _send(self, address: Address, errands: list[_Errand], deadline: float) -> Sequence[_Sent]:
+    def _send(
+        self, address: Address, lane: Lane, errands: list[_Errand], deadline: float
+    ) -> Sequence[_Sent]:
         lanes = self._lanes_to(address)
-        try:
-            lane = lanes.take(deadline)
-        except StoreError as error:
-            self._lose(errands, error)
-            return ()
         try:
             lane.send(b"".join(errand.packed() for errand in errands), deadline)
         except BaseException as error:

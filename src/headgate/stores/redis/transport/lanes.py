@@ -53,6 +53,14 @@ class Lanes:
                 return lane
             self.drop(lane)  # nothing was sent on it: open another
 
+    def take_idle(self) -> Lane | None:
+        """A connection that is open and not in use, if there is one; as `take`, without waiting."""
+        while (lane := self._idle_lane()) is not None:
+            if lane.is_fit(time.monotonic()):
+                return lane
+            self.drop(lane)
+        return None
+
     def give(self, lane: Lane) -> None:
         """Put *lane* aside for the next."""
         lane.used_at = time.monotonic()
