@@ -1,0 +1,27 @@
+"""The whole way of a request: rules, identity, one store operation, a verdict.
+
+`Engine` plans and `verdict_of` concludes, both without I/O; `RuleEngine` and `AsyncRuleEngine` run
+the plan on a store.
+"""
+
+from headgate.engine.answering import answer_of
+from headgate.engine.conclusion import verdict_of, verdict_without_store
+from headgate.engine.engine import Engine
+from headgate.engine.plan import Plan, RulePlan
+from headgate.engine.policies import PolicyInForce
+from headgate.engine.running import AsyncRuleEngine, RuleEngine
+from headgate.engine.verdict import RuleVerdict, Verdict
+
+__all__ = [
+    "AsyncRuleEngine",
+    "Engine",
+    "Plan",
+    "PolicyInForce",
+    "RuleEngine",
+    "RulePlan",
+    "RuleVerdict",
+    "Verdict",
+    "answer_of",
+    "verdict_of",
+    "verdict_without_store",
+]

@@ -1,0 +1,23 @@
+"""From a verdict to what its caller is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.responses import Answer, Told
+
+if TYPE_CHECKING:
+    from headgate.engine.verdict import Verdict
+
+
+def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
+    """What `headgate.responses` needs: the rules that decide, never those in shadow.
+
+    *jitter*, from 0 to 1, is how much of the permitted extra wait this caller is told.
+    """
+    told = tuple(
+        Told(one.rule.id, one.decision, one.rule.headers)
+        for one in verdict.enforced
+        if verdict.is_replay is False or one.decision.allowed
+    )
+    return Answer(verdict.allowed, told, jitter)

@@ -1,0 +1,106 @@
+"""What to ask the store about a request: all rules that matched, in one operation. No I/O.
+
+The rules that decide are one `Take`: all or nothing. Each rule in shadow is a take of its own
+beside it, in the same round trip, so that what it would have refused changes nothing for the
+others. (It counts requests too that another rule refused.)
+
+A repeated request is told by a counter of one unit per lifetime, which is part of the same take:
+where it has been charged already it refuses, and with that the whole take, so nothing is charged a
+second time. Then the request is let through: it was, when it came first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from headgate.limits import Concurrency, TokenBucket
+from headgate.stores.operations import Check, Leave, Take, TakeEach
+from headgate.stores.port import group_name
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from headgate.limits import Limit
+    from headgate.rules.model import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class RulePlan:
+    """A rule that applies to a request: whose counter, what it costs, under which limits."""
+
+    rule: Rule
+    key: str
+    cost: int
+    limits: tuple[Limit, ...]
+    checks: tuple[Check, ...]
+    marker: Check | None = None
+    """The counter that tells whether the request was charged before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that applies to a request, under the policy of *revision*."""
+
+    revision: int
+    rules: tuple[RulePlan, ...]
+    lease: str | None = None
+
+    @property
+    def deciding(self) -> tuple[RulePlan, ...]:
+        return tuple(one for one in self.rules if one.rule.mode == "enforce")
+
+    @property
+    def shadows(self) -> tuple[RulePlan, ...]:
+        return tuple(one for one in self.rules if one.rule.mode == "shadow")
+
+    @property
+    def markers(self) -> tuple[Check, ...]:
+        return tuple(one.marker for one in self.deciding if one.marker is not None)
+
+    def operation(self, *, consume: bool = True) -> TakeEach | None:
+        """What to ask; None if there is nothing to ask."""
+        lease = self.lease if consume else None
+        takes = []
+        if self.deciding:
+            checks = [check for one in self.deciding for check in one.checks]
+            takes.append(Take((*checks, *self.markers), consume=consume, lease=lease))
+        takes += [Take(one.checks, consume=consume, lease=lease) for one in self.shadows]
+        return TakeEach(tuple(takes)) if takes else None
+
+    def leaving(self) -> Leave | None:
+        """What gives back the slots that the plan took; None if it took none."""
+        if self.lease is None:
+            return None
+        slots = [check for one in self.rules for check in one.checks if _has_slots(check.limit)]
+        return Leave(tuple(slots), self.lease)
+
+
+def plan_rule(
+    rule: Rule, limits: tuple[Limit, ...], key: str, cost: int, namespace: str, retry: str | None
+) -> RulePlan:
+    """How *rule* is asked about a request of *key*; *retry* is the key that repetitions share."""
+    checks = tuple(
+        Check(_group(namespace, rule, n), key, limit, 1 if _has_slots(limit) else cost)
+        for n, limit in enumerate(limits)
+    )
+    marker = None if retry is None or not cost else _marker(rule, key, namespace, retry)
+    return RulePlan(rule, key, cost, limits, checks, marker)
+
+
+def _group(namespace: str, rule: Rule, place: int) -> str:
+    """Counters are named by rule and place: a changed limit goes on with what was used."""
+    return group_name(namespace, rule.id if place == 0 else f"{rule.id}#{place}")
+
+
+def _marker(rule: Rule, key: str, namespace: str, retry: str) -> Check | None:
+    if rule.idempotency is None:
+        return None
+    digest = blake2b(retry.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    once = TokenBucket(1, Fraction(SECOND, rule.idempotency.ttl_ns))
+    return Check(group_name(namespace, f"{rule.id}!seen"), f"{key}&{digest}", once, 1)
+
+
+def _has_slots(limit: Limit) -> bool:
+    return isinstance(limit, Concurrency)

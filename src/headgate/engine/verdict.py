@@ -1,0 +1,102 @@
+"""What came of a request: one verdict, and what each rule had to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.decisions import combine
+from headgate.units import seconds_at_least
+
+if TYPE_CHECKING:
+    from headgate.decisions import Decision
+    from headgate.rules.model import Rule
+    from headgate.stores.operations import Leave
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    """What one rule said to a request that cost *cost*, counted under *key*."""
+
+    rule: Rule
+    key: str
+    cost: int
+    decision: Decision
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether the rule only tells what it would have decided."""
+        return self.rule.mode == "shadow"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a request under the policy of *revision*: true when it is allowed.
+
+    *rules* are all that matched and apply, in the order of the policy. *is_replay* says that it
+    was admitted as a repetition of a request that had been charged before. *slots* is what gives
+    back the slots that it holds under concurrency limits; None if it holds none.
+    """
+
+    allowed: bool
+    revision: int
+    rules: tuple[RuleVerdict, ...] = ()
+    is_replay: bool = False
+    slots: Leave | None = None
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def enforced(self) -> tuple[RuleVerdict, ...]:
+        """What those rules said that decide."""
+        return tuple(one for one in self.rules if not one.is_shadow)
+
+    @property
+    def would_deny(self) -> tuple[RuleVerdict, ...]:
+        """What those rules in shadow said that would have refused."""
+        return tuple(one for one in self.rules if one.is_shadow and not one.decision.allowed)
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decisions of all rules that decide, as one; None if there is no such rule."""
+        parts = [part for one in self.enforced for part in one.decision.limits]
+        return combine(parts) if parts else None
+
+    @property
+    def denied_by(self) -> RuleVerdict | None:
+        """The rule that refused; of several the one with the longest wait. None if allowed."""
+        if self.allowed:
+            return None
+        refusals = [one for one in self.enforced if not one.decision.allowed]
+        never = [one for one in refusals if one.decision.retry_after_ns is None]
+        return (
+            never[0] if never else max(refusals, key=lambda one: one.decision.retry_after_ns or 0)
+        )
+
+    @property
+    def retry_after_ns(self) -> int | None:
+        """Nanoseconds until the same request would be allowed; 0 if it was, None if never."""
+        binding = self.denied_by
+        return 0 if binding is None else binding.decision.retry_after_ns
+
+    @property
+    def retry_after(self) -> float | None:
+        """The same in seconds."""
+        wait = self.retry_after_ns
+        return None if wait is None else seconds_at_least(wait)
+
+    @property
+    def source(self) -> str:
+        """Who decided: `store`, or what stood in for it in the rule that binds."""
+        binding = self.denied_by
+        if binding is not None:
+            return binding.decision.source
+        others = {one.decision.source for one in self.enforced} - {"store"}
+        return min(others) if others else "store"
+
+
+def _wait(one: RuleVerdict) -> tuple[bool, int]:
+    """How long a refusal has to wait, for ever being the longest."""
+    wait = one.decision.retry_after_ns
+    return wait is None, wait or 0

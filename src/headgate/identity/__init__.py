@@ -1,0 +1,18 @@
+"""Who is asking: the address behind proxies, API key, user, tenant, tier; and whose counter it is.
+
+The way of a request through it, a module each:
+
+    forwarding, address     which address it comes from
+    found                   what it says of its caller
+    parts, spelling         what of that stands in a key, and how
+    identifier              all of it, for one policy
+    account                 the same in words
+"""
+
+from headgate.identity.address import Address, address_key
+from headgate.identity.forwarding import client_address
+from headgate.identity.found import Found
+from headgate.identity.identifier import Identifier
+from headgate.identity.spelling import hashed
+
+__all__ = ["Address", "Found", "Identifier", "address_key", "client_address", "hashed"]

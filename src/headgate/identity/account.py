@@ -1,0 +1,93 @@
+"""Where the parts of a key come from, in words for people. No secret is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.identity.forwarding import peer_address
+from headgate.identity.found import UNKNOWN
+from headgate.identity.parts import claim_of
+from headgate.identity.spelling import hashed
+from headgate.rules.matching import endpoint_of, normalised_host
+from headgate.rules.model import GLOBAL
+
+if TYPE_CHECKING:
+    from headgate.identity.forwarding import Trail
+    from headgate.identity.found import Found
+    from headgate.identity.parts import Claim
+    from headgate.rules.model import Fallback, Identity, Source
+
+LONGEST_SHOWN: Final = 80
+"""Longer values are cut when they are shown."""
+
+
+def account_of(name: str, found: Found, identity: Identity, trail: Trail, salt: bytes) -> str:
+    """Where the part *name* of a key comes from."""
+    request = found.request
+    if name == GLOBAL:
+        return "one counter for everybody"
+    if name == "endpoint":
+        return f"{_shown(endpoint_of(request))}, of the path {_shown(request.path)}"
+    if name == "method":
+        return _shown(request.method.upper())
+    if name == "host":
+        return _shown(normalised_host(request.host))
+    if name == "ip":
+        return _address(found, trail)
+    return _claim(claim_of(name, identity), found, identity.fallback, salt)
+
+
+def _claim(claim: Claim, found: Found, fallback: Fallback, salt: bytes) -> str:
+    place = place_of(claim.source)
+    value = claim.value(found)
+    if value is None:
+        return f"{place} is missing, so {_stand_in(found, fallback)}"
+    shown = f"{hashed(value, salt)}, a secret" if claim.secret else _shown(value)
+    if found.stated(claim.source) is None:
+        return f"default = {shown}, as {place} is missing"
+    return f"{place} = {shown}"
+
+
+def place_of(source: Source) -> str:
+    """Where *source* looks, in words."""
+    if source.header is not None:
+        return f"header {source.header}"
+    if source.cookie is not None:
+        return f"cookie {source.cookie}"
+    if source.attribute is not None:
+        return f"attribute {source.attribute}"
+    return f"lookup of {source.lookup}"
+
+
+def _stand_in(found: Found, fallback: Fallback) -> str:
+    if fallback == "ip":
+        return f"the address {found.ip} stands in"
+    if fallback == "shared":
+        return "the counter that all such callers share is used"
+    return "the rule does not apply"
+
+
+def _address(found: Found, trail: Trail) -> str:
+    address = found.address
+    if address is None:
+        return f"{UNKNOWN}, as the peer {_shown(found.request.peer)} is no address"
+    group = found.ip if found.ip == str(address) else f"{found.ip}, for {address}"
+    return f"{group}, {_way(found, trail)}"
+
+
+def _way(found: Found, trail: Trail) -> str:
+    peer = peer_address(found.request)
+    sent = bool(found.request.header_lines(trail.header))
+    if peer is not None and trail.believes(peer):
+        if found.address != peer:
+            return f"from {trail.header} of the trusted proxy {peer}"
+        why = "has no client's address" if sent else "is missing"
+        return f"the peer, though a trusted proxy: {trail.header} {why}"
+    if sent:
+        return f"the peer; {trail.header} is not believed, as the peer is no trusted proxy"
+    return "the peer"
+
+
+def _shown(value: str) -> str:
+    cut = value if len(value) <= LONGEST_SHOWN else value[:LONGEST_SHOWN] + "..."
+    return ascii(cut)

@@ -1,0 +1,165 @@
+r"""The address of the client behind proxies that are believed.
+
+A proxy that forwards a request adds, at the right end of a header, the address it was sent the
+request from. So the header is a trail, and who is believed decides how far left it can be followed:
+
+    X-Forwarded-For: 6.6.6.6, 203.0.113.7, 10.0.0.2      sent by the peer 10.0.0.1
+                     \_____/  \_________/  \______/
+                        |          |           written by 10.0.0.1, which is believed
+                        |          written by 10.0.0.2, which is believed: the client
+                        written by 203.0.113.7, which is not: anything may stand here
+
+Nothing left of the first address that is no trusted proxy is looked at, so nothing that a client
+sends changes who it is. An entry that is no address (`unknown`, `_hidden`, an empty one) ends the
+walk too: the last address that was sure, a trusted proxy's, then stands for the client. If all are
+trusted it is the leftmost.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from headgate.identity.address import LONGEST_TEXT, Proxies, read_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headgate.identity.address import Address
+    from headgate.rules.model import AddressSource
+    from headgate.rules.request import Request
+
+    Hop = tuple[Address | None, bool]
+
+MOST_ENTRIES: Final = 64
+"""How many entries of a header are looked at, from the right."""
+
+LONGEST_FORWARDED: Final = 8192
+"""How many characters of a `Forwarded` header are looked at, from the right."""
+
+REMEMBERED: Final = 4096
+"""How many texts are remembered as read: proxies and callers come back."""
+
+_BLANKS: Final = " \t"
+_MARK: Final = re.compile(r'\\+"?|"|,')
+_PARAMETER: Final = re.compile(
+    r"""[ \t]* (?P<name> [!#$%&'*+.^_`|~0-9A-Za-z-]+ )
+        [ \t]*=[ \t]* (?: "(?P<quoted> (?: [^"\\] | \\. )* )" | (?P<token> [^\s";,]* ) )
+        [ \t]* (?: ; | $ )""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+def peer_address(request: Request) -> Address | None:
+    """The address of the other end of the connection; None if it has none, as a Unix socket."""
+    return read_address(request.peer.strip(_BLANKS))
+
+
+def client_address(request: Request, settings: AddressSource) -> Address | None:
+    """The address of the client that sent *request*, as far as it is sure; None if there is none.
+
+    That is the peer's, unless it is a trusted proxy: then the first from the right in the header
+    that is not. Never raises, whatever the header says.
+    """
+    return Trail(settings).client(request)
+
+
+class Trail:
+    """`client_address` with the settings prepared, for many requests."""
+
+    __slots__ = ("_entries", "_met", "_proxies", "header")
+
+    def __init__(self, settings: AddressSource) -> None:
+        self.header: Final = settings.header.lower()
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._entries = _forwarded if self.header == "forwarded" else _listed
+        self._met = lru_cache(maxsize=REMEMBERED)(self._meet)
+
+    def client(self, request: Request) -> Address | None:
+        """The address of the client that sent *request*, as far as it is sure."""
+        peer, believed = self._hop(request.peer.strip(_BLANKS))
+        if peer is None or not believed:
+            return peer
+        lines = request.header_lines(self.header)
+        return self._walk(peer, self._entries(",".join(lines))) if lines else peer
+
+    def believes(self, address: Address) -> bool:
+        """Whether *address* is a trusted proxy's."""
+        return address in self._proxies
+
+    def _walk(self, sure: Address, entries: Iterable[str]) -> Address:
+        for entry in entries:
+            address, believed = self._hop(entry)
+            if address is None:
+                return sure
+            if not believed:
+                return address
+            sure = address
+        return sure
+
+    def _hop(self, text: str) -> Hop:
+        return self._met(text) if len(text) <= LONGEST_TEXT else (None, False)
+
+    def _meet(self, text: str) -> Hop:
+        address = read_address(text)
+        return address, address is not None and self.believes(address)
+
+
+def _listed(text: str) -> Iterator[str]:
+    """The entries of `X-Forwarded-For` and the like, from the right."""
+    entries = text.rsplit(",", MOST_ENTRIES)
+    for entry in reversed(entries[-MOST_ENTRIES:]):
+        yield _unquoted(entry.strip(_BLANKS))
+
+
+def _unquoted(entry: str) -> str:
+    quoted = len(entry) > 1 and entry[0] == entry[-1] == '"'
+    return entry[1:-1] if quoted else entry
+
+
+def _forwarded(text: str) -> Iterator[str]:
+    """What the elements of `Forwarded` (RFC 7239) say of `for`, from the right; "" for nothing."""
+    return map(_for, islice(_elements(text), MOST_ENTRIES))
+
+
+def _elements(text: str) -> Iterator[str]:
+    """The elements of *text* from the right, parted at commas outside of quotes.
+
+    Read from the right, because a quote that a client left open would swallow, from the left, what
+    the proxies added. Seen from its closing quote, a quoted text begins at the nearest quote that
+    is not escaped, whatever stands before it. What was cut off or has half its quotes is left out.
+    """
+    seen = text[-LONGEST_FORWARDED:]
+    end, quoted = len(seen), False
+    for mark in reversed(list(_MARK.finditer(seen))):
+        if mark[0][-1] == '"':
+            escaped = len(mark[0]) % 2 == 0
+            quoted = escaped if quoted else True
+        elif mark[0] == "," and not quoted:
+            yield seen[mark.end() : end]
+            end = mark.start()
+    if not quoted and len(seen) == len(text):
+        yield seen[:end]
+
+
+def _for(element: str) -> str:
+    """The `for` of *element*; "" if there is none, or more than one, or it is malformed."""
+    found, place = None, 0
+    while place < len(element):
+        parameter = _PARAMETER.match(element, place)
+        if parameter is None:
+            return ""
+        place = parameter.end()
+        if parameter["name"].lower() == "for":
+            if found is not None:
+                return ""
+            found = parameter
+    return "" if found is None else _value(found)
+
+
+def _value(parameter: re.Match[str]) -> str:
+    quoted: str | None = parameter["quoted"]
+    return parameter["token"] if quoted is None else _ESCAPED.sub(r"\1", quoted)

@@ -1,0 +1,101 @@
+"""What a request says of its caller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from headgate.identity.address import address_key
+from headgate.rules.matching import cookies_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.identity.address import Address
+    from headgate.identity.forwarding import Trail
+    from headgate.rules.model import Identity, Source
+    from headgate.rules.request import Request
+
+UNKNOWN: Final = "unknown"
+"""The address of all callers that have none, together."""
+
+_BLANKS: Final = " \t"
+_ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
+
+
+class Found(Mapping[str, str | None]):
+    """The value of every source of an identity, by name; None for what the caller did not say.
+
+    Each is read when it is first asked for. Values are as they came, secrets too, and as long as
+    the server let them be: they are for comparing, not for showing.
+    """
+
+    __slots__ = ("_identity", "_ip", "_trail", "_values", "part_texts", "request")
+
+    def __init__(self, request: Request, identity: Identity, trail: Trail) -> None:
+        self.request: Final = request
+        self.part_texts: Final[dict[str, str | None]] = {}
+        self._identity = identity
+        self._trail = trail
+        self._values: dict[str, str | None] = {}
+        self._ip: str | None = None
+
+    def __getitem__(self, name: str) -> str | None:
+        try:
+            return self._values[name]
+        except KeyError:
+            value = self._values[name] = self.value(self._identity.sources[name])
+            return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._identity.sources)
+
+    def __len__(self) -> int:
+        return len(self._identity.sources)
+
+    def __repr__(self) -> str:
+        return f"Found({', '.join(self)})"  # no values: there may be secrets among them
+
+    @property
+    def address(self) -> Address | None:
+        """The address of the client, as far as it is sure."""
+        return self._trail.client(self.request)
+
+    @property
+    def ip(self) -> str:
+        """The addresses that count as one caller with this one, as text; `UNKNOWN` for none."""
+        if self._ip is None:
+            address = self.address
+            settings = self._identity.address
+            self._ip = UNKNOWN if address is None else address_key(address, settings)
+        return self._ip
+
+    def value(self, source: Source) -> str | None:
+        """What *source* has, else its default."""
+        stated = self.stated(source)
+        return source.default if stated is None else stated
+
+    def stated(self, source: Source) -> str | None:
+        """What the request itself says where *source* looks; None if nothing, or an empty text."""
+        if source.header is not None:
+            return (self.request.header(source.header) or "").strip(_BLANKS) or None
+        if source.cookie is not None:
+            return cookie(self.request, source.cookie)
+        if source.attribute is not None:
+            return self.request.attributes.get(source.attribute) or None
+        other = None if source.lookup is None else self[source.lookup]
+        return None if other is None else source.values.get(other)
+
+
+def cookie(request: Request, name: str) -> str | None:
+    """The value of the cookie *name*, the first of that name; None if there is none or it is empty.
+
+    Escapes are undone, as servers do that in quotes: what they take for one session must not have
+    several spellings, each with a counter of its own.
+    """
+    return _ESCAPED.sub(_unescaped, cookies_of(request).get(name, "")) or None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 8)) if escape[1] else escape[2]

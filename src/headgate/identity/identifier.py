@@ -1,0 +1,83 @@
+"""Who is asking, and whose counter it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.errors import OptionError
+from headgate.identity.account import account_of
+from headgate.identity.forwarding import Trail
+from headgate.identity.found import Found
+from headgate.identity.parts import part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate.identity.parts import Part
+    from headgate.rules.model import Identity, Rule, Source
+    from headgate.rules.request import Request
+
+
+class Identifier:
+    """Tells callers apart as *identity* says, and names their counters.
+
+    *salt* is the key that secrets are hashed with: the same on all nodes of a fleet, and secret
+    itself. Safe to use from several threads. Raises `OptionError` for lookups that lead nowhere.
+    """
+
+    __slots__ = ("_identity", "_parts", "_salt", "_trail")
+
+    def __init__(self, identity: Identity, *, salt: bytes = b"") -> None:
+        for name in identity.sources:
+            _check_lookups(name, identity.sources)
+        self._identity = identity
+        self._salt = salt
+        self._trail = Trail(identity.address)
+        self._parts: dict[tuple[str, ...], tuple[Part, ...]] = {}
+
+    def find(self, request: Request) -> Found:
+        """What *request* says of its caller; read as far as it is asked for."""
+        return Found(request, self._identity, self._trail)
+
+    def key(self, rule: Rule, request: Request, found: Found) -> str | None:
+        """The key of the counter of *rule* for *request*; None if the rule does not apply.
+
+        *found* is what `find` gave for this request. The key is printable ASCII, at most some 150
+        bytes a part, and different callers never share one. Raises `OptionError` for a `key_by`
+        that the identity does not know.
+        """
+        parts = self._parts.get(rule.key_by)
+        if parts is None:
+            parts = self._prepare(rule)
+        texts = []
+        for part in parts:
+            text = part(request, found)
+            if text is None:
+                return None
+            texts.append(text)
+        return "&".join(texts)
+
+    def account(self, rule: Rule, request: Request) -> list[str]:
+        """Where each part of the key of *rule* comes from, in words; secrets only hashed."""
+        found = self.find(request)
+        return [
+            f"{name}: {account_of(name, found, self._identity, self._trail, self._salt)}"
+            for name in rule.key_by
+        ]
+
+    def _prepare(self, rule: Rule) -> tuple[Part, ...]:
+        if not rule.key_by:
+            raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
+        parts = tuple(part_of(name, self._identity, self._salt) for name in rule.key_by)
+        self._parts[rule.key_by] = parts
+        return parts
+
+
+def _check_lookups(name: str, sources: Mapping[str, Source]) -> None:
+    way = [name]
+    while (following := sources[way[-1]].lookup) is not None:
+        if following not in sources:
+            raise OptionError(f"identity.{way[-1]} looks up {following!r}, which is no source")
+        if following in way:
+            raise OptionError(f"identity.{way[-1]} looks itself up: {' -> '.join(way)}")
+        way.append(following)

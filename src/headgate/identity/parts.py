@@ -1,0 +1,141 @@
+"""The parts of a key: what each is called, where it comes from, what it is when it is missing.
+
+tenant=acme             what the caller said
+api_key=~3fa0...        the same of a secret
+api_key!ip=1.2.3.4      missing: the address stands in
+api_key!shared          missing: one counter for all of whom it is
+endpoint=/login         what is asked, not who asks: never missing
+global                  one counter for everybody
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.identity.spelling import hashed, spelled
+from headgate.rules.matching import endpoint_of, normalised_host
+from headgate.rules.model import BUILT_IN_PARTS, GLOBAL, Source
+
+if TYPE_CHECKING:
+    from headgate.identity.found import Found
+    from headgate.rules.model import Fallback, Identity
+    from headgate.rules.request import Request
+
+SECRET_HEADERS: Final = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"}
+)
+"""Headers that are secret whatever a policy says. So is every cookie."""
+
+Part = Callable[["Request", "Found"], str | None]
+"""The text of one part of the key of a request; None: the rule does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something a caller says of itself: it may be missing. *named*: a source of the identity."""
+
+    name: str
+    source: Source
+    secret: bool
+    named: bool
+
+    def value(self, found: Found) -> str | None:
+        """What the caller says, or what the policy says for those who do not."""
+        return found[self.name] if self.named else found.value(self.source)
+
+    def part(self, fallback: Fallback, salt: bytes) -> Part:
+        """The part of a key that this claim makes."""
+        label = spelled(self.name)
+        spell = hashed if self.secret else spelled
+
+        def text(_: Request, found: Found) -> str | None:
+            if self.name not in found.part_texts:
+                value = self.value(found)
+                found.part_texts[self.name] = (
+                    _missing(label, found, fallback)
+                    if value is None
+                    else f"{label}={spell(value, salt)}"
+                )
+            return found.part_texts[self.name]
+
+        return text
+
+
+def _missing(label: str, found: Found, fallback: Fallback) -> str | None:
+    if fallback == "ip":
+        return f"{label}!ip={found.ip}"
+    return f"{label}!shared" if fallback == "shared" else None
+
+
+def claim_of(name: str, identity: Identity) -> Claim:
+    """The claim that *name* means in `key_by`: a source, `header:`, `cookie:` or `attribute:`."""
+    named = identity.sources.get(name)
+    if named is not None:
+        return Claim(name, named, secret=_secret(named, identity), named=True)
+    source = _ad_hoc(name)
+    if source.header is not None:
+        name = f"header:{source.header}"
+    return Claim(name, source, secret=_secret(source, identity), named=False)
+
+
+def _ad_hoc(name: str) -> Source:
+    kind, _, rest = name.partition(":")
+    if rest and kind == "header":
+        return Source(header=rest.lower())
+    if rest and kind == "cookie":
+        return Source(cookie=rest)
+    if rest and kind == "attribute":
+        return Source(attribute=rest)
+    raise OptionError(
+        f"no part of a key: {name!r}; it may be {', '.join(BUILT_IN_PARTS)}, a name in identity, "
+        "or header:NAME, cookie:NAME, attribute:NAME"
+    )
+
+
+def _secret(source: Source, identity: Identity) -> bool:
+    """Whether what *source* has is a secret: it says so, or one that looks in the same place."""
+    if source.secret or source.cookie is not None or source.header in SECRET_HEADERS:
+        return True
+    place = (source.header, source.attribute, source.lookup)
+    return source.lookup is None and any(
+        other.secret and (other.header, other.attribute, other.lookup) == place
+        for other in identity.sources.values()
+    )
+
+
+def part_of(name: str, identity: Identity, salt: bytes) -> Part:
+    """The part of keys that *name* means in `key_by`."""
+    built_in = _BUILT_IN.get(name)
+    return claim_of(name, identity).part(identity.fallback, salt) if built_in is None else built_in
+
+
+def _endpoint(request: Request, _: Found) -> str:
+    return f"endpoint={spelled(endpoint_of(request))}"
+
+
+def _method(request: Request, _: Found) -> str:
+    return f"method={spelled(request.method.upper())}"
+
+
+def _host(request: Request, _: Found) -> str:
+    return f"host={spelled(normalised_host(request.host))}"
+
+
+def _ip(_: Request, found: Found) -> str:
+    return f"ip={found.ip}"
+
+
+def _global(_: Request, __: Found) -> str:
+    return GLOBAL
+
+
+_BUILT_IN: Final[dict[str, Part]] = {
+    "ip": _ip,
+    "endpoint": _endpoint,
+    "method": _method,
+    "host": _host,
+    GLOBAL: _global,
+}

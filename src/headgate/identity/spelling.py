@@ -1,0 +1,60 @@
+"""How a value stands in a key: short, printable, and like no other value.
+
+A key is its parts joined by `&`, each `name=value`:
+
+    value       stands as              when
+    acme        acme                   it is short and plain
+    a&b {c}     a%26b%20%7Bc%7D        some characters are not: percent-encoded UTF-8
+    x * 200     #5d1f... (32 digits)   it would take more than 128 bytes: a digest
+    a secret    ~3fa0... (32 digits)   always: a digest
+
+`%`, `&`, `=`, `!`, `#`, `~` are never plain, so no value can pass for another, for a digest, or for
+two parts. Digests are BLAKE2b of 16 bytes, keyed with the salt if there is one.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Final
+
+LONGEST_VALUE: Final = 128
+"""How many bytes a value takes in a key at most."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._/:@,+*$()-]{0,128}")
+_ODD: Final = re.compile(r"[^A-Za-z0-9._/:@,+*$()-]")
+_LONGEST_SALT: Final = blake2b.MAX_KEY_SIZE
+
+
+def hashed(value: str, salt: bytes = b"") -> str:
+    """*value*, a secret, as it may leave the process: `~` and 32 hexadecimal digits.
+
+    Without a *salt* a secret that can be guessed can be found by trying.
+    """
+    return "~" + _digest(value, salt, b"headgate secret")
+
+
+def spelled(value: str, salt: bytes = b"") -> str:
+    """*value* as it stands in a key: at most `LONGEST_VALUE` characters, all of them printable
+    ASCII. Different values are spelled differently, and none like a hashed one."""
+    if _PLAIN.fullmatch(value):
+        return value
+    if len(value) <= LONGEST_VALUE:
+        encoded = _ODD.sub(_percent, _bytes(value).decode("latin-1"))
+        if len(encoded) <= LONGEST_VALUE:
+            return encoded
+    return "#" + _digest(value, salt, b"headgate value")
+
+
+def _percent(odd: re.Match[str]) -> str:
+    return f"%{ord(odd[0]):02X}"
+
+
+def _bytes(value: str) -> bytes:
+    """*value* in UTF-8; halves of surrogate pairs, which HTTP servers let through, included."""
+    return value.encode("utf-8", "surrogatepass")
+
+
+def _digest(value: str, salt: bytes, purpose: bytes) -> str:
+    key = salt if len(salt) <= _LONGEST_SALT else blake2b(salt).digest()
+    return blake2b(_bytes(value), digest_size=16, key=key, person=purpose).hexdigest()

@@ -1,0 +1,103 @@
+"""What came of a request, as far as the caller may hear of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from headgate.decisions import Decision
+    from headgate.rules.model import HeaderMode
+
+CLOSED: Final = "fail_closed"
+WITHOUT_FIGURES: Final = frozenset({CLOSED, "fail_open"})
+"""The sources of decisions that nobody counted for: their figures mean nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the rule *name* decided, and what of it may be told."""
+
+    name: str
+    decision: Decision
+    headers: HeaderMode = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether a request may go on, and the enforcing rules that applied to it.
+
+    *told* has no rules in shadow mode, and none of other callers. *jitter*, from 0 to 1, is drawn
+    at random by whoever made the answer; it is used only where waits are to be spread.
+    """
+
+    allowed: bool
+    told: tuple[Told, ...] = ()
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.jitter <= 1:
+            raise OptionError(f"jitter is {self.jitter!r}; expected a number from 0 to 1")
+
+
+class Part(NamedTuple):
+    """One limit of a rule, under the name that clients know it by."""
+
+    policy: str
+    decision: Decision
+
+    @property
+    def has_figures(self) -> bool:
+        return self.decision.source not in WITHOUT_FIGURES
+
+
+def parts_of(told: Told) -> list[Part]:
+    """The limits of a rule: the first has its name, the next ones `name/2`, `name/3`.
+
+    The id of a rule has no slash in it, so no two policies are ever called the same.
+    """
+    stack = told.decision.limits
+    if len(stack) == 1:
+        return [Part(told.name, told.decision)]
+    return [
+        Part(told.name if place == 1 else f"{told.name}/{place}", decision)
+        for place, decision in enumerate(stack, 1)
+    ]
+
+
+def open_parts(answer: Answer) -> list[Part]:
+    """The limits of all rules whose headers are on."""
+    return [part for told in answer.told if told.headers == "on" for part in parts_of(told)]
+
+
+def tightest(parts: list[Part]) -> Part | None:
+    """The limit that binds most, as in `headgate.decisions.combine`; None if there is none."""
+    if len(parts) == 1:
+        return parts[0]
+    return max(parts, key=lambda part: _tightness(part.decision), default=None)
+
+
+def loudest(answer: Answer) -> Told | None:
+    """The rule that speaks for a refusal: the one with the longest wait.
+
+    A rule that was exceeded comes before one that could not be checked, and of equal waits one
+    that may be told before one that may not.
+    """
+    refusing = [told for told in answer.told if not told.decision.allowed]
+    return max(refusing, key=_loudness, default=None)
+
+
+def _loudness(told: Told) -> tuple[object, ...]:
+    decision = told.decision
+    return decision.source != CLOSED, *_tightness(decision), told.headers != "redacted"
+
+
+def _tightness(decision: Decision) -> tuple[bool, bool, int]:
+    """How much a decision binds: refusals by their wait, those without end most; others by what
+    is left."""
+    if decision.allowed:
+        return False, False, -decision.remaining
+    wait = decision.retry_after_ns
+    return True, wait is None, wait or 0

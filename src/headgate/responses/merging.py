@@ -1,0 +1,40 @@
+"""Our headers among those of a response that has some already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.responses import ratelimit_draft11
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LISTS: Final = (ratelimit_draft11.POLICY.lower(), ratelimit_draft11.LIMIT.lower())
+"""The fields that several servers on the way may add to."""
+
+
+def merged(
+    existing: Iterable[tuple[str, str]], ours: Iterable[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """The lines of *existing* with *ours* after them, and nothing said twice.
+
+    A header of ours replaces one of the same name, in whatever case. `RateLimit` and
+    `RateLimit-Policy` are lists: what a server behind us says of policies of its own stays, as the
+    draft asks of intermediaries, and what it says of policies of the same name does not.
+    """
+    new = list(ours)
+    replaced = {name.lower() for name, _ in new}
+    known = {
+        name.lower(): ratelimit_draft11.names_in(value)
+        for name, value in new
+        if name.lower() in LISTS
+    }
+    kept = []
+    for name, value in existing:
+        field = name.lower()
+        if field in known:
+            left = ratelimit_draft11.without_policies(value, known[field])
+            kept += [(name, left)] if left else []
+        elif field not in replaced:
+            kept.append((name, value))
+    return kept + new

@@ -1,0 +1,126 @@
+"""`RateLimit-Policy` and `RateLimit` as draft-ietf-httpapi-ratelimit-headers-11 has them.
+
+The draft still moves. All that is known of it is here, and the number of the draft is in the name:
+
+    RateLimit-Policy: "burst";q=100;w=60, "slots";q=20;qu="concurrent-requests"
+    RateLimit: "burst";r=42;t=12, "slots";r=19
+
+- `q` and `w`: so much in so many seconds. `w` is a whole number above 0: the time in which a fully
+  used limit is as new, rounded up, and `q` is what comes back in that time. That is the quota
+  wherever the time is in whole seconds. Where it is not, the quota, which is the most at once,
+  is told as `hg-burst`: a bucket of 5 that refills 20 a second is `q=20;w=1;hg-burst=5`.
+- `r`: what is left.
+- `t`: no more than `r` within `t` seconds. It is the time until the next unit comes back. A sliding
+  window that admitted does not know that time, only when all is back: then it is that, which is
+  later and so on the safe side. Nothing is out: no `t`. Slots come back when their holders leave,
+  which nobody can foretell: neither `w` nor `t`.
+- `Retry-After` must not point before the end of `t`. A limit that refuses never makes it do so. One
+  that would have allowed, with a window that goes on for longer, goes without `t` in a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.limits import Concurrency, PacedLimit
+from headgate.responses.rounding import bounded, seconds_up
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.decisions import Decision
+    from headgate.limits import Limit
+    from headgate.responses.answer import Part
+
+POLICY: Final = "RateLimit-Policy"
+LIMIT: Final = "RateLimit"
+
+_PRINTABLE: Final = re.compile(r"[ -~]*")
+_STRING: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
+_ITEM: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
+
+
+def policy_field(parts: Iterable[Part]) -> str:
+    """The value of `RateLimit-Policy`: what the limits are. The same in every response."""
+    return ", ".join([_policy_item(part.policy, part.decision.limit) for part in parts])
+
+
+def limit_field(parts: Iterable[Part], retry_after: int | None) -> str:
+    """The value of `RateLimit`: what is left of each.
+
+    *retry_after* is the value of `Retry-After` in the same response, if it has one.
+    """
+    return ", ".join([_limit_item(part, retry_after) for part in parts])
+
+
+def returns_in_ns(decision: Decision) -> int | None:
+    """Nanoseconds until the next unit comes back, or a little later; None if there is no telling.
+
+    Exact to a nanosecond for paced and fixed windows, and for a cost of 1 that was refused.
+    """
+    limit, longest = decision.limit, decision.reset_after_ns
+    if not longest or isinstance(limit, Concurrency):
+        return None
+    if isinstance(limit, PacedLimit):
+        others = max(limit.quota - decision.remaining - 1, 0)
+        longest -= others * _period_ns(limit) // limit.quota
+    wait = decision.retry_after_ns
+    return max(min(longest, wait) if wait else longest, 1)
+
+
+def without_policies(value: str, names: set[str]) -> str:
+    """A line of either field without the items about policies in *names*; "" if none is left."""
+    items = [item.strip() for item in _ITEM.findall(value)]
+    return ", ".join(item for item in items if item and _name_of(item) not in names)
+
+
+def names_in(value: str) -> set[str]:
+    """The names of the policies in a line of either field."""
+    return {name for item in _ITEM.findall(value) if (name := _name_of(item.strip())) is not None}
+
+
+def quoted(text: str) -> str:
+    """*text* as a String of RFC 9651, which has printable ASCII alone."""
+    if not _PRINTABLE.fullmatch(text):
+        raise OptionError(f"the name {text!r} cannot be sent; expected printable ASCII alone")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+@lru_cache(maxsize=4096)
+def _policy_item(name: str, limit: Limit) -> str:
+    if isinstance(limit, Concurrency):
+        return f'{quoted(name)};q={limit.quota};qu="concurrent-requests"'
+    period = limit.period_ns
+    window = seconds_up(period)
+    sustained = bounded(limit.quota * window * SECOND // period)
+    burst = "" if sustained == limit.quota else f";hg-burst={limit.quota}"
+    return f"{quoted(name)};q={sustained};w={window}{burst}"
+
+
+def _limit_item(part: Part, retry_after: int | None) -> str:
+    decision = part.decision
+    item = f"{_quoted_once(part.policy)};r={bounded(decision.remaining)}"
+    returns_in = returns_in_ns(decision)
+    if returns_in is None:
+        return item
+    window = seconds_up(returns_in)
+    is_too_long = retry_after is not None and window > retry_after
+    return item if is_too_long else f"{item};t={window}"
+
+
+def _name_of(item: str) -> str | None:
+    found = _STRING.match(item)
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else None
+
+
+_quoted_once = lru_cache(maxsize=4096)(quoted)
+
+
+@lru_cache(maxsize=4096)
+def _period_ns(limit: Limit) -> int:
+    return limit.period_ns

@@ -1,0 +1,1 @@
+"""When this matches, count by that key against these limits: the model, reading it, matching."""

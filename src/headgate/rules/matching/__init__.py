@@ -1,0 +1,21 @@
+"""Which rules are for a request, and what it costs."""
+
+from headgate.rules.matching.cookie import cookies_of
+from headgate.rules.matching.costing import cost_of
+from headgate.rules.matching.endpoint import endpoint_of
+from headgate.rules.matching.host import normalised_host
+from headgate.rules.matching.matcher import Matcher
+from headgate.rules.matching.path import normalised_path, readings
+from headgate.rules.matching.pattern import Pattern, compiled
+
+__all__ = [
+    "Matcher",
+    "Pattern",
+    "compiled",
+    "cookies_of",
+    "cost_of",
+    "endpoint_of",
+    "normalised_host",
+    "normalised_path",
+    "readings",
+]

@@ -1,0 +1,206 @@
+r"""One spelling for all spellings of a path, so that none escapes a rule.
+
+Servers disagree about what a path says. `normalised_path` takes the most lenient view there is:
+what some server might take for /login is /login. In this order:
+
+- `http://host/login`, a target in absolute form: the path of it. No slash in front: one is added,
+  so that the target `*` of OPTIONS is `/*`, and "" is `/`.
+- `%6c`, `%6C`: decoded, once only: `%256c` is the text `%6c`, as for a server. A `%` that is not
+  followed by two digits is itself. Both are spelt `%25` in the result, and bytes that are not UTF-8
+  `%FF`, so that different paths stay different, and the result is its own normalised form.
+- A letter of ASCII in a form too long for it (`%C1%AC`): the letter. Other letters stay as they
+  are, composed or not: a path is bytes.
+- Control characters: dropped; a NUL ends the path, as it ends a string in C.
+- `?`, `#`: end the path, encoded or not.
+- `\`, `%5C`, `%2F`: slashes.
+- `;x=1` up to the next slash, encoded or not: dropped, as parameters are.
+- Blanks around a segment and dots after it: dropped, as by `strip` and by Windows.
+- `//`, `/./`, `/a/../`, a slash at the end: resolved; `..` stops at the root.
+- `/LOGIN`: in lower case, for many frameworks and file systems do not mind. ASCII only.
+
+No view alone is safe, though: `/files/../x` is `/x` for one server and in `/files/**` for another;
+`/item/a%2Fb` is one segment below `/item` for one server, and two for another. `readings` has all
+the views that make a difference: a rule is for a request if it is for any reading of its path.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import unquote_to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Segments = tuple[str, ...]
+Dots = Literal["resolved", "resolved among empty segments", "kept"]
+
+MOST_SEGMENTS: Final = 256
+"""Of a path with more, only so many are looked at: half of them at each end. Patterns that are
+longer than that half are not for such paths; what is in the middle is only seen by `**`."""
+
+LONG: Final = 1024
+"""A path of more characters is read as the four main kinds of servers do, not in every way."""
+
+_PLAIN = re.compile(r"/[A-Za-z0-9_~!$&'()*+,=:@./-]*")
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\\?#]*")
+_ENCODED_SLASH = re.compile(rb"%2[fF]")
+_SLASH = "\udc2f"
+"""An encoded slash among decoded text; no text decodes to it."""
+
+_CONTROLS = bytes([*range(1, 32), 127])
+_OVERLONG = re.compile(rb"\xc0[\x80\xa0-\xbf]|\xc1[\x80-\xbe]")
+_UNSEEN = re.compile(rb"[\x01-\x1f\x7f\xc0\xc1]")
+_END = re.compile(r"[\0?#]")
+_BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff\udc85\udca0"
+_BLANKS_AND_DOTS = _BLANKS + "."
+_PARAMETER = re.compile(r";[^/]*")
+_UNSPELT = re.compile("[%\udc00-\udcff]")
+
+_DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
+_NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
+_ALL_DOTS: tuple[Dots, ...] = ("resolved", "resolved among empty segments", "kept")
+_MAIN_WAYS: tuple[tuple[bool, bool, Dots], ...] = (
+    (True, True, "resolved"),  # Tomcat, and all that forgives
+    (False, True, "resolved"),  # nginx
+    (False, True, "kept"),  # WSGI and ASGI
+    (False, False, "kept"),  # Express, and all that routes before it decodes
+)
+
+
+def normalised_path(raw: str) -> str:
+    """The one spelling of the path *raw*: a slash, then segments in lower case, decoded, with no
+    slash at the end. Never raises; what is normalised stays as it is."""
+    plain = _plain(raw)
+    if plain is not None:
+        return plain
+    lenient, _ = _texts(raw)
+    return "/" + "/".join(_segments(lenient, mild=True, separators=True, dots="resolved"))
+
+
+def readings(raw: str) -> tuple[Segments, ...]:
+    """The segments of the path *raw*, in every way that servers read it, each way once.
+
+    The first is that of `normalised_path`; for an ordinary path there is no other.
+    """
+    plain = _plain(raw)
+    if plain is not None:
+        return (segments_of(plain),)
+    lenient, literal = _texts(raw)
+    found: dict[Segments, None] = {}
+    for mild, separators, dots in _ways(lenient, literal):
+        text = lenient if mild else literal
+        segments = _segments(text, mild=mild, separators=separators, dots=dots)
+        found[_looked_at(segments)] = None
+    return tuple(found)
+
+
+def segments_of(path: str) -> Segments:
+    """The segments of a normalised path, no more than `MOST_SEGMENTS`."""
+    return _looked_at(tuple(path[1:].split("/"))) if path != "/" else ()
+
+
+def _plain(raw: str) -> str | None:
+    """The normalised path if there is only case and a slash at the end to it: a short cut for most
+    paths."""
+    if _PLAIN.fullmatch(raw) is None or "//" in raw or "./" in raw:
+        return None
+    if raw[-1] == "/":
+        return raw[:-1].lower() or "/"
+    return raw.lower() if raw[-1] != "." else None
+
+
+def _ways(lenient: str, literal: str) -> Iterable[tuple[bool, bool, Dots]]:
+    """Which of the ways to read a text differ at all: lenient or not, `\\` and `%2F` as slashes or
+    not, dots resolved or not."""
+    if len(literal) > LONG:
+        return _MAIN_WAYS
+    noisy = lenient != literal or _NOISY.search(literal) is not None
+    separated = "\\" in lenient or _SLASH in lenient
+    dotted = _DOTTED.search(lenient) is not None
+    return product(
+        (True, False) if noisy else (True,),
+        (True, False) if separated else (True,),
+        _ALL_DOTS if dotted else _ALL_DOTS[:1],
+    )
+
+
+def _texts(raw: str) -> tuple[str, str]:
+    """*raw* decoded and in lower case, encoded slashes marked, bytes that are not UTF-8 as lone
+    surrogates: without control characters and overlong forms, and with them.
+
+    They go before UTF-8 is decoded: bytes that they kept apart may belong together.
+    """
+    if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
+        raw = raw[target.end() :]
+    parts = [unquote_to_bytes(part) for part in _ENCODED_SLASH.split(_octets(raw))]
+    literal = _text(parts)
+    if not any(map(_UNSEEN.search, parts)):
+        return literal, literal
+    parts = [_OVERLONG.sub(_short, part.translate(None, _CONTROLS)) for part in parts]
+    return _text(parts), literal
+
+
+def _text(parts: list[bytes]) -> str:
+    return _SLASH.join([part.lower().decode("utf-8", "surrogateescape") for part in parts])
+
+
+def _octets(raw: str) -> bytes:
+    """*raw* in UTF-8. Lone surrogates stand for bytes, as Python decodes those that are no UTF-8;
+    others have a form of their own."""
+    try:
+        return raw.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return raw.encode("utf-8", "surrogatepass")
+
+
+def _short(overlong: re.Match[bytes]) -> bytes:
+    first, second = overlong[0]
+    return bytes([(first & 1) << 6 | second & 0x3F])
+
+
+def _segments(text: str, *, mild: bool, separators: bool, dots: Dots) -> Segments:
+    if separators:
+        text = text.replace("\\", "/").replace(_SLASH, "/")
+    pieces = _without_noise(text) if mild and _NOISY.search(text) else text.split("/")
+    pieces = _resolved(pieces, dots)
+    return tuple(pieces if _UNSPELT.search(text) is None else map(_spelt, pieces))
+
+
+def _without_noise(text: str) -> list[str]:
+    text = _PARAMETER.sub("", _END.split(text, maxsplit=1)[0])
+    pieces = [piece.strip(_BLANKS) for piece in text.split("/")]
+    return [piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces]
+
+
+def _resolved(pieces: list[str], dots: Dots) -> list[str]:
+    """What is left of *pieces*; the slash in front is no empty segment."""
+    if not pieces[0]:
+        del pieces[0]
+    if dots != "resolved among empty segments":
+        pieces = [piece for piece in pieces if piece]
+    if dots != "kept":
+        pieces = _without_dots(pieces)
+    return [piece for piece in pieces if piece]
+
+
+def _without_dots(pieces: list[str]) -> list[str]:
+    stack: list[str] = []
+    for piece in pieces:
+        if piece == "..":
+            del stack[-1:]
+        elif piece != ".":
+            stack.append(piece)
+    return stack
+
+
+def _spelt(piece: str) -> str:
+    return _UNSPELT.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", piece)
+
+
+def _looked_at(segments: Segments) -> Segments:
+    if len(segments) <= MOST_SEGMENTS:
+        return segments
+    half = MOST_SEGMENTS // 2
+    return segments[:half] + segments[-half:]

@@ -1,0 +1,184 @@
+"""What a policy is: frozen values. One that exists is valid; `reading` makes them, or says why not.
+
+Policy
+├── identity: Identity        how to tell who is asking
+└── rules: Rule, Rule, ...    when this matches, count by that key against these limits
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from fractions import Fraction
+    from ipaddress import IPv4Network, IPv6Network
+
+    from headgate.limits import Limit
+
+Mode = Literal["enforce", "shadow", "off"]
+"""Whether a rule decides, only counts and tells what it would have decided, or is out of force."""
+
+OnStoreFailure = Literal["fail_open", "fail_closed", "local"]
+HeaderMode = Literal["on", "off", "redacted"]
+"""What a response tells of a rule: all, nothing, or only that the request was refused."""
+
+Fallback = Literal["ip", "shared", "skip"]
+"""Whose counter it is when the caller did not say who it is: that of its address, one for all such
+callers, or none: the rule then does not apply."""
+
+GLOBAL: Final = "global"
+"""In `key_by`: one counter for everybody."""
+
+BUILT_IN_PARTS: Final = ("ip", "endpoint", "method", "host", GLOBAL)
+"""What a key may be built of besides the names in `identity` and `header:`, `cookie:`,
+`attribute:` with a name."""
+
+Values = tuple[str, ...] | None
+"""What a header, cookie or attribute may be; None: anything, as long as it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which requests a rule is for. What is empty does not matter; all the rest must fit.
+
+    *endpoints* are patterns of paths: `*` is one segment, `**` any number of them, none included.
+    *methods* are in upper case, *hosts* in lower case, `*.` in front meaning any subdomain. *tiers*
+    are compared with what `Identity` finds; names of *headers* are in lower case.
+    """
+
+    endpoints: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    headers: tuple[tuple[str, Values], ...] = ()
+    cookies: tuple[tuple[str, Values], ...] = ()
+    attributes: tuple[tuple[str, Values], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointCost:
+    """What requests of *method* (None: any) to *endpoint*, a pattern, cost."""
+
+    endpoint: str
+    cost: int
+    method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a request costs: by a header of it, else by endpoint (the first that fits), else the
+    default. A header that is missing or no whole number counts as the default; at most *most*."""
+
+    default: int = 1
+    endpoints: tuple[EndpointCost, ...] = ()
+    header: str | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far a fleet may overshoot to save round trips; neither given: not at all."""
+
+    max_overshoot: Fraction | None = None
+    batch: int | None = None
+
+
+EXACT: Final = Accuracy()
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A retry that carries the same value in *header* within *ttl_ns* is not charged again."""
+
+    ttl_ns: int
+    header: str = "idempotency-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When *match* fits, count by *key_by* against *limits*.
+
+    *limits* has those for callers of every tier under None, else under the name of the tier; a
+    tier that is not named, with nothing under None, is not limited. Several limits are stacked.
+    """
+
+    id: str
+    match: Match
+    key_by: tuple[str, ...]
+    limits: Mapping[str | None, tuple[Limit, ...]]
+    cost: Cost = Cost()
+    mode: Mode = "enforce"
+    on_store_failure: OnStoreFailure = "fail_open"
+    accuracy: Accuracy = EXACT
+    headers: HeaderMode = "on"
+    idempotency: Idempotency | None = None
+    description: str = ""
+
+    def limits_for(self, tier: str | None) -> tuple[Limit, ...]:
+        """The limits for callers of *tier*; none if they are not limited."""
+        found = self.limits.get(tier)
+        return self.limits.get(None, ()) if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one thing about a caller is found.
+
+    Exactly one of *header* (in lower case), *cookie*, *attribute* and *lookup* is given. *lookup*
+    is the name of another source, whose value is looked up in *values*. *default* stands for what
+    is not there. A *secret* is hashed before it is used in a key; it is compared in the clear.
+    """
+
+    header: str | None = None
+    cookie: str | None = None
+    attribute: str | None = None
+    lookup: str | None = None
+    values: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    default: str | None = None
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSource:
+    """How to find the caller's address: which proxies to believe, and what of IPv6 is one caller.
+
+    *header* is the one that the proxies add to, each at the right end.
+    """
+
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    ipv4_prefix: int = 32
+    ipv6_prefix: int = 64
+    header: str = "x-forwarded-for"
+
+
+DEFAULT_SOURCES: Final[Mapping[str, Source]] = MappingProxyType(
+    {
+        "api_key": Source(header="x-api-key", secret=True),
+        "user_id": Source(header="x-user-id"),
+        "tenant": Source(header="x-tenant-id"),
+        "tier": Source(header="x-tier"),
+    }
+)
+"""What is known of callers when a policy does not say otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How to tell who is asking. *sources* always has those of `DEFAULT_SOURCES`, and may have
+    others, under names that can be used in `key_by`. The one called `tier` chooses limits."""
+
+    sources: Mapping[str, Source] = field(default_factory=lambda: DEFAULT_SOURCES)
+    address: AddressSource = AddressSource()
+    fallback: Fallback = "ip"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules in force together. *revision* grows with every change, never otherwise."""
+
+    rules: tuple[Rule, ...] = ()
+    identity: Identity = Identity()
+    revision: int = 0

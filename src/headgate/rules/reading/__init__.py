@@ -1,0 +1,30 @@
+"""From text or data to a policy, or to all that is wrong with it; and back to data.
+
+text, data -> tree (shape and places) -> fields -> rules -> policies
+"""
+
+from headgate.rules.reading.plain import identity_to_data, policy_to_data, rule_to_data
+from headgate.rules.reading.policies import (
+    Examined,
+    examine_policies,
+    examine_policy,
+    examine_policy_data,
+    read_policies,
+    read_policy,
+    read_policy_data,
+    read_rule_data,
+)
+
+__all__ = [
+    "Examined",
+    "examine_policies",
+    "examine_policy",
+    "examine_policy_data",
+    "identity_to_data",
+    "policy_to_data",
+    "read_policies",
+    "read_policy",
+    "read_policy_data",
+    "read_rule_data",
+    "rule_to_data",
+]

@@ -1,0 +1,219 @@
+"""Reading limits, in their three forms, all of which come to the same values.
+
+limit: 100/minute; 1000/hour                      a text
+limits: [100/minute, 1000/hour]                   a list, stacked
+limits: {free: 10/s, default: 100/s}              by tier
+algorithm: token_bucket, capacity: 100, ...       the long form, also within the others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import LimitError, NotationError
+from headgate.limits import (
+    GCRA,
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+    parse_limits,
+)
+from headgate.limits.model import LARGEST_QUOTA
+from headgate.rules.reading import scalars
+from headgate.rules.reading.fields import Fields
+from headgate.rules.reading.tree import Listing, Place, Scalar, Table
+from headgate.units import plain_seconds
+
+if TYPE_CHECKING:
+    from headgate.rules.reading.findings import Spot
+
+Limits = Mapping[str | None, tuple[Limit, ...]]
+
+DEFAULT_TIER: Final = "default"
+"""In `limits` by tier: callers of all other tiers, and of none."""
+
+MOST_STACKED: Final = 16
+"""How many limits a rule may have for one caller."""
+
+LARGEST_LOG: Final = 10_000
+"""Above this an exact log is a burden: it keeps every admitted request."""
+
+_A_LIMIT: Final = "a limit such as 100/minute, or a mapping with 'algorithm' and its numbers"
+
+
+def _quota(spot: Spot) -> int | None:
+    return scalars.whole(spot, 1, LARGEST_QUOTA)
+
+
+def _rate(spot: Spot) -> int | float | None:
+    found = scalars.number(spot, "a number of units per second")
+    if found is not None and not 0 < found < float("inf"):
+        spot.expected("a number of units per second, above 0")
+        return None
+    return found
+
+
+def _seconds(spot: Spot) -> int | float | None:
+    found = scalars.duration_ns(spot)
+    return None if found is None else plain_seconds(found)
+
+
+def _subwindows(spot: Spot) -> int | None:
+    return scalars.whole(spot, 1, 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The long form of an algorithm: the fields it needs, in the order that *make* takes them."""
+
+    make: Callable[..., Limit]
+    needs: tuple[str, ...]
+    may: tuple[str, ...] = ()
+
+
+READERS: Final[Mapping[str, Callable[[Spot], Any]]] = {
+    "capacity": _quota,
+    "burst": _quota,
+    "limit": _quota,
+    "refill_rate_per_sec": _rate,
+    "rate_per_sec": _rate,
+    "leak_rate_per_sec": _rate,
+    "window": _seconds,
+    "ttl": _seconds,
+    "subwindows": _subwindows,
+}
+FORMS: Final[Mapping[str, Form]] = {
+    "token_bucket": Form(TokenBucket, ("capacity", "refill_rate_per_sec")),
+    "gcra": Form(GCRA, ("rate_per_sec", "burst")),
+    "leaky_bucket": Form(LeakyBucket, ("capacity", "leak_rate_per_sec")),
+    "fixed_window": Form(FixedWindow, ("limit", "window")),
+    "sliding_window_log": Form(SlidingWindowLog, ("limit", "window")),
+    "sliding_window_counter": Form(SlidingWindowCounter, ("limit", "window"), ("subwindows",)),
+    "concurrency": Form(Concurrency, ("limit", "ttl")),
+}
+LONG_FIELDS: Final = ("algorithm", *READERS)
+
+
+def read_limits(fields: Fields) -> Limits | None:
+    """The limits of a rule, in exactly one of the forms; None, noted, if there are none."""
+    long = [name for name in fields.present(LONG_FIELDS) if name != "limit"]
+    given = fields.present(("limit", "limits")) if not long else fields.present(("limits",))
+    if long:
+        given.append("algorithm")
+    if not given and fields.meant.intersection(("limit", "limits", *LONG_FIELDS)):
+        return None
+    if len(given) != 1:
+        told = f"found {' and '.join(given)}" if given else "found none"
+        hint = "expected exactly one of limit, limits, or algorithm with its numbers"
+        fields.spot.missing("limit", f"a rule has limits in one form; {told}", hint=hint)
+        return None
+    if long:
+        one = _long_form(fields)
+        return None if one is None else MappingProxyType({None: (one,)})
+    if given == ["limits"]:
+        return _by_tier(fields["limits"])
+    found = _written(fields["limit"])
+    return None if found is None else MappingProxyType({None: found})
+
+
+def _by_tier(spot: Spot) -> Limits | None:
+    if isinstance(spot.node, Table) and "algorithm" not in spot.node.entries:
+        found = {child.name: _of_tier(child) for child in spot.children()}
+        if not found:
+            spot.expected("a limit for at least one tier")
+            return None
+        tiers = {None if name == DEFAULT_TIER else name: limits for name, limits in found.items()}
+        return MappingProxyType({tier: limits or () for tier, limits in tiers.items()})
+    limits = _stacked(spot)
+    return None if limits is None else MappingProxyType({None: limits})
+
+
+def _of_tier(spot: Spot) -> tuple[Limit, ...] | None:
+    scalars.word(spot.of_key(), "the name of a tier")
+    return _stacked(spot)
+
+
+def _stacked(spot: Spot) -> tuple[Limit, ...] | None:
+    """One limit or a list of them."""
+    children = list(spot.children()) if isinstance(spot.node, Listing) else [spot]
+    if not children:
+        spot.expected(f"{_A_LIMIT}, or a list of at least one")
+        return None
+    found = [limit for child in children for limit in _one(child) or ()]
+    if len(found) > MOST_STACKED:
+        spot.wrong(f"{len(found)} limits for one caller; expected at most {MOST_STACKED}")
+        return None
+    if len(set(found)) < len(found):
+        spot.warn("the same limit is given twice")
+    return tuple(found) or None
+
+
+def _one(spot: Spot) -> tuple[Limit, ...] | None:
+    if not isinstance(spot.node, Table):
+        return _written(spot)
+    fields = Fields.of(spot, LONG_FIELDS, "a limit")
+    limit = None if fields is None else _long_form(fields)
+    return None if limit is None else (limit,)
+
+
+def _written(spot: Spot) -> tuple[Limit, ...] | None:
+    """Limits in the notation."""
+    node = spot.node
+    if not isinstance(node, Scalar) or node.is_null or node.boolean is not None:
+        spot.expected(_A_LIMIT)
+        return None
+    try:
+        found = parse_limits(node.text)
+    except NotationError as error:
+        _not_a_limit(spot, node, error)
+        return None
+    for limit in found:
+        _warn_of_log(spot, limit)
+    return found
+
+
+def _not_a_limit(spot: Spot, node: Scalar, error: NotationError) -> None:
+    at = node.place
+    if node.inset is not None and at.line is not None and at.column is not None:
+        at = Place(at.line, at.column + node.inset + error.position)
+    told = f"not a limit, at character {error.position + 1}: {error.problem}"
+    spot.wrong(told, hint=f"expected {' or '.join(error.expected)}", at=at)
+
+
+def _long_form(fields: Fields) -> Limit | None:
+    """The limit that `algorithm` and its numbers say."""
+    name = fields.need("algorithm", _algorithm, f"one of {', '.join(FORMS)}")
+    if name is None:
+        return None
+    form = FORMS[name]
+    for other in fields.present([field for field in READERS if field not in form.needs + form.may]):
+        fields[other].wrong(f"{name} has no {other}; it has {', '.join(form.needs + form.may)}")
+    numbers = [fields.need(need, READERS[need], f"the {need} of a {name}") for need in form.needs]
+    options = {may: fields[may] for may in form.may if may in fields}
+    read = {may: READERS[may](spot) for may, spot in options.items()}
+    if None in numbers or None in read.values():
+        return None
+    try:
+        limit = form.make(*numbers, **read)
+    except LimitError as error:
+        fields.spot.wrong(str(error))
+        return None
+    _warn_of_log(fields[form.needs[0]], limit)
+    return limit
+
+
+def _algorithm(spot: Spot) -> str | None:
+    return scalars.choice(spot, *FORMS)
+
+
+def _warn_of_log(spot: Spot, limit: Limit) -> None:
+    if isinstance(limit, SlidingWindowLog) and limit.limit > LARGEST_LOG:
+        told = f"a log of {limit.limit} entries for each key is heavy on memory and on the store"
+        spot.warn(told, hint=f"above {LARGEST_LOG}, sliding_window_counter is almost as exact")

@@ -1,0 +1,115 @@
+"""Checks beyond shape: a rule that is well formed, and still not what its author can have meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.rules.reading.tree import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headgate.rules.model import Identity, Rule, Source, Values
+    from headgate.rules.reading.fields import Fields
+    from headgate.rules.reading.findings import Spot
+
+
+def check_rule(rule: Rule, fields: Fields, identity: Identity) -> None:
+    """Note what is impossible (an error) or pointless (a warning) in a rule that was read."""
+    _check_cost(rule, fields)
+    _check_tiers(rule, fields)
+    for contradiction in _contradictions(rule, identity):
+        fields["match"].warn(f"no request can match: {contradiction}")
+    if rule.mode == "off":
+        fields["mode"].warn("the rule is switched off")
+
+
+def _check_cost(rule: Rule, fields: Fields) -> None:
+    spot = fields.spot_of("cost")
+    cost = rule.cost
+    fixed = [("a request", cost.default)]
+    fixed += [(f"a request to {shown(one.endpoint)}", one.cost) for one in cost.endpoints]
+    dearest = max(amount for _, amount in fixed)
+    for tier, limits in rule.limits.items():
+        quota = min(limit.quota for limit in limits)
+        who = "" if tier is None else f" in the tier {shown(tier)}"
+        if dearest > quota:
+            _refuse_dear(spot, fixed, quota, who)
+        if cost.most is not None and cost.most > quota:
+            spot.warn(f"costs up to {cost.most} are possible, above the limit of {quota}{who}")
+    if not dearest and cost.header is None:
+        spot.warn("nothing costs anything: the rule never refuses")
+    _check_cost_methods(rule, spot)
+
+
+def _refuse_dear(spot: Spot, fixed: Sequence[tuple[str, int]], quota: int, who: str) -> None:
+    for what, amount in fixed:
+        if amount > quota:
+            told = f"{what} costs {amount}, above the limit of {quota}{who}: it can never pass"
+            spot.wrong(told, hint=f"expected at most {quota}, or a larger limit")
+
+
+def _check_cost_methods(rule: Rule, spot: Spot) -> None:
+    methods = frozenset(rule.match.methods)
+    for one in rule.cost.endpoints:
+        if one.method and methods and one.method not in methods:
+            spot.warn(f"the rule is not for {one.method}: {shown(one.endpoint)} is never looked at")
+
+
+def _check_tiers(rule: Rule, fields: Fields) -> None:
+    """Every tier that the rule is for should have a limit, and the other way round."""
+    if None in rule.limits and len(rule.limits) == 1:
+        return
+    tiers = dict.fromkeys(rule.match.tiers)
+    unlimited = [tier for tier in tiers if tier not in rule.limits and None not in rule.limits]
+    if tiers and len(unlimited) == len(tiers):
+        fields["limits"].wrong("there is no limit for any tier that the rule is for")
+        return
+    for tier in unlimited:
+        told = f"the tier {shown(tier)} is in match, and has no limit"
+        fields["limits"].warn(told, hint="add it, or a default")
+    for named in rule.limits:
+        if tiers and named is not None and named not in tiers:
+            fields["limits"].warn(f"the rule is not for the tier {shown(named)} in its limits")
+
+
+def _contradictions(rule: Rule, identity: Identity) -> Iterator[str]:
+    """Why nothing can match."""
+    match = rule.match
+    tier = identity.sources["tier"]
+    if match.tiers and tier.lookup is not None:
+        possible = {*tier.values.values(), tier.default}
+        if not possible.intersection(match.tiers):
+            yield f"no caller is ever looked up to be {_listed(match.tiers)}"
+    wanted = _wanted_of(rule, tier)
+    if match.tiers and wanted is not None and not set(wanted) & set(match.tiers):
+        yield f"the tier is both {_listed(match.tiers)} and {_listed(wanted)}"
+    hosts = dict(match.headers).get("host")
+    if hosts and _is_apart(hosts, match.hosts):
+        yield f"the host is both {_listed(match.hosts)} and {_listed(hosts)}"
+
+
+def _wanted_of(rule: Rule, tier: Source) -> Values:
+    """What `match` wants of the very thing that the tier is taken from."""
+    match = rule.match
+    places = (
+        (tier.header, match.headers),
+        (tier.cookie, match.cookies),
+        (tier.attribute, match.attributes),
+    )
+    for name, conditions in places:
+        for wanted, values in conditions:
+            if name == wanted:
+                return values
+    return None
+
+
+def _is_apart(hosts: Values, wanted: Sequence[str]) -> bool:
+    """Whether none of *hosts*, values of a header, is among the *wanted* hosts."""
+    if not hosts or not wanted or any(host.startswith("*.") for host in wanted):
+        return False
+    return not {host.lower().partition(":")[0] for host in hosts} & set(wanted)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " or ".join(shown(word) for word in words[:5])

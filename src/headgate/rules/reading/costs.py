@@ -1,0 +1,108 @@
+"""Reading `cost`, `accuracy` and `idempotency`: what a request takes, how exactly, how often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.limits.model import LARGEST_QUOTA
+from headgate.rules.model import Accuracy, Cost, EndpointCost, Idempotency
+from headgate.rules.reading import scalars
+from headgate.rules.reading.fields import Fields, entries
+from headgate.rules.reading.matches import method
+from headgate.rules.reading.patterns import covered, pattern
+from headgate.rules.reading.tree import Scalar, Table, shown
+from headgate.units import DAY
+
+if TYPE_CHECKING:
+    from headgate.rules.reading.findings import Spot
+
+COST_FIELDS: Final = ("default", "endpoints", "header", "max")
+ACCURACY_FIELDS: Final = ("max_overshoot", "batch")
+IDEMPOTENCY_FIELDS: Final = ("header", "ttl")
+IDEMPOTENCY_HEADER: Final = Idempotency(DAY).header
+
+
+def read_cost(spot: Spot) -> Cost | None:
+    """A number, or how to find it."""
+    if not isinstance(spot.node, Table):
+        constant = _amount(spot)
+        return None if constant is None else Cost(constant)
+    fields = Fields.of(spot, COST_FIELDS, "the cost")
+    if fields is None:
+        return None
+    if ("header" in fields) != ("max" in fields):
+        given, other = ("header", "max") if "header" in fields else ("max", "header")
+        told = f"{given} needs {other}: what a caller says must be bounded"
+        spot.missing(other, f"missing; {told}")
+    cost = Cost(
+        default=fields.read("default", _amount, 1),
+        endpoints=fields.read("endpoints", _endpoints, ()),
+        header=fields.read("header", scalars.header_name, None),
+        most=fields.read("max", _most, None),
+    )
+    if cost.most is not None and cost.default > cost.most:
+        fields["max"].wrong(f"the default of {cost.default} is above the max of {cost.most}")
+    return cost
+
+
+def _amount(spot: Spot) -> int | None:
+    return scalars.whole(spot, 0, LARGEST_QUOTA)
+
+
+def _most(spot: Spot) -> int | None:
+    return scalars.whole(spot, 1, LARGEST_QUOTA)
+
+
+def _endpoints(spot: Spot) -> tuple[EndpointCost, ...] | None:
+    found = [_endpoint(child) for _, child in entries(spot, "costs of endpoints")]
+    costs = tuple(cost for cost in found if cost is not None)
+    for later, wider in covered([cost.endpoint for cost in costs], spot.findings):
+        first, second = costs[wider], costs[later]
+        if wider < later and first.method in (None, second.method):
+            told = f"{shown(second.endpoint)} comes after {shown(first.endpoint)}, which covers it"
+            spot.warn(f"{told}: the first that fits counts", hint="put the narrower one first")
+    return costs
+
+
+def _endpoint(spot: Spot) -> EndpointCost | None:
+    """The cost under a key such as `/x/*` or `POST /x`."""
+    key = spot.of_key()
+    written = scalars.word(key, "a path, or a method and a path")
+    if written is None:
+        return None
+    verb, space, path = written.strip().partition(" ")
+    wanted = method(key.of_text(verb)) if space else None
+    found = pattern(key.of_text(path.strip() if space else verb))
+    cost = _amount(spot)
+    if found is None or cost is None or (space and wanted is None):
+        return None
+    return EndpointCost(found, cost, wanted)
+
+
+def read_accuracy(spot: Spot) -> Accuracy | None:
+    """How far a fleet may overshoot."""
+    fields = Fields.of(spot, ACCURACY_FIELDS, "the accuracy")
+    if fields is None:
+        return None
+    if len(fields.present(ACCURACY_FIELDS)) != 1:
+        spot.wrong("expected exactly one of max_overshoot and batch")
+    return Accuracy(
+        max_overshoot=fields.read("max_overshoot", scalars.percentage, None),
+        batch=fields.read("batch", _most, None),
+    )
+
+
+def read_idempotency(spot: Spot) -> Idempotency | None:
+    """Whether and how long a retry is known; None for not at all."""
+    if isinstance(spot.node, Scalar) and spot.node.boolean is not None:
+        return Idempotency(DAY) if spot.node.boolean else None
+    if not isinstance(spot.node, Table):
+        spot.expected("true, false or a mapping with header and ttl")
+        return None
+    fields = Fields.of(spot, IDEMPOTENCY_FIELDS, "idempotency")
+    if fields is None:
+        return None
+    return Idempotency(
+        ttl_ns=fields.read("ttl", scalars.duration_ns, DAY),
+        header=fields.read("header", scalars.header_name, IDEMPOTENCY_HEADER),
+    )

@@ -1,0 +1,154 @@
+"""A policy as plain data: what a reader of JSON would have made of its text.
+
+`read_policy_data(policy_to_data(policy))` is the policy again, but for its revision.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from headgate.limits import Concurrency
+from headgate.rules.model import DEFAULT_SOURCES, EXACT, AddressSource, Cost, Match, Source
+from headgate.rules.reading.amounts import DEFAULT_TIER
+from headgate.rules.reading.policies import VERSION
+from headgate.units import plain_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.limits import Limit
+    from headgate.rules.model import Accuracy, Idempotency, Identity, Policy, Rule, Values
+
+Data = dict[str, Any]
+
+
+def policy_to_data(policy: Policy) -> Data:
+    """The whole policy, without its revision."""
+    return {
+        "version": VERSION,
+        "identity": identity_to_data(policy.identity),
+        "rules": [{"id": rule.id, **rule_to_data(rule)} for rule in policy.rules],
+    }
+
+
+def rule_to_data(rule: Rule) -> Data:
+    """One rule, without its id; what is as usual is left out."""
+    data: Data = {"description": rule.description} if rule.description else {}
+    if rule.match != Match():
+        data["match"] = _match(rule.match)
+    data["key_by"] = _one_or_all(rule.key_by)
+    data["limits"] = _limits(rule)
+    if rule.cost != Cost():
+        data["cost"] = _cost(rule.cost)
+    usual = {"mode": "enforce", "on_store_failure": "fail_open", "headers": "on"}
+    data |= {name: getattr(rule, name) for name in usual if getattr(rule, name) != usual[name]}
+    if rule.accuracy != EXACT:
+        data["accuracy"] = _accuracy(rule.accuracy)
+    if rule.idempotency is not None:
+        data["idempotency"] = _idempotency(rule.idempotency)
+    return data
+
+
+def identity_to_data(identity: Identity) -> Data:
+    """How to tell who is asking; all sources, the usual ones too."""
+    data: Data = {name: _source(name, source) for name, source in identity.sources.items()}
+    if identity.address != AddressSource():
+        data["ip"] = _address(identity.address)
+    data["fallback"] = identity.fallback
+    return data
+
+
+def _source(name: str, source: Source) -> Data:
+    data: Data = {
+        kind: getattr(source, kind)
+        for kind in ("header", "cookie", "attribute", "lookup", "default")
+        if getattr(source, kind) is not None
+    }
+    if source.lookup is not None:
+        data["values"] = dict(source.values)
+    if source.secret != DEFAULT_SOURCES.get(name, Source()).secret:
+        data["secret"] = source.secret
+    return data
+
+
+def _address(address: AddressSource) -> Data:
+    data: Data = {
+        "ipv4_prefix": address.ipv4_prefix,
+        "ipv6_prefix": address.ipv6_prefix,
+        "header": address.header,
+    }
+    if address.trusted_proxies:
+        data["trusted_proxies"] = [str(network) for network in address.trusted_proxies]
+    return data
+
+
+def _match(match: Match) -> Data:
+    lists = {
+        "endpoint": match.endpoints,
+        "method": match.methods,
+        "host": match.hosts,
+        "tier": match.tiers,
+    }
+    conditions = {
+        "headers": match.headers,
+        "cookies": match.cookies,
+        "attributes": match.attributes,
+    }
+    data: Data = {name: _one_or_all(values) for name, values in lists.items() if values}
+    for name, wanted in conditions.items():
+        if wanted:
+            data[name] = {key: _values(values) for key, values in wanted}
+    return data
+
+
+def _values(values: Values) -> object:
+    return True if values is None else _one_or_all(values)
+
+
+def _one_or_all(values: Sequence[str]) -> str | list[str]:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _limits(rule: Rule) -> object:
+    if set(rule.limits) == {None}:
+        return [_limit(limit) for limit in rule.limits[None]]
+    return {
+        DEFAULT_TIER if tier is None else tier: [_limit(limit) for limit in limits]
+        for tier, limits in rule.limits.items()
+    }
+
+
+def _limit(limit: Limit) -> object:
+    """The notation; the one limit that has none in the long form."""
+    if isinstance(limit, Concurrency):
+        return {"algorithm": limit.algorithm, "limit": limit.limit, "ttl": limit.ttl}
+    return str(limit)
+
+
+def _cost(cost: Cost) -> object:
+    if cost == Cost(cost.default):
+        return cost.default
+    data: Data = {"default": cost.default}
+    if cost.endpoints:
+        data["endpoints"] = {
+            f"{one.method} {one.endpoint}" if one.method else one.endpoint: one.cost
+            for one in cost.endpoints
+        }
+    if cost.header is not None:
+        data |= {"header": cost.header, "max": cost.most}
+    return data
+
+
+def _accuracy(accuracy: Accuracy) -> Data:
+    data: Data = {}
+    if accuracy.max_overshoot is not None:
+        share = accuracy.max_overshoot * 100
+        data["max_overshoot"] = f"{Decimal(share.numerator) / share.denominator:f}%"
+    if accuracy.batch is not None:
+        data["batch"] = accuracy.batch
+    return data
+
+
+def _idempotency(idempotency: Idempotency) -> Data:
+    return {"header": idempotency.header, "ttl": plain_seconds(idempotency.ttl_ns)}

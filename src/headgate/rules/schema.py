@@ -1,0 +1,369 @@
+"""The JSON Schema of a policy, for editors and for whoever writes policies by program.
+
+It says what the reader in `reading` wants, as far as a schema can: what it refuses the reader
+refuses too, but not the other way round. A value that YAML takes for a number may stand where a
+word is wanted, because the reader takes words as they are written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headgate.limits.model import LARGEST_QUOTA
+from headgate.limits.notation import LONGEST_TEXT
+from headgate.rules.model import BUILT_IN_PARTS
+from headgate.rules.reading.amounts import DEFAULT_TIER, FORMS, LONG_FIELDS, MOST_STACKED
+from headgate.rules.reading.callers import FALLBACKS, KINDS, RESERVED
+from headgate.rules.reading.policies import VERSION
+from headgate.rules.reading.rules import HEADER_MODES, MODES, STORE_FAILURES
+from headgate.rules.reading.scalars import LONGEST_WORD
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
+
+_NAME: Final = "^[A-Za-z0-9._-]{1,100}$"
+_TOKEN: Final = "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$"  # noqa: S105 - a token of HTTP
+
+
+def policy_schema() -> Schema:
+    """The schema of a whole policy."""
+    return {
+        "$schema": DIALECT,
+        "title": "Headgate policy",
+        "description": "Which requests are limited, by whose counter, and how much they may be.",
+        "type": "object",
+        "properties": {
+            "version": {"const": VERSION, "description": "The version of this format: 1."},
+            "identity": _ref("identity"),
+            "rules": {
+                "title": "Rules",
+                "description": "Every rule that matches a request applies, all or nothing.",
+                "type": "array",
+                "items": {"allOf": [_ref("rule")], "required": ["id"]},
+            },
+        },
+        "required": ["version"],
+        "additionalProperties": False,
+        "$defs": _definitions(),
+    }
+
+
+def rule_schema() -> Schema:
+    """The schema of one rule, as the admin API takes it: its id need not be in it."""
+    return {
+        "$schema": DIALECT,
+        "title": "Headgate rule",
+        "$ref": "#/$defs/rule",
+        "$defs": _definitions(),
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _definitions() -> Schema:
+    return {
+        **_scalars(),
+        **_limits(),
+        "identity": _identity(),
+        "source": _source(),
+        "address": _address(),
+        "match": _match(),
+        "cost": _cost(),
+        "rule": _rule(),
+    }
+
+
+def _object(title: str, description: str, properties: Schema, **more: object) -> Schema:
+    return {
+        "title": title,
+        "description": description,
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        **more,
+    }
+
+
+def _map_of(values: Schema, description: str, **more: object) -> Schema:
+    return {
+        "description": description,
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": values,
+        **more,
+    }
+
+
+def _several(one: Schema, description: str, **more: object) -> Schema:
+    """One, or a list of at least one."""
+    many = {"type": "array", "items": one, "minItems": 1}
+    return {"description": description, "anyOf": [one, many], **more}
+
+
+def _whole(least: int, most: int, description: str) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": most, "description": description}
+
+
+def _scalars() -> Schema:
+    words = {"type": ["string", "number"], "minLength": 1}
+    return {
+        "word": {**words, "maxLength": LONGEST_WORD, "pattern": r"\S"},
+        "name": {**words, "pattern": _NAME},
+        "token": {**words, "pattern": _TOKEN},
+        "pattern": {
+            "description": "A path; * is one segment, ** any number of them.",
+            "type": "string",
+            "pattern": "^/",
+            "maxLength": LONGEST_WORD,
+            "examples": ["/login", "/api/v1/*", "/api/**"],
+        },
+        "duration": {
+            "description": "Seconds, or a time with its unit.",
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": "^([0-9][0-9_.]* *)?[A-Za-z]+$"},
+            ],
+            "examples": [60, "30s", "1 minute"],
+        },
+    }
+
+
+_FIELDS: Final[Schema] = {
+    "capacity": _whole(1, LARGEST_QUOTA, "How many at once after a rest."),
+    "burst": _whole(1, LARGEST_QUOTA, "How many at once after a rest."),
+    "limit": _whole(1, LARGEST_QUOTA, "How many in a window, or at the same time."),
+    "refill_rate_per_sec": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "description": "How many come back in a second.",
+    },
+    "rate_per_sec": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "description": "How many a second in the long run.",
+    },
+    "leak_rate_per_sec": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "description": "How many leave the bucket in a second.",
+    },
+    "window": {**_ref("duration"), "description": "The length of the window."},
+    "ttl": {**_ref("duration"), "description": "When a slot that is not given back is free."},
+    "subwindows": _whole(1, 1_000, "In how many parts a window is counted."),
+}
+
+
+def _limits() -> Schema:
+    one = {"anyOf": [_ref("limit_text"), _ref("limit_form")]}
+    stack = {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_STACKED}
+    by_tier = _map_of(
+        _ref("limit_stack"),
+        f"By tier; '{DEFAULT_TIER}' is for callers of all other tiers, and of none.",
+        **{"propertyNames": _ref("word"), "not": {"required": ["algorithm"]}},
+    )
+    return {
+        "limit_text": {
+            "title": "A limit as text",
+            "description": "N/unit, with options; several separated by ';'.",
+            "type": "string",
+            "maxLength": LONGEST_TEXT,
+            "pattern": r"^\s*[0-9][0-9_]*\s*(/|[Pp][Ee][Rr])",
+            "examples": ["100/minute", "10/s burst 50", "5/minute sliding_window_log"],
+        },
+        "limit_form": {
+            "title": "A limit with its numbers",
+            "type": "object",
+            "required": ["algorithm"],
+            "oneOf": [_form(name) for name in FORMS],
+        },
+        "limit_stack": {"anyOf": [one, stack]},
+        "limits": {
+            "title": "Limits",
+            "description": "A list, all of which apply, or limits by tier.",
+            "anyOf": [_ref("limit_stack"), by_tier],
+            "examples": [["100/minute", "1000/hour"], {"free": "10/s", "paid": "100/s"}],
+        },
+    }
+
+
+def _form(name: str) -> Schema:
+    """The fields of one algorithm, and no others of limits."""
+    form = FORMS[name]
+    properties = {field: _FIELDS[field] for field in (*form.needs, *form.may)}
+    return {
+        "title": name,
+        "properties": {"algorithm": {"const": name}, **properties},
+        "required": ["algorithm", *form.needs],
+        "additionalProperties": False,
+    }
+
+
+def _form_in_rule(name: str) -> Schema:
+    """The same within a rule, that has other fields too."""
+    form = _form(name)
+    del form["additionalProperties"]
+    others = [field for field in ("limits", *LONG_FIELDS) if field not in form["properties"]]
+    form["properties"] |= dict.fromkeys(others, False)
+    return form
+
+
+def _identity() -> Schema:
+    built_in = ["api_key", "user_id", "tenant", "tier"]
+    return {
+        "title": "Identity",
+        "description": "How to tell who is asking: names, and where they are found.",
+        "type": "object",
+        "properties": {
+            **dict.fromkeys(built_in, _ref("source")),
+            "ip": _ref("address"),
+            "fallback": {
+                "description": "Whose counter it is if the caller does not say who it is.",
+                "enum": list(FALLBACKS),
+                "default": "ip",
+            },
+        },
+        "propertyNames": {"pattern": _NAME, "not": {"enum": list(RESERVED)}},
+        "additionalProperties": _ref("source"),
+        "examples": [{"tier": {"header": "x-tier", "default": "free"}}],
+    }
+
+
+def _source() -> Schema:
+    properties = {
+        "header": {**_ref("token"), "description": "The name of a header."},
+        "cookie": {**_ref("token"), "description": "The name of a cookie."},
+        "attribute": {**_ref("word"), "description": "The name of an attribute."},
+        "lookup": {**_ref("word"), "description": "The source whose value is looked up."},
+        "values": _map_of(_ref("word"), "What to find for which value."),
+        "default": {**_ref("word"), "description": "What stands for a value that is not there."},
+        "secret": {"type": "boolean", "description": "Hashed before it is used in a key."},
+    }
+    return _object(
+        "Source",
+        "Where one thing about a caller is found.",
+        properties,
+        oneOf=[{"required": [kind]} for kind in KINDS],
+        dependentRequired={"lookup": ["values"], "values": ["lookup"]},
+        examples=[{"header": "x-api-key"}, {"lookup": "api_key", "values": {"key-1": "paid"}}],
+    )
+
+
+def _address() -> Schema:
+    network = {"type": "string", "minLength": 1, "examples": ["10.0.0.0/8", "2001:db8::1"]}
+    properties = {
+        "trusted_proxies": _several(network, "Addresses and networks of proxies to believe."),
+        "ipv4_prefix": _whole(1, 32, "How many bits of an IPv4 address are one caller."),
+        "ipv6_prefix": _whole(1, 128, "How many bits of an IPv6 address are one caller."),
+        "header": {**_ref("token"), "description": "What the proxies add addresses to."},
+    }
+    return _object("Address", "How to find the address of the caller.", properties)
+
+
+def _match() -> Schema:
+    condition = {
+        "anyOf": [
+            {"const": True, "description": "It must be there, with any value."},
+            _ref("word"),
+            {"type": "array", "items": _ref("word"), "minItems": 1},
+        ]
+    }
+    names = {"propertyNames": _ref("token")}
+    properties = {
+        "endpoint": _several(_ref("pattern"), "Patterns of paths.", examples=["/api/**"]),
+        "method": _several(_ref("token"), "Methods, in any case.", examples=["POST"]),
+        "host": _several(_ref("word"), "Hosts; *. in front is any subdomain."),
+        "tier": _several(_ref("word"), "Tiers of callers.", examples=["free"]),
+        "headers": _map_of(condition, "Headers and the values they must have.", **names),
+        "cookies": _map_of(condition, "Cookies and the values they must have.", **names),
+        "attributes": _map_of(condition, "Attributes and the values they must have."),
+    }
+    return _object("Match", "Which requests the rule is for; all if nothing is said.", properties)
+
+
+def _cost() -> Schema:
+    amount = _whole(0, LARGEST_QUOTA, "What a request costs.")
+    properties = {
+        "default": amount,
+        "endpoints": _map_of(amount, "By endpoint, the first that fits.", examples=[{"/x/*": 2}]),
+        "header": {**_ref("token"), "description": "The header that says it; needs max."},
+        "max": _whole(1, LARGEST_QUOTA, "The most that the header can say."),
+    }
+    both = {"header": ["max"], "max": ["header"]}
+    table = _object("Cost", "How to find the cost.", properties, dependentRequired=both)
+    return {
+        "description": "What a request costs; 1 if nothing is said.",
+        "anyOf": [amount, table],
+        "examples": [5, {"default": 1, "endpoints": {"POST /export/pdf": 10}}],
+    }
+
+
+def _rule() -> Schema:
+    other_limits = dict.fromkeys((name for name in LONG_FIELDS if name != "limit"), False)
+    short = {"limit": _ref("limit_text"), "limits": False, **other_limits}
+    stacked = {"limit": False, "limits": _ref("limits"), **other_limits}
+    return _object(
+        "Rule",
+        "When this matches, count by that key against these limits.",
+        _rule_properties(),
+        required=["key_by"],
+        oneOf=[
+            {"title": "limit as text", "properties": short, "required": ["limit"]},
+            {"title": "limits", "properties": stacked, "required": ["limits"]},
+            *(_form_in_rule(name) for name in FORMS),
+        ],
+        examples=[{"id": "login", "key_by": "ip", "limit": "5/minute"}],
+    )
+
+
+def _rule_properties() -> Schema:
+    parts = ["api_key", "tenant", *BUILT_IN_PARTS, "header:x-client", ["tenant", "endpoint"]]
+    return {
+        "id": {**_ref("name"), "description": "The name of the rule, unique in the policy."},
+        "description": {"type": ["string", "number"], "description": "For people."},
+        "match": _ref("match"),
+        "key_by": _several(_ref("word"), "Whose counter it is.", examples=parts),
+        "limit": {"description": "A limit such as 100/minute; with algorithm, a number."},
+        "limits": {"description": "A list, all of which apply, or limits by tier."},
+        "algorithm": {"description": "The long form of a limit.", "enum": list(FORMS)},
+        **{name: value for name, value in _FIELDS.items() if name != "limit"},
+        "cost": _ref("cost"),
+        "mode": {
+            "description": "Whether it decides, only counts, or is out of force.",
+            "enum": [*MODES, False],
+            "default": "enforce",
+        },
+        "on_store_failure": {
+            "description": "What to do when the store cannot decide.",
+            "enum": list(STORE_FAILURES),
+            "default": "fail_open",
+        },
+        "accuracy": _accuracy(),
+        "headers": {
+            "description": "What a response tells of the rule.",
+            "enum": [*HEADER_MODES, True, False],
+            "default": "on",
+        },
+        "idempotency": _idempotency(),
+    }
+
+
+def _accuracy() -> Schema:
+    properties = {
+        "max_overshoot": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?%$"},
+        "batch": _whole(1, LARGEST_QUOTA, "How many to take from the store at once."),
+    }
+    told = "How far a fleet may overshoot to save round trips; exact if nothing is said."
+    one = [{"required": [name]} for name in properties]
+    return _object("Accuracy", told, properties, oneOf=one, examples=[{"max_overshoot": "1%"}])
+
+
+def _idempotency() -> Schema:
+    properties = {"header": _ref("token"), "ttl": _ref("duration")}
+    table = _object("Idempotency", "Where the key is, and how long it lasts.", properties)
+    return {
+        "description": "Whether a retry with the same key is not charged again.",
+        "anyOf": [{"type": "boolean"}, table],
+    }
