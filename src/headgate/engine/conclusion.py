@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.decisions import decide_without_store
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Outcomes
 
 
-def verdict_of(plan: Plan, replies: Sequence[Outcomes]) -> Verdict:
+def verdict_of(plan: Plan, replies: Sequence[Outcomes], *, consumed: bool = True) -> Verdict:
     """The verdict on a request from the *replies* to its plan's operation."""
     left = list(replies)
-    decided = _split(plan, left.pop(0)) if plan.deciding else ({}, False)
-    decisions, is_replay = decided
+    decisions, is_replay = _split(plan, left.pop(0)) if plan.deciding else ({}, False)
     for one, outcomes in zip(plan.shadows, left, strict=True):
         decisions[one.rule.id] = conclude(one.checks, outcomes)
-    return _verdict(plan, decisions, is_replay=is_replay)
+    verdict = _verdict(plan, decisions, is_replay=is_replay)
+    if plan.lease is None or not consumed:
+        return verdict
+    is_charged = verdict.allowed and not is_replay
+    granted = [one for one in plan.deciding if is_charged]
+    granted += [one for one in plan.shadows if decisions[one.rule.id].allowed]
+    return replace(verdict, slots=plan.leaving(granted))
 
 
 def verdict_without_store(plan: Plan, local: Mapping[str, Decision]) -> Verdict:
@@ -60,6 +66,4 @@ def _verdict(plan: Plan, decisions: Mapping[str, Decision], *, is_replay: bool) 
     )
     deciding = [decisions[one.rule.id] for one in plan.deciding]
     allowed = is_replay or all(decision.allowed for decision in deciding)
-    from_store = all(decision.source == "store" for decision in deciding)
-    slots = plan.leaving() if allowed and from_store and not is_replay else None
-    return Verdict(allowed, plan.revision, rules, is_replay, slots)
+    return Verdict(allowed, plan.revision, rules, is_replay)

@@ -22,6 +22,8 @@ from headgate.stores.port import group_name
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headgate.limits import Limit
     from headgate.rules.model import Rule
 
@@ -69,12 +71,10 @@ class Plan:
         takes += [Take(one.checks, consume=consume, lease=lease) for one in self.shadows]
         return TakeEach(tuple(takes)) if takes else None
 
-    def leaving(self) -> Leave | None:
-        """What gives back the slots that the plan took; None if it took none."""
-        if self.lease is None:
-            return None
-        slots = [check for one in self.rules for check in one.checks if _has_slots(check.limit)]
-        return Leave(tuple(slots), self.lease)
+    def leaving(self, granted: Iterable[RulePlan]) -> Leave | None:
+        """What gives back the slots that the rules *granted* took; None if they took none."""
+        slots = [check for one in granted for check in one.checks if _has_slots(check.limit)]
+        return Leave(tuple(slots), self.lease) if self.lease and slots else None
 
 
 def plan_rule(

@@ -95,7 +95,7 @@ class RuleEngine(_Running):
             replies = self._store.run(operation)
         except StoreError:
             return self._without_store(plan)
-        return verdict_of(plan, replies)
+        return verdict_of(plan, replies, consumed=consume)
 
 
 class AsyncRuleEngine(_Running):
@@ -142,4 +142,4 @@ class AsyncRuleEngine(_Running):
             replies = await self._store.run(operation)
         except StoreError:
             return self._without_store(plan)
-        return verdict_of(plan, replies)
+        return verdict_of(plan, replies, consumed=consume)

@@ -219,6 +219,21 @@ def test_slots_are_held_until_they_are_released() -> None:
     assert engine(rule("a", TEN)).check(ask()).slots is None
 
 
+def test_slots_in_shadow_are_given_back_too_even_of_a_refused_request() -> None:
+    one = engine(rule("r", FixedWindow(1, 60)), rule("s", Concurrency(2, 60), mode="shadow"))
+    for n in range(4):
+        verdict = one.check(ask())
+        assert verdict.allowed == (n == 0)
+        assert verdict.rules[1].decision.remaining == 1
+        one.release(verdict)
+
+
+def test_peek_takes_no_slots() -> None:
+    one = engine(rule("s", Concurrency(1, 60)))
+    assert one.peek(ask()).slots is None
+    assert one.check(ask())
+
+
 def test_a_policy_is_replaced_while_counters_stay_and_revisions_grow() -> None:
     one = engine(rule("a", TEN), rule("b", TWO))
     one.check(ask())

@@ -160,6 +160,7 @@ descriptors:
         ("dir=docs/* file=1", "edge|dir|docs/*|file|1", "edge.dir_docs/*.file"),
         ("dir=docs/x file=ab", "edge|dir|docs/*|file|ab", "edge.dir_docs/*.file_ab"),
         ("dir=docs/x size=9", "edge|dir|docs/*|size|9", "edge.dir_docs/*.size_9"),
+        ("dir=docs/x size=", "edge|dir|docs/*|size|", "edge.dir_docs/*.size"),
         ("dir=own/x", "edge|dir|own/x", "edge.dir_own/*"),
         ("dir=own/y", "edge|dir|own/y", "edge.dir_own/*"),
     ],

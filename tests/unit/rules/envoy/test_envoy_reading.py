@@ -158,6 +158,7 @@ def test_numbers_are_read_as_the_original_reads_them(text: str, count: int) -> N
         (limited("unit: fortnight, requests_per_unit: 5"), "'fortnight' is not a unit"),
         (limited("unit: minutes, requests_per_unit: 5"), "did you mean 'minute'?"),
         (limited("unit: unknown, requests_per_unit: 5"), "'unknown' is not a unit"),
+        (limited("unit: '', requests_per_unit: 5"), "'' is not a unit; expected one of second"),
         (limited("unit: [day], requests_per_unit: 5"), "rate_limit.unit': found a list"),
         (limited("unit: day, requestsperunit: 5"), "did you mean 'requests_per_unit'?"),
         (limited("unit: day, requests_per_unit: -1"), "expected a whole number from 0 to"),

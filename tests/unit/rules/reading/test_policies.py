@@ -101,6 +101,14 @@ MEANT = Policy(
 )
 
 
+UNKNOWN = "unknown field; did you mean"
+UNHEARD_OF = "nothing is known as 'api_kye'; did you mean"
+NO_LIMIT = (
+    "not a limit, at character 6: 'burts' does not belong here; did you mean 'burst'?; "
+    "expected 'burst N' or 'subwindows N' or an algorithm"
+)
+
+
 def rule(**fields: Any) -> dict[str, Any]:
     return {"id": "a", "key_by": "ip", "limit": "5/s"} | fields
 
@@ -117,16 +125,11 @@ def test_all_errors_come_at_once_with_their_places_and_the_nearest_words() -> No
     with pytest.raises(PolicyError) as caught:
         read_policy(text, where="rules.yaml")
     lines = str(caught.value).splitlines()
-    assert [line.partition(" (")[0] for line in lines] == [
-        "rules.yaml:12:5: error: rule 'login-brute-force', field 'limt': unknown field; "
-        "did you mean 'limit'?",
-        "rules.yaml:19:13: error: rule 'free-tier-default', field 'key_by': "
-        "nothing is known as 'api_kye'; did you mean 'api_key'?",
-        "rules.yaml:24:25: error: rule 'per-tier', field 'limits.free': not a limit, "
-        "at character 6: 'burts' does not belong here; did you mean 'burst'?; "
-        "expected 'burst N' or 'subwindows N' or an algorithm",
-        "rules.yaml:26:11: error: rule 'per-tier', field 'mode': found 'shadwo'; "
-        "did you mean 'shadow'?",
+    assert [line.partition(" (")[0].removeprefix("rules.yaml:") for line in lines] == [
+        f"12:5: error: rule 'login-brute-force', field 'limt': {UNKNOWN} 'limit'?",
+        f"19:13: error: rule 'free-tier-default', field 'key_by': {UNHEARD_OF} 'api_key'?",
+        f"24:25: error: rule 'per-tier', field 'limits.free': {NO_LIMIT}",
+        "26:11: error: rule 'per-tier', field 'mode': found 'shadwo'; did you mean 'shadow'?",
     ]
 
 

@@ -1,0 +1,79 @@
+"""`headgate rules check`: everything that is wrong with a policy, like a compiler says it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.command import Command, ExitStatus, add_json
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from headgate.rules.problems import Problem
+    from headgate.rules.reading import Examined
+
+_DESCRIPTION: Final = """\
+Check a policy: print everything that is wrong with it, each with file, line and column.
+
+An error keeps a policy out of force. A warning is something that its author will regret."""
+_EXAMPLES: Final = """\
+examples:
+  headgate rules check rules.yaml
+  headgate rules check policies/               all *.yaml, *.yml, *.json in it are one policy
+  headgate rules check - < rules.yaml
+  headgate rules check rules.yaml --strict     in CI: a warning counts as an error
+
+exit status: 0 no errors, 1 there are some, 2 PATH cannot be read"""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a file, a directory, or - for stdin")
+    parser.add_argument("--strict", action="store_true", help="let warnings count as errors")
+    add_json(parser)
+
+
+def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.cli.rules.texts import lines, texts_at, visible
+    from headgate.rules.reading import examine_policies
+
+    texts = texts_at(arguments.path)
+    examined = examine_policies(texts)
+    if arguments.json:
+        print(json.dumps([asdict(problem) for problem in examined.problems], indent=2))
+    else:
+        name = visible(texts[0][0] if len(texts) == 1 else arguments.path)
+        print("\n".join([*lines(examined.problems), _summary(name, len(texts), examined)]))
+    return _status(examined, is_strict=arguments.strict)
+
+
+COMMAND: Final = Command(
+    "rules check", "say what is wrong with a policy", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+)
+
+
+def _status(examined: Examined, *, is_strict: bool) -> ExitStatus:
+    is_bad = examined.policy is None or (is_strict and examined.problems)
+    return ExitStatus.NO if is_bad else ExitStatus.DONE
+
+
+def _summary(name: str, files: int, examined: Examined) -> str:
+    told = []
+    if examined.policy is not None:
+        told.append(_counted(len(examined.policy.rules), "rule"))
+        told[0] += f" in {files} files" if files > 1 else ""
+    told += [
+        _counted(count, severity)
+        for severity in ("error", "warning")
+        if (count := _count(examined.problems, severity))
+    ]
+    return f"{name}: {', '.join(told if examined.problems else [*told, 'no problems'])}"
+
+
+def _count(problems: tuple[Problem, ...], severity: str) -> int:
+    return sum(problem.severity == severity for problem in problems)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,185 @@
+"""What becomes of a request: which rules are for it, whose counters, and what would be sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headgate.algorithms import algorithm_for
+from headgate.cli.rules.reasons import Reasons
+from headgate.decisions import combine
+from headgate.decisions.decision import Concluded
+from headgate.engine import Engine, verdict_of
+from headgate.engine.verdict import RuleVerdict, Verdict
+from headgate.holding import new_name
+from headgate.limits import Concurrency, PacedLimit
+from headgate.responses import Answer, Told, headers_for, refusal
+from headgate.rules.matching import normalised_path, readings
+
+if TYPE_CHECKING:
+    from headgate.decisions import Decision
+    from headgate.rules.model import Rule
+    from headgate.rules.request import Request
+    from headgate.stores.port import Store
+
+Lines = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rule of the policy and what it has to do with the request.
+
+    *reason* says why it does not apply, "" if it does. *account* says whose counter it is, if the
+    rule matches. *said* is what it said, if it applies.
+    """
+
+    rule: Rule
+    matches: bool
+    reason: str = ""
+    account: tuple[str, ...] = ()
+    said: RuleVerdict | None = None
+    is_near: bool = False
+    """Whether at least the path is one that the rule is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is sent: all of it if the request is refused, else only what is added. Status None: that
+    of whoever answers the request."""
+
+    status: int | None
+    headers: Lines
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All there is to say about *request*. *path* is the one that counts, *others* how else servers
+    may read it; *tier* is the caller's."""
+
+    request: Request
+    path: str
+    others: tuple[str, ...]
+    tier: str | None
+    members: tuple[Member, ...]
+    verdict: Verdict
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Enquirer:
+    """Asks *engine* about requests, with the counters in *store*, at the time *now_ns*."""
+
+    engine: Engine
+    store: Store
+    now_ns: int
+
+    def spend(self, request: Request, *, cost: int | None) -> Verdict:
+        """Let *request* pass, if it may, and count it."""
+        return self._ask(request, cost, consume=True)
+
+    def foresee(self, request: Request, *, cost: int | None) -> Verdict:
+        """What `spend` would say; nothing is counted."""
+        verdict = self._ask(request, cost, consume=False)
+        return _as_if_charged(verdict, self.now_ns)
+
+    def explain(self, request: Request, verdict: Verdict) -> Explanation:
+        """How *verdict* came about."""
+        ways = ["/" + "/".join(way) for way in readings(request.path)]
+        path, *others = dict.fromkeys([normalised_path(request.path), *ways])
+        found = self.engine.identifier.find(request)
+        reasons = Reasons(self.engine.policy, request, found)
+        return Explanation(
+            request,
+            path,
+            tuple(others),
+            reasons.tier,
+            self._members(request, verdict, reasons),
+            verdict,
+            response_to(request, verdict, self.now_ns),
+        )
+
+    def _ask(self, request: Request, cost: int | None, *, consume: bool) -> Verdict:
+        plan = self.engine.plan(request, cost=cost, lease=new_name())
+        operation = plan.operation(consume=consume)
+        if operation is None:
+            return Verdict(allowed=True, revision=plan.revision)
+        replies = self.store.run(operation)
+        return verdict_of(plan, replies)
+
+    def _members(self, request: Request, verdict: Verdict, reasons: Reasons) -> tuple[Member, ...]:
+        matching = {rule.id for rule in self.engine.matching(request)}
+        said = {one.rule.id: one for one in verdict.rules}
+        return tuple(
+            self._matched(rule, request, said.get(rule.id), reasons)
+            if rule.id in matching
+            else _unmatched(rule, reasons)
+            for rule in self.engine.policy.rules
+        )
+
+    def _matched(
+        self, rule: Rule, request: Request, said: RuleVerdict | None, reasons: Reasons
+    ) -> Member:
+        account = tuple(self.engine.identifier.account(rule, request))
+        reason = ""
+        if said is None:
+            reason = reasons.no_limit(rule) or "it is not known whose counter it is"
+        return Member(rule, matches=True, reason=reason, account=account, said=said, is_near=True)
+
+
+def _unmatched(rule: Rule, reasons: Reasons) -> Member:
+    reason = reasons.no_match(rule) or ""
+    return Member(rule, matches=False, reason=reason, is_near=reasons.fits_path(rule))
+
+
+def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
+    """What is sent to whoever made *request*."""
+    told = tuple(Told(one.rule.id, one.decision, one.rule.headers) for one in verdict.enforced)
+    answer = Answer(verdict.allowed, told)
+    if verdict.allowed:
+        return Response(None, tuple(headers_for(answer, now_ns=now_ns)))
+    full = refusal(answer, now_ns=now_ns, accept=request.header("accept"))
+    return Response(full.status, full.headers, full.body)
+
+
+def _as_if_charged(verdict: Verdict, now_ns: int) -> Verdict:
+    """*verdict*, of a look, with the figures it would have had if it had counted the request."""
+    is_charged = verdict.allowed and not verdict.is_replay
+    rules = tuple(
+        replace(one, decision=_charged(one.decision, one.cost, now_ns))
+        if (one.decision.allowed if one.is_shadow else is_charged)
+        else one
+        for one in verdict.rules
+    )
+    return replace(verdict, rules=rules)
+
+
+def _charged(decision: Decision, cost: int, now_ns: int) -> Decision:
+    return combine([_charged_part(part, cost, now_ns) for part in decision.limits])
+
+
+def _charged_part(part: Decision, cost: int, now_ns: int) -> Decision:
+    limit = part.limit
+    amount = 1 if isinstance(limit, Concurrency) else cost
+    if not amount:
+        return part
+    return Concluded(
+        part.key,
+        limit,
+        allowed=part.allowed,
+        remaining=part.remaining - amount,
+        retry_after_ns=part.retry_after_ns,
+        reset_after_ns=_reset_after(part, amount, now_ns),
+        source=part.source,
+    )
+
+
+def _reset_after(part: Decision, amount: int, now_ns: int) -> int:
+    """When the counter of *part* is as new once *amount* has been charged: a pace takes that much
+    longer, a window lasts as long as its latest charge, and slots as long as their latest lease."""
+    limit, before_ns = part.limit, part.reset_after_ns
+    if isinstance(limit, Concurrency):
+        return max(before_ns, limit.ttl_ns)
+    algorithm = algorithm_for(limit)
+    own_ns = algorithm.fresh_in(algorithm.charge(None, amount, now_ns), now_ns)
+    return before_ns + own_ns if isinstance(limit, PacedLimit) else max(before_ns, own_ns)

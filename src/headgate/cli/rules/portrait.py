@@ -1,0 +1,153 @@
+"""An explanation for people."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.rules.texts import visible
+from headgate.cli.terminal import bold, duration, printable
+from headgate.responses.words import limit_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.cli.rules.explanation import Explanation, Member, Response
+    from headgate.decisions import Decision
+    from headgate.engine import RuleVerdict, Verdict
+
+_MOST_LISTED: Final = 20
+_WIDTH: Final = 12
+_EMPTY: Final = "empty to begin with (--store URL looks at yours)"
+_OUTAGE: Final = {
+    "fail_open": "without the store it is let pass (fail_open)",
+    "fail_closed": "without the store it is refused (fail_closed)",
+    "local": "without the store each process counts for itself (local)",
+}
+
+
+def portrait(explanation: Explanation, *, nth: int, is_live: bool, shows_all: bool) -> str:
+    """All of *explanation*, of the *nth* such request."""
+    parts = ["\n".join(_request(explanation, nth=nth, is_live=is_live))]
+    matching = [member for member in explanation.members if member.matches]
+    parts += ["\n".join(_matching(member, explanation.tier)) for member in matching]
+    others = [member for member in explanation.members if not member.matches]
+    if others:
+        parts.append("\n".join(_unmatched(others, shows_all=shows_all)))
+    parts.append("\n".join(_outcome(explanation)))
+    return "\n\n".join(parts)
+
+
+def _request(explanation: Explanation, *, nth: int, is_live: bool) -> Iterator[str]:
+    asked = explanation.request
+    to = f" on {printable(asked.host)}" if asked.host else ""
+    title = f"{printable(asked.method)} {printable(asked.path)}{to} from {printable(asked.peer)}"
+    yield bold(title if nth == 1 else f"{title}, the {_ordinal(nth)} time at the same moment")
+    if explanation.path != asked.path:
+        yield _field("read as", printable(explanation.path))
+    if explanation.others:
+        ways = ", ".join(map(printable, explanation.others))
+        yield _field("or as", f"{ways}: servers differ, so rules for any of them match")
+    yield _field("counters", "those in the store, as they are now" if is_live else _EMPTY)
+
+
+def _matching(member: Member, tier: str | None) -> Iterator[str]:
+    rule, said = member.rule, member.said
+    mark = f" ({rule.mode})" if rule.mode != "enforce" else ""
+    opinion = f"does not apply: {member.reason}" if said is None else _opinion(said)
+    yield f"{bold(rule.id)}{mark} {opinion}"
+    if rule.description:
+        yield _field("about", printable(" ".join(rule.description.split())))
+    label = "counted by"
+    for line in member.account:
+        yield _field(label, visible(line))
+        label = ""
+    if said is not None:
+        yield from _figures(said, tier)
+
+
+def _figures(said: RuleVerdict, tier: str | None) -> Iterator[str]:
+    rule = said.rule
+    yield _field("key", said.key)
+    if any(name is not None for name in rule.limits):
+        yield _field("tier", "none" if tier is None else printable(tier))
+    for part in said.decision.limits:
+        yield _field("limit", _limit(part, said.cost))
+    yield _field("cost", str(said.cost))
+    if rule.headers != "on":
+        yield _field("headers", f"{rule.headers}: callers are not told of it")
+    yield _field("outage", _OUTAGE[rule.on_store_failure])
+
+
+def _opinion(said: RuleVerdict) -> str:
+    decision = said.decision
+    if decision.allowed:
+        return "would allow it" if said.is_shadow else "allows it"
+    wait = decision.retry_after_ns
+    when = "for good: it costs more than fits" if wait is None else f"for {duration(wait)}"
+    return f"would refuse it {when}" if said.is_shadow else f"refuses it {when}"
+
+
+def _limit(part: Decision, cost: int) -> str:
+    words = limit_in_words(part.limit)
+    if part.allowed:
+        left = f"{part.remaining} left after it" if cost else f"{part.remaining} left"
+    else:
+        left = f"{part.remaining} left"
+    return f"{part.limit} ({words}): {left}"
+
+
+def _unmatched(members: list[Member], *, shows_all: bool) -> Iterator[str]:
+    yield bold("these do not match:")
+    near = sorted(members, key=lambda member: not member.is_near)
+    shown = members if shows_all or len(members) <= _MOST_LISTED else near[:_MOST_LISTED]
+    width = max(len(member.rule.id) for member in shown)
+    for member in shown:
+        yield f"  {member.rule.id.ljust(width)}  {visible(member.reason)}"
+    if len(shown) < len(members):
+        yield f"  and {len(members) - len(shown)} more: --all lists them"
+
+
+def _outcome(explanation: Explanation) -> Iterator[str]:
+    yield bold(_sentence(explanation.verdict))
+    response = explanation.response
+    if response.status is None and not response.headers:
+        yield "Nothing is added to the response."
+        return
+    yield "These are added to the response:" if response.status is None else "This is sent:"
+    yield ""
+    yield from (f"  {line}".rstrip() for line in _lines(response))
+
+
+def _sentence(verdict: Verdict) -> str:
+    refusing = verdict.denied_by
+    if refusing is not None:
+        wait = verdict.retry_after_ns
+        when = "waiting does not help" if wait is None else f"it would pass in {duration(wait)}"
+        return f"Refused by {refusing.rule.id}; {when}."
+    if verdict.is_replay:
+        return "Allowed: a request with this idempotency key was counted before."
+    why = "." if verdict.enforced else ": no rule that decides applies to it."
+    shadows = ", ".join(one.rule.id for one in verdict.would_deny)
+    return f"Allowed{why}" + (
+        f" Out of shadow, it would be refused by {shadows}." if shadows else ""
+    )
+
+
+def _lines(response: Response) -> Iterator[str]:
+    if response.status is not None:
+        yield f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"
+    yield from (f"{name}: {value}" for name, value in response.headers)
+    if response.body:
+        yield ""
+        yield response.body.decode()
+
+
+def _field(label: str, text: str) -> str:
+    return f"  {label.ljust(_WIDTH)}{text}"
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

@@ -1,0 +1,83 @@
+"""An explanation as JSON. Times are in seconds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate.cli.rules.explanation import Explanation, Member, Response
+    from headgate.decisions import Decision
+    from headgate.engine import RuleVerdict
+
+
+def record(explanation: Explanation) -> str:
+    """All of *explanation*; no header of the request is in it, as there may be secrets in them."""
+    verdict, asked = explanation.verdict, explanation.request
+    refusing = verdict.denied_by
+    shown = {
+        "allowed": verdict.allowed,
+        "denied_by": None if refusing is None else refusing.rule.id,
+        "retry_after": verdict.retry_after,
+        "is_replay": verdict.is_replay,
+        "request": {
+            "method": asked.method,
+            "path": asked.path,
+            "host": asked.host,
+            "peer": asked.peer,
+            "read_as": [explanation.path, *explanation.others],
+            "tier": explanation.tier,
+        },
+        "rules": [_member(member) for member in explanation.members],
+        "response": _response(explanation.response),
+    }
+    return json.dumps(shown, indent=2)
+
+
+def _member(member: Member) -> dict[str, Any]:
+    rule, said = member.rule, member.said
+    known = {
+        "id": rule.id,
+        "mode": rule.mode,
+        "matches": member.matches,
+        "applies": said is not None,
+        "reason": member.reason or None,
+    }
+    if said is None:
+        return known
+    return known | {
+        "account": list(member.account),
+        "on_store_failure": rule.on_store_failure,
+        "headers": rule.headers,
+        **_said(said),
+    }
+
+
+def _said(said: RuleVerdict) -> dict[str, Any]:
+    return {
+        "key": said.key,
+        "cost": said.cost,
+        "allowed": said.decision.allowed,
+        "retry_after": said.decision.retry_after,
+        "limits": [_limit(part) for part in said.decision.limits],
+    }
+
+
+def _limit(part: Decision) -> dict[str, Any]:
+    return {
+        "limit": str(part.limit),
+        "algorithm": part.limit.algorithm,
+        "quota": part.limit.quota,
+        "allowed": part.allowed,
+        "remaining": part.remaining,
+        "retry_after": part.retry_after,
+        "reset_after": part.reset_after,
+    }
+
+
+def _response(response: Response) -> dict[str, Any]:
+    return {
+        "status": response.status,
+        "headers": [list(line) for line in response.headers],
+        "body": json.loads(response.body) if response.body else None,
+    }

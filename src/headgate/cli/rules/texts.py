@@ -1,0 +1,61 @@
+"""The texts that a policy is made of, and a line for each thing that is wrong with them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from headgate.control import PolicyFiles
+from headgate.errors import OptionError
+from headgate.rules.problems import PolicyError
+from headgate.rules.reading.tree import LARGEST_TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headgate.rules.problems import Problem
+
+STDIN: Final = "-"
+
+Text = tuple[str, bytes]
+"""How a text is called in messages, and what is in it."""
+
+
+def texts_at(path: str) -> Sequence[Text]:
+    """What is at *path*: in a file, in the files of a directory, or for `-` what is piped in.
+
+    Raises `OptionError` for what cannot be read.
+    """
+    if path == STDIN:
+        return [("<stdin>", _piped())]
+    try:
+        return PolicyFiles(path).read().parts
+    except PolicyError as error:
+        raise OptionError("; ".join(lines(error.problems))) from error
+
+
+def lines(problems: Iterable[Problem]) -> list[str]:
+    """A line for each problem, with nothing in it that a terminal would obey."""
+    return [visible(str(problem)) for problem in problems]
+
+
+def tell(problems: Iterable[Problem]) -> None:
+    """Print *problems* on stderr."""
+    for line in lines(problems):
+        print(line, file=sys.stderr)
+
+
+def _piped() -> bytes:
+    if sys.stdin is None:  # closed by the caller, as with `<&-`
+        raise OptionError("cannot read stdin: it is closed")
+    try:
+        return sys.stdin.buffer.read(LARGEST_TEXT + 1)
+    except OSError as error:
+        raise OptionError(f"cannot read stdin: {error.strerror or error}") from error
+
+
+def visible(line: str) -> str:
+    """*line* with what cannot be seen escaped; all else stays, backslashes too."""
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)

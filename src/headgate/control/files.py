@@ -1,0 +1,189 @@
+"""The files of a policy: one, or those of a directory, read whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from headgate.errors import OptionError
+from headgate.rules.problems import PolicyError, Problem
+from headgate.rules.reading import examine_policies
+from headgate.rules.reading.tree import LARGEST_TEXT
+
+if TYPE_CHECKING:
+    from headgate.rules.model import Policy
+    from headgate.rules.reading import Examined
+
+MOST_FILES: Final = 100
+"""How many files of a directory are read."""
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+_NOT_OURS: Final = (".", "#", "~")
+"""How the names begin of hidden files, of editors' swap and lock files, of Kubernetes' `..data`."""
+
+_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)
+"""Opening never waits, even if a FIFO has just taken the place of the file."""
+
+Stamp: TypeAlias = tuple[tuple[object, ...], ...]
+"""What the file system says of the files without their being read. Equal: nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A policy that was read. *fingerprint* is that of the content; *warnings* are about it."""
+
+    policy: Policy
+    fingerprint: str
+    warnings: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What the files said when they were read: for each the place and the bytes."""
+
+    parts: tuple[tuple[str, bytes], ...]
+    fingerprint: str
+
+    def examine(self) -> Examined:
+        """The policy that they are, or all that is wrong with them."""
+        return examine_policies(self.parts)
+
+
+class PolicyFiles:
+    """The policy in the file *path*, or in the `*.yaml`, `*.yml` and `*.json` of a directory.
+
+    The files of a directory are one policy, in the order of their names. Those are left out whose
+    name begins with `.`, `#` or `~`: hidden ones, and what editors leave behind. Symbolic links
+    are followed. What *path* is may change at any time; only regular files are read, at most 1 MiB
+    of each and at most 100 of them.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if "\0" in str(self.path):
+            raise OptionError(f"a path cannot have a NUL in it: {str(self.path)!r}")
+
+    def load(self) -> Loaded:
+        """The policy as it is now. Raises `PolicyError` with everything that is wrong."""
+        texts = self.read()
+        examined = texts.examine()
+        if examined.policy is None:
+            raise PolicyError(examined.problems)
+        return Loaded(examined.policy, texts.fingerprint, examined.problems)
+
+    def read(self) -> Texts:
+        """What the files say now. Raises `PolicyError` if one cannot be read, about all such."""
+        parts: list[tuple[str, bytes]] = []
+        problems: list[Problem] = []
+        digest = blake2b(digest_size=16)
+        for path in self._paths():
+            try:
+                content = _content(path)
+            except PolicyError as error:
+                problems += error.problems
+                continue
+            parts.append((place_of(path), content))
+            for piece in (os.fsencode(path.name), content):
+                digest.update(b"%d:%b" % (len(piece), piece))
+        if problems:
+            raise PolicyError(problems)
+        return Texts(tuple(parts), digest.hexdigest())
+
+    def stamp(self) -> Stamp:
+        """What tells, without reading them, whether the files are the same. Never raises.
+
+        Of each file, links followed, so that a link to somewhere else is noticed as well. Not of
+        the directory: what else happens in it is nobody's concern.
+        """
+        try:
+            return tuple(_stamp(path) for path in self._paths())
+        except PolicyError as error:
+            return ((str(error),),)
+
+    def _paths(self) -> list[Path]:
+        """The files to read, in their order. Raises `PolicyError` if there are none or too many."""
+        try:
+            if not stat.S_ISDIR(self.path.stat().st_mode):
+                return [self.path]
+            found = sorted(path for path in self.path.iterdir() if _is_ours(path.name))
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if not found:
+            hint = f"expected files whose names end in {', '.join(SUFFIXES)}"
+            raise _refused(self.path, "there are no policy files in this directory", hint)
+        if len(found) > MOST_FILES:
+            told = f"{len(found)} policy files in this directory; at most {MOST_FILES} are read"
+            raise _refused(self.path, told)
+        return found
+
+
+def place_of(path: Path) -> str:
+    """*path* for messages: as text that can be printed, whatever bytes the name is made of."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _is_ours(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(_NOT_OURS)
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        return (path.name, error.errno)
+    change = (found.st_mtime_ns, found.st_ctime_ns)
+    return (path.name, found.st_dev, found.st_ino, found.st_mode, found.st_size, *change)
+
+
+def _content(path: Path) -> bytes:
+    """All of the file. Raises `PolicyError`."""
+    try:
+        _check(path, path.stat())  # before it is opened: with a device that alone may do something
+        with open(path, "rb", opener=_open_at_once) as file:
+            _check(path, os.fstat(file.fileno()))
+            content = file.read(LARGEST_TEXT + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    _check_size(path, len(content))
+    return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | _AT_ONCE)
+
+
+def _check(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise _refused(path, f"this is {_kind(found.st_mode)}", "expected a regular file")
+    _check_size(path, found.st_size)
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > LARGEST_TEXT:
+        raise _refused(path, f"too large; at most {LARGEST_TEXT} bytes (1 MiB) are read")
+
+
+def _kind(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a special file")
+
+
+def _unreadable(path: Path, error: OSError) -> PolicyError:
+    if isinstance(error, FileNotFoundError):
+        what = "a link to nothing" if path.is_symlink() else "there is no such file or directory"
+        return _refused(path, what)
+    return _refused(path, f"cannot be read: {error.strerror or error}")
+
+
+def _refused(path: Path, message: str, hint: str = "") -> PolicyError:
+    return PolicyError([Problem("error", place_of(path), message, hint=hint)])

@@ -1,0 +1,198 @@
+"""A policy as data, and back."""
+
+import json
+from fractions import Fraction
+from ipaddress import ip_network
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.limits import (
+    GCRA,
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+from headgate.rules.model import (
+    DEFAULT_SOURCES,
+    Accuracy,
+    AddressSource,
+    Cost,
+    EndpointCost,
+    Idempotency,
+    Identity,
+    Match,
+    Policy,
+    Rule,
+    Source,
+    Values,
+)
+from headgate.rules.reading import (
+    policy_to_data,
+    read_policy,
+    read_policy_data,
+    read_rule_data,
+    rule_to_data,
+)
+from headgate.units import DAY, MICROSECOND
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), min_size=1, max_size=9)
+SOLID = WORDS.filter(lambda word: bool(word.strip()))
+TOKENS = st.from_regex(r"[A-Za-z0-9_-]{1,9}", fullmatch=True)
+HEADERS = TOKENS.map(str.lower)
+PATTERNS = st.lists(st.sampled_from(("a", "B", "*", "**", "é", "%20")), min_size=1, max_size=4).map(
+    lambda parts: "/" + "/".join(parts)
+)
+QUOTAS = st.integers(100, 10**9)
+RATES = st.fractions(Fraction(1, 100), 10_000, max_denominator=1000)
+WINDOWS = st.integers(1, 10**9).map(lambda n: Fraction(n, 1000))
+
+
+def limits() -> st.SearchStrategy[Limit]:
+    return st.one_of(
+        st.builds(TokenBucket, QUOTAS, RATES),
+        st.builds(GCRA, RATES, QUOTAS),
+        st.builds(LeakyBucket, QUOTAS, RATES),
+        st.builds(FixedWindow, QUOTAS, WINDOWS),
+        st.builds(SlidingWindowLog, QUOTAS, WINDOWS),
+        st.builds(SlidingWindowCounter, QUOTAS, WINDOWS, st.integers(1, 1000)),
+        st.builds(Concurrency, QUOTAS, WINDOWS),
+    )
+
+
+def stacks() -> st.SearchStrategy[tuple[Limit, ...]]:
+    return st.lists(limits(), min_size=1, max_size=3).map(tuple)
+
+
+def unique(words: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(words, max_size=3, unique=True).map(tuple)
+
+
+def conditions(names: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[tuple[str, Values], ...]]:
+    values = st.none() | unique(SOLID).filter(bool)
+    return st.dictionaries(names, values, max_size=2).map(lambda found: tuple(found.items()))
+
+
+MATCHES = st.builds(
+    Match,
+    endpoints=unique(PATTERNS),
+    methods=unique(TOKENS.map(str.upper)),
+    hosts=unique(st.sampled_from(("a.com", "*.b.org", "::1", "*"))),
+    headers=conditions(HEADERS),
+    cookies=conditions(TOKENS),
+    attributes=conditions(SOLID),
+)
+ENDPOINT_COSTS = st.lists(
+    st.builds(
+        EndpointCost,
+        PATTERNS,
+        st.integers(0, 100),
+        st.none() | st.sampled_from(("GET", "POST")),
+    ),
+    max_size=3,
+    unique_by=lambda cost: (cost.endpoint, cost.method),
+).map(tuple)
+COSTS = st.builds(Cost, st.integers(0, 100), ENDPOINT_COSTS) | st.builds(
+    Cost, st.integers(0, 100), ENDPOINT_COSTS, HEADERS, st.integers(100, 10**6)
+)
+KEYS = st.lists(
+    st.sampled_from(("ip", "api_key", "team", "header:x-a", "cookie:A", "attribute:ä b")),
+    min_size=1,
+    max_size=3,
+    unique=True,
+).map(tuple)
+TIERED = st.dictionaries(
+    st.none() | SOLID.filter(lambda t: t not in ("default", "algorithm")),
+    stacks(),
+    min_size=1,
+    max_size=3,
+)
+ACCURACIES = st.one_of(
+    st.just(Accuracy()),
+    st.builds(Accuracy, batch=st.integers(1, 10**6)),
+    st.integers(1, 10_000).map(lambda n: Accuracy(max_overshoot=Fraction(n, 10_000))),
+)
+RULES = st.builds(
+    Rule,
+    id=TOKENS,
+    match=MATCHES,
+    key_by=KEYS,
+    limits=TIERED,
+    cost=COSTS,
+    mode=st.sampled_from(("enforce", "shadow", "off")),
+    on_store_failure=st.sampled_from(("fail_open", "fail_closed", "local")),
+    accuracy=ACCURACIES,
+    headers=st.sampled_from(("on", "off", "redacted")),
+    idempotency=st.none()
+    | st.builds(Idempotency, st.integers(1, 10**9).map(lambda n: n * MICROSECOND), HEADERS),
+    description=WORDS | st.just(""),
+)
+SOURCES = st.one_of(
+    st.builds(Source, header=HEADERS, default=st.none() | SOLID, secret=st.booleans()),
+    st.builds(Source, cookie=TOKENS, secret=st.booleans()),
+    st.builds(Source, attribute=SOLID),
+    st.builds(
+        Source,
+        lookup=st.just("user_id"),
+        values=st.dictionaries(WORDS, SOLID, min_size=1, max_size=3),
+        default=st.none() | SOLID,
+    ),
+)
+ADDRESSES = st.builds(
+    AddressSource,
+    st.sampled_from(((), (ip_network("10.0.0.0/8"), ip_network("2001:db8::1")))),
+    st.integers(1, 32),
+    st.integers(1, 128),
+    HEADERS,
+)
+
+
+def identities() -> st.SearchStrategy[Identity]:
+    sources = st.fixed_dictionaries(
+        {"team": SOURCES}, optional={"api_key": SOURCES, "tier": SOURCES}
+    )
+    return st.builds(
+        Identity,
+        sources.map(lambda own: {**DEFAULT_SOURCES, **own}),
+        ADDRESSES,
+        st.sampled_from(("ip", "shared", "skip")),
+    )
+
+
+POLICIES = st.builds(
+    Policy,
+    st.lists(RULES, max_size=3, unique_by=lambda rule: rule.id).map(tuple),
+    identities(),
+)
+
+
+@given(POLICIES)
+def test_every_policy_comes_back_from_its_data(policy: Policy) -> None:
+    data = policy_to_data(policy)
+    assert read_policy_data(data) == policy
+    assert read_policy(json.dumps(data)) == policy
+
+
+def test_what_is_as_usual_is_left_out() -> None:
+    rule = Rule("a", Match(), ("ip",), MappingProxyType({None: (TokenBucket(5, 5),)}))
+    assert rule_to_data(rule) == {"key_by": "ip", "limits": ["5/s"]}
+    assert read_rule_data("a", rule_to_data(rule)) == rule
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_whether_an_api_key_is_secret_comes_back(secret: bool) -> None:
+    sources = {**DEFAULT_SOURCES, "api_key": Source(header="x", secret=secret)}
+    policy = Policy(identity=Identity(sources))
+    assert read_policy_data(policy_to_data(policy)) == policy
+
+
+def test_the_usual_idempotency_comes_back() -> None:
+    rule = read_rule_data("a", {"key_by": "ip", "limit": "1/s", "idempotency": True})
+    assert rule.idempotency == Idempotency(DAY)
+    assert read_rule_data("a", rule_to_data(rule)) == rule

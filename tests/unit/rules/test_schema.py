@@ -1,0 +1,295 @@
+"""The schema and the reader: what the one refuses the other refuses."""
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from headgate.rules.reading import examine_policy_data, policy_to_data, read_policy_data
+from headgate.rules.reading.amounts import FORMS, LONG_FIELDS
+from headgate.rules.reading.callers import ADDRESS_FIELDS, SOURCE_FIELDS
+from headgate.rules.reading.costs import ACCURACY_FIELDS, COST_FIELDS, IDEMPOTENCY_FIELDS
+from headgate.rules.reading.matches import MATCH_FIELDS
+from headgate.rules.reading.policies import POLICY_FIELDS
+from headgate.rules.reading.rules import RULE_FIELDS
+from headgate.rules.schema import policy_schema, rule_schema
+
+
+@cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(policy_schema())
+
+
+def rule(**fields: Any) -> dict[str, Any]:
+    return {"id": "a", "key_by": "ip", "limit": "100/s"} | fields
+
+
+def limited(**fields: Any) -> dict[str, Any]:
+    return {"id": "a", "key_by": "ip"} | fields
+
+
+GOOD_RULES: list[dict[str, Any]] = [
+    rule(),
+    rule(id=404),
+    rule(key_by=["tenant", "header:x"]),
+    rule(description="x\ny"),
+    *(rule(mode=mode) for mode in ("enforce", "shadow", "off", False)),
+    *(rule(headers=mode) for mode in ("on", "off", "redacted", True, False)),
+    *(rule(on_store_failure=word) for word in ("fail_open", "fail_closed", "local")),
+    rule(accuracy={"max_overshoot": "0.5 %"}),
+    rule(accuracy={"batch": 10.0}),
+    *(rule(idempotency=value) for value in (True, False, {}, {"ttl": "1h"}, {"header": "x"})),
+    *(rule(cost=value) for value in (0, 5, {}, {"default": 5}, {"header": "x", "max": 5})),
+    rule(cost={"endpoints": {"POST /x": 3, "/y/**": 0}}),
+    rule(match={"endpoint": "/a", "method": "get", "host": "a.b", "tier": 5}),
+    rule(match={"endpoint": ["/a", "/b"], "method": ["GET"], "host": ["*"], "tier": ["x", 1]}),
+    rule(match={"headers": {"a": True, "b": 5, "c": ["x", 1.5]}, "cookies": {"a": "b"}}),
+    rule(match={"attributes": {"any name": "x"}}),
+    rule(match={}),
+    limited(limit=" 100 per 5 minutes burst 200; 1_000/h gcra"),
+    limited(limits="5/s"),
+    limited(limits=["5/s", {"algorithm": "concurrency", "limit": 5, "ttl": 1.5}]),
+    limited(limits={"free": "5/s", "default": ["6/s", "7/m"]}),
+    limited(limits={"free": {"algorithm": "gcra", "burst": 5, "rate_per_sec": 0.1}}),
+    limited(limits={"algorithm": "gcra", "burst": 5, "rate_per_sec": 0.1}),
+    limited(algorithm="token_bucket", capacity=5, refill_rate_per_sec=1.67),
+    limited(algorithm="gcra", burst=5, rate_per_sec=1),
+    limited(algorithm="leaky_bucket", capacity=5, leak_rate_per_sec=1),
+    limited(algorithm="fixed_window", limit=5, window="1 minute"),
+    limited(algorithm="sliding_window_log", limit=5, window=60),
+    limited(algorithm="sliding_window_counter", limit=5, window="m", subwindows=3),
+    limited(algorithm="concurrency", limit=5, ttl="30s"),
+]
+GOOD_IDENTITIES: list[Any] = [
+    {},
+    {"team": {"header": "x-team", "default": 5, "secret": True}},
+    {"team": {"cookie": "t"}, "other": {"attribute": "some thing"}},
+    {"tier": {"lookup": "api_key", "values": {"k": "paid", "2": 3}, "default": "free"}},
+    {"ip": {"trusted_proxies": "10.0.0.0/8", "ipv4_prefix": 24, "ipv6_prefix": 48, "header": "x"}},
+    {"ip": {"trusted_proxies": ["::1"]}, "fallback": "skip"},
+]
+GOOD: list[Any] = [
+    {"version": 1},
+    {"version": 1.0, "rules": []},
+    *({"version": 1, "rules": [one]} for one in GOOD_RULES),
+    *({"version": 1, "identity": one, "rules": []} for one in GOOD_IDENTITIES),
+]
+
+BAD_RULES: list[Any] = [
+    None,
+    "login",
+    {},
+    {"id": "a", "limit": "1/s"},
+    {"key_by": "ip", "limit": "1/s"},
+    limited(),
+    rule(limt="5/s"),
+    *(rule(id=value) for value in ("", "a b", None, True, "x" * 101, [])),
+    *(rule(key_by=value) for value in ("", [], None, True, {}, [[]])),
+    *(limited(limit=value) for value in (5, "", "5", "x/s", None, [], {}, "5/s" + " " * 1000)),
+    *(limited(limits=value) for value in (5, [], {}, None, "x", {"a": 5}, [[]], ["5/s"] * 17)),
+    limited(limits={"": "5/s"}),
+    rule(limits=["5/s"]),
+    rule(algorithm="gcra", burst=5, rate_per_sec=1),
+    limited(limits=["5/s"], algorithm="gcra", burst=5, rate_per_sec=1),
+    limited(limits=[{"algorithm": "gcra", "burst": 5}]),
+    limited(limits=[{"algorithm": "gcra", "burst": 5, "rate_per_sec": 1, "x": 1}]),
+    limited(algorithm="gcr", burst=5, rate_per_sec=1),
+    limited(algorithm="gcra", burst=5, rate_per_sec=0),
+    limited(algorithm="gcra", burst="5", rate_per_sec=1),
+    limited(algorithm="gcra", burst=5, rate_per_sec=1, window=3),
+    limited(algorithm="token_bucket", capacity=5),
+    limited(capacity=5, refill_rate_per_sec=1),
+    limited(algorithm="fixed_window", limit=5, window="1:30"),
+    limited(algorithm="fixed_window", limit="5/s", window=5),
+    limited(algorithm="sliding_window_counter", limit=5, window=5, subwindows=0),
+    *(rule(mode=value) for value in ("of", True, None, 0, [])),
+    *(rule(headers=value) for value in ("yes", None, 1, {})),
+    *(rule(on_store_failure=value) for value in ("open", None, False)),
+    *(rule(accuracy=value) for value in (1, {}, {"max_overshoot": 0.1}, {"batch": 0}, "exact")),
+    rule(accuracy={"max_overshoot": "1%", "batch": 1}),
+    *(rule(idempotency=value) for value in (None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"})),
+    *(rule(cost=value) for value in (-1, 1.5, "5", None, {"header": "x"}, {"max": 5}, {"x": 1})),
+    *(rule(cost={"endpoints": value}) for value in ({}, {"/x": -1}, [], {"/x": "1"})),
+    *(rule(match=value) for value in (None, [], {"path": "/a"}, {"endpoint": "a"})),
+    *(rule(match={"endpoint": value}) for value in ([], None, 5, ["a"], {})),
+    *(rule(match={"headers": value}) for value in ({}, {"a": None}, {"a": False}, {"a": []})),
+    *(rule(match={"headers": value}) for value in ({"a b": "c"}, {"a": [True]}, {"a": {}})),
+    rule(match={"method": "GET POST"}),
+    rule(description=None),
+]
+BAD_IDENTITIES: list[Any] = [
+    None,
+    [],
+    {"global": {"header": "x"}},
+    {"a:b": {"header": "x"}},
+    {"team": "x"},
+    {"team": {}},
+    {"team": {"header": "x", "cookie": "y"}},
+    {"team": {"lookup": "api_key"}},
+    {"team": {"header": "x", "values": {"a": "b"}}},
+    {"team": {"header": "x", "secret": "yes"}},
+    {"team": {"header": "a b"}},
+    {"team": {"header": "x", "default": None}},
+    {"ip": {"ipv4_prefix": 33}},
+    {"ip": {"trusted_proxies": []}},
+    {"ip": {"trusted_proxies": [5]}},
+    {"fallback": "none"},
+]
+BAD: list[Any] = [
+    None,
+    [],
+    {},
+    {"version": 2},
+    {"version": "1"},
+    {"version": True},
+    {"version": 1, "rules": {}},
+    {"version": 1, "rules": None},
+    {"version": 1, "rule": []},
+    *({"version": 1, "rules": [one]} for one in BAD_RULES),
+    *({"version": 1, "identity": one} for one in BAD_IDENTITIES),
+]
+ONLY_THE_READER: list[Any] = [
+    {"version": 1, "rules": [one]}
+    for one in (
+        rule(key_by="nobody"),
+        rule(cost=101),
+        limited(limit="5/fortnight"),
+        limited(limits={"free": "5/s"}, match={"tier": "paid"}),
+        rule(match={"endpoint": "/a**"}),
+        rule(match={"host": "a:80"}),
+        rule(accuracy={"max_overshoot": "101%"}),
+    )
+]
+
+
+def agree(data: Any) -> None:
+    """What the reader accepts the schema accepts, and so the other way round for refusals."""
+    if examine_policy_data(data).policy is not None:
+        assert [error.message for error in validator().iter_errors(data)] == []
+
+
+@pytest.mark.parametrize("data", GOOD, ids=str)
+def test_both_accept_what_is_good(data: Any) -> None:
+    assert [error.message for error in validator().iter_errors(data)] == []
+    assert examine_policy_data(data).policy is not None, examine_policy_data(data).problems
+
+
+@pytest.mark.parametrize("data", BAD, ids=lambda data: str(data)[:100])
+def test_both_refuse_what_is_bad(data: Any) -> None:
+    assert not validator().is_valid(data)
+    assert examine_policy_data(data).policy is None
+
+
+@pytest.mark.parametrize("data", ONLY_THE_READER, ids=str)
+def test_the_reader_knows_more(data: Any) -> None:
+    assert validator().is_valid(data)
+    assert examine_policy_data(data).policy is None
+
+
+@pytest.mark.parametrize("data", GOOD, ids=str)
+def test_what_a_policy_is_written_as_fits_the_schema(data: Any) -> None:
+    written = policy_to_data(read_policy_data(data))
+    assert [error.message for error in validator().iter_errors(written)] == []
+
+
+@pytest.mark.parametrize("schema", [policy_schema(), rule_schema()])
+def test_it_is_a_schema_and_plain_json(schema: dict[str, Any]) -> None:
+    Draft202012Validator.check_schema(schema)
+    assert json.loads(json.dumps(schema)) == schema
+
+
+def test_a_rule_by_itself_needs_no_id() -> None:
+    alone = Draft202012Validator(rule_schema())
+    assert alone.is_valid({"key_by": "ip", "limit": "5/s"})
+    assert not alone.is_valid({"key_by": "ip"})
+
+
+def test_it_names_exactly_the_fields_that_the_reader_knows() -> None:
+    schema = policy_schema()
+    parts = schema["$defs"]
+    rules = parts["rule"]["properties"]
+    known = {
+        POLICY_FIELDS: schema["properties"],
+        RULE_FIELDS: rules,
+        MATCH_FIELDS: parts["match"]["properties"],
+        SOURCE_FIELDS: parts["source"]["properties"],
+        ADDRESS_FIELDS: parts["address"]["properties"],
+        COST_FIELDS: parts["cost"]["anyOf"][1]["properties"],
+        ACCURACY_FIELDS: rules["accuracy"]["properties"],
+        IDEMPOTENCY_FIELDS: rules["idempotency"]["anyOf"][1]["properties"],
+    }
+    for fields, properties in known.items():
+        assert set(fields) == set(properties)
+    named = {field for form in parts["limit_form"]["oneOf"] for field in form["properties"]}
+    assert named == set(LONG_FIELDS)
+    assert [form["title"] for form in parts["limit_form"]["oneOf"]] == list(FORMS)
+
+
+def _examples(schema: Any) -> list[tuple[Any, Any]]:
+    """Every example in *schema*, with the part of the schema that has it."""
+    if isinstance(schema, list):
+        return [found for item in schema for found in _examples(item)]
+    if not isinstance(schema, dict):
+        return []
+    own = [(schema, example) for example in schema.get("examples", ())]
+    inner = [value for name, value in schema.items() if name not in ("examples", "const", "enum")]
+    return own + _examples(inner)
+
+
+def test_every_example_in_it_fits() -> None:
+    schema = policy_schema()
+    found = _examples(schema)
+    assert len(found) > 20
+    for part, example in found:
+        whole = {"$defs": schema["$defs"], **part}
+        assert Draft202012Validator(whole).is_valid(example), (part, example)
+
+
+def test_every_field_says_what_it_is_for() -> None:
+    parts = policy_schema()["$defs"]
+    for name, value in parts["rule"]["properties"].items():
+        told = value if "$ref" not in value else {**parts[value["$ref"].split("/")[-1]], **value}
+        assert told.get("description"), name
+
+
+ANYTHING: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 200)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3)
+    | st.sampled_from(["ip", "5/s", "/a", "off", "gcra", "1%", "30s", "a", "x-a"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=2) | st.sampled_from(["default", "a"]), inner, max_size=3
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(GOOD_RULES), st.sampled_from(RULE_FIELDS), ANYTHING)
+def test_they_agree_on_rules_with_anything_in_a_field(
+    good: dict[str, Any], field: str, value: Any
+) -> None:
+    agree({"version": 1, "rules": [good | {field: value}]})
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(MATCH_FIELDS), ANYTHING)
+def test_they_agree_on_a_match_with_anything_in_a_field(field: str, value: Any) -> None:
+    agree({"version": 1, "rules": [rule(match={field: value})]})
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from((*SOURCE_FIELDS, *ADDRESS_FIELDS)), ANYTHING, st.sampled_from(["ip", "team"])
+)
+def test_they_agree_on_identity_with_anything_in_a_field(field: str, value: Any, name: str) -> None:
+    agree({"version": 1, "identity": {name: {"header": "x", field: value}}})
