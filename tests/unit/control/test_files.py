@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,9 +19,7 @@ from headgate.rules.reading.tree import LARGEST_TEXT
 from tests.unit.control.writing import BAD, WARNED, policy_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+    from collections.abc import Iterator
 
 
 def rules_of(path: Path) -> list[str]:
@@ -174,17 +175,35 @@ def test_what_is_not_utf8_is_told_with_its_place(tmp_path: Path) -> None:
     assert "6:6: error: not UTF-8" in complaint(file)
 
 
-@pytest.mark.skipif(AS_ROOT, reason="nothing is forbidden to root")
-def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    file = inside / "rules.yaml"
-    file.write_text(policy_text())
-    file.chmod(0)
-    assert complaint(inside).endswith("rules.yaml: error: cannot be read: Permission denied")
-    inside.chmod(0)
-    assert complaint(inside).endswith("inside: error: cannot be read: Permission denied")
-    inside.chmod(0o700)
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Do without the rights of root, to whom nothing is forbidden."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_what_may_not_be_read_is_told() -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        inside = Path(folder) / "inside"
+        inside.mkdir()
+        file = inside / "rules.yaml"
+        file.write_text(policy_text())
+        file.chmod(0)
+        with as_nobody():
+            told = complaint(inside)
+        assert told.endswith("rules.yaml: error: cannot be read: Permission denied")
+        inside.chmod(0)
+        with as_nobody():
+            told = complaint(inside)
+        assert told.endswith("inside: error: cannot be read: Permission denied")
+        inside.chmod(0o700)
 
 
 def test_an_error_of_the_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

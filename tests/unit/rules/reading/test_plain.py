@@ -49,7 +49,7 @@ HEADERS = TOKENS.map(str.lower)
 PATTERNS = st.lists(st.sampled_from(("a", "B", "*", "**", "é", "%20")), min_size=1, max_size=4).map(
     lambda parts: "/" + "/".join(parts)
 )
-QUOTAS = st.integers(100, 10**9)
+QUOTAS = st.integers(100, 10**6)
 RATES = st.fractions(Fraction(1, 100), 10_000, max_denominator=1000)
 WINDOWS = st.integers(1, 10**9).map(lambda n: Fraction(n, 1000))
 
