@@ -1,6 +1,7 @@
 """The schema and the reader: what the one refuses the other refuses."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -32,18 +33,26 @@ def limited(**fields: Any) -> dict[str, Any]:
     return {"id": "a", "key_by": "ip"} | fields
 
 
+def each(
+    field: str, *values: Any, of: Callable[..., dict[str, Any]] = rule
+) -> list[dict[str, Any]]:
+    """Rules that differ in *field*, or in a field of it after a dot."""
+    outer, _, inner = field.partition(".")
+    return [of(**{outer: {inner: value} if inner else value}) for value in values]
+
+
 GOOD_RULES: list[dict[str, Any]] = [
     rule(),
     rule(id=404),
     rule(key_by=["tenant", "header:x"]),
     rule(description="x\ny"),
-    *(rule(mode=mode) for mode in ("enforce", "shadow", "off", False)),
-    *(rule(headers=mode) for mode in ("on", "off", "redacted", True, False)),
-    *(rule(on_store_failure=word) for word in ("fail_open", "fail_closed", "local")),
+    *each("mode", "enforce", "shadow", "off", False),
+    *each("headers", "on", "off", "redacted", True, False),
+    *each("on_store_failure", "fail_open", "fail_closed", "local"),
     rule(accuracy={"max_overshoot": "0.5 %"}),
     rule(accuracy={"batch": 10.0}),
-    *(rule(idempotency=value) for value in (True, False, {}, {"ttl": "1h"}, {"header": "x"})),
-    *(rule(cost=value) for value in (0, 5, {}, {"default": 5}, {"header": "x", "max": 5})),
+    *each("idempotency", True, False, {}, {"ttl": "1h"}, {"header": "x"}),
+    *each("cost", 0, 5, {}, {"default": 5}, {"header": "x", "max": 5}),
     rule(cost={"endpoints": {"POST /x": 3, "/y/**": 0}}),
     rule(match={"endpoint": "/a", "method": "get", "host": "a.b", "tier": 5}),
     rule(match={"endpoint": ["/a", "/b"], "method": ["GET"], "host": ["*"], "tier": ["x", 1]}),
@@ -87,10 +96,10 @@ BAD_RULES: list[Any] = [
     {"key_by": "ip", "limit": "1/s"},
     limited(),
     rule(limt="5/s"),
-    *(rule(id=value) for value in ("", "a b", None, True, "x" * 101, [])),
-    *(rule(key_by=value) for value in ("", [], None, True, {}, [[]])),
-    *(limited(limit=value) for value in (5, "", "5", "x/s", None, [], {}, "5/s" + " " * 1000)),
-    *(limited(limits=value) for value in (5, [], {}, None, "x", {"a": 5}, [[]], ["5/s"] * 17)),
+    *each("id", "", "a b", None, True, "x" * 101, []),
+    *each("key_by", "", [], None, True, {}, [[]]),
+    *each("limit", 5, "", "5", "x/s", None, [], {}, "5/s" + " " * 1000, of=limited),
+    *each("limits", 5, [], {}, None, "x", {"a": 5}, [[]], ["5/s"] * 17, of=limited),
     limited(limits={"": "5/s"}),
     rule(limits=["5/s"]),
     rule(algorithm="gcra", burst=5, rate_per_sec=1),
@@ -106,18 +115,18 @@ BAD_RULES: list[Any] = [
     limited(algorithm="fixed_window", limit=5, window="1:30"),
     limited(algorithm="fixed_window", limit="5/s", window=5),
     limited(algorithm="sliding_window_counter", limit=5, window=5, subwindows=0),
-    *(rule(mode=value) for value in ("of", True, None, 0, [])),
-    *(rule(headers=value) for value in ("yes", None, 1, {})),
-    *(rule(on_store_failure=value) for value in ("open", None, False)),
-    *(rule(accuracy=value) for value in (1, {}, {"max_overshoot": 0.1}, {"batch": 0}, "exact")),
+    *each("mode", "of", True, None, 0, []),
+    *each("headers", "yes", None, 1, {}),
+    *each("on_store_failure", "open", None, False),
+    *each("accuracy", 1, {}, {"max_overshoot": 0.1}, {"batch": 0}, "exact"),
     rule(accuracy={"max_overshoot": "1%", "batch": 1}),
-    *(rule(idempotency=value) for value in (None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"})),
-    *(rule(cost=value) for value in (-1, 1.5, "5", None, {"header": "x"}, {"max": 5}, {"x": 1})),
-    *(rule(cost={"endpoints": value}) for value in ({}, {"/x": -1}, [], {"/x": "1"})),
-    *(rule(match=value) for value in (None, [], {"path": "/a"}, {"endpoint": "a"})),
-    *(rule(match={"endpoint": value}) for value in ([], None, 5, ["a"], {})),
-    *(rule(match={"headers": value}) for value in ({}, {"a": None}, {"a": False}, {"a": []})),
-    *(rule(match={"headers": value}) for value in ({"a b": "c"}, {"a": [True]}, {"a": {}})),
+    *each("idempotency", None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"}),
+    *each("cost", -1, 1.5, "5", None, {"header": "x"}, {"max": 5}, {"x": 1}),
+    *each("cost.endpoints", {}, {"/x": -1}, [], {"/x": "1"}),
+    *each("match", None, [], {"path": "/a"}, {"endpoint": "a"}),
+    *each("match.endpoint", [], None, 5, ["a"], {}),
+    *each("match.headers", {}, {"a": None}, {"a": False}, {"a": []}),
+    *each("match.headers", {"a b": "c"}, {"a": [True]}, {"a": {}}),
     rule(match={"method": "GET POST"}),
     rule(description=None),
 ]

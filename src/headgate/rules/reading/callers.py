@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, get_args
@@ -103,7 +104,11 @@ def _cookie(spot: Spot) -> str | None:
 
 
 def _values(spot: Spot) -> Mapping[str, str] | None:
-    found = {name: scalars.word(child) for name, child in entries(spot, "values")}
+    """What to find for which value. The values may be secrets: messages number them instead."""
+    found = {
+        name: scalars.word(replace(child, key=None, number=number))
+        for number, (name, child) in enumerate(entries(spot, "values"))
+    }
     return MappingProxyType({name: value for name, value in found.items() if value is not None})
 
 

@@ -192,6 +192,6 @@ def described(node: Node) -> str:
             return "nothing"
         case Scalar() if node.boolean is not None:
             return node.text.lower()
-        case Scalar(text=text, is_plain=True) if text[:1].isdigit() and text.isascii():
+        case Scalar(text=text, is_plain=True) if text[:1].isdigit() and text.isprintable():
             return text if len(text) <= LONGEST_SHOWN else "a very long number"
     return shown(node.text)

@@ -176,3 +176,9 @@ def test_every_source_of_a_circle_is_named_once() -> None:
     }
     _, problems = read(circle)
     assert [problem.field for problem in problems] == ["identity.a.lookup", "identity.b.lookup"]
+
+
+def test_keys_of_callers_are_not_told_in_messages() -> None:
+    _, (problem,) = read({"tier": {"lookup": "api_key", "values": {"k1": "a", "s3cret": None}}})
+    assert problem.field == "identity.tier.values[1]"
+    assert "s3cret" not in str(problem)

@@ -42,7 +42,7 @@ from headgate.rules.reading import (
 )
 from headgate.units import DAY, MICROSECOND
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), min_size=1, max_size=9)
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=9)
 SOLID = WORDS.filter(lambda word: bool(word.strip()))
 TOKENS = st.from_regex(r"[A-Za-z0-9_-]{1,9}", fullmatch=True)
 HEADERS = TOKENS.map(str.lower)
