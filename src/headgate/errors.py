@@ -6,6 +6,7 @@
     ├── CostError (ValueError)            a cost or amount that is not an integer >= 0
     ├── KeyInvalidError (ValueError)      a key that is not a non-empty string
     ├── OptionError (ValueError)          a timeout, clock, policy or size that makes no sense
+    ├── PolicyError (ValueError)          rules that cannot be read (`headgate.rules.problems`)
     ├── UsageError (TypeError)            a verb that this kind of limit does not know
     ├── StoreURLError (ValueError)        a store URL nobody can open
     ├── StoreError                        the store could not decide

@@ -82,7 +82,7 @@ class RateLimiter:
         except StoreError:
             return [self._stack.without_store(take.checks) for take in operation.takes]
         pairs = zip(operation.takes, replies, strict=True)
-        return [conclude(take.checks, outcomes) for take, outcomes in pairs]
+        return [self._stack.conclude_one(take, reply) for take, reply in pairs]
 
     def hit_all(self, hits: Iterable[Hit]) -> Decision:
         """Hit different keys under different limits, all or nothing."""

@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import Concluded, Decision, FailurePolicy, decide_without_store
-from headgate.errors import LimitError, OptionError, UsageError
+from headgate.errors import LimitError, OptionError, StoreError, UsageError
 from headgate.limits import Concurrency, Limit, parse_limits
 from headgate.stores.operations import Check, Hold, Take, TakeEach
-from headgate.stores.port import checked_cost, checked_key, group_name, refuse_concurrency
+from headgate.stores.port import (
+    checked_cost,
+    checked_key,
+    conclude,
+    group_name,
+    refuse_concurrency,
+)
 from headgate.units import MILLISECOND, SECOND, duration_ns, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headgate.stores.operations import Outcomes
     from headgate.units import Seconds
 
 Limits = str | Limit | Iterable[str | Limit]
@@ -66,6 +73,12 @@ class Stack:
                 case _:
                     raise UsageError(f"item {n} of hit_many is {item!r}; expected (key, cost)")
         return TakeEach(tuple(takes))
+
+    def conclude_one(self, take: Take, reply: Outcomes | StoreError) -> Decision:
+        """The decision about one of several takes, which may have failed alone."""
+        if isinstance(reply, StoreError):
+            return self.without_store(take.checks)
+        return conclude(take.checks, reply)
 
     def is_worth_a_wait(self, cost: int) -> bool:
         """Whether *cost* is one that can be refused now and admitted later."""

@@ -127,7 +127,8 @@ class Pair:
         self.clock.advance_ns(self._up(call.later))
         now, store, book, up = self.clock(), self.store, self.book, self.rounded
         check = Check(self.group, call.key, limit, call.amount)
-        beside = Check(self.group, call.key + "'", limit, 1)
+        other = call.key if call.verb == "twice" else call.key + "'"
+        beside = Check(self.group, other, limit, 1)
         match call.verb:
             case "hit":
                 self.hit(check, now)
@@ -135,7 +136,7 @@ class Pair:
                 self.hit_stacked(check, LIMITS[(call.amount + 3) % len(LIMITS)], now)
             case "take":
                 assert store.run(Take((check,))) == up(book.take([check], now))
-            case "all":
+            case "all" | "twice":
                 assert store.run(Take((check, beside))) == up(book.take([check, beside], now))
             case "each":
                 each = store.run(TakeEach((Take((check,)), Take((beside,)))))
@@ -182,5 +183,18 @@ def _figures(decision: Decision) -> tuple[object, ...]:
     )
 
 
-VERBS = ("hit", "hit", "take", "all", "each", "peek", "charge", "refund", "reset", "hold", "settle")
+VERBS = (
+    "hit",
+    "hit",
+    "take",
+    "all",
+    "twice",
+    "each",
+    "peek",
+    "charge",
+    "refund",
+    "reset",
+    "hold",
+    "settle",
+)
 SAME = st.sampled_from(range(len(LIMITS))).flatmap(lambda n: calls((*VERBS, "stack"), [n]))

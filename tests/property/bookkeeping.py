@@ -6,6 +6,7 @@ beyond that (sweeps, rotation, fast paths) must not show.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate.algorithms import ConcurrencyAlgorithm, Outcome, algorithm_for, carry
@@ -33,7 +34,7 @@ class Book:
         self.pages: dict[tuple[str, str], Page] = {}
 
     def take(self, checks: Sequence[Check], now: int) -> tuple[Outcome, ...]:
-        waits = [self._wait(check, now) for check in checks]
+        waits = [self._wait(check, now) for check in _added_up(checks)]
         if all(wait == 0 for wait in waits):
             for check in checks:
                 self._charge(check, now)
@@ -139,3 +140,14 @@ class Book:
         algorithm = algorithm_for(check.limit)
         wait = wait_beside(algorithm, page.state, page.holds, 1, now)
         return (outcome_beside(algorithm, page.state, page.holds, wait, now),)
+
+
+def _added_up(checks: Sequence[Check]) -> list[Check]:
+    """*checks*, each with what those before it ask of the same counter; 0 stays nothing."""
+    asked: dict[tuple[str, str], int] = {}
+    added = []
+    for check in checks:
+        place = (check.group, check.key)
+        asked[place] = asked.get(place, 0) + check.cost
+        added.append(replace(check, cost=asked[place] if check.cost else 0))
+    return added

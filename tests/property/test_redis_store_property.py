@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.algorithms import algorithm_for, carry
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
+from headgate.stores.operations import Charge, Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from tests.servers import RedisServer
@@ -110,6 +112,29 @@ of a microsecond, the pure algorithm to one of a nanosecond."""
 @example([Call("hold", 0, "a", 0, 2), Call("hold", 0, "a", 3, 2, "s"), Call("hit", 0, "a", 0)])
 def test_counters_are_carried_from_limit_to_limit(replay: Replay, history: list[Call]) -> None:
     replay.play(history, LIMITS)
+
+
+FINE = [
+    TokenBucket(1_000, 1),
+    TokenBucket(1_000, 1.666_666_7),
+    TokenBucket(1_000, 1.666_666_666_7),
+    TokenBucket(900, 11.111_111_111_1),
+]
+"""Rates with many digits, between which in-use amounts are carried over."""
+
+
+@pytest.mark.parametrize("old", FINE)
+@pytest.mark.parametrize("new", FINE)
+def test_nothing_is_minted_between_rates_with_many_digits(
+    replay: Replay, old: Limit, new: Limit
+) -> None:
+    group = f"fine {old} {new}"
+    replay.store.run(Charge((Check(group, "k", old, 950),)))
+    before = algorithm_for(old).charge(None, 950, replay.clock())
+    carried = carry(algorithm_for(old), before, algorithm_for(new), replay.clock())
+    exact = algorithm_for(new).remaining(carried, replay.clock())
+    (seen,) = replay.store.run(Take((Check(group, "k", new, 1),), consume=False))
+    assert exact - 1 <= seen.remaining <= exact
 
 
 @examples(100)

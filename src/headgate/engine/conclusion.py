@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.decisions import decide_without_store
 from headgate.engine.verdict import RuleVerdict, Verdict
+from headgate.errors import StoreError
 from headgate.stores.port import conclude
 
 if TYPE_CHECKING:
@@ -17,12 +18,26 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Outcomes
 
 
-def verdict_of(plan: Plan, replies: Sequence[Outcomes], *, consumed: bool = True) -> Verdict:
-    """The verdict on a request from the *replies* to its plan's operation."""
+def verdict_of(
+    plan: Plan, replies: Sequence[Outcomes | StoreError], *, consumed: bool = True
+) -> Verdict:
+    """The verdict on a request from the *replies* to its plan's operation.
+
+    Raises the `StoreError` that came in place of what the deciding rules say.
+    """
     left = list(replies)
-    decisions, is_replay = _split(plan, left.pop(0)) if plan.deciding else ({}, False)
-    for one, outcomes in zip(plan.shadows, left, strict=True):
-        decisions[one.rule.id] = conclude(one.checks, outcomes)
+    decisions: dict[str, Decision] = {}
+    is_replay = False
+    if plan.deciding:
+        decided = left.pop(0)
+        if isinstance(decided, StoreError):
+            raise decided
+        decisions, is_replay = _split(plan, decided)
+    for one, reply in zip(plan.shadows, left, strict=True):
+        if isinstance(reply, StoreError):
+            decisions[one.rule.id] = _without_store(one)
+        else:
+            decisions[one.rule.id] = conclude(one.checks, reply)
     verdict = _verdict(plan, decisions, is_replay=is_replay)
     if plan.lease is None or not consumed:
         return verdict

@@ -93,9 +93,9 @@ class RuleEngine(_Running):
             return Verdict(allowed=True, revision=plan.revision)
         try:
             replies = self._store.run(operation)
+            return verdict_of(plan, replies, consumed=consume)
         except StoreError:
             return self._without_store(plan)
-        return verdict_of(plan, replies, consumed=consume)
 
 
 class AsyncRuleEngine(_Running):
@@ -140,6 +140,6 @@ class AsyncRuleEngine(_Running):
             return Verdict(allowed=True, revision=plan.revision)
         try:
             replies = await self._store.run(operation)
+            return verdict_of(plan, replies, consumed=consume)
         except StoreError:
             return self._without_store(plan)
-        return verdict_of(plan, replies, consumed=consume)

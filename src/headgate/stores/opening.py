@@ -92,7 +92,7 @@ def _redis() -> Any:
 
 def _shown(url: str) -> str:
     """*url* for a message, without what may be a password."""
-    return repr(re.sub("//[^/]*@", "//***@", url))
+    return repr(re.sub("//.*@", "//***@", url, flags=re.DOTALL))
 
 
 def _memory(url: str, clock: Clock | None) -> MemoryStore:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headgate.algorithms import Outcome
+from headgate.errors import StoreError
 
 if TYPE_CHECKING:
     from headgate.limits import Limit
@@ -54,8 +55,11 @@ class Take(Operation[Outcomes]):
 
 
 @dataclass(frozen=True, slots=True)
-class TakeEach(Operation[tuple[Outcomes, ...]]):
-    """Several takes that have nothing to do with each other, in one round trip, in order."""
+class TakeEach(Operation[tuple[Outcomes | StoreError, ...]]):
+    """Several takes that have nothing to do with each other, in one round trip, in order.
+
+    One that could not be decided, while others were, has its error in its place.
+    """
 
     takes: tuple[Take, ...]
 

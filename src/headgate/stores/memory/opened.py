@@ -23,10 +23,12 @@ class Opened:
         "_algorithm",
         "_asked",
         "_counters",
+        "_held",
         "_holds",
         "_is_changed",
         "_key",
         "_now",
+        "_settled",
         "_state",
     )
 
@@ -37,6 +39,8 @@ class Opened:
         self._now = now
         self._state, self._holds = counters.load(key, now)
         self._asked = 0
+        self._held = 0
+        self._settled: bool | None = None
         self._is_changed = False
 
     def wait(self, cost: int) -> int | None:
@@ -71,13 +75,15 @@ class Opened:
 
     def hold(self, name: str, amount: int, ttl_ns: int) -> None:
         if amount:
-            self._holds = {**self._holds, name: Hold(amount, self._now + ttl_ns)}
+            self._held += amount
+            self._holds = {**self._holds, name: Hold(self._held, self._now + ttl_ns)}
             self._is_changed = True
 
     def settle(self, name: str, amount: int, *, charge_lapsed: bool) -> bool:
         """Close the hold *name* and charge *amount*; whether it was open."""
-        was_open = name in self._holds
-        if was_open:
+        was_open = name in self._holds if self._settled is None else self._settled
+        self._settled = was_open
+        if name in self._holds:
             self._holds = {other: held for other, held in self._holds.items() if other != name}
             self._is_changed = True
         if was_open or charge_lapsed:

@@ -9,7 +9,12 @@ from headgate.errors import StoreError
 from headgate.stores.operations import Check, Operation, Take, TakeEach
 from headgate.stores.port import Asker, AsyncStore, checked_cost, checked_key, conclude
 from headgate.stores.redis.calls.collecting import Collector
-from headgate.stores.redis.calls.spreading import Spreadable, groups_of, spread
+from headgate.stores.redis.calls.spreading import (
+    Spreadable,
+    each_for_itself,
+    groups_of,
+    spread,
+)
 from headgate.stores.redis.settings import Settings
 from headgate.stores.redis.transport import open_async_transport
 
@@ -78,10 +83,15 @@ class AsyncRedisStore(AsyncStore):
     async def _take_each(self, operation: TakeEach, collector: Collector) -> tuple[Any, ...]:
         names = self._settings.names
         if any(len(groups_of(take, names)) > 1 for take in operation.takes):
-            return tuple([await self.run(take) for take in operation.takes])
+            return each_for_itself([await self._outcome(take) for take in operation.takes])
         asked = [collector.operation(take) for take in operation.takes]
-        results = await asyncio.gather(*asked, return_exceptions=True)
-        return tuple(_result(result) for result in results)
+        return each_for_itself(await asyncio.gather(*asked, return_exceptions=True))
+
+    async def _outcome(self, take: Take) -> Any:
+        try:
+            return await self.run(take)
+        except StoreError as error:
+            return error
 
     async def _run_spread(
         self, operation: Spreadable, groups: list[list[int]], collector: Collector

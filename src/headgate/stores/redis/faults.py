@@ -14,7 +14,7 @@ from headgate.errors import StoreError, StoreFault
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headgate.stores.redis.request import Request
+    from headgate.stores.redis.request import Reply, Request
 
 DRIVER_ERRORS: Final = (
     driver.RedisError,
@@ -156,3 +156,22 @@ def fail_all(requests: Iterable[Request], error: StoreError) -> None:
         own = StoreError(str(error), reason=error.reason)
         own.__cause__ = error.__cause__
         request.failed(own)
+
+
+def deliver(request: Request, reply: Reply, where: str) -> None:
+    """Hand *reply* to *request*, which fails if it is no reply to what was asked."""
+    try:
+        request.answered(reply)
+    except NONSENSE as error:
+        request.failed(nonsense(where, error))
+
+
+NONSENSE: Final = (TypeError, ValueError, LookupError, AttributeError)
+"""What reading a reply raises that is not what it should be."""
+
+
+def nonsense(where: str, error: BaseException) -> StoreError:
+    """The server at *where* answered, and nobody knows what."""
+    own = StoreError(f"{where} answered what is no answer: {error}", reason="refused")
+    own.__cause__ = error
+    return own

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from headgate.errors import StoreError
 from headgate.stores.operations import Check, Operation, Take, TakeEach
 from headgate.stores.port import Hitter, Store, checked_cost, checked_key, conclude
 from headgate.stores.redis.calls.combining import Answer, Combiner
 from headgate.stores.redis.calls.hitting import LoneHit
-from headgate.stores.redis.calls.spreading import Spreadable, first_name, groups_of, spread
+from headgate.stores.redis.calls.spreading import (
+    Spreadable,
+    each_for_itself,
+    first_name,
+    groups_of,
+    spread,
+)
 from headgate.stores.redis.faults import timed_out
 from headgate.stores.redis.forking import watch_forks
 from headgate.stores.redis.settings import Settings
@@ -92,8 +99,14 @@ class RedisStore(Store):
     def _take_each(self, operation: TakeEach) -> tuple[Any, ...]:
         names = self._settings.names
         if any(len(groups_of(take, names)) > 1 for take in operation.takes):
-            return tuple(self.run(take) for take in operation.takes)
-        return tuple(answer.result() for answer in self._ask(operation.takes))
+            return each_for_itself([self._outcome(take) for take in operation.takes])
+        return each_for_itself([answer.outcome() for answer in self._ask(operation.takes)])
+
+    def _outcome(self, take: Take) -> Any:
+        try:
+            return self.run(take)
+        except StoreError as error:
+            return error
 
     def _run_spread(self, operation: Spreadable, groups: list[list[int]]) -> Any:
         steps = spread(operation, groups)

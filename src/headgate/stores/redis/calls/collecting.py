@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from headgate.errors import StoreError
 from headgate.stores.redis.calls.hitting import LoneHit
 
 if TYPE_CHECKING:
@@ -43,19 +44,20 @@ class Collector:
 
     def hit(self, place: Place, name: bytes, key: str, cost: int) -> asyncio.Future[Decision]:
         waiter: asyncio.Future[Decision] = asyncio.Future(loop=self.loop)
-        last, self._last = self._last, waiter
-        if last.done() and not self._is_scheduled and self._may_be_alone:
+        if self._last.done() and not self._is_scheduled and self._may_be_alone:
             self._transport.submit(LoneHit(place, name, key, cost, waiter))
+            self._last = waiter
             return waiter
         is_full = self._pending.hit(place, name, key, cost, waiter)
+        self._last = waiter
         if is_full or not self._is_scheduled:
             self._schedule(at_once=is_full)
         return waiter
 
     def operation(self, operation: Operation[Any]) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
-        self._last = waiter
         is_full = self._pending.operation(operation, waiter)
+        self._last = waiter
         if is_full or not self._is_scheduled:
             self._schedule(at_once=is_full)
         return waiter
@@ -73,4 +75,7 @@ class Collector:
 
     def _send(self) -> None:
         for request in self._pending.drain():
-            self._transport.submit(request)
+            try:
+                self._transport.submit(request)
+            except Exception as error:  # noqa: BLE001 (nobody may wait for ever, whatever it is)
+                request.failed(StoreError(f"it could not be sent: {error!r}"))

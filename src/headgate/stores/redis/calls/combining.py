@@ -53,11 +53,12 @@ class Answer:
 class Job:
     """What one thread wants to have sent: it adds itself to what is pending."""
 
-    __slots__ = ("_turn", "add", "led")
+    __slots__ = ("_turn", "add", "error", "led")
 
     def __init__(self, add: Callable[[Pending], object]) -> None:
         self.add = add
         self.led: list[Job] | None = None
+        self.error: Exception | None = None
         self._turn = threading.Lock()
         self._turn.acquire()
 
@@ -100,7 +101,7 @@ class Combiner:
                 job = Job(add)
                 self._queue.append(job)
         if is_free:
-            self._lead([add], [])
+            self._lead(add, [])
         else:
             self._follow(job)
 
@@ -112,7 +113,9 @@ class Combiner:
             self._resign(job)
             raise
         if job.led is not None:
-            self._lead([one.add for one in job.led], [one for one in job.led if one is not job])
+            self._lead(job.add, [one for one in job.led if one is not job])
+        elif job.error is not None:
+            raise job.error
 
     def _has_left(self, job: Job) -> bool:
         """Take *job* out of the queue, if it is still there."""
@@ -129,17 +132,30 @@ class Combiner:
                 self._queue.extendleft(reversed(job.led[1:]))
             self.hand_on()
 
-    def _lead(self, adds: list[Callable[[Pending], object]], followers: list[Job]) -> None:
-        """Send for all; then hand the lane on, or put it back."""
+    def _lead(self, add: Callable[[Pending], object], followers: list[Job]) -> None:
+        """Send for all; then hand the lane on, or put it back.
+
+        What cannot be asked is an error of who asked it, and of nobody else.
+        """
+        problem: Exception | None = None
         try:
             pending = self._pending()
-            for add in adds:
+            try:
                 add(pending)
+            except Exception as error:  # noqa: BLE001 (raised below, when the others are served)
+                problem = error
+            for follower in followers:
+                try:
+                    follower.add(pending)
+                except Exception as error:  # noqa: BLE001 (raised in the thread it concerns)
+                    follower.error = error
             self._transport.perform(pending.drain())
         finally:
             self.hand_on()
             for follower in followers:
                 follower.wake()
+        if problem is not None:
+            raise problem
 
     def hand_on(self) -> None:
         """Give a lane to those who have queued up, or put it back."""

@@ -19,6 +19,7 @@ from headgate.stores.redis.calls.requests import (
     ScriptRequest,
     Waiter,
     disappoint,
+    listed,
     outcomes_of_take,
 )
 from headgate.stores.redis.counters.scripts import script
@@ -141,7 +142,7 @@ class HitBatch(ScriptRequest):
         return super().packed_whole()
 
     def answered(self, reply: Reply) -> None:
-        ticks, now = self._place.ticks, reply[0]
+        ticks, now = self._place.ticks, listed(reply)[0]
         if ticks == 1:
             for entry, instant in zip(self._entries, reply[1:], strict=True):
                 if type(instant) is int:
@@ -230,7 +231,7 @@ class LoneHit(Request):
 
     def answered(self, reply: Reply) -> None:
         place = self._place
-        if place.ticks == 1 and type(reply[1]) is int:
+        if place.ticks == 1 and type(listed(reply)[1]) is int:
             if not self._waiter.done():
                 need = self._cost * place.unit
                 after = reply[1] - reply[0] + need

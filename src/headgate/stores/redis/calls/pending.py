@@ -42,21 +42,27 @@ class Pending:
         bucket = (place, self._names.tag(name)) if self._names.has_tags else place
         batch = self._hits.get(bucket)
         if batch is None:
+            batch = HitBatch(place, self._now())
             self._takes.clear()
-            batch = self._hits[bucket] = HitBatch(place, self._now())
+            self._hits[bucket] = batch
             self._requests.append(batch)
-        return batch.add(name, key, cost, waiter) >= MOST_HITS
+        if batch.add(name, key, cost, waiter) < MOST_HITS:
+            return False
+        del self._hits[bucket]
+        return True
 
     def operation(self, operation: Operation[Any], waiter: Waiter) -> bool:
         """Add an operation, all of whose keys are in one slot; whether it is time to send."""
         if isinstance(operation, Take):
             return self._take(operation, waiter)
+        request: Request
+        if isinstance(operation, Reset):
+            request = ResetRequest(operation, self._names, waiter)
+        else:
+            request = OperationRequest(operation, self._names, self._now(), waiter)
         self._hits.clear()
         self._takes.clear()
-        if isinstance(operation, Reset):
-            self._requests.append(ResetRequest(operation, self._names, waiter))
-        else:
-            self._requests.append(OperationRequest(operation, self._names, self._now(), waiter))
+        self._requests.append(request)
         return False
 
     def drain(self) -> list[Request]:
@@ -69,9 +75,15 @@ class Pending:
     def _take(self, take: Take, waiter: Waiter) -> bool:
         tag = self._names.tag(first_name(take, self._names)) if self._names.has_tags else b""
         batch = self._takes.get(tag)
-        if batch is None:
+        if batch is not None:
+            batch.add(take, waiter)
+        else:
+            batch = TakeBatch(self._names, self._now())
+            batch.add(take, waiter)  # it may raise: then there is no batch
             self._hits.clear()
-            batch = self._takes[tag] = TakeBatch(self._names, self._now())
+            self._takes[tag] = batch
             self._requests.append(batch)
-        batch.add(take, waiter)
-        return len(batch) >= MOST_TAKES
+        if len(batch) < MOST_TAKES:
+            return False
+        del self._takes[tag]
+        return True

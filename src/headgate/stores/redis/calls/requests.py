@@ -61,6 +61,13 @@ def disappoint(waiters: Iterable[Waiter], error: StoreError) -> None:
             waiter.set_exception(own)
 
 
+def listed(reply: Reply) -> list[Reply]:
+    """*reply*, which has to be a list, and not an empty one."""
+    if type(reply) is not list or not reply:
+        raise TypeError(f"a list was expected, not {reply!r}")
+    return reply
+
+
 class ScriptRequest(Request):
     """One call of one script for one waiter."""
 
@@ -96,6 +103,8 @@ class OperationRequest(ScriptRequest):
         self.waiter = waiter
 
     def answered(self, reply: Reply) -> None:
+        if isinstance(self._operation, Hold | Charge | Refund):
+            listed(reply)
         if self.waiter.done():
             return
         match self._operation:
@@ -165,14 +174,14 @@ class TakeBatch(ScriptRequest):
         return len(self._takes)
 
     def add(self, take: Take, waiter: Waiter) -> None:
-        keys, specs = _asked(take.checks, self._names)
+        keys, specs = _asked(take.checks, self._names)  # this may raise: nothing is touched yet
+        lease = (take.lease or "").encode("utf-8", "surrogatepass")
         self.keys += keys
-        lease = (take.lease or "").encode()
         self.arguments += (int(take.consume), lease, len(take.checks), *specs)
         self._takes.append((take, waiter))
 
     def answered(self, reply: Reply) -> None:
-        now = reply[0]
+        now = listed(reply)[0]
         for (take, waiter), told in zip(self._takes, reply[1:], strict=True):
             if isinstance(told, hiredis.ReplyError):
                 disappoint([waiter], store_error(str(told), "the store"))
@@ -206,9 +215,9 @@ def _parts(operation: Operation[Any]) -> tuple[str, Arguments, tuple[Check, ...]
         case Refund(checks):
             return "refund", [], checks
         case Renew(checks, lease):
-            return "renew", [lease.encode()], checks
+            return "renew", [lease.encode("utf-8", "surrogatepass")], checks
         case Leave(checks, lease):
-            return "leave", [lease.encode()], checks
+            return "leave", [lease.encode("utf-8", "surrogatepass")], checks
         case _:
             raise TypeError(f"no script for {operation!r}")
 
@@ -232,10 +241,14 @@ def _asked(checks: Sequence[Check], names: Names) -> tuple[list[bytes], Argument
 def outcomes_of_take(checks: Sequence[Check], reply: Reply, now: int, *, consume: bool) -> Outcomes:
     """The outcomes of checks of which a script told where their counters stood before."""
     counters, waits = _counters(checks, reply, now)
-    if consume and reply[0]:
-        for counter, check in zip(counters, checks, strict=True):
-            if check.cost:
-                counter.charge(check.cost)
+    if reply[0]:
+        waits = [0] * len(waits)
+        if consume:
+            for counter, check in zip(counters, checks, strict=True):
+                if check.cost:
+                    counter.charge(check.cost)
+    elif waits.count(0) == len(waits):  # the server's word counts, should they ever differ
+        waits = [MICROSECOND] * len(waits)
     return _outcomes(counters, waits)
 
 

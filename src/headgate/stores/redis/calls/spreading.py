@@ -71,6 +71,20 @@ def groups_of(operation: Spreadable, names: Names) -> list[Group]:
     return list(found.values())
 
 
+def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of takes that have nothing to do with each other.
+
+    A `StoreError` stays in its place, unless it is the same with all of them; other errors are
+    raised.
+    """
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, StoreError):
+            raise result
+    if results and all(isinstance(result, StoreError) for result in results):
+        raise results[0]
+    return tuple(results)
+
+
 def first_name(operation: Spreadable, names: Names) -> bytes:
     """The name of the first counter of *operation*: if it is in one slot, in that."""
     first = operation.checks[0]

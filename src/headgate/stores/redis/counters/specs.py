@@ -32,7 +32,7 @@ EXACT: Final = 2**53
 LARGEST_LOG: Final = 10_000
 """Entries of a sliding window log above which there is a warning: the server reads through them."""
 LARGEST_CHARGE: Final = 4 * 10**15
-"""More than this is charged as this: more than any limit works off in a hundred years."""
+"""More than this at once is charged as this: what doubles can add up without a rest."""
 
 EXTRA_MANTISSAS: Final = {
     108: 10,
@@ -81,6 +81,11 @@ class PacedSpec(Spec):
         super().__init__(limit)
         per_microsecond = limit.per_second * MICROSECOND / SECOND
         self.ticks, self.unit = per_microsecond.numerator, per_microsecond.denominator
+        if int(float(self.unit)) != self.unit:
+            raise LimitError(
+                f"{limit}: {limit.per_second} a second is too fine a fraction for Redis, whose "
+                "scripts count in doubles; choose a rounder number"
+            )
         self.span = self.quota * self.unit
         self.pace = Pace(self.quota, self.ticks, self.unit, self.span)
         self.suffix = unit_suffix(self.unit, self.ticks)

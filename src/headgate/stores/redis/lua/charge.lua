@@ -7,11 +7,9 @@
 
 --@ clock failures numbers counters log slots general
 
-local specs, opened, counters, told = next_checks(), {}, {}, { 1 }
-for i, spec in ipairs(specs) do
-  counters[i] = open(spec, opened)
-  charge(spec, counters[i])
-  close(spec, counters[i])
-end
+local specs, told = next_checks(), { 1 }
+local counters = open_all(specs)
+for i, spec in ipairs(specs) do charge(spec, counters[i]) end
+close_all(specs, counters)
 for i, spec in ipairs(specs) do told[i + 1] = tell(spec, counters[i], 1) end
 return { now, told }

@@ -70,7 +70,7 @@ build.P = function()
     local w, f = in_use(state)
     local ticks = w * old.p + f
     local whole, rest = scale(ticks, spec.q, old.q)
-    if ticks >= EXACT or whole >= EXACT then
+    if ticks >= EXACT or whole >= FAR then
       whole, rest = ceil((w + 1) * (old.p / old.q) * (spec.q / spec.p)), 0
       return { w = min(FAR, now + whole), f = 0 }
     end
@@ -152,9 +152,11 @@ build.F = function()
   function fixed.used(_, state) return state.count end
 
   function fixed.write(spec, state)
-    local windows = max(1, divide_up(state.count, spec.quota))
-    return format('F%.0f,%.0f,%.0f,%.0f', spec.window, spec.quota, state.index, state.count),
-      (state.index + windows) * spec.window
+    local ends = now
+    if state.count > 0 then
+      ends = (state.index + divide_up(state.count, spec.quota)) * spec.window
+    end
+    return format('F%.0f,%.0f,%.0f,%.0f', spec.window, spec.quota, state.index, state.count), ends
   end
 
   function fixed.tell(_, state) return digits(state.index) .. ',' .. digits(state.count) end
@@ -178,22 +180,31 @@ build.C = function()
     return total
   end
 
-  -- Move on to cell `to`, taking along what does not fit into a window of finished cells.
+  -- Move on by `steps` cells, of which nothing is taken along: the oldest go, empty ones come.
+  local function shift(counts, steps)
+    local cells_in_all = #counts
+    for i = 1, cells_in_all do counts[i] = counts[i + steps] or 0 end
+  end
+
+  -- Move on to cell `to`, taking along what does not fit into a window of finished cells. Where all
+  -- fits nothing is ever taken along.
   local function roll(spec, quota, state, to)
     local counts = state.counts
-    local any = counts[1] > 0 or younger(counts) > 0
-    while state.index < to and any do
-      local excess = max(0, younger(counts) - quota)
+    local last = #counts
+    while state.index < to do
+      local excess = younger(counts) - quota
+      if excess <= 0 then
+        shift(counts, to - state.index)
+        state.index = to
+        return
+      end
       state.index = state.index + 1
       local windows = min(divide(to - state.index, spec.subwindows), (divide(excess, quota)))
       state.index = state.index + windows * spec.subwindows
-      local last = #counts
-      table.remove(counts, 1)
+      shift(counts, 1)
       counts[last - 1] = counts[last - 1] - excess
       counts[last] = excess - windows * quota
-      any = counts[1] > 0 or younger(counts) > 0
     end
-    state.index = max(state.index, to)
   end
 
   function cells.new(spec)
@@ -254,12 +265,13 @@ build.C = function()
   end
 
   function cells.write(spec, state)
-    local parts, last = {}, 1
+    local parts, last = {}, 0
     for i, count in ipairs(state.counts) do
       parts[i] = digits(count)
       if count > 0 then last = i end
     end
-    local ends = (state.index + last) * (spec.window / spec.subwindows)
+    local ends = now
+    if last > 0 then ends = (state.index + last) * (spec.window / spec.subwindows) end
     local excess = younger(state.counts) - spec.quota
     if excess > 0 then ends = ends + divide_up(excess, spec.quota) * spec.window end
     return format('C%.0f,%.0f,%.0f,%.0f,', spec.window, spec.subwindows, spec.quota, state.index)

@@ -108,6 +108,7 @@ local function charge(spec, counter)
   end
 end
 
+-- Put a counter back if it was changed: once, after all that concerns it has been done.
 local function close(spec, counter)
   if not counter.changed or spec.kind == 'S' then return end
   counter.changed = false
@@ -122,11 +123,22 @@ end
 
 -- What the client needs to compute the figures of a counter for `units`, reservations included.
 local function tell(spec, counter, units)
-  local text = algorithm_of(spec.kind).tell(spec, counter.state, units, counter.holds)
-  for _, hold in ipairs(counter.holds) do
-    text = text .. '|' .. digits(hold.expires) .. ':' .. digits(hold.amount)
+  local parts = { algorithm_of(spec.kind).tell(spec, counter.state, units, counter.holds) }
+  for i, hold in ipairs(counter.holds) do
+    parts[i + 1] = digits(hold.expires) .. ':' .. digits(hold.amount)
   end
-  return text
+  return table.concat(parts, '|')
+end
+
+local function close_all(specs, counters)
+  for i, spec in ipairs(specs) do close(spec, counters[i]) end
+end
+
+-- The counters of all specs: opened before anything is written, so that an error changes nothing.
+local function open_all(specs)
+  local opened, counters = {}, {}
+  for i, spec in ipairs(specs) do counters[i] = open(spec, opened) end
+  return counters
 end
 
 local function next_checks()

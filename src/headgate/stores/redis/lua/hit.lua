@@ -51,7 +51,7 @@ for i = 1, #KEYS do
         life = format('%.0f', needed + slack / 1000)
       end
       local set = call('SET', key, format('%016.0f', after) .. suffix, 'EX', life)
-      if set.err then return set end  -- the server takes no writes: nothing was charged
+      if set.err then return (failure(set)) end  -- the server takes no writes: nothing was charged
     end
   elseif type(value) == 'table' then
     reply[i + 1] = value

@@ -51,7 +51,7 @@ for i, key in ipairs(KEYS) do
     if taken > 0 then
       local text = format('%016.0f%s%.0f', new_w, suffix, new_f)
       local set = redis.pcall('SET', key, text, 'PX', lasting(new_w + 1))
-      if set.err then return set end  -- the server takes no writes: nothing was charged
+      if set.err then return (failure(set)) end  -- the server takes no writes: nothing was charged
     end
   else
     local told, is_for_all = value, false

@@ -13,14 +13,15 @@ local all, counters, told = ask(specs)
 for i, spec in ipairs(specs) do
   local counter = counters[i]
   if all and spec.cost > 0 then
+    local amount = counter.added or 0
     for n = #counter.holds, 1, -1 do
       if counter.holds[n].name == name then table.remove(counter.holds, n) end
     end
-    table.insert(counter.holds, { expires = now + ttl, amount = spec.cost, name = name })
-    counter.changed = true
+    counter.added, counter.changed = amount + spec.cost, true
+    table.insert(counter.holds, { expires = now + ttl, amount = counter.added, name = name })
   end
-  close(spec, counter)
 end
+close_all(specs, counters)
 if not all then return { now, told } end
 local after = { 1 }
 for i, spec in ipairs(specs) do after[i + 1] = tell(spec, counters[i], 0) end

@@ -171,7 +171,7 @@ build.L = function()
   function log.used(_, state) return state.total + state.debt end
 
   function log.write(spec, state)
-    local ends = state.high + spec.window
+    local ends = now
     if state.total > 0 then ends = departure(spec, state, state.total + state.debt) end
     local list = state.list
     if state.restart or state.gone >= state.length then

@@ -7,15 +7,15 @@
 
 --@ clock failures numbers counters log slots general
 
-local specs, opened, counters, told = next_checks(), {}, {}, { 1 }
+local specs, told = next_checks(), { 1 }
+local counters = open_all(specs)
 for i, spec in ipairs(specs) do
-  local counter = open(spec, opened)
-  counters[i] = counter
+  local counter = counters[i]
   if spec.cost > 0 and not counter.state.fresh then
     algorithm_of(spec.kind).refund(spec, counter.state, spec.cost)
     counter.changed = true
   end
-  close(spec, counter)
 end
+close_all(specs, counters)
 for i, spec in ipairs(specs) do told[i + 1] = tell(spec, counters[i], 1) end
 return { now, told }

@@ -8,18 +8,19 @@
 --@ clock failures numbers counters log slots general
 
 local name, charge_lapsed = argument(), argument() == '1'
-local was_open, opened = 1, {}
-for _, spec in ipairs(next_checks()) do
-  local counter, left, found = open(spec, opened), {}, false
-  for _, hold in ipairs(counter.holds) do
-    if hold.name == name then found = true else left[#left + 1] = hold end
+local specs, was_open, is_closed = next_checks(), 1, {}
+local counters = open_all(specs)
+for i, spec in ipairs(specs) do
+  local counter, left = counters[i], {}
+  if is_closed[counter] == nil then
+    for _, hold in ipairs(counter.holds) do
+      if hold.name ~= name then left[#left + 1] = hold end
+    end
+    is_closed[counter] = #left < #counter.holds
+    if is_closed[counter] then counter.holds, counter.changed = left, true end
   end
-  if found then
-    counter.holds, counter.changed = left, true
-  else
-    was_open = 0
-  end
-  if found or charge_lapsed then charge(spec, counter) end
-  close(spec, counter)
+  if not is_closed[counter] then was_open = 0 end
+  if is_closed[counter] or charge_lapsed then charge(spec, counter) end
 end
+close_all(specs, counters)
 return was_open

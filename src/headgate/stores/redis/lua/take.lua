@@ -23,8 +23,8 @@ local function take()
           charge(spec, counters[i])
         end
       end
-      close(spec, counters[i])
     end
+    close_all(specs, counters)
     return told
   end)
 end

@@ -224,7 +224,7 @@ class ClusterTransport(Transport):
     def _settle(self, address: Address, errand: _Errand, reply: Reply) -> Sequence[_Errand]:
         """Hand *reply* over, or say what to send instead."""
         if reply.__class__ is not _ReplyError:
-            errand.request.answered(reply)
+            faults.deliver(errand.request, reply, str(address))
             return ()
         verdict = judge(str(reply), str(address), errand.detours, node=address)
         if isinstance(verdict, Refusal):

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
 
+_PATIENCE = 1.0  # seconds that another loop may take to close its connections
+
+
 class Site(Protocol):
     """What there is in one event loop: the links of one store."""
 
@@ -82,7 +85,9 @@ class LoopTransport(AsyncTransport):
             if loop is here:
                 await home.aclose()
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(home.aclose(), loop))
+                closing = asyncio.run_coroutine_threadsafe(home.aclose(), loop)
+                with suppress(TimeoutError):  # a loop that stops meanwhile closes its own
+                    await asyncio.wait_for(asyncio.wrap_future(closing), _PATIENCE)
 
     def _enter(self) -> Callable[[Request], None]:
         loop = asyncio.get_running_loop()

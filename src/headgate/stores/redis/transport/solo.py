@@ -93,7 +93,7 @@ class SoloTransport(Transport):
             unknown: list[Request] = []
             for request, reply in zip(requests, replies, strict=True):
                 if reply.__class__ is not _ReplyError:
-                    request.answered(reply)
+                    faults.deliver(request, reply, lane.where)
                     continue
                 verdict = judge(str(reply), lane.where, detours)
                 if isinstance(verdict, Refusal):

@@ -153,7 +153,7 @@ class Wire(ABC):
         if reply.__class__ is _ReplyError:
             self._owner.refused(self, pending, str(reply))
         else:
-            pending[0].answered(reply)
+            faults.deliver(pending[0], reply, self.where)
         if self._is_retired and not self._sent:
             self.end(faults.broken(self.where))
 
@@ -190,7 +190,11 @@ class RawWire(Wire, asyncio.Protocol):
                     if self._is_over:
                         return
                 else:
-                    sent.popleft()[0].answered(reply)
+                    request = sent.popleft()[0]
+                    try:
+                        request.answered(reply)
+                    except faults.NONSENSE as error:
+                        request.failed(faults.nonsense(self.where, error))
         except hiredis.HiredisError as error:
             self.end(faults.fault(error, self.where))
 
