@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ bench: $(VENV)/.bench  ## speed and memory beside other limiters; BENCH=--quick 
 
 bench-redis: $(VENV)/.bench servers  ## the same for the Redis store, beside redis-benchmark
 	$(BIN)/python -m benchmarks.redis $(BENCH)
+
+bench-rules: $(VENV)/.bench  ## 10 rules beside 10,000
+	$(BIN)/python -m benchmarks.rules $(BENCH)
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py

@@ -49,7 +49,6 @@ class Place:
         "new_admitted",
         "new_refused",
         "quota",
-        "rest",
         "script",
         "span",
         "spec",
@@ -64,13 +63,13 @@ class Place:
         self.quota = spec.quota
         self.ticks, self.unit, self.span = spec.ticks, spec.unit, spec.span
         self.new_admitted, self.new_refused = paced_decisions(spec.limit, spec.pace, 1_000)
-        self.rest: Arguments = [spec.quota, spec.unit]
         if spec.ticks == 1:
             self.script = script("hit")
             self.first: Arguments = [spec.span, spec.suffix, spec.unit]
         else:
             self.script = script("hit_ticks")
-            self.first = [*divmod(spec.span, spec.ticks), spec.ticks, spec.suffix]
+            span = divmod(spec.span, spec.ticks)
+            self.first = [*span, spec.ticks, spec.suffix, spec.quota, spec.unit]
         self._tails: dict[int, tuple[bytes, bytes]] = {}
 
     def packed_alone(self, name: bytes, cost: int) -> bytes:
@@ -204,7 +203,7 @@ class HitBatch(ScriptRequest):
         elif not self._is_uniform:
             for cost, _, waiters in self._entries:
                 arguments += (cost * place.unit, len(waiters), cost)
-        return [*arguments, *place.rest]
+        return arguments
 
 
 class LoneHit(Request):

@@ -7,8 +7,3 @@ if ARGV[1] == '' then
 else
   now, slack = tonumber(ARGV[1]), 60000
 end
-
--- How many milliseconds a key lives that is as new at the instant `ends`.
-local function lasting(ends)
-  return math.max(0, math.ceil((ends - now) / 1000)) + slack
-end

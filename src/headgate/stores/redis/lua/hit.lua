@@ -4,22 +4,20 @@
 -- KEYS   the counters; one that is named twice is asked twice
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: microseconds from wholly used to as new   3: the suffix that counters of this limit have
---        4: microseconds that one hit takes
---        then, if the hits are not all single ones of this length, for each counter:
+--        4: microseconds that a unit takes
+--        then, if the hits are not all single ones of one unit, for each counter:
 --        microseconds of one hit, how many hits of this length, their cost in units
---        last but one: the quota, last: microseconds of a unit
 -- reply  now, and for each counter the instant where it stood before, now if that is later;
 --        a list as take.lua's if it had to be asked the long way; or an error
 --
 -- A counter that can take m of n equal hits takes m. Where it stood says how many those were.
 
---@ clock failures slowly
+--@ clock
 
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local format, sub, ceil, floor = string.format, string.sub, math.ceil, math.floor
-local call, suffix, cost = redis.pcall, ARGV[3], tonumber(ARGV[4])
-local span = tonumber(ARGV[2])
-local last, each, times = now + span, #ARGV > 6, 1
+local call, span, suffix, unit = redis.pcall, tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local last, each, cost, times = now + span, #ARGV > 4, unit, 1
 local seconds, life = -1, ''  -- most counters of a call live equally long
 local reply = { now }
 
@@ -51,13 +49,17 @@ for i = 1, #KEYS do
         life = format('%.0f', needed + slack / 1000)
       end
       local set = call('SET', key, format('%016.0f', after) .. suffix, 'EX', life)
-      if set.err then return (failure(set)) end  -- the server takes no writes: nothing was charged
+      if set.err then  -- the server takes no writes: nothing was charged
+        --@ failures
+        return (failure(set))
+      end
     end
   elseif type(value) == 'table' then
     reply[i + 1] = value
   else
-    local spec = { key = key, suffix = suffix, p = 1, span_w = span, span_f = 0, cost_w = cost,
-      cost_f = 0, cost = each and tonumber(ARGV[3 * i + 4]) or 1 }
+    --@ failures slowly
+    local spec = { key = key, suffix = suffix, q = unit, p = 1, quota = span / unit, span_w = span,
+      span_f = 0, cost_w = cost, cost_f = 0, cost = each and tonumber(ARGV[3 * i + 4]) or 1 }
     local done, told = pcall(slowly, spec, times)
     if not done then
       local is_for_all

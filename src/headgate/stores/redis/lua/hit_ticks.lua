@@ -5,8 +5,8 @@
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2, 3: from wholly used to as new: microseconds, ticks   4: p
 --        5: the suffix that counters of this limit have
+--        6: the quota   7: microseconds of p units
 --        for each counter: microseconds and ticks of one hit, how many hits, their cost in units
---        last but one: the quota, last: microseconds of p units
 -- reply  now, and for each counter two numbers, the instant where it stood before in microseconds
 --        and ticks; or in place of the first of them a list as take.lua's, or an error
 
@@ -41,7 +41,7 @@ local function after(w, f, cost_w, cost_f, times)
 end
 
 for i, key in ipairs(KEYS) do
-  local at = 4 * i + 2
+  local at = 4 * i + 4
   local cost_w, cost_f, times = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
   local value = redis.pcall('GET', key)
   local w, f = known(value)
@@ -50,15 +50,16 @@ for i, key in ipairs(KEYS) do
     local new_w, new_f, taken = after(w, f, cost_w, cost_f, times)
     if taken > 0 then
       local text = format('%016.0f%s%.0f', new_w, suffix, new_f)
-      local set = redis.pcall('SET', key, text, 'PX', lasting(new_w + 1))
+      local set = redis.pcall('SET', key, text, 'PX', math.ceil((new_w + 1 - now) / 1000) + slack)
       if set.err then return (failure(set)) end  -- the server takes no writes: nothing was charged
     end
   else
     local told, is_for_all = value, false
     if type(value) == 'string' then
       local done
-      done, told = pcall(slowly, { key = key, suffix = suffix, p = p, span_w = span_w,
-        span_f = span_f, cost_w = cost_w, cost_f = cost_f, cost = tonumber(ARGV[at + 3]) }, times)
+      done, told = pcall(slowly, { key = key, suffix = suffix, quota = tonumber(ARGV[6]),
+        q = tonumber(ARGV[7]), p = p, span_w = span_w, span_f = span_f, cost_w = cost_w,
+        cost_f = cost_f, cost = tonumber(ARGV[at + 3]) }, times)
       if not done then told, is_for_all = failure(told) end
     end
     if is_for_all then return told end

@@ -7,6 +7,11 @@ local EXACT = 2 ^ 53
 local format, sub, find = string.format, string.sub, string.find
 local floor, ceil, fmod, min, max = math.floor, math.ceil, math.fmod, math.min, math.max
 
+-- How many milliseconds a key lives that is as new at the instant `ends`.
+local function lasting(ends)
+  return max(0, ceil((ends - now) / 1000)) + slack
+end
+
 -- Decimal digits, all of them: tostring() keeps only fourteen.
 local function digits(number)
   return format('%.0f', number)

@@ -1,8 +1,8 @@
 -- The long way, for a counter with reservations or one that another limit has written: what take.lua
--- would tell of each of `times` hits. `spec` lacks the quota and the unit, the last two arguments.
+-- would tell of each of `times` hits.
 local function slowly(spec, times)
   --@ numbers counters log slots general
-  spec.kind, spec.quota, spec.q = 'P', tonumber(ARGV[#ARGV - 1]), tonumber(ARGV[#ARGV])
+  spec.kind = 'P'
   local told = {}
   for i = 1, times do
     local all, counters, one = ask({ spec })
