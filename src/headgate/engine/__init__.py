@@ -5,7 +5,7 @@ the plan on a store.
 """
 
 from headgate.engine.answering import answer_of
-from headgate.engine.conclusion import verdict_of, verdict_without_store
+from headgate.engine.conclusion import repeated, verdict_of, verdict_without_store
 from headgate.engine.engine import Engine
 from headgate.engine.plan import Plan, RulePlan
 from headgate.engine.policies import PolicyInForce
@@ -22,6 +22,7 @@ __all__ = [
     "RuleVerdict",
     "Verdict",
     "answer_of",
+    "repeated",
     "verdict_of",
     "verdict_without_store",
 ]

@@ -15,9 +15,5 @@ def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
 
     *jitter*, from 0 to 1, is how much of the permitted extra wait this caller is told.
     """
-    told = tuple(
-        Told(one.rule.id, one.decision, one.rule.headers)
-        for one in verdict.enforced
-        if verdict.is_replay is False or one.decision.allowed
-    )
+    told = tuple(Told(one.rule.id, one.decision, one.rule.headers) for one in verdict.enforced)
     return Answer(verdict.allowed, told, jitter)

@@ -2,48 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.decisions import decide_without_store
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.errors import StoreError
+from headgate.stores.operations import Outcomes
 from headgate.stores.port import conclude
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from headgate.decisions import Decision
     from headgate.engine.plan import Plan, RulePlan
-    from headgate.stores.operations import Outcomes
+
+
+Replies = Sequence[Outcomes | StoreError]
+
+
+def repeated(plan: Plan, replies: Replies) -> frozenset[str]:
+    """The ids of the deciding rules that have seen the request before and been charged for it."""
+    if not plan.deciding or isinstance(replies[0], StoreError):
+        return frozenset()
+    marked = [one for one in plan.deciding if one.marker is not None]
+    seen = replies[0][len(replies[0]) - len(marked) :]
+    pairs = zip(marked, seen, strict=True)
+    return frozenset(one.rule.id for one, outcome in pairs if not outcome.allowed)
 
 
 def verdict_of(
-    plan: Plan, replies: Sequence[Outcomes | StoreError], *, consumed: bool = True
+    plan: Plan, replies: Replies, *, consumed: bool = True, without: Collection[str] = ()
 ) -> Verdict:
     """The verdict on a request from the *replies* to its plan's operation.
 
-    Raises the `StoreError` that came in place of what the deciding rules say.
+    *without* are the rules that have seen the request before: they have no say, and the first reply
+    is that of the others, if there are any. Raises the `StoreError` that came in place of what the
+    deciding rules say.
     """
+    deciding = [one for one in plan.deciding if one.rule.id not in without]
     left = list(replies)
     decisions: dict[str, Decision] = {}
-    is_replay = False
-    if plan.deciding:
+    if deciding:
         decided = left.pop(0)
         if isinstance(decided, StoreError):
             raise decided
-        decisions, is_replay = _split(plan, decided)
+        decisions = _split(deciding, decided)
     for one, reply in zip(plan.shadows, left, strict=True):
         if isinstance(reply, StoreError):
             decisions[one.rule.id] = _without_store(one)
-        else:
-            decisions[one.rule.id] = conclude(one.checks, reply)
-    verdict = _verdict(plan, decisions, is_replay=is_replay)
+        elif one.marker is None or reply[-1].allowed:
+            decisions[one.rule.id] = conclude(one.checks, reply[: len(one.checks)])
+    verdict = _verdict(plan, decisions, is_replay=bool(without))
     if plan.lease is None or not consumed:
         return verdict
-    is_charged = verdict.allowed and not is_replay
-    granted = [one for one in plan.deciding if is_charged]
-    granted += [one for one in plan.shadows if decisions[one.rule.id].allowed]
+    granted = [one for one in deciding if verdict.allowed]
+    granted += [one for one in plan.shadows if _is_granted(decisions.get(one.rule.id))]
     return replace(verdict, slots=plan.leaving(granted))
 
 
@@ -57,16 +72,18 @@ def verdict_without_store(plan: Plan, local: Mapping[str, Decision]) -> Verdict:
     return _verdict(plan, decisions, is_replay=False)
 
 
-def _split(plan: Plan, outcomes: Outcomes) -> tuple[dict[str, Decision], bool]:
-    """The decision of each rule that decides, and whether the request has been here before."""
+def _split(deciding: Sequence[RulePlan], outcomes: Outcomes) -> dict[str, Decision]:
+    """The decision of each rule that decides."""
     place = 0
     decisions = {}
-    for one in plan.deciding:
-        own = outcomes[place : place + len(one.checks)]
-        decisions[one.rule.id] = conclude(one.checks, own)
+    for one in deciding:
+        decisions[one.rule.id] = conclude(one.checks, outcomes[place : place + len(one.checks)])
         place += len(one.checks)
-    seen = outcomes[place:]
-    return decisions, not all(outcome.allowed for outcome in seen)
+    return decisions
+
+
+def _is_granted(decision: Decision | None) -> bool:
+    return decision is not None and decision.allowed and decision.source == "store"
 
 
 def _without_store(one: RulePlan) -> Decision:
@@ -76,9 +93,11 @@ def _without_store(one: RulePlan) -> Decision:
 
 
 def _verdict(plan: Plan, decisions: Mapping[str, Decision], *, is_replay: bool) -> Verdict:
+    """The verdict that *decisions*, by rule, make together."""
     rules = tuple(
-        RuleVerdict(one.rule, one.key, one.cost, decisions[one.rule.id]) for one in plan.rules
+        RuleVerdict(one.rule, one.key, one.cost, decisions[one.rule.id])
+        for one in plan.rules
+        if one.rule.id in decisions
     )
-    deciding = [decisions[one.rule.id] for one in plan.deciding]
-    allowed = is_replay or all(decision.allowed for decision in deciding)
+    allowed = all(one.decision.allowed for one in rules if not one.is_shadow)
     return Verdict(allowed, plan.revision, rules, is_replay)

@@ -69,5 +69,15 @@ class Engine:
         if key is None:
             return None
         own = cost_of(rule.cost, request, path) if cost is None else cost
-        retry = rule.idempotency and request.header(rule.idempotency.header)
-        return plan_rule(rule, limits, key, own, self._namespace, retry or None)
+        retry = _retry(rule, request, found, path)
+        return plan_rule(rule, limits, key, own, self._namespace, retry)
+
+
+def _retry(rule: Rule, request: Request, found: Found, path: str) -> str | None:
+    """What a request and its repetitions have in common: the caller, what it asks, and its key."""
+    given = rule.idempotency and request.header(rule.idempotency.header)
+    if not given:
+        return None
+    caller = tuple(found.get(name) for name in ("api_key", "user_id", "tenant"))
+    who = caller if any(caller) else (found.ip,)
+    return repr((who, request.method.upper(), path, given.strip()))

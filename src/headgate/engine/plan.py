@@ -4,9 +4,10 @@ The rules that decide are one `Take`: all or nothing. Each rule in shadow is a t
 beside it, in the same round trip, so that what it would have refused changes nothing for the
 others. (It counts requests too that another rule refused.)
 
-A repeated request is told by a counter of one unit per lifetime, which is part of the same take:
-where it has been charged already it refuses, and with that the whole take, so nothing is charged a
-second time. Then the request is let through: it was, when it came first.
+A repeated request is told by a counter of one unit per lifetime, which is part of the rule's take:
+where it has been charged already it refuses, and with that the whole take, so nothing is charged.
+Then the rules that have not seen the request are asked again without those that have. So a retry
+costs a second round trip, and is free only under the rules that say so.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headgate.stores.port import group_name
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from headgate.limits import Limit
     from headgate.rules.model import Rule
@@ -57,19 +58,22 @@ class Plan:
     def shadows(self) -> tuple[RulePlan, ...]:
         return tuple(one for one in self.rules if one.rule.mode == "shadow")
 
-    @property
-    def markers(self) -> tuple[Check, ...]:
-        return tuple(one.marker for one in self.deciding if one.marker is not None)
-
     def operation(self, *, consume: bool = True) -> TakeEach | None:
         """What to ask; None if there is nothing to ask."""
-        lease = self.lease if consume else None
-        takes = []
-        if self.deciding:
-            checks = [check for one in self.deciding for check in one.checks]
-            takes.append(Take((*checks, *self.markers), consume=consume, lease=lease))
-        takes += [Take(one.checks, consume=consume, lease=lease) for one in self.shadows]
+        takes = [self._take(self.deciding, consume=consume)] if self.deciding else []
+        takes += [self._take((one,), consume=consume) for one in self.shadows]
         return TakeEach(tuple(takes)) if takes else None
+
+    def again(self, repeated: Collection[str], *, consume: bool = True) -> TakeEach:
+        """What to ask those deciding rules that have not seen the request; *repeated* have."""
+        left = tuple(one for one in self.deciding if one.rule.id not in repeated)
+        return TakeEach((self._take(left, consume=consume),) if left else ())
+
+    def _take(self, rules: Sequence[RulePlan], *, consume: bool) -> Take:
+        checks = [check for one in rules for check in one.checks]
+        markers = [one.marker for one in rules if one.marker is not None]
+        lease = self.lease if consume else None
+        return Take((*checks, *markers), consume=consume, lease=lease)
 
     def leaving(self, granted: Iterable[RulePlan]) -> Leave | None:
         """What gives back the slots that the rules *granted* took; None if they took none."""
@@ -80,7 +84,7 @@ class Plan:
 def plan_rule(
     rule: Rule, limits: tuple[Limit, ...], key: str, cost: int, namespace: str, retry: str | None
 ) -> RulePlan:
-    """How *rule* is asked about a request of *key*; *retry* is the key that repetitions share."""
+    """How *rule* is asked about a request of *key*; *retry* is what repetitions have in common."""
     checks = tuple(
         Check(_group(namespace, rule, n), key, limit, 1 if _has_slots(limit) else cost)
         for n, limit in enumerate(limits)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.engine.conclusion import verdict_of, verdict_without_store
+from headgate.engine.conclusion import repeated, verdict_of, verdict_without_store
 from headgate.engine.policies import PolicyInForce
 from headgate.engine.verdict import Verdict
 from headgate.errors import StoreError
@@ -37,14 +39,30 @@ class _Running:
     def _plan(self, request: Request, cost: int | None) -> Plan:
         return self.in_force.engine.plan(request, cost=cost, lease=new_name())
 
-    def _without_store(self, plan: Plan) -> Verdict:
-        """The store could not decide: rules that are `local` are decided here, in full."""
+    def _without_store(self, plan: Plan, *, consume: bool) -> Verdict:
+        """The store could not decide: rules that are `local` are decided here, in full.
+
+        All or nothing, as ever: if another rule refuses, they are only looked at.
+        """
+        locals_ = [one for one in plan.deciding if one.rule.on_store_failure == "local"]
+        is_open = all(one.rule.on_store_failure != "fail_closed" for one in plan.deciding)
         local: dict[str, Decision] = {}
-        for one in plan.rules:
-            if one.rule.on_store_failure == "local":
-                outcomes = self._local.run(Take(one.checks, lease=plan.lease))
-                local[one.rule.id] = conclude(one.checks, outcomes, source="local")
-        return verdict_without_store(plan, local)
+        checks = tuple(check for one in locals_ for check in one.checks)
+        if checks:
+            take = Take(checks, consume=consume and is_open, lease=plan.lease)
+            told = self._local.run(take)
+            outcomes = iter(told)
+            for one in locals_:
+                own = tuple(next(outcomes) for _ in one.checks)
+                local[one.rule.id] = conclude(one.checks, own, source="local")
+        verdict = verdict_without_store(plan, local)
+        if not consume or not verdict.allowed:
+            return verdict
+        return replace(verdict, local_slots=plan.leaving(locals_))
+
+    def _release_here(self, verdict: Verdict) -> None:
+        if verdict.local_slots is not None:
+            self._local.run(verdict.local_slots)
 
 
 class RuleEngine(_Running):
@@ -75,7 +93,9 @@ class RuleEngine(_Running):
         return self._decide(self._plan(request, cost), consume=False)
 
     def release(self, verdict: Verdict) -> None:
-        """Give back the slots that a request was granted; without a word if the store is gone."""
+        """Give back the slots that a request holds, or its shadows do; to be called at its end,
+        also of a refused one. Without a word if the store is gone."""
+        self._release_here(verdict)
         if verdict.slots is None:
             return
         try:
@@ -93,9 +113,13 @@ class RuleEngine(_Running):
             return Verdict(allowed=True, revision=plan.revision)
         try:
             replies = self._store.run(operation)
-            return verdict_of(plan, replies, consumed=consume)
+            seen = repeated(plan, replies)
+            if seen:
+                others = self._store.run(plan.again(seen, consume=consume))
+                replies = (*others, *replies[1:])
+            return verdict_of(plan, replies, consumed=consume, without=seen)
         except StoreError:
-            return self._without_store(plan)
+            return self._without_store(plan, consume=consume)
 
 
 class AsyncRuleEngine(_Running):
@@ -112,6 +136,7 @@ class AsyncRuleEngine(_Running):
     ) -> None:
         super().__init__(policy, salt, namespace, clock)
         self._store = open_async_store(store, clock)
+        self._undoing: set[asyncio.Future[None]] = set()
 
     async def check(self, request: Request, *, cost: int | None = None) -> Verdict:
         """As `RuleEngine.check`."""
@@ -123,6 +148,7 @@ class AsyncRuleEngine(_Running):
 
     async def release(self, verdict: Verdict) -> None:
         """As `RuleEngine.release`."""
+        self._release_here(verdict)
         if verdict.slots is None:
             return
         try:
@@ -132,14 +158,36 @@ class AsyncRuleEngine(_Running):
 
     async def aclose(self) -> None:
         """Give back what the store holds open."""
+        if self._undoing:
+            await asyncio.wait(self._undoing)
         await self._store.aclose()
 
     async def _decide(self, plan: Plan, *, consume: bool) -> Verdict:
+        if plan.lease is None or not consume or not self._store.may_wait:
+            return await self._ask(plan, consume=consume)
+        asked = asyncio.ensure_future(self._ask(plan, consume=consume))
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            undoing = asyncio.ensure_future(self._undo(asked))
+            self._undoing.add(undoing)
+            undoing.add_done_callback(self._undoing.discard)
+            raise
+
+    async def _undo(self, asked: asyncio.Future[Verdict]) -> None:
+        """Give back the slots that a caller was granted who had gone away meanwhile."""
+        await self.release(await asked)
+
+    async def _ask(self, plan: Plan, *, consume: bool) -> Verdict:
         operation = plan.operation(consume=consume)
         if operation is None:
             return Verdict(allowed=True, revision=plan.revision)
         try:
             replies = await self._store.run(operation)
-            return verdict_of(plan, replies, consumed=consume)
+            seen = repeated(plan, replies)
+            if seen:
+                others = await self._store.run(plan.again(seen, consume=consume))
+                replies = (*others, *replies[1:])
+            return verdict_of(plan, replies, consumed=consume, without=seen)
         except StoreError:
-            return self._without_store(plan)
+            return self._without_store(plan, consume=consume)

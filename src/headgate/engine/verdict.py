@@ -33,9 +33,10 @@ class RuleVerdict:
 class Verdict:
     """What came of a request under the policy of *revision*: true when it is allowed.
 
-    *rules* are all that matched and apply, in the order of the policy. *is_replay* says that it
-    was admitted as a repetition of a request that had been charged before. *slots* is what gives
-    back the slots that it holds under concurrency limits; None if it holds none.
+    *rules* are all that matched and apply, in the order of the policy. *is_replay* says that
+    it repeats a request that had been charged before under rules that are not among them therefore.
+    *slots* is what gives back the slots that it holds under concurrency limits; None if it holds
+    none. (*local_slots* is the same for those that this process granted while the store was gone.)
     """
 
     allowed: bool
@@ -43,6 +44,7 @@ class Verdict:
     rules: tuple[RuleVerdict, ...] = ()
     is_replay: bool = False
     slots: Leave | None = None
+    local_slots: Leave | None = None
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -21,7 +21,7 @@ from headgate.rules.model import (
     Source,
 )
 from headgate.rules.request import Request
-from headgate.stores import MemoryStore, Operation, Store, TakeEach
+from headgate.stores import AsyncStore, MemoryStore, Operation, Store, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
@@ -175,6 +175,96 @@ def test_a_refused_request_may_be_tried_again_with_the_same_key() -> None:
     clock.advance(60)
     second = one.check(ask(idempotency_key="k"))
     assert (second.allowed, second.is_replay) == (True, False)
+
+
+def test_a_retry_opens_no_other_rule() -> None:
+    once = Idempotency(3_600 * SECOND)
+    one = engine(
+        rule("pay", FixedWindow(100, 60), idempotency=once),
+        rule("signup", TWO, endpoint="/signup"),
+        rule("streams", Concurrency(1, 60), endpoint="/stream"),
+    )
+    assert one.check(ask("/ping", idempotency_key="k"))
+    assert not one.check(ask("/signup", idempotency_key="k")).is_replay, "another endpoint"
+    replays = [one.check(ask("/signup", idempotency_key="k")) for _ in range(3)]
+    assert [verdict.allowed for verdict in replays] == [True, False, False]
+    assert all(verdict.is_replay for verdict in replays)
+    assert replays[1].denied_by is not None
+    assert replays[1].denied_by.rule.id == "signup"
+    assert one.check(ask("/stream", idempotency_key="s"))
+    again = one.check(ask("/stream", idempotency_key="s"))
+    assert (again.allowed, again.is_replay) == (False, True)
+    assert one.peek(ask("/ping")).rules[0].decision.remaining == 97
+
+
+def test_two_callers_with_one_retry_key_are_two() -> None:
+    once = Idempotency(3_600 * SECOND)
+    one = engine(rule("all", TEN, key_by=("global",), idempotency=once))
+    assert not one.check(ask(x_api_key="a", idempotency_key="k")).is_replay
+    assert not one.check(ask(x_api_key="b", idempotency_key="k")).is_replay
+    assert one.check(ask(x_api_key="a", idempotency_key="k", peer="9.9.9.9")).is_replay
+
+
+def test_a_retry_is_not_counted_by_a_shadow_that_would_not_charge_it() -> None:
+    once = Idempotency(3_600 * SECOND)
+    one = engine(rule("trial", TWO, mode="shadow", idempotency=once))
+    verdicts = [one.check(ask(idempotency_key="k")) for _ in range(4)]
+    assert [len(verdict.would_deny) for verdict in verdicts] == [0, 0, 0, 0]
+
+
+def test_without_the_store_local_rules_stay_all_or_nothing() -> None:
+    store = Counting()
+    one = engine(
+        rule("hour", TEN, on_store_failure="local"),
+        rule("minute", TWO, on_store_failure="local"),
+        store=store,
+        clock=None,
+    )
+    store.is_gone = True
+    assert [one.peek(ask()).allowed for _ in range(5)] == [True] * 5
+    assert [one.check(ask()).allowed for _ in range(5)] == [True, True, False, False, False]
+    assert one.peek(ask()).rules[0].decision.remaining == 8
+
+
+def test_slots_granted_without_the_store_are_given_back() -> None:
+    store = Counting()
+    slots = rule("s", Concurrency(1, 3_600), on_store_failure="local")
+    one = engine(slots, store=store, clock=None)
+    store.is_gone = True
+    for _ in range(4):
+        verdict = one.check(ask())
+        assert verdict.allowed
+        assert not one.check(ask())
+        one.release(verdict)
+
+
+def test_a_caller_that_goes_away_leaves_no_slot_behind() -> None:
+    class Slow(AsyncStore):
+        def __init__(self) -> None:
+            self.inner = MemoryStore(clock=ManualClock(1_200))
+            self.is_slow = True
+
+        async def run(self, operation: Operation[Any]) -> Any:
+            reply = self.inner.run(operation)
+            if self.is_slow:
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            return reply
+
+    async def story() -> None:
+        store = Slow()
+        one = AsyncRuleEngine(Policy((rule("s", Concurrency(1, 3_600)),)), store=store)
+        for _ in range(3):
+            gone = asyncio.ensure_future(one.check(ask()))
+            await asyncio.sleep(0)
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            await asyncio.wait(one._undoing)
+        store.is_slow = False
+        assert await one.check(ask())
+        await one.aclose()
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize(

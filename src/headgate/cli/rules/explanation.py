@@ -9,11 +9,11 @@ from headgate.algorithms import algorithm_for
 from headgate.cli.rules.reasons import Reasons
 from headgate.decisions import combine
 from headgate.decisions.decision import Concluded
-from headgate.engine import Engine, verdict_of
+from headgate.engine import Engine, answer_of, repeated, verdict_of
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.holding import new_name
 from headgate.limits import Concurrency, PacedLimit
-from headgate.responses import Answer, Told, headers_for, refusal
+from headgate.responses import headers_for, refusal
 from headgate.rules.matching import normalised_path, readings
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ class Enquirer:
         if operation is None:
             return Verdict(allowed=True, revision=plan.revision)
         replies = self.store.run(operation)
-        return verdict_of(plan, replies)
+        seen = repeated(plan, replies)
+        if seen:
+            replies = (*self.store.run(plan.again(seen, consume=consume)), *replies[1:])
+        return verdict_of(plan, replies, consumed=consume, without=seen)
 
     def _members(self, request: Request, verdict: Verdict, reasons: Reasons) -> tuple[Member, ...]:
         matching = {rule.id for rule in self.engine.matching(request)}
@@ -134,8 +137,7 @@ def _unmatched(rule: Rule, reasons: Reasons) -> Member:
 
 def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
     """What is sent to whoever made *request*."""
-    told = tuple(Told(one.rule.id, one.decision, one.rule.headers) for one in verdict.enforced)
-    answer = Answer(verdict.allowed, told)
+    answer = answer_of(verdict)
     if verdict.allowed:
         return Response(None, tuple(headers_for(answer, now_ns=now_ns)))
     full = refusal(answer, now_ns=now_ns, accept=request.header("accept"))

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 FEW: Final = 4
 """So many rules are tried one by one."""
 
+MOST_PLACES: Final = 64
+"""In so many places a rule stands at most, on the average. One for each value of each condition it
+is sorted by would be too many, where several have many."""
+
 Shares = Counter[tuple[str, "Value"]]
 
 
@@ -42,7 +46,9 @@ class Shelf:
     sorted: dict[str, dict[Value, Shelf]]
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> Shelf:
+    def of(cls, candidates: Sequence[Candidate], room: float | None = None) -> Shelf:
+        """Sort *candidates*; *room* is how many places they may take, several for each value."""
+        room = MOST_PLACES * len(candidates) if room is None else room
         if len(candidates) <= FEW:
             return cls(tuple(candidates), {})
         shares: Shares = Counter(
@@ -52,16 +58,21 @@ class Shelf:
             for value in condition.values
         )
         unsorted: list[Candidate] = []
+        places = 0
         groups: dict[str, dict[Value, list[Candidate]]] = defaultdict(lambda: defaultdict(list))
         for candidate in candidates:
             condition = _most_telling(candidate.conditions, shares, len(candidates))
             if condition is None:
                 unsorted.append(candidate)
                 continue
+            places += len(condition.values)
             left = candidate.without(condition)
             for value in condition.values:
                 groups[condition.subject][value].append(left)
-        return cls(tuple(unsorted), {name: _shelves(group) for name, group in groups.items()})
+        if places > room:
+            return cls(tuple(candidates), {})
+        share = room / max(places, 1)
+        return cls(tuple(unsorted), {name: _shelves(each, share) for name, each in groups.items()})
 
     def gather(self, facts: Facts, positions: set[int]) -> None:
         """Add the positions of the rules that the facts fit."""
@@ -80,8 +91,8 @@ class Shelf:
                             shelves[value].gather(facts, positions)
 
 
-def _shelves(groups: dict[Value, list[Candidate]]) -> dict[Value, Shelf]:
-    return {value: Shelf.of(group) for value, group in groups.items()}
+def _shelves(groups: dict[Value, list[Candidate]], share: float) -> dict[Value, Shelf]:
+    return {value: Shelf.of(group, share * len(group)) for value, group in groups.items()}
 
 
 def _most_telling(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.limits import Concurrency
 from headgate.rules.reading.tree import shown
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def check_rule(rule: Rule, fields: Fields, identity: Identity) -> None:
     """Note what is impossible (an error) or pointless (a warning) in a rule that was read."""
     _check_cost(rule, fields)
-    _check_tiers(rule, fields)
+    _check_tiers(rule, fields, identity)
     for contradiction in _contradictions(rule, identity):
         fields["match"].warn(f"no request can match: {contradiction}")
     if rule.mode == "off":
@@ -31,7 +32,10 @@ def _check_cost(rule: Rule, fields: Fields) -> None:
     fixed += [(f"a request to {shown(one.endpoint)}", one.cost) for one in cost.endpoints]
     dearest = max(amount for _, amount in fixed)
     for tier, limits in rule.limits.items():
-        quota = min(limit.quota for limit in limits)
+        rates = [limit.quota for limit in limits if not isinstance(limit, Concurrency)]
+        if not rates:
+            continue  # a request takes one slot, whatever it costs
+        quota = min(rates)
         who = "" if tier is None else f" in the tier {shown(tier)}"
         if dearest > quota:
             _refuse_dear(spot, fixed, quota, who)
@@ -56,7 +60,7 @@ def _check_cost_methods(rule: Rule, spot: Spot) -> None:
             spot.warn(f"the rule is not for {one.method}: {shown(one.endpoint)} is never looked at")
 
 
-def _check_tiers(rule: Rule, fields: Fields) -> None:
+def _check_tiers(rule: Rule, fields: Fields, identity: Identity) -> None:
     """Every tier that the rule is for should have a limit, and the other way round."""
     if None in rule.limits and len(rule.limits) == 1:
         return
@@ -65,12 +69,22 @@ def _check_tiers(rule: Rule, fields: Fields) -> None:
     if tiers and len(unlimited) == len(tiers):
         fields["limits"].wrong("there is no limit for any tier that the rule is for")
         return
+    if not tiers and None not in rule.limits and not _tiers_of(identity) <= set(rule.limits):
+        told = "callers of any other tier, or of none, are not limited"
+        fields["limits"].warn(told, hint="add a default")
     for tier in unlimited:
         told = f"the tier {shown(tier)} is in match, and has no limit"
         fields["limits"].warn(told, hint="add it, or a default")
     for named in rule.limits:
         if tiers and named is not None and named not in tiers:
             fields["limits"].warn(f"the rule is not for the tier {shown(named)} in its limits")
+
+
+def _tiers_of(identity: Identity) -> set[str | None]:
+    """All tiers that callers can be of; "" stands for what they make up themselves."""
+    tier = identity.sources["tier"]
+    made_up = set() if tier.lookup is not None else {""}
+    return {tier.default, *tier.values.values(), *made_up}
 
 
 def _contradictions(rule: Rule, identity: Identity) -> Iterator[str]:

@@ -53,9 +53,10 @@ def flaw_of(found: str) -> tuple[str, str] | None:
 def covered(patterns: Sequence[str], findings: Findings) -> list[tuple[int, int]]:
     """Which pattern is within another or the same: pairs of their positions, one for each."""
     wild = [n for n, found in enumerate(patterns) if "*" in found]
-    if not findings.can_afford((len(wild) + 1) * len(patterns)):
-        return []
     parts = [compiled(found).segments for found in patterns]
+    lengths = sum(len(parts[n]) + 1 for n in wild) + 1
+    if not findings.can_afford(lengths * sum(len(part) + 1 for part in parts) // 4):
+        return []
     first: dict[tuple[str, ...], int] = {}
     pairs = []
     for inner, narrow in enumerate(parts):

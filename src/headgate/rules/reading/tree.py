@@ -7,6 +7,7 @@ from what a parser meets, one thing after the other and without recursion, and k
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -167,7 +168,7 @@ class Grower:
         first = table.keys.get(key.text)
         if first is not None:
             at = "" if first.place.line is None else f"; the first is in line {first.place.line}"
-            self._findings.wrong(key.place, f"{shown(key.text)} is given twice{at}")
+            self._findings.wrong(key.place, f"{_told(key.text)} is given twice{at}")
             return
         table.keys[key.text] = key
         table.entries[key.text] = node
@@ -195,3 +196,11 @@ def described(node: Node) -> str:
         case Scalar(text=text, is_plain=True) if text[:1].isdigit() and text.isprintable():
             return text if len(text) <= LONGEST_SHOWN else "a very long number"
     return shown(node.text)
+
+
+def _told(key: str) -> str:
+    """A key in a message, if it is a word: another may be somebody's secret."""
+    return shown(key) if _WORD.fullmatch(key) else "this key"
+
+
+_WORD = re.compile("[a-z_]{1,30}")
