@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,10 +11,13 @@ import pytest
 from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.rules.reading import read_policy
 from headgate.rules.request import Request
+from headgate.testing import ManualClock
 from tests.servers import ClusterSetup, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from headgate.engine import Verdict
 
 POLICY = read_policy(
     """
@@ -29,6 +33,19 @@ rules:
     idempotency: {ttl: 1h}
 """
 )
+
+ESTIMATES = read_policy(
+    """
+version: 1
+rules:
+  - {id: tokens, key_by: ip, limit: 100/hour}
+  - {id: budget, key_by: global, limit: 1000/hour fixed_window}
+  - {id: requests, key_by: ip, limit: 10/second burst 50}
+  - {id: streams, key_by: ip, algorithm: concurrency, limit: 2, ttl: 1h}
+  - {id: trial, key_by: ip, limit: 80/hour sliding_window_log, mode: shadow}
+"""
+)
+TOKENS = ("tokens", "budget", "trial")
 
 
 @pytest.fixture(scope="module")
@@ -100,4 +117,165 @@ def test_a_changed_policy_keeps_the_counters(server: RedisServer) -> None:
     engine.replace(read_policy(raised))
     verdict = engine.check(ask())
     assert (verdict.revision, verdict.rules[0].decision.remaining) == (1, 15)
+    engine.close()
+
+
+@pytest.fixture(params=["server", "cluster"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where a server is, then where a cluster is, whose counters are on different nodes."""
+    return f"{request.getfixturevalue(request.param).url}?timeout=5"
+
+
+def estimate(amount: int) -> dict[str, int]:
+    return dict.fromkeys(TOKENS, amount)
+
+
+def left_of(verdict: Verdict) -> list[int]:
+    return [one.decision.remaining for one in verdict.rules]
+
+
+def left(engine: RuleEngine, peer: str = "203.0.113.7") -> list[int]:
+    """What tokens, budget, requests, streams and trial have left, asked of the store."""
+    seen = engine.peek(ask(peer=peer), cost=0)
+    assert {one.decision.source for one in seen.rules} == {"store"}
+    return left_of(seen)
+
+
+def test_an_estimate_is_held_and_settled_for_what_it_cost(url: str) -> None:
+    clock = ManualClock(1_700_000_000)
+    engine = RuleEngine(ESTIMATES, store=url, namespace="settled", clock=clock)
+    verdict = engine.reserve(ask(), cost=estimate(60))
+    assert verdict.held is not None
+    assert verdict.held.ids == list(TOKENS)
+    assert left(engine) == [40, 940, 49, 1, 20]
+    clock.advance(0.2)
+    assert left(engine) == [40, 940, 50, 1, 20], "what was charged at once comes back"
+    assert engine.settle(verdict, {"tokens": 10, "budget": 70})
+    engine.release(verdict)
+    assert left(engine) == [90, 930, 50, 2, 20]
+    over = engine.reserve(ask(), cost=estimate(50))
+    assert [one.rule.id for one in over.would_deny] == ["trial"]
+    assert engine.settle(over, {"tokens": 126})
+    refused = engine.check(ask(), cost={"tokens": 1})
+    assert (refused.allowed, refused.source) == (False, "store")
+    assert refused.retry_after == pytest.approx(37 * 36, abs=1), "36 of debt, and one more"
+    clock.advance(37 * 36)
+    assert engine.check(ask(), cost={"tokens": 1})
+    engine.close()
+
+
+def test_what_one_rule_refuses_none_holds(url: str) -> None:
+    engine = RuleEngine(ESTIMATES, store=url, namespace="refused")
+    refused = engine.reserve(ask(), cost=estimate(101))
+    assert (refused.allowed, refused.held, refused.slots) == (False, None, None)
+    assert refused.denied_by is not None
+    assert refused.denied_by.rule.id == "tokens"
+    assert left(engine) == [100, 1_000, 50, 2, 80]
+    streams = [engine.reserve(ask(), cost={}) for _ in range(2)]
+    assert [verdict.held for verdict in streams] == [None, None]
+    crowded = engine.reserve(ask(), cost=estimate(5))
+    assert crowded.denied_by is not None
+    assert crowded.denied_by.rule.id == "streams"
+    assert (crowded.held, crowded.slots) == (None, None)
+    tokens, budget, _, slots, _ = left(engine)
+    assert (tokens, budget, slots) == (98, 998, 0)
+    engine.close()
+
+
+def test_a_reservation_lapses_there_too_and_is_charged_if_settled_later(url: str) -> None:
+    clock = ManualClock(1_700_000_000)
+    engine = RuleEngine(ESTIMATES, store=url, namespace="lapsed", clock=clock)
+    verdict = engine.reserve(ask(), cost=estimate(60), ttl=5)
+    clock.advance(4.999)
+    assert left(engine) == [40, 940, 50, 1, 20]
+    clock.advance(0.001)
+    assert left(engine) == [100, 1_000, 50, 1, 80]
+    assert not engine.settle(verdict, 30)
+    assert left(engine) == [70, 970, 50, 1, 50]
+    engine.close()
+
+
+def test_a_refund_gives_back_what_was_held_charged_or_marked(url: str) -> None:
+    engine = RuleEngine(ESTIMATES, store=url, namespace="refunded")
+    verdict = engine.reserve(ask(), cost=estimate(60))
+    engine.refund(verdict)
+    engine.release(verdict)
+    assert left(engine) == [100, 1_000, 50, 2, 80]
+    engine.replace(POLICY)
+    for _ in range(5):
+        paid = engine.check(ask("/pay", idempotency_key="k"))
+        assert (paid.allowed, paid.is_replay) == (True, False)
+        engine.refund(paid)
+    assert left_of(engine.peek(ask("/pay"), cost=0))[:2] == [50, 10]
+    engine.close()
+
+
+def test_as_many_reservations_are_admitted_at_once_as_fit(server: RedisServer) -> None:
+    engine = RuleEngine(POLICY, store=f"{server.url}?timeout=5", namespace="crowd")
+    with ThreadPoolExecutor(20) as pool:
+        verdicts = list(pool.map(lambda _: engine.reserve(ask(), cost=1), range(50)))
+    assert {verdict.source for verdict in verdicts} == {"store"}
+    assert sum(verdict.allowed for verdict in verdicts) == 10
+    assert all((verdict.held is not None) == verdict.allowed for verdict in verdicts)
+    assert left_of(engine.peek(ask(), cost=0))[:2] == [40, 0]
+    for verdict in verdicts:
+        engine.settle(verdict, 0)
+    assert left_of(engine.peek(ask(), cost=0)) == [50, 10, 3]
+    engine.close()
+
+
+def test_never_more_are_admitted_than_fit_in_an_event_loop(url: str) -> None:
+    """In a cluster those who ask at the same time may be in each other's way, and all lose."""
+
+    async def story() -> None:
+        engine = AsyncRuleEngine(POLICY, store=url, namespace="loop-crowd")
+        verdicts = await asyncio.gather(*(engine.reserve(ask(), cost=1) for _ in range(50)))
+        admitted = sum(verdict.allowed for verdict in verdicts)
+        assert {verdict.source for verdict in verdicts} == {"store"}
+        assert admitted == 10 if "cluster" not in url else admitted <= 10
+        seen = await engine.peek(ask(), cost=0)
+        assert left_of(seen)[:2] == [50 - admitted, 10 - admitted]
+        for verdict in verdicts:
+            await engine.settle(verdict, 0)
+        assert left_of(await engine.peek(ask(), cost=0)) == [50, 10, 3]
+        later = [await engine.reserve(ask(), cost=1) for _ in range(11)]
+        assert [verdict.allowed for verdict in later] == [True] * 10 + [False]
+        await engine.aclose()
+
+    asyncio.run(story())
+
+
+def test_a_caller_that_goes_away_holds_nothing_there(url: str) -> None:
+    async def story() -> None:
+        engine = AsyncRuleEngine(ESTIMATES, store=url, namespace="gone")
+        await engine.peek(ask())
+        for steps in range(12):
+            gone = asyncio.ensure_future(engine.reserve(ask(), cost=estimate(60), ttl=3_600))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            if engine.runner._undoing:
+                await asyncio.wait(engine.runner._undoing)
+        tokens, budget, _, streams, trial = left_of(await engine.peek(ask(), cost=0))
+        assert (tokens, budget, streams, trial) == (100, 1_000, 2, 80)
+        await engine.aclose()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"), [("fail_open", True), ("fail_closed", False), ("local", True)]
+)
+def test_without_the_server_each_rule_does_as_it_says(policy: str, allowed: bool) -> None:
+    text = f"{{id: r, key_by: ip, limit: 100/hour, on_store_failure: {policy}}}"
+    with RedisServer() as server:
+        engine = RuleEngine(read_policy(f"version: 1\nrules: [{text}]"), store=server.url)
+        verdict = engine.reserve(ask(), cost=60)
+        assert verdict.source == "store"
+    assert not engine.settle(verdict, 10)
+    engine.refund(verdict)
+    without = engine.reserve(ask(), cost=60)
+    assert (without.allowed, without.source) == (allowed, policy)
+    assert engine.reserve(ask(), cost=60).allowed == (policy == "fail_open")
     engine.close()

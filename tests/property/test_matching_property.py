@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.limits import TokenBucket
 from headgate.rules.matching import Matcher, compiled, cost_of, normalised_path, readings
+from headgate.rules.matching.caller import CallerMatcher
 from headgate.rules.model import Cost, EndpointCost, Match, Policy, Rule
 from headgate.rules.request import Request
 
@@ -45,7 +47,7 @@ def _several(values: Sequence[str]) -> st.SearchStrategy[tuple[str, ...]]:
 matches = st.builds(
     Match,
     endpoints=st.lists(patterns, max_size=2).map(tuple),
-    methods=_several(("GET", "POST")),
+    methods=_several(("GET", "POST", "HEAD")),
     hosts=_several(hosts),
     tiers=_several(("free", "paid")),
     headers=named,
@@ -74,11 +76,14 @@ header_lines = st.lists(
 ).map(tuple)
 requests = st.builds(
     Request,
-    method=st.sampled_from(("GET", "POST", "post")),
+    method=st.sampled_from(("GET", "POST", "post", "HEAD", "head")),
     path=paths.map(lambda segments: "/" + "/".join(segments)),
     host=st.sampled_from(("", "a.test", "A.test:80", "b.test.", "x.a.test", "y.x.a.test", "test")),
     headers=header_lines,
     attributes=st.dictionaries(st.sampled_from(("x", "y")), values),
+)
+endpoint_costs = st.builds(
+    EndpointCost, patterns, st.integers(0, 9), st.sampled_from((None, "GET", "HEAD", "POST"))
 )
 tiers: st.SearchStrategy[str | None] = st.sampled_from(("free", "paid", None))
 callers: st.SearchStrategy[dict[str, str | None]] = st.dictionaries(st.just("tier"), tiers)
@@ -97,6 +102,11 @@ def fits(pattern: list[str], path: list[str]) -> bool:
 def path_fits(pattern: str, request: Request) -> bool:
     segments = [segment for segment in pattern.split("/") if segment]
     return any(fits(segments, list(way)) for way in readings(request.path))
+
+
+def method_fits(wanted: str, request: Request) -> bool:
+    method = request.method.upper()
+    return wanted == method or (wanted == "GET" and method == "HEAD")
 
 
 def host_fits(pattern: str, request: Request) -> bool:
@@ -123,7 +133,7 @@ def rule_fits(rule: Rule, request: Request, found: dict[str, str | None]) -> boo
     return (
         rule.mode != "off"
         and (not match.endpoints or any(path_fits(each, request) for each in match.endpoints))
-        and (not match.methods or request.method.upper() in match.methods)
+        and (not match.methods or any(method_fits(each, request) for each in match.methods))
         and (not match.hosts or any(host_fits(each, request) for each in match.hosts))
         and (not match.tiers or found.get("tier") in match.tiers)
         and named_fit(match.headers, request.header_lines)
@@ -145,6 +155,21 @@ def test_it_finds_the_rules_that_fit_when_each_is_tried(
         assert matcher.matching(request, found) == expected
 
 
+@examples(150)
+@given(policies, st.lists(requests, min_size=1, max_size=5), callers)
+def test_what_is_asked_does_not_matter_for_what_concerns_the_caller(
+    policy: Policy, asked: list[Request], found: dict[str, str | None]
+) -> None:
+    matcher = CallerMatcher(policy.rules)
+    for request in asked:
+        expected = []
+        for rule in policy.rules:
+            anything = replace(rule, match=replace(rule.match, endpoints=(), methods=()))
+            if rule.mode == "enforce" and rule_fits(anything, request, found):
+                expected.append(rule)
+        assert matcher.matching(request, found) == tuple(expected)
+
+
 @examples(400)
 @given(patterns, st.lists(st.sampled_from(WORDS), max_size=8))
 @example("/**/a/**/a", ["a", "b", "a", "a", "b"])
@@ -154,13 +179,15 @@ def test_a_pattern_fits_what_its_definition_says(pattern: str, path: list[str]) 
 
 
 @examples(200)
-@given(st.lists(st.builds(EndpointCost, patterns, st.integers(0, 9)), max_size=4), requests)
+@given(st.lists(endpoint_costs, max_size=4), requests)
 def test_a_request_costs_what_its_dearest_reading_costs(
     endpoints: list[EndpointCost], request: Request
 ) -> None:
     def price(way: tuple[str, ...]) -> int:
         for each in endpoints:
-            if fits([segment for segment in each.endpoint.split("/") if segment], list(way)):
+            segments = [segment for segment in each.endpoint.split("/") if segment]
+            named = each.method is None or method_fits(each.method, request)
+            if named and fits(segments, list(way)):
                 return each.cost
         return 1
 

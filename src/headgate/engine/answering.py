@@ -15,5 +15,9 @@ def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
 
     *jitter*, from 0 to 1, is how much of the permitted extra wait this caller is told.
     """
-    told = tuple(Told(one.rule.id, one.decision, one.rule.headers) for one in verdict.enforced)
-    return Answer(verdict.allowed, told, jitter)
+    return Answer(verdict.allowed, told_of(verdict), jitter)
+
+
+def told_of(verdict: Verdict) -> tuple[Told, ...]:
+    """What each rule that decides has to say."""
+    return tuple(Told(one.rule.id, one.decision, one.rule.headers) for one in verdict.enforced)

@@ -100,4 +100,4 @@ def _verdict(plan: Plan, decisions: Mapping[str, Decision], *, is_replay: bool) 
         if one.rule.id in decisions
     )
     allowed = all(one.decision.allowed for one in rules if not one.is_shadow)
-    return Verdict(allowed, plan.revision, rules, is_replay)
+    return Verdict(allowed, plan.revision, rules, is_replay, plan=plan)

@@ -5,18 +5,27 @@ An engine is made for one policy and never changes; a new policy has a new one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headgate.engine.plan import Plan, RulePlan, plan_rule
+from headgate.engine.caller import concerns_of
+from headgate.engine.plan import NOTHING_OPEN, Plan, RulePlan, plan_rule
 from headgate.identity import Identifier
 from headgate.limits import Concurrency
 from headgate.rules.matching import Matcher, cost_of, normalised_path
+from headgate.rules.matching.caller import CallerMatcher
 from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.engine.caller import Concern
     from headgate.identity import Found
     from headgate.rules.model import Policy, Rule
     from headgate.rules.request import Request
+
+Costs = int | Mapping[str, int] | None
+"""What a request costs: for all rules, by the id of a rule, or as the rules say."""
 
 
 class Engine:
@@ -26,13 +35,23 @@ class Engine:
     one store apart.
     """
 
-    __slots__ = ("_identifier", "_matcher", "_namespace", "policy")
+    __slots__ = (
+        "_caller_matcher",
+        "_identifier",
+        "_matcher",
+        "_namespace",
+        "counts_endpoints",
+        "policy",
+    )
 
     def __init__(self, policy: Policy, *, salt: bytes = b"", namespace: str = "headgate") -> None:
         self.policy = policy
         self._namespace = namespace
         self._identifier = Identifier(policy.identity, salt=salt)
         self._matcher = Matcher(policy)
+        self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
+        """Whether it matters which route of an app a request is for."""
+        self._caller_matcher: CallerMatcher | None = None
 
     @property
     def identifier(self) -> Identifier:
@@ -42,24 +61,44 @@ class Engine:
         """The rules that match, those that do not apply to the caller included."""
         return self._matcher.matching(request, self._identifier.find(request))
 
-    def plan(self, request: Request, *, cost: int | None = None, lease: str | None = None) -> Plan:
+    def concerning(self, request: Request) -> tuple[Concern, ...]:
+        """All that limits the caller who made *request*, whatever it asks: see `concerns_of`."""
+        if self._caller_matcher is None:  # made for those who ask; by two threads at worst
+            self._caller_matcher = CallerMatcher(self.policy.rules)
+        return concerns_of(
+            request,
+            matcher=self._caller_matcher,
+            identifier=self._identifier,
+            namespace=self._namespace,
+        )
+
+    def plan(
+        self,
+        request: Request,
+        *,
+        cost: Costs = None,
+        lease: str | None = None,
+        is_estimate: bool = False,
+    ) -> Plan:
         """What is to be asked about *request*.
 
-        *cost* takes the place of what the rules say. *lease* names the slots that the request will
-        take under concurrency limits.
+        *cost* takes the place of what the rules say, for all or by the id of a rule. *lease* names
+        the slots that the request will take under concurrency limits. A cost that *is_estimate* is
+        to be held, and settled later.
         """
-        if cost is not None:
-            checked_cost(cost)
+        _check_costs(cost)
         found = self._identifier.find(request)
         matched = self._matcher.matching(request, found)
         path = normalised_path(request.path) if matched else ""
         rules = []
         for rule in matched:
-            planned = self._plan_rule(rule, request, found, path, cost)
+            named = cost.get(rule.id) if isinstance(cost, Mapping) else cost
+            planned = self._plan_rule(rule, request, found, path, named)
             if planned is not None:
                 rules.append(planned)
         has_slots = any(isinstance(limit, Concurrency) for one in rules for limit in one.limits)
-        return Plan(self.policy.revision, tuple(rules), lease if has_slots else None)
+        open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
+        return Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_)
 
     def _plan_rule(
         self, rule: Rule, request: Request, found: Found, path: str, cost: int | None
@@ -71,6 +110,21 @@ class Engine:
         own = cost_of(rule.cost, request, path) if cost is None else cost
         retry = _retry(rule, request, found, path)
         return plan_rule(rule, limits, key, own, self._namespace, retry)
+
+
+def _check_costs(cost: Costs) -> None:
+    if isinstance(cost, Mapping):
+        for rule, named in cost.items():
+            checked_cost(named, f"the cost under {rule!r}")
+    elif cost is not None:
+        checked_cost(cost)
+
+
+def _estimated(rules: Iterable[RulePlan], cost: Costs) -> frozenset[str]:
+    """The rules whose cost is an estimate: those it was given for."""
+    return frozenset(
+        one.rule.id for one in rules if not isinstance(cost, Mapping) or one.rule.id in cost
+    )
 
 
 def _retry(rule: Rule, request: Request, found: Found, path: str) -> str | None:

@@ -12,10 +12,10 @@ costs a second round trip, and is free only under the rules that say so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.limits import Concurrency, TokenBucket
 from headgate.stores.operations import Check, Leave, Take, TakeEach
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from headgate.limits import Limit
     from headgate.rules.model import Rule
+
+
+NOTHING_OPEN: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,16 @@ class RulePlan:
     marker: Check | None = None
     """The counter that tells whether the request was charged before."""
 
+    @property
+    def rates(self) -> tuple[Check, ...]:
+        """The checks that charge something."""
+        return tuple(check for check in self.checks if not _has_slots(check.limit))
+
+    @property
+    def slots(self) -> tuple[Check, ...]:
+        """The checks that take a place for a while."""
+        return tuple(check for check in self.checks if _has_slots(check.limit))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -49,14 +62,28 @@ class Plan:
     revision: int
     rules: tuple[RulePlan, ...]
     lease: str | None = None
+    open: frozenset[str] = NOTHING_OPEN
+    """The ids of those rules whose amounts are known only afterwards: held, and settled then."""
+
+    deciding: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
+    shadows: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        shadows = tuple([one for one in self.rules if one.rule.mode == "shadow"])
+        deciding = self.rules
+        if shadows:
+            deciding = tuple([one for one in self.rules if one.rule.mode == "enforce"])
+        object.__setattr__(self, "deciding", deciding)
+        object.__setattr__(self, "shadows", shadows)
 
     @property
-    def deciding(self) -> tuple[RulePlan, ...]:
-        return tuple(one for one in self.rules if one.rule.mode == "enforce")
+    def left_open(self) -> list[RulePlan]:
+        """The rules that have something to settle afterwards."""
+        return [one for one in self.rules if one.rule.id in self.open and one.rates]
 
-    @property
-    def shadows(self) -> tuple[RulePlan, ...]:
-        return tuple(one for one in self.rules if one.rule.mode == "shadow")
+    def unmarked(self) -> Plan:
+        """The same without telling repeated requests: what is held is settled once anyway."""
+        return replace(self, rules=tuple(replace(one, marker=None) for one in self.rules))
 
     def operation(self, *, consume: bool = True) -> TakeEach | None:
         """What to ask; None if there is nothing to ask."""
@@ -77,25 +104,36 @@ class Plan:
 
     def leaving(self, granted: Iterable[RulePlan]) -> Leave | None:
         """What gives back the slots that the rules *granted* took; None if they took none."""
-        slots = [check for one in granted for check in one.checks if _has_slots(check.limit)]
+        slots = [check for one in granted for check in one.slots]
         return Leave(tuple(slots), self.lease) if self.lease and slots else None
 
 
 def plan_rule(
-    rule: Rule, limits: tuple[Limit, ...], key: str, cost: int, namespace: str, retry: str | None
+    rule: Rule,
+    limits: tuple[Limit, ...],
+    key: str,
+    cost: int,
+    namespace: str,
+    retry: str | None = None,
+    counter: str | None = None,
 ) -> RulePlan:
-    """How *rule* is asked about a request of *key*; *retry* is what repetitions have in common."""
+    """How *rule* is asked about a request of *key*; *retry* is what repetitions have in common.
+
+    The counters are called as the rule is, unless *counter* says otherwise.
+    """
     checks = tuple(
-        Check(_group(namespace, rule, n), key, limit, 1 if _has_slots(limit) else cost)
+        Check(
+            _group(namespace, counter or rule.id, n), key, limit, 1 if _has_slots(limit) else cost
+        )
         for n, limit in enumerate(limits)
     )
     marker = None if retry is None or not cost else _marker(rule, key, namespace, retry)
     return RulePlan(rule, key, cost, limits, checks, marker)
 
 
-def _group(namespace: str, rule: Rule, place: int) -> str:
+def _group(namespace: str, name: str, place: int) -> str:
     """Counters are named by rule and place: a changed limit goes on with what was used."""
-    return group_name(namespace, rule.id if place == 0 else f"{rule.id}#{place}")
+    return group_name(namespace, name if place == 0 else f"{name}#{place}")
 
 
 def _marker(rule: Rule, key: str, namespace: str, retry: str) -> Check | None:

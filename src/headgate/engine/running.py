@@ -1,4 +1,4 @@
-"""The engine with a store: plan, one round trip, conclude. A blocking shell and an async one."""
+"""A plan with a store: one round trip, then conclude. A blocking shell and an async one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.engine.conclusion import repeated, verdict_of, verdict_without_store
-from headgate.engine.policies import PolicyInForce
+from headgate.engine.holding import Held, holdings
+from headgate.engine.undoing import refund_of
 from headgate.engine.verdict import Verdict
 from headgate.errors import StoreError
 from headgate.holding import new_name
@@ -17,27 +18,22 @@ from headgate.stores.operations import Take
 from headgate.stores.port import conclude
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from typing import Any
+
     from headgate.clock import Clock
     from headgate.decisions import Decision
-    from headgate.engine.plan import Plan
-    from headgate.rules.model import Policy
-    from headgate.rules.request import Request
+    from headgate.engine.holding import Holding
+    from headgate.engine.plan import Plan, RulePlan
+    from headgate.stores.operations import Operation, Outcomes
     from headgate.stores.port import AsyncStore, Store
 
 
-class _Running:
-    """What both shells have in common."""
+class _Local:
+    """The store of this process, for rules that are `local` while the other one is gone."""
 
-    def __init__(self, policy: Policy, salt: bytes, namespace: str, clock: Clock | None) -> None:
-        self.in_force = PolicyInForce(policy, salt=salt, namespace=namespace)
+    def __init__(self, clock: Clock | None) -> None:
         self._local = MemoryStore(clock=clock)
-
-    def replace(self, policy: Policy) -> int:
-        """Put *policy* in force from the next request on; its revision."""
-        return self.in_force.replace(policy)
-
-    def _plan(self, request: Request, cost: int | None) -> Plan:
-        return self.in_force.engine.plan(request, cost=cost, lease=new_name())
 
     def _without_store(self, plan: Plan, *, consume: bool) -> Verdict:
         """The store could not decide: rules that are `local` are decided here, in full.
@@ -64,130 +60,278 @@ class _Running:
         if verdict.local_slots is not None:
             self._local.run(verdict.local_slots)
 
+    def _refund_here(self, verdict: Verdict) -> None:
+        here = refund_of(verdict, "local")
+        if here is not None:
+            self._local.run(here)
 
-class RuleEngine(_Running):
-    """Decide for each request by the rules of a policy, for code that may block.
+    def _correct_here(self, verdict: Verdict, amounts: Mapping[str, int]) -> None:
+        """What was decided here by an estimate was charged here at once."""
+        held = verdict.held
+        here = {one.rule.id for one in verdict.enforced if one.decision.source == "local"}
+        if here and held is not None and not held.is_corrected:
+            held.is_corrected = True
+            for step in held.correction(amounts, here):
+                self._local.run(step)
 
-    *store* is a URL or a `Store`. Safe to share among threads; `replace` puts another policy in
-    force while requests go on.
-    """
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        store: str | Store = "memory://",
-        salt: bytes = b"",
-        namespace: str = "headgate",
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(policy, salt, namespace, clock)
-        self._store = open_store(store, clock)
+class Runner(_Local):
+    """Runs plans on a store, for code that may block. *store* is a URL or a `Store`."""
 
-    def check(self, request: Request, *, cost: int | None = None) -> Verdict:
-        """Admit *request* now, or say why not. A refusal consumes nothing."""
-        return self._decide(self._plan(request, cost), consume=True)
+    def __init__(self, store: str | Store, *, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self.store = open_store(store, clock)
 
-    def peek(self, request: Request, *, cost: int | None = None) -> Verdict:
-        """What `check` would say now; nothing is consumed."""
-        return self._decide(self._plan(request, cost), consume=False)
+    def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
+        """What comes of a request; a refusal consumes nothing."""
+        operation = plan.operation(consume=consume)
+        if operation is None:
+            return Verdict(allowed=True, revision=plan.revision)
+        try:
+            replies = self.store.run(operation)
+            seen = repeated(plan, replies)
+            if seen:
+                others = self.store.run(plan.again(seen, consume=consume))
+                replies = (*others, *replies[1:])
+            return verdict_of(plan, replies, consumed=consume, without=seen)
+        except StoreError:
+            return self._without_store(plan, consume=consume)
+
+    def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
+        """As `decide`, with what the rules in `plan.open` charge held for *ttl_ns*."""
+        plan = plan.unmarked()
+        name = plan.lease or new_name()
+        replies: list[Outcomes | StoreError] = []
+        left: list[RulePlan] = []
+        for one in holdings(plan, name):
+            reply = self._hold(one, ttl_ns)
+            replies.append(reply)
+            if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
+                left += one.left_open
+        try:
+            verdict = verdict_of(plan, replies)
+        except StoreError:
+            verdict = self._without_store(plan, consume=True)
+            left = plan.left_open
+        if left and not verdict.allowed:
+            self._tell(Held(name, tuple(left)).give_back)
+            left = []
+        return replace(verdict, held=Held(name, tuple(left)) if left else None)
+
+    def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> bool:
+        """Charge what a request really cost, by rule, in full; what was held if not said.
+
+        Once: `SettledError` after that. Whether the store was told, and knew of the hold. If it
+        could not be told it may be tried again; else the hold lapses.
+        """
+        held = verdict.held
+        if held is None:
+            return True
+        settled = held.amounts(amounts)
+        held.once.do("what was held for this request was settled already")
+        self._correct_here(verdict, settled)
+        try:
+            was_open = self.store.run(held.settle(settled))
+        except StoreError:
+            held.once.undo()
+            return False
+        held.settled = settled
+        return was_open or held.is_empty
+
+    def give_back(self, verdict: Verdict) -> None:
+        """Give back all that a request was charged, and what is held for it; once.
+
+        Without a word if the store is gone: it stays charged then, which is the safe side.
+        """
+        verdict.undone.do("what this request was charged was given back already")
+        self._refund_here(verdict)
+        held = verdict.held
+        for step in (refund_of(verdict, "store"), None if held is None else held.end()):
+            if step is not None:
+                self._tell(step)
 
     def release(self, verdict: Verdict) -> None:
         """Give back the slots that a request holds, or its shadows do; to be called at its end,
         also of a refused one. Without a word if the store is gone."""
         self._release_here(verdict)
-        if verdict.slots is None:
-            return
-        try:
-            self._store.run(verdict.slots)
-        except StoreError:
-            return  # they are free when their lease has run out
+        if verdict.slots is not None:
+            self._tell(verdict.slots)  # or they are free when their lease has run out
 
     def close(self) -> None:
         """Give back what the store holds open."""
-        self._store.close()
+        self.store.close()
 
-    def _decide(self, plan: Plan, *, consume: bool) -> Verdict:
-        operation = plan.operation(consume=consume)
-        if operation is None:
-            return Verdict(allowed=True, revision=plan.revision)
+    def _hold(self, holding: Holding, ttl_ns: int) -> Outcomes | StoreError:
+        held: Outcomes = ()
+        taken: Outcomes = ()
         try:
-            replies = self._store.run(operation)
-            seen = repeated(plan, replies)
-            if seen:
-                others = self._store.run(plan.again(seen, consume=consume))
-                replies = (*others, *replies[1:])
-            return verdict_of(plan, replies, consumed=consume, without=seen)
+            if (hold := holding.hold(ttl_ns)) is not None:
+                held = self.store.run(hold)
+            granted = all(one.allowed for one in held)
+            if (take := holding.take(consume=granted)) is not None:
+                taken = self.store.run(take)
+            if granted and held and not all(one.allowed for one in taken):
+                self.store.run(holding.undo()[0])
+                held = self.store.run(holding.look())
+        except StoreError as error:
+            for step in holding.undo():
+                self._tell(step)
+            return error
+        return holding.outcomes(held, taken)
+
+    def _tell(self, step: Operation[Any]) -> bool:
+        """Tell the store something that it may miss; whether it heard."""
+        try:
+            self.store.run(step)
         except StoreError:
-            return self._without_store(plan, consume=consume)
+            return False
+        return True
 
 
-class AsyncRuleEngine(_Running):
-    """The same for an event loop."""
+class AsyncRunner(_Local):
+    """The same for an event loop. Who is cancelled meanwhile gives back what was granted."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        store: str | Store | AsyncStore = "memory://",
-        salt: bytes = b"",
-        namespace: str = "headgate",
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(policy, salt, namespace, clock)
-        self._store = open_async_store(store, clock)
+    def __init__(self, store: str | Store | AsyncStore, *, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self.store = open_async_store(store, clock)
         self._undoing: set[asyncio.Future[None]] = set()
 
-    async def check(self, request: Request, *, cost: int | None = None) -> Verdict:
-        """As `RuleEngine.check`."""
-        return await self._decide(self._plan(request, cost), consume=True)
+    async def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
+        """As `Runner.decide`."""
+        if plan.lease is None or not consume:
+            return await self._decide(plan, consume=consume)
+        return await self._or_undo(self._decide(plan, consume=consume), self.release)
 
-    async def peek(self, request: Request, *, cost: int | None = None) -> Verdict:
-        """As `RuleEngine.peek`."""
-        return await self._decide(self._plan(request, cost), consume=False)
+    async def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
+        """As `Runner.reserve`."""
+        return await self._or_undo(self._reserve(plan.unmarked(), ttl_ns), self._give_up)
+
+    async def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> bool:
+        """As `Runner.settle`."""
+        held = verdict.held
+        if held is None:
+            return True
+        settled = held.amounts(amounts)
+        held.once.do("what was held for this request was settled already")
+        self._correct_here(verdict, settled)
+        try:
+            was_open = await self.store.run(held.settle(settled))
+        except StoreError:
+            held.once.undo()
+            return False
+        held.settled = settled
+        return was_open or held.is_empty
+
+    async def give_back(self, verdict: Verdict) -> None:
+        """As `Runner.give_back`."""
+        verdict.undone.do("what this request was charged was given back already")
+        self._refund_here(verdict)
+        held = verdict.held
+        for step in (refund_of(verdict, "store"), None if held is None else held.end()):
+            if step is not None:
+                await self._tell(step)
 
     async def release(self, verdict: Verdict) -> None:
-        """As `RuleEngine.release`."""
+        """As `Runner.release`."""
         self._release_here(verdict)
-        if verdict.slots is None:
+        if verdict.slots is not None:
+            await self._tell(verdict.slots)  # or they are free when their lease has run out
+
+    async def to_the_end(self, work: Coroutine[None, None, None]) -> None:
+        """Do *work* even if the caller is cancelled meanwhile, as its request's end must be."""
+        if not self.store.may_wait:
+            await work
             return
-        try:
-            await self._store.run(verdict.slots)
-        except StoreError:
-            return  # they are free when their lease has run out
+        await asyncio.shield(self._keep(asyncio.ensure_future(work)))
 
     async def aclose(self) -> None:
         """Give back what the store holds open."""
         if self._undoing:
             await asyncio.wait(self._undoing)
-        await self._store.aclose()
+        await self.store.aclose()
 
-    async def _decide(self, plan: Plan, *, consume: bool) -> Verdict:
-        if plan.lease is None or not consume or not self._store.may_wait:
-            return await self._ask(plan, consume=consume)
-        asked = asyncio.ensure_future(self._ask(plan, consume=consume))
+    async def _or_undo(
+        self, asking: Coroutine[None, None, Verdict], undo: Callable[[Verdict], Awaitable[None]]
+    ) -> Verdict:
+        """Ask; if the caller is cancelled meanwhile, undo what the store may yet grant."""
+        if not self.store.may_wait:
+            return await asking
+        asked = asyncio.ensure_future(asking)
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
-            undoing = asyncio.ensure_future(self._undo(asked))
-            self._undoing.add(undoing)
-            undoing.add_done_callback(self._undoing.discard)
+            self._keep(asyncio.ensure_future(_undo(asked, undo)))
             raise
 
-    async def _undo(self, asked: asyncio.Future[Verdict]) -> None:
-        """Give back the slots that a caller was granted who had gone away meanwhile."""
-        await self.release(await asked)
+    def _keep(self, work: asyncio.Future[None]) -> asyncio.Future[None]:
+        """The loop itself forgets tasks that nobody waits for."""
+        self._undoing.add(work)
+        work.add_done_callback(self._undoing.discard)
+        return work
 
-    async def _ask(self, plan: Plan, *, consume: bool) -> Verdict:
+    async def _give_up(self, verdict: Verdict) -> None:
+        await self.give_back(verdict)
+        await self.release(verdict)
+
+    async def _decide(self, plan: Plan, *, consume: bool) -> Verdict:
         operation = plan.operation(consume=consume)
         if operation is None:
             return Verdict(allowed=True, revision=plan.revision)
         try:
-            replies = await self._store.run(operation)
+            replies = await self.store.run(operation)
             seen = repeated(plan, replies)
             if seen:
-                others = await self._store.run(plan.again(seen, consume=consume))
+                others = await self.store.run(plan.again(seen, consume=consume))
                 replies = (*others, *replies[1:])
             return verdict_of(plan, replies, consumed=consume, without=seen)
         except StoreError:
             return self._without_store(plan, consume=consume)
+
+    async def _reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
+        name = plan.lease or new_name()
+        replies: list[Outcomes | StoreError] = []
+        left: list[RulePlan] = []
+        for one in holdings(plan, name):
+            reply = await self._hold(one, ttl_ns)
+            replies.append(reply)
+            if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
+                left += one.left_open
+        try:
+            verdict = verdict_of(plan, replies)
+        except StoreError:
+            verdict = self._without_store(plan, consume=True)
+            left = plan.left_open
+        if left and not verdict.allowed:
+            await self._tell(Held(name, tuple(left)).give_back)
+            left = []
+        return replace(verdict, held=Held(name, tuple(left)) if left else None)
+
+    async def _hold(self, holding: Holding, ttl_ns: int) -> Outcomes | StoreError:
+        held: Outcomes = ()
+        taken: Outcomes = ()
+        try:
+            if (hold := holding.hold(ttl_ns)) is not None:
+                held = await self.store.run(hold)
+            granted = all(one.allowed for one in held)
+            if (take := holding.take(consume=granted)) is not None:
+                taken = await self.store.run(take)
+            if granted and held and not all(one.allowed for one in taken):
+                await self.store.run(holding.undo()[0])
+                held = await self.store.run(holding.look())
+        except StoreError as error:
+            for step in holding.undo():
+                await self._tell(step)
+            return error
+        return holding.outcomes(held, taken)
+
+    async def _tell(self, step: Operation[Any]) -> bool:
+        """As `Runner._tell`."""
+        try:
+            await self.store.run(step)
+        except StoreError:
+            return False
+        return True
+
+
+async def _undo(asked: asyncio.Future[Verdict], undo: Callable[[Verdict], Awaitable[None]]) -> None:
+    await undo(await asked)

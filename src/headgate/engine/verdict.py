@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.decisions import combine
+from headgate.engine.holding import Once
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
     from headgate.decisions import Decision
+    from headgate.engine.holding import Held
+    from headgate.engine.plan import Plan
     from headgate.rules.model import Rule
     from headgate.stores.operations import Leave
 
@@ -37,6 +40,8 @@ class Verdict:
     it repeats a request that had been charged before under rules that are not among them therefore.
     *slots* is what gives back the slots that it holds under concurrency limits; None if it holds
     none. (*local_slots* is the same for those that this process granted while the store was gone.)
+    *held* is what is to be settled when the cost is known. *plan* is what was asked, and *undone*
+    knows whether it was given back.
     """
 
     allowed: bool
@@ -45,6 +50,9 @@ class Verdict:
     is_replay: bool = False
     slots: Leave | None = None
     local_slots: Leave | None = None
+    held: Held | None = None
+    plan: Plan | None = field(default=None, repr=False, compare=False)
+    undone: Once = field(default_factory=Once, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -96,9 +104,3 @@ class Verdict:
             return binding.decision.source
         others = {one.decision.source for one in self.enforced} - {"store"}
         return min(others) if others else "store"
-
-
-def _wait(one: RuleVerdict) -> tuple[bool, int]:
-    """How long a refusal has to wait, for ever being the longest."""
-    wait = one.decision.retry_after_ns
-    return wait is None, wait or 0

@@ -8,10 +8,12 @@ from headgate.identity.forwarding import peer_address
 from headgate.identity.found import UNKNOWN
 from headgate.identity.parts import claim_of
 from headgate.identity.spelling import hashed
-from headgate.rules.matching import endpoint_of, normalised_host
+from headgate.rules.matching import endpoint_of, methods_of, normalised_host
 from headgate.rules.model import GLOBAL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.identity.forwarding import Trail
     from headgate.identity.found import Found
     from headgate.identity.parts import Claim
@@ -29,12 +31,17 @@ def account_of(name: str, found: Found, identity: Identity, trail: Trail, salt: 
     if name == "endpoint":
         return f"{_shown(endpoint_of(request))}, of the path {_shown(request.path)}"
     if name == "method":
-        return _shown(request.method.upper())
+        return _method(methods_of(request))
     if name == "host":
         return _shown(normalised_host(request.host))
     if name == "ip":
         return _address(found, trail)
     return _claim(claim_of(name, identity), found, identity.fallback, salt)
+
+
+def _method(methods: Sequence[str]) -> str:
+    counted = _shown(methods[-1])
+    return counted if len(methods) == 1 else f"{counted}, as {_shown(methods[0])} counts as it"
 
 
 def _claim(claim: Claim, found: Found, fallback: Fallback, salt: bytes) -> str:

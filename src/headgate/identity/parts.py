@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.identity.spelling import hashed, spelled
-from headgate.rules.matching import endpoint_of, normalised_host
+from headgate.rules.matching import endpoint_of, methods_of, normalised_host
 from headgate.rules.model import BUILT_IN_PARTS, GLOBAL, Source
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _endpoint(request: Request, _: Found) -> str:
 
 
 def _method(request: Request, _: Found) -> str:
-    return f"method={spelled(request.method.upper())}"
+    return f"method={spelled(methods_of(request)[-1])}"
 
 
 def _host(request: Request, _: Found) -> str:

@@ -22,15 +22,17 @@ def merged(
     `RateLimit-Policy` are lists: what a server behind us says of policies of its own stays, as the
     draft asks of intermediaries, and what it says of policies of the same name does not.
     """
-    new = list(ours)
+    new, old = list(ours), list(existing)
     replaced = {name.lower() for name, _ in new}
+    if not any(name.lower() in replaced for name, _ in old):
+        return old + new
     known = {
         name.lower(): ratelimit_draft11.names_in(value)
         for name, value in new
         if name.lower() in LISTS
     }
     kept = []
-    for name, value in existing:
+    for name, value in old:
         field = name.lower()
         if field in known:
             left = ratelimit_draft11.without_policies(value, known[field])

@@ -45,8 +45,9 @@ class Match:
     """Which requests a rule is for. What is empty does not matter; all the rest must fit.
 
     *endpoints* are patterns of paths: `*` is one segment, `**` any number of them, none included.
-    *methods* are in upper case, *hosts* in lower case, `*.` in front meaning any subdomain. *tiers*
-    are compared with what `Identity` finds; names of *headers* are in lower case.
+    *methods* are in upper case; GET is for HEAD too, HEAD for HEAD only. *hosts* are in lower case,
+    `*.` in front meaning any subdomain. *tiers* are compared with what `Identity` finds; names of
+    *headers* are in lower case.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class EndpointCost:
-    """What requests of *method* (None: any) to *endpoint*, a pattern, cost."""
+    """What requests of *method* (None: any; GET is HEAD too) to *endpoint*, a pattern, cost."""
 
     endpoint: str
     cost: int

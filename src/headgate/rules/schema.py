@@ -273,7 +273,9 @@ def _match() -> Schema:
     names = {"propertyNames": _ref("token")}
     properties = {
         "endpoint": _several(_ref("pattern"), "Patterns of paths.", examples=["/api/**"]),
-        "method": _several(_ref("token"), "Methods, in any case.", examples=["POST"]),
+        "method": _several(
+            _ref("token"), "Methods, in any case; GET is for HEAD too.", examples=["POST"]
+        ),
         "host": _several(_ref("word"), "Hosts; *. in front is any subdomain."),
         "tier": _several(_ref("word"), "Tiers of callers.", examples=["free"]),
         "headers": _map_of(condition, "Headers and the values they must have.", **names),
@@ -287,7 +289,9 @@ def _cost() -> Schema:
     amount = _whole(0, LARGEST_QUOTA, "What a request costs.")
     properties = {
         "default": amount,
-        "endpoints": _map_of(amount, "By endpoint, the first that fits.", examples=[{"/x/*": 2}]),
+        "endpoints": _map_of(
+            amount, "By endpoint, the first that fits; GET is for HEAD too.", examples=[{"/x/*": 2}]
+        ),
         "header": {**_ref("token"), "description": "The header that says it; needs max."},
         "max": _whole(1, LARGEST_QUOTA, "The most that the header can say."),
     }

@@ -171,6 +171,7 @@ class TestRules:
         [
             ("login", ["POST /x"], "path is /x, expected /login"),
             ("login", ["/login"], "method is GET, expected POST"),
+            ("login", ["HEAD /login"], "method is HEAD, expected POST"),
             ("partners", ["/"], "host is missing, expected *.example.com"),
             ("partners", ["/", "--host", "b.org"], "host is b.org, expected *.example.com"),
             ("partners", ["http://a.example.com"], "header x-api-key is missing"),

@@ -30,7 +30,7 @@ def some(values: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
 MATCHES = st.builds(
     Match,
     endpoints=some(PATTERNS),
-    methods=some(st.sampled_from(["GET", "POST"])),
+    methods=some(st.sampled_from(["GET", "HEAD", "POST"])),
     hosts=some(st.sampled_from(["a.org", "*.org", "*", "b.a.org"])),
     tiers=some(WORDS),
     headers=NAMED,
@@ -39,7 +39,7 @@ MATCHES = st.builds(
 )
 REQUESTS = st.builds(
     Request,
-    method=st.sampled_from(["GET", "get", "PUT"]),
+    method=st.sampled_from(["GET", "get", "HEAD", "PUT"]),
     path=PATHS,
     host=st.sampled_from(["", "a.org", "B.a.org:80", "x"]),
     headers=st.lists(

@@ -259,7 +259,7 @@ def test_a_caller_that_goes_away_leaves_no_slot_behind() -> None:
             await asyncio.sleep(0)
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
-            await asyncio.wait(one._undoing)
+            await asyncio.wait(one.runner._undoing)
         store.is_slow = False
         assert await one.check(ask())
         await one.aclose()

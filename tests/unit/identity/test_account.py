@@ -30,6 +30,10 @@ def test_what_the_caller_said_and_where() -> None:
     ]
 
 
+def test_a_method_that_counts_as_another() -> None:
+    assert account(Request("head"), "method") == ["method: 'GET', as 'HEAD' counts as it"]
+
+
 def test_a_secret_is_shown_as_its_hash_alone() -> None:
     [line] = account(asked(x_api_key="hush"), "api_key")
     assert line == f"api_key: header x-api-key = {hashed('hush', b'salt')}, a secret"

@@ -73,6 +73,11 @@ def test_methods_and_hosts_have_no_case_nor_hosts_a_port_or_a_last_dot() -> None
     assert key(Request(method="post"), "method") == "method=POST"
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "head"])
+def test_asking_for_the_head_only_is_counted_with_the_rest(method: str) -> None:
+    assert key(Request(method=method), "method") == "method=GET"
+
+
 @pytest.mark.parametrize("path", ["//login", "/login/", "/%6cogin", "/a/../login"])
 def test_spellings_of_a_path_share_a_counter(path: str) -> None:
     assert key(Request(path=path), "endpoint") == key(Request(path="/login"), "endpoint")

@@ -302,3 +302,10 @@ def test_they_agree_on_a_match_with_anything_in_a_field(field: str, value: Any) 
 )
 def test_they_agree_on_identity_with_anything_in_a_field(field: str, value: Any, name: str) -> None:
     agree({"version": 1, "identity": {name: {"header": "x", field: value}}})
+
+
+def test_what_a_method_is_said_to_be_for_includes_heads() -> None:
+    definitions = policy_schema()["$defs"]
+    for place, field in (("match", "method"), ("cost", "endpoints")):
+        parts = definitions[place].get("anyOf", [definitions[place]])
+        assert "GET is for HEAD too" in parts[-1]["properties"][field]["description"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.identity.parts import claim_of
 from headgate.rules.matching import compiled, normalised_path, readings
-from headgate.rules.matching.conditions import TIER, Enquiry, conditions_of
+from headgate.rules.matching.conditions import METHOD, TIER, Enquiry, conditions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -70,6 +70,8 @@ class Reasons:
         wanted = sorted(value for value in condition.values if value is not None)
         if subject == TIER:
             values = [] if self.tier is None else [self.tier]
+        elif subject == METHOD:
+            values = values[:1]  # its own; the others are what it counts as too
         elif self._is_secret(subject):
             return f"{subject} is there, with another value" if values else f"{subject} is missing"
         state = f"is {' and '.join(map(_shown, values))}" if values else "is missing"

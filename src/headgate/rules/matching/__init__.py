@@ -5,6 +5,7 @@ from headgate.rules.matching.costing import cost_of
 from headgate.rules.matching.endpoint import endpoint_of
 from headgate.rules.matching.host import normalised_host
 from headgate.rules.matching.matcher import Matcher
+from headgate.rules.matching.method import methods_of
 from headgate.rules.matching.path import normalised_path, readings
 from headgate.rules.matching.pattern import Pattern, compiled
 
@@ -15,6 +16,7 @@ __all__ = [
     "cookies_of",
     "cost_of",
     "endpoint_of",
+    "methods_of",
     "normalised_host",
     "normalised_path",
     "readings",

@@ -3,7 +3,8 @@
 A condition names a subject (the method, the host, one header, ...) and the values that will do. The
 facts of a request are the values it has for each subject. A condition holds when the two meet. That
 something is there at all is the value None; that a host is below another is the value
-`*.example.com`: so meeting is all there is, and conditions can be looked up instead of tried.
+`*.example.com`; that a method is answered as another is a second method: so meeting is all there
+is, and conditions can be looked up instead of tried.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.rules.matching.cookie import cookies_of
 from headgate.rules.matching.host import normalised_host, wildcards
+from headgate.rules.matching.method import methods_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,7 +73,7 @@ class Enquiry:
         """The facts of *request*; *found* is what identity found of the caller, by name."""
         facts: Facts = {}
         if self._method:
-            facts[METHOD] = (request.method.upper(),)
+            facts[METHOD] = methods_of(request)
         if self._host:
             self._add_host(facts, request)
         if self._tier:

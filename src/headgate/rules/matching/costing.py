@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from headgate.rules.matching.method import methods_of
 from headgate.rules.matching.path import readings, segments_of
 from headgate.rules.matching.pattern import compiled
 
@@ -25,16 +26,16 @@ def cost_of(cost: Cost, request: Request, path: str) -> int:
 
     A header counts if it is there once and is a whole number; it is cut to `cost.most`. Without
     such a bound, one beyond `MOST` does not count. When a path can be read in several ways, the
-    dearest counts.
+    dearest counts. What is said of GET is said of HEAD.
     """
     named = None if cost.header is None else _by_header(cost.header, cost.most, request)
     if named is not None:
         return named
     if not cost.endpoints:
         return cost.default
-    method = request.method.upper()
+    methods = methods_of(request)
     others = readings(request.path)[1:] if path != request.path else ()
-    return max(_by_endpoint(cost, method, way) for way in (segments_of(path), *others))
+    return max(_by_endpoint(cost, methods, way) for way in (segments_of(path), *others))
 
 
 def _by_header(name: str, most: int | None, request: Request) -> int | None:
@@ -51,9 +52,9 @@ def _by_header(name: str, most: int | None, request: Request) -> int | None:
     return asked if asked <= MOST else None
 
 
-def _by_endpoint(cost: Cost, method: str, segments: Segments) -> int:
+def _by_endpoint(cost: Cost, methods: tuple[str, ...], segments: Segments) -> int:
     for endpoint in cost.endpoints:
-        named = endpoint.method is None or endpoint.method.upper() == method
+        named = endpoint.method is None or endpoint.method.upper() in methods
         if named and compiled(endpoint.endpoint).fits(segments):
             return endpoint.cost
     return cost.default

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.limits import Concurrency
+from headgate.rules.reading.costs import requests_for
 from headgate.rules.reading.tree import shown
 
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ def _refuse_dear(spot: Spot, fixed: Sequence[tuple[str, int]], quota: int, who: 
 
 
 def _check_cost_methods(rule: Rule, spot: Spot) -> None:
-    methods = frozenset(rule.match.methods)
+    methods = requests_for(*rule.match.methods)
     for one in rule.cost.endpoints:
-        if one.method and methods and one.method not in methods:
+        if one.method and methods and methods.isdisjoint(requests_for(one.method)):
             spot.warn(f"the rule is not for {one.method}: {shown(one.endpoint)} is never looked at")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.limits.model import LARGEST_QUOTA
+from headgate.rules.matching.method import GET, HEAD
 from headgate.rules.model import Accuracy, Cost, EndpointCost, Idempotency
 from headgate.rules.reading import scalars
 from headgate.rules.reading.fields import Fields, entries
@@ -14,7 +15,9 @@ from headgate.rules.reading.tree import Scalar, Table, shown
 from headgate.units import DAY
 
 if TYPE_CHECKING:
-    from headgate.rules.reading.findings import Spot
+    from collections.abc import Sequence
+
+    from headgate.rules.reading.findings import Findings, Spot
 
 COST_FIELDS: Final = ("default", "endpoints", "header", "max")
 ACCURACY_FIELDS: Final = ("max_overshoot", "batch")
@@ -56,12 +59,37 @@ def _most(spot: Spot) -> int | None:
 def _endpoints(spot: Spot) -> tuple[EndpointCost, ...] | None:
     found = [_endpoint(child) for _, child in entries(spot, "costs of endpoints")]
     costs = tuple(cost for cost in found if cost is not None)
-    for later, wider in covered([cost.endpoint for cost in costs], spot.findings):
-        first, second = costs[wider], costs[later]
-        if wider < later and first.method in (None, second.method):
-            told = f"{shown(second.endpoint)} comes after {shown(first.endpoint)}, which covers it"
-            spot.warn(f"{told}: the first that fits counts", hint="put the narrower one first")
+    for first, second in _hidden(costs, spot.findings):
+        told = f"{_written(second)} comes after {_written(first)}, which covers it"
+        spot.warn(f"{told}: the first that fits counts", hint="put the narrower one first")
     return costs
+
+
+def requests_for(*methods: str) -> frozenset[str]:
+    """The methods of those requests that are meant where *methods* are named: GET is HEAD too."""
+    return frozenset((*methods, HEAD) if GET in methods else methods)
+
+
+def _hidden(
+    costs: Sequence[EndpointCost], findings: Findings
+) -> list[tuple[EndpointCost, EndpointCost]]:
+    """Pairs: a cost, and a later one that is never looked at because of it."""
+    pairs = {}
+    for asked in dict.fromkeys(cost.method for cost in costs):
+        places = [n for n, cost in enumerate(costs) if _is_for(cost, asked)]
+        for later, wider in covered([costs[n].endpoint for n in places], findings):
+            if wider < later and costs[places[later]].method == asked:
+                pairs[places[later]] = costs[places[wider]]
+    return [(pairs[later], costs[later]) for later in sorted(pairs)]
+
+
+def _is_for(cost: EndpointCost, method: str | None) -> bool:
+    """Whether *cost* is for all requests of *method*; None: of any."""
+    return cost.method is None or method in requests_for(cost.method)
+
+
+def _written(cost: EndpointCost) -> str:
+    return shown(cost.endpoint if cost.method is None else f"{cost.method} {cost.endpoint}")
 
 
 def _endpoint(spot: Spot) -> EndpointCost | None:

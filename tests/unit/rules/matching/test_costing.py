@@ -36,6 +36,15 @@ def test_the_first_endpoint_that_fits_says_the_cost(method: str, path: str, expe
     assert cost(BY_ENDPOINT, Request(method=method, path=path)) == expected
 
 
+def test_head_costs_what_get_costs_unless_it_is_named_before() -> None:
+    get, head = EndpointCost("/x", 5, "GET"), EndpointCost("/x", 3, "HEAD")
+    asked = Request(method="HEAD", path="/x")
+    assert cost(Cost(endpoints=(get,)), asked) == 5
+    assert cost(Cost(endpoints=(get, head)), asked) == 5
+    assert cost(Cost(endpoints=(head, get)), asked) == 3
+    assert cost(Cost(endpoints=(head,)), Request(path="/x")) == 1
+
+
 def test_a_path_that_can_be_read_as_a_cheaper_one_costs_the_dearer() -> None:
     assert cost(BY_ENDPOINT, Request(method="POST", path="/free/../export/pdf")) == 10
     assert cost(BY_ENDPOINT, Request(method="POST", path="/export/pdf/../../free")) == 2

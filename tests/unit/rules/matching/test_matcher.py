@@ -70,6 +70,36 @@ def test_methods_are_compared_in_upper_case() -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("GET", ["get", "both", "any"]),
+        ("HEAD", ["get", "head", "both", "any"]),
+        ("head", ["get", "head", "both", "any"]),
+        ("POST", ["any"]),
+        ("OPTIONS", ["any"]),
+    ],
+)
+def test_a_rule_for_get_is_for_head_too_and_not_the_other_way_round(
+    method: str, expected: list[str]
+) -> None:
+    found = matcher(
+        get=Match(methods=("GET",)),
+        head=Match(methods=("HEAD",)),
+        both=Match(methods=("GET", "HEAD")),
+        any=Match(),
+    )
+    assert names(found, Request(method=method)) == expected
+
+
+def test_head_does_not_slip_past_a_rule_for_get_among_many() -> None:
+    methods = ("GET", "POST", "PUT", "HEAD")
+    many = {f"{method}{n}": Match(methods=(method,)) for method in methods for n in range(10)}
+    found = matcher(**many)
+    assert {name[:-1] for name in names(found, Request(method="HEAD"))} == {"GET", "HEAD"}
+    assert {name[:-1] for name in names(found, Request(method="GET"))} == {"GET"}
+
+
+@pytest.mark.parametrize(
     ("host", "expected"),
     [
         ("example.com", ["exact"]),

@@ -207,11 +207,23 @@ def test_a_rule_without_a_limit_for_any_of_its_tiers_is_refused() -> None:
         ({"match": {"endpoint": ["/a", "/A/"]}}, "'/A/' is covered by '/a' in the same list"),
         (
             {"cost": {"endpoints": {"/a/**": 1, "POST /a/b": 2}}},
-            "'/a/b' comes after '/a/**', which covers it: the first that fits counts",
+            "'POST /a/b' comes after '/a/**', which covers it: the first that fits counts",
+        ),
+        (
+            {"cost": {"endpoints": {"GET /a": 2, "HEAD /a": 1}}},
+            "'HEAD /a' comes after 'GET /a', which covers it: the first that fits counts",
+        ),
+        (
+            {"cost": {"endpoints": {"POST /a": 3, "GET /a": 2, "HEAD /a": 1}}},
+            "'HEAD /a' comes after 'GET /a', which covers it: the first that fits counts",
         ),
         (
             {"cost": {"endpoints": {"POST /a": 1}}, "match": {"method": "GET"}},
             "the rule is not for POST: '/a' is never looked at",
+        ),
+        (
+            {"cost": {"endpoints": {"HEAD /a": 1}}, "match": {"method": ["POST", "PUT"]}},
+            "the rule is not for HEAD: '/a' is never looked at",
         ),
         (
             {"limits": {"free": "1/s"}, "match": {"tier": ["free", "paid"]}},
@@ -248,6 +260,9 @@ def test_what_its_author_will_regret_is_warned_of(fields: Any, message: str) -> 
     [
         {"cost": {"endpoints": {"POST /a/**": 1, "/a/b": 2}}},
         {"cost": {"endpoints": {"/a/b": 2, "/a/**": 1}}},
+        {"cost": {"endpoints": {"HEAD /a": 1, "GET /a": 2}}},
+        {"cost": {"endpoints": {"HEAD /a": 1}}, "match": {"method": "GET"}},
+        {"cost": {"endpoints": {"GET /a": 2}}, "match": {"method": "HEAD"}},
         {"match": {"endpoint": ["/a/*", "/a/*/b", "/*/b"]}},
         {"match": {"method": ["PROPFIND", "PURGE", "FROB"]}},
         {"match": {"host": "*.a.com", "headers": {"host": "b.a.com"}}},

@@ -1,0 +1,172 @@
+"""Costs that are known only afterwards: hold the amounts, and settle them later. No I/O.
+
+What the deciding rules charge by an estimate is one `Hold`; what they charge in any case, and the
+places under concurrency limits, are one `Take` after it. Each is all or nothing, and if the second
+refuses, the first is given back; so together they are too. Each rule in shadow has a hold of its
+own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headgate.errors import SettledError
+from headgate.stores.operations import Charge, Check, Hold, Leave, Refund, Settle, Take
+from headgate.stores.port import checked_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headgate.engine.plan import Plan, RulePlan
+    from headgate.stores.operations import Outcomes
+
+
+class Once:
+    """Something that may be done once; by one thread, if several try."""
+
+    __slots__ = ("_chances",)
+
+    def __init__(self) -> None:
+        self._chances = [True]
+
+    @property
+    def is_done(self) -> bool:
+        return not self._chances
+
+    def do(self, what: str) -> None:
+        """Raise `SettledError` that says *what* if it was done before."""
+        try:
+            self._chances.pop()
+        except IndexError:
+            raise SettledError(what) from None
+
+    def undo(self) -> None:
+        """It could not be done after all, and may be tried again."""
+        self._chances.append(True)
+
+
+@dataclass(slots=True)
+class Held:
+    """What is set aside under *name* for *rules*, to be settled once.
+
+    *settled* is what it was settled for, by rule, as far as the store was told; *is_corrected*
+    whether this process did the same with what it had decided itself.
+    """
+
+    name: str
+    rules: tuple[RulePlan, ...]
+    once: Once = field(default_factory=Once, repr=False, compare=False)
+    settled: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
+    is_corrected: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the rules."""
+        return [one.rule.id for one in self.rules]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was asked for, so that the store knows nothing of it."""
+        return not any(one.cost for one in self.rules)
+
+    def amounts(self, said: Mapping[str, int]) -> dict[str, int]:
+        """What each rule is settled for: what is *said*, by id, or what was held."""
+        for rule, amount in said.items():
+            checked_cost(amount, f"the actual cost under {rule!r}")
+        return {one.rule.id: said.get(one.rule.id, one.cost) for one in self.rules}
+
+    def settle(self, amounts: Mapping[str, int]) -> Settle:
+        """What settles each rule for its amount. A hold that has lapsed is charged all the same."""
+        return Settle(_checks(self.rules, amounts), self.name, charge_lapsed=True)
+
+    def correction(self, amounts: Mapping[str, int], rules: set[str]) -> list[Charge | Refund]:
+        """What makes right a store that charged the held amounts of *rules* at once."""
+        steps: list[Charge | Refund] = []
+        for one in self.rules:
+            more = amounts[one.rule.id] - one.cost
+            if one.rule.id in rules and more:
+                checks = _checks((one,), {one.rule.id: abs(more)})
+                steps.append(Charge(checks) if more > 0 else Refund(checks))
+        return steps
+
+    @property
+    def give_back(self) -> Settle:
+        """What undoes it."""
+        return self.settle(dict.fromkeys(self.ids, 0))
+
+    def end(self) -> Settle | Refund | None:
+        """What gives everything back, settled or not; it cannot be settled after that."""
+        if not self.once.is_done:
+            self.once.do("it was settled meanwhile")
+            return self.give_back
+        if not self.settled or not any(self.settled.values()):
+            return None
+        return Refund(_checks(self.rules, self.settled))
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How one take of a *plan*, that of *rules*, is held under *name*."""
+
+    plan: Plan
+    rules: tuple[RulePlan, ...]
+    name: str
+
+    @property
+    def left_open(self) -> tuple[RulePlan, ...]:
+        """The rules that are to be settled afterwards."""
+        return tuple(one for one in self.rules if one.rule.id in self.plan.open and one.rates)
+
+    def hold(self, ttl_ns: int) -> Hold | None:
+        """What to ask first; None if nothing is to be held."""
+        checks = tuple(check for one in self.left_open for check in one.rates)
+        return Hold(checks, self.name, ttl_ns) if checks else None
+
+    def take(self, *, consume: bool) -> Take | None:
+        """What to ask next; None if everything is held."""
+        checks = tuple(check for one in self.rules for check in self._taken(one))
+        lease = self.plan.lease if consume else None
+        return Take(checks, consume=consume, lease=lease) if checks else None
+
+    def look(self) -> Take:
+        """What to ask for the figures of what is held no longer."""
+        return Take(tuple(check for one in self.left_open for check in one.rates), consume=False)
+
+    def undo(self) -> list[Settle | Leave]:
+        """What gives back what was held, and what may have been taken, if nobody knows."""
+        held = Held(self.name, self.left_open)
+        steps: list[Settle | Leave] = []
+        if held.rules:
+            steps.append(held.give_back)
+        leaving = self.plan.leaving(self.rules)
+        return steps if leaving is None else [*steps, leaving]
+
+    def outcomes(self, held: Outcomes, taken: Outcomes) -> Outcomes:
+        """What each check came to, in their order."""
+        first, second = iter(held), iter(taken)
+        found = []
+        for one in self.rules:
+            others = self._taken(one)
+            found += [next(second) if check in others else next(first) for check in one.checks]
+        return tuple(found)
+
+    def _taken(self, one: RulePlan) -> tuple[Check, ...]:
+        """What of a rule is not held: of one whose amount is known everything."""
+        return one.slots if one.rule.id in self.plan.open else one.checks
+
+
+def holdings(plan: Plan, name: str) -> Iterator[Holding]:
+    """The takes of *plan*: that of the rules that decide, if there are any, then each shadow."""
+    if plan.deciding:
+        yield Holding(plan, plan.deciding, name)
+    for one in plan.shadows:
+        yield Holding(plan, (one,), name)
+
+
+def _checks(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> tuple[Check, ...]:
+    return tuple(
+        Check(check.group, check.key, check.limit, amounts[one.rule.id])
+        for one in rules
+        for check in one.rates
+    )
