@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ bench-redis: $(VENV)/.bench servers  ## the same for the Redis store, beside red
 
 bench-rules: $(VENV)/.bench  ## 10 rules beside 10,000
 	$(BIN)/python -m benchmarks.rules $(BENCH)
+
+bench-asgi: $(VENV)/.bench  ## what a limit adds to a request, beside slowapi and fastapi-limiter
+	$(BIN)/python -m benchmarks.asgi $(BENCH)
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py

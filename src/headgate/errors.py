@@ -11,6 +11,7 @@
     ├── StoreURLError (ValueError)        a store URL nobody can open
     ├── StoreError                        the store could not decide
     ├── SettledError                      a reservation or slot that is no longer open
+    ├── MissingPackageError (ModuleNotFoundError)   an extra to install (`headgate.enforcement`)
     └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)
     HeadgateWarning (UserWarning)         something that works, and that its user will regret
 

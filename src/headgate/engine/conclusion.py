@@ -62,6 +62,13 @@ def verdict_of(
     return replace(verdict, slots=plan.leaving(granted))
 
 
+def verdict_on_one(plan: Plan, decision: Decision) -> Verdict:
+    """The verdict on a request that only one limit is for."""
+    (one,) = plan.rules
+    said = RuleVerdict(one.rule, one.key, one.cost, decision)
+    return Verdict(decision.allowed, plan.revision, (said,), plan=plan)
+
+
 def verdict_without_store(plan: Plan, local: Mapping[str, Decision]) -> Verdict:
     """The verdict when the store could not decide: each rule as it says.
 

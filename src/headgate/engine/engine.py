@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from headgate.engine.caller import concerns_of
 from headgate.engine.plan import NOTHING_OPEN, Plan, RulePlan, plan_rule
 from headgate.identity import Identifier
-from headgate.limits import Concurrency
 from headgate.rules.matching import Matcher, cost_of, normalised_path
 from headgate.rules.matching.caller import CallerMatcher
 from headgate.stores.port import checked_cost
@@ -96,7 +95,7 @@ class Engine:
             planned = self._plan_rule(rule, request, found, path, named)
             if planned is not None:
                 rules.append(planned)
-        has_slots = any(isinstance(limit, Concurrency) for one in rules for limit in one.limits)
+        has_slots = any(one.has_slots for one in rules)
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
         return Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_)
 

@@ -45,6 +45,14 @@ class RulePlan:
     """The counter that tells whether the request was charged before."""
 
     @property
+    def has_slots(self) -> bool:
+        """Whether a place is taken for a while."""
+        for limit in self.limits:  # noqa: SIM110 (half the time of any())
+            if isinstance(limit, Concurrency):
+                return True
+        return False
+
+    @property
     def rates(self) -> tuple[Check, ...]:
         """The checks that charge something."""
         return tuple(check for check in self.checks if not _has_slots(check.limit))
@@ -75,6 +83,14 @@ class Plan:
             deciding = tuple([one for one in self.rules if one.rule.mode == "enforce"])
         object.__setattr__(self, "deciding", deciding)
         object.__setattr__(self, "shadows", shadows)
+
+    @property
+    def only_check(self) -> Check | None:
+        """The one check, if there is one and nothing else to it."""
+        if len(self.rules) != 1 or self.lease is not None or self.shadows or self.open:
+            return None
+        one = self.rules[0]
+        return one.checks[0] if len(one.checks) == 1 and one.marker is None else None
 
     @property
     def left_open(self) -> list[RulePlan]:

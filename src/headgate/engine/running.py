@@ -6,8 +6,14 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.engine.conclusion import repeated, verdict_of, verdict_without_store
+from headgate.engine.conclusion import (
+    repeated,
+    verdict_of,
+    verdict_on_one,
+    verdict_without_store,
+)
 from headgate.engine.holding import Held, holdings
+from headgate.engine.short_cuts import ShortCuts
 from headgate.engine.undoing import refund_of
 from headgate.engine.verdict import Verdict
 from headgate.errors import StoreError
@@ -25,8 +31,8 @@ if TYPE_CHECKING:
     from headgate.decisions import Decision
     from headgate.engine.holding import Holding
     from headgate.engine.plan import Plan, RulePlan
-    from headgate.stores.operations import Operation, Outcomes
-    from headgate.stores.port import AsyncStore, Store
+    from headgate.stores.operations import Check, Operation, Outcomes
+    from headgate.stores.port import AsyncStore, Hitter, Store
 
 
 class _Local:
@@ -56,6 +62,12 @@ class _Local:
             return verdict
         return replace(verdict, local_slots=plan.leaving(locals_))
 
+    def _decide_quickly(self, plan: Plan, check: Check, hit: Hitter) -> Verdict:
+        try:
+            return verdict_on_one(plan, hit(check.key, check.cost))
+        except StoreError:
+            return self._without_store(plan, consume=True)
+
     def _release_here(self, verdict: Verdict) -> None:
         if verdict.local_slots is not None:
             self._local.run(verdict.local_slots)
@@ -81,9 +93,14 @@ class Runner(_Local):
     def __init__(self, store: str | Store, *, clock: Clock | None = None) -> None:
         super().__init__(clock)
         self.store = open_store(store, clock)
+        self._short_cuts = ShortCuts()
 
     def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
         """What comes of a request; a refusal consumes nothing."""
+        if consume and (check := plan.only_check) is not None:
+            hit = self._short_cuts.to(self.store, check)
+            if hit is not None:
+                return self._decide_quickly(plan, check, hit)
         operation = plan.operation(consume=consume)
         if operation is None:
             return Verdict(allowed=True, revision=plan.revision)
@@ -194,10 +211,15 @@ class AsyncRunner(_Local):
     def __init__(self, store: str | Store | AsyncStore, *, clock: Clock | None = None) -> None:
         super().__init__(clock)
         self.store = open_async_store(store, clock)
+        self._short_cuts = ShortCuts()
         self._undoing: set[asyncio.Future[None]] = set()
 
     async def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
         """As `Runner.decide`."""
+        if consume and (check := plan.only_check) is not None:
+            hit = self._short_cuts.to(self.store, check)
+            if hit is not None:
+                return self._decide_quickly(plan, check, hit)
         if plan.lease is None or not consume:
             return await self._decide(plan, consume=consume)
         return await self._or_undo(self._decide(plan, consume=consume), self.release)

@@ -1,0 +1,1 @@
+"""What a limit adds to a request that goes through an ASGI app, without a network."""

@@ -1,0 +1,145 @@
+"""The apps: each bare, and with a limit in the ways that its users write it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Depends, FastAPI
+from fastapi_limiter.depends import RateLimiter as FastAPILimiter
+from pyrate_limiter import Duration, Limiter, Rate
+from slowapi import Limiter as SlowLimiter
+from slowapi.middleware import SlowAPIASGIMiddleware, SlowAPIMiddleware
+from slowapi.util import get_remote_address
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from headgate.enforcement.asgi import RateLimitMiddleware
+from headgate.enforcement.fastapi import RateLimit
+from headgate.enforcement.starlette import limit
+from headgate.rules.reading import read_policy
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+NEVER_REACHED = "1000000000/minute"
+POLICY = f"""
+version: 1
+rules:
+  - {{id: items, match: {{endpoint: /items, method: GET}}, key_by: ip, limit: {NEVER_REACHED}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """An app with a limit, the same *app* without it, and what its responses tell of it."""
+
+    name: str
+    app: App
+    bare: str
+    is_ours: bool
+    tells: str = "nothing"
+
+
+_START = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/plain")],
+}
+_BODY = {"type": "http.response.body", "body": b"ok"}
+
+
+async def plain(_scope: Any, _receive: Any, send: Any) -> None:
+    """An app of two messages: all that is measured around it is the middleware."""
+    await send(_START)
+    await send(_BODY)
+
+
+async def _items(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+def _starlette(endpoint: Callable[[Request], Awaitable[Response]] = _items) -> Starlette:
+    return Starlette(routes=[Route("/items", endpoint)])
+
+
+def _fastapi(*dependencies: Any) -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/items", dependencies=list(dependencies))
+    async def items() -> Response:
+        return PlainTextResponse("ok")
+
+    return app
+
+
+def bare_apps() -> dict[str, App]:
+    return {"bare": plain, "starlette": _starlette(), "fastapi": _fastapi()}
+
+
+def our_apps() -> list[Contestant]:
+    in_starlette = _starlette()
+    in_starlette.add_middleware(RateLimitMiddleware, limits=NEVER_REACHED)
+    in_fastapi = _fastapi()
+    in_fastapi.add_middleware(RateLimitMiddleware, limits=NEVER_REACHED)
+    decorated = _starlette(limit(NEVER_REACHED)(_items))
+    depending = _fastapi(Depends(RateLimit(NEVER_REACHED)))
+    depending.add_middleware(RateLimitMiddleware)
+    by_key = RateLimitMiddleware(
+        plain, limits=NEVER_REACHED, key=lambda request: request.header("x-api-key")
+    )
+    stacked = RateLimitMiddleware(plain, limits=f"{NEVER_REACHED}; 10000000000/hour")
+    ruled = RateLimitMiddleware(plain, policy=read_policy(POLICY))
+    return [
+        _ours("middleware", RateLimitMiddleware(plain, limits=NEVER_REACHED), "bare"),
+        _ours("middleware, key function", by_key, "bare"),
+        _ours("middleware, two limits", stacked, "bare"),
+        _ours("middleware, a policy", ruled, "bare"),
+        _ours("middleware in Starlette", in_starlette, "starlette"),
+        _ours("decorator in Starlette", decorated, "starlette"),
+        _ours("middleware in FastAPI", in_fastapi, "fastapi"),
+        _ours("dependency in FastAPI", depending, "fastapi"),
+    ]
+
+
+def peers() -> list[Contestant]:
+    return [
+        *(_slowapi_decorated(headers=headers) for headers in (False, True)),
+        _slowapi_middleware(SlowAPIASGIMiddleware, "ASGI middleware", headers=False),
+        _slowapi_middleware(SlowAPIASGIMiddleware, "ASGI middleware", headers=True),
+        _slowapi_middleware(SlowAPIMiddleware, "middleware", headers=True),
+        _fastapi_limiter(),
+    ]
+
+
+def _ours(name: str, app: App, bare: str) -> Contestant:
+    return Contestant(f"headgate, {name}", app, bare, is_ours=True, tells="all headers")
+
+
+def _slowapi_decorated(*, headers: bool) -> Contestant:
+    limiter = SlowLimiter(key_func=get_remote_address, headers_enabled=headers)
+    app = _starlette(limiter.limit(NEVER_REACHED)(_items))
+    app.state.limiter = limiter
+    tells = "X-RateLimit" if headers else "nothing"
+    return Contestant(f"slowapi, decorator, {tells}", app, "starlette", is_ours=False, tells=tells)
+
+
+def _slowapi_middleware(kind: Any, name: str, *, headers: bool) -> Contestant:
+    limiter = SlowLimiter(
+        key_func=get_remote_address, default_limits=[NEVER_REACHED], headers_enabled=headers
+    )
+    app = _starlette()
+    app.state.limiter = limiter
+    app.add_middleware(kind)
+    tells = "X-RateLimit" if headers else "nothing"
+    return Contestant(f"slowapi, {name}, {tells}", app, "starlette", is_ours=False, tells=tells)
+
+
+def _fastapi_limiter() -> Contestant:
+    limiter = Limiter(Rate(1_000_000_000, Duration.MINUTE))
+    app = _fastapi(Depends(FastAPILimiter(limiter)))
+    return Contestant("fastapi-limiter, dependency", app, "fastapi", is_ours=False)

@@ -1,0 +1,7 @@
+"""For ASGI apps: the middleware, and a page that tells callers of their limits."""
+
+from headgate.enforcement.asgi.incoming import AsgiRequest, report
+from headgate.enforcement.asgi.middleware import RateLimitMiddleware
+from headgate.enforcement.asgi.status import StatusApp
+
+__all__ = ["AsgiRequest", "RateLimitMiddleware", "StatusApp", "report"]

@@ -1,0 +1,119 @@
+"""The ASGI middleware: each request is asked about, and its response told of it.
+
+It passes on what it is given: bodies are streamed both ways as they come, and there is one
+`http.response.start`. Websockets are limited when they connect. It never blocks the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Unpack
+
+from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
+from headgate.enforcement.asgi.quick import quick_way
+from headgate.enforcement.asgi.routing import add_route, is_marked_exempt
+from headgate.enforcement.asgi.sending import Handshake, Response, deny, refuse
+from headgate.enforcement.gate import gate_of
+from headgate.enforcement.passage import Passage
+from headgate.enforcement.passing import enter_async, finish_async
+
+if TYPE_CHECKING:
+    from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
+    from headgate.enforcement.gate import Gate, GateOptions
+
+SHUTDOWN: Final = frozenset({"lifespan.shutdown.complete", "lifespan.shutdown.failed"})
+
+
+class RateLimitMiddleware:
+    """Limits the requests to *app* as *gate* says, or as a gate made with the same options would.
+
+    The gate that it made itself is closed with the app (`lifespan.shutdown`).
+    """
+
+    def __init__(self, app: App, gate: Gate | None = None, **options: Unpack[GateOptions]) -> None:
+        self.app = app
+        self.gate = gate_of(gate, options)
+        self._is_its_own = gate is None
+        _ = self.gate.async_runner  # a store that would block the loop is told of at once
+        self._quickly = quick_way(self.gate, app, self._http)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one connection, of whatever kind."""
+        kind = scope["type"]
+        if kind == "http":
+            await (self._quickly or self._http)(scope, receive, send)
+        elif kind == "websocket":
+            await self._websocket(scope, receive, send)
+        elif kind == "lifespan":
+            await self._lifespan(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = AsgiRequest(scope)
+        outer: Passage | None = scope.get(PASSAGE)
+        passage = outer or self._begin(scope, request)
+        if not (self._has_asked(outer) or await self._enter(passage, request)):
+            await refuse(send, request, self.gate.refusal(passage, request.header("accept")))
+            return
+        if outer is not None:  # another of our middlewares, further out, sees to the response
+            await self.app(scope, receive, send)
+            return
+        response = Response(passage, send)
+        try:
+            await self.app(scope, receive, response.send)
+        except BaseException as error:
+            response.error = error
+            raise
+        finally:
+            await response.finish()
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = AsgiRequest(scope)
+        outer: Passage | None = scope.get(PASSAGE)
+        passage = outer or self._begin(scope, request)
+        if not (self._has_asked(outer) or await self._enter(passage, request)):
+            refusal = self.gate.refusal(passage, request.header("accept"))
+            await deny(scope, receive, send, refusal)
+            return
+        if outer is not None:
+            await self.app(scope, receive, send)
+            return
+        handshake = Handshake(passage, send)
+        try:
+            await self.app(scope, receive, handshake.send)
+        except BaseException as error:
+            handshake.error = error
+            raise
+        finally:
+            await finish_async(passage, handshake.responded)
+
+    def _has_asked(self, outer: Passage | None) -> bool:
+        """Whether the same gate has been asked further out: a request is counted once."""
+        return outer is not None and outer.is_watched and outer.gate is self.gate
+
+    def _begin(self, scope: Scope, request: AsgiRequest) -> Passage:
+        is_cross_origin = request.header("origin") is not None
+        passage = Passage(self.gate, is_watched=True, is_cross_origin=is_cross_origin)
+        scope[PASSAGE] = passage
+        return passage
+
+    async def _enter(self, passage: Passage, request: AsgiRequest) -> bool:
+        if is_marked_exempt(request.scope, self.app):
+            return True
+        if self.gate.counts_endpoints:
+            add_route(request, self.app)
+        return await enter_async(passage, self.gate, self.gate.entry(request))
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def receiving() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.gate.watch()
+            return message
+
+        async def sending(message: Message) -> None:
+            if self._is_its_own and message["type"] in SHUTDOWN:
+                await self.gate.aclose()
+            await send(message)
+
+        await self.app(scope, receiving, sending)

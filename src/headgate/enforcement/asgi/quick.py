@@ -1,0 +1,258 @@
+"""The quick way through the middleware: one limit for the whole app, counted in this process.
+
+That is what most apps begin with, and it needs nothing but a look at a dict. So it is written out
+here: the key, the decision, the headers as bytes, with everything that is the same for all requests
+made beforehand. It says the same as the long way, and a property test holds the two together. Who
+asks about the request further in finds a passage that fills itself in; and whatever is out of the
+ordinary (a refusal, a preflight, a header that is there already) goes the long way.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headgate.algorithms import Outcome
+from headgate.decisions import paced_decisions
+from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
+from headgate.enforcement.asgi.sending import IN_THE_WAY, Response, refuse
+from headgate.enforcement.marks import EXEMPT_ONES
+from headgate.enforcement.naming import key_of
+from headgate.enforcement.passage import Entry, Grant, Passage
+from headgate.engine import Plan, RuleVerdict, Verdict
+from headgate.limits import PacedLimit
+from headgate.responses import ResponseOptions
+from headgate.responses.answer import Part
+from headgate.responses.ratelimit_draft11 import policy_field, quoted
+from headgate.responses.rounding import bounded
+from headgate.rules.request import Request
+from headgate.stores.port import concluded, group_name
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from headgate.clock import Clock
+    from headgate.decisions import Decision
+    from headgate.enforcement.allowance import KeyOf, Names
+    from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
+    from headgate.enforcement.asgi.sending import Headers
+    from headgate.enforcement.gate import Gate
+    from headgate.stores.port import Hitter
+
+PLAIN: Final = ResponseOptions()
+_NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
+
+REMEMBERED: Final = 4096
+"""How many addresses are remembered as keys."""
+
+
+class Plain(NamedTuple):
+    """A gate that does nothing but count requests under one limit."""
+
+    names: Names
+    limit: PacedLimit
+    cost: int
+    key: KeyOf[Request] | None
+
+
+def quick_way(gate: Gate, app: App, slowly: App) -> App | None:
+    """The quick way to *app* through *gate*; None if there is none. *slowly* is the long way."""
+    plain = _plain(gate)
+    if plain is None:
+        return None
+    group = group_name(gate.namespace, plain.names.counter)
+    hit = gate.async_runner.store.hitter([(group, plain.limit)])
+    return None if hit is None else _way(gate, plain, hit, app, slowly)
+
+
+def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  # noqa: C901
+    whose = _keys(gate, plain.key)
+    lines = _header_lines(plain.names.shown, plain.limit, gate.now_ns)
+    cost, exemptions = plain.cost, gate.exemptions
+    has_exemptions = bool(exemptions)
+    new_passage, kind = QuickPassage.__new__, QuickPassage
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901
+        if (
+            scope["method"] == "OPTIONS"
+            or PASSAGE in scope
+            or EXEMPT_ONES
+            or (has_exemptions and exemptions.covers(AsgiRequest(scope).path))
+        ):
+            await slowly(scope, receive, send)
+            return
+        key = whose(scope)
+        decision = hit(key if isinstance(key, str) else await key, cost)
+        passage = scope[PASSAGE] = new_passage(kind)
+        passage.origin = gate, decision, scope
+        if not decision:
+            await slow_refusal(scope, send, passage)
+            return
+        response: Response | None = None
+
+        def sending(message: Message) -> Awaitable[None]:
+            nonlocal response
+            if response is not None:
+                return response.send(message)
+            if message["type"] != "http.response.start":
+                return send(message)
+            headers = [*message.get("headers", ())]  # which may be read only once
+            if passage.origin is not None:
+                for line in headers:
+                    if line[0].lower() in IN_THE_WAY:
+                        break
+                else:
+                    for line in scope["headers"]:
+                        if line[0] == b"origin":
+                            break
+                    else:
+                        return send({**message, "headers": headers + lines(decision)})
+            response = Response(passage, send)
+            return response.send({**message, "headers": headers})
+
+        try:
+            await app(scope, receive, sending)
+        except BaseException as error:
+            response = response or Response(passage, send)
+            response.error = error
+            raise
+        finally:
+            if passage.origin is None:  # somebody asked further in, whatever was sent
+                await (response or Response(passage, send)).finish()
+
+    return call
+
+
+class QuickPassage(Passage):
+    """A passage that is filled in when somebody looks at it: then `origin` is None.
+
+    It is made by `__new__` alone; the first who misses an attribute has it set.
+    """
+
+    __slots__ = ("origin",)
+
+    origin: tuple[Gate, Decision, Scope] | None
+
+    def __getattr__(self, name: str) -> Any:
+        if self.origin is None:
+            raise AttributeError(name)
+        gate, decision, scope = self.origin
+        self.origin = None
+        is_cross_origin = AsgiRequest(scope).header("origin") is not None
+        super().__init__(gate, is_watched=True, is_cross_origin=is_cross_origin)
+        grant = _grant(gate, decision)
+        if decision.allowed:
+            self.granted(grant)
+        else:
+            self.refused(grant.verdict)
+        return getattr(self, name)
+
+
+async def slow_refusal(scope: Scope, send: Send, passage: Passage) -> None:
+    """Refuse a request, which may take its time."""
+    request = AsgiRequest(scope)
+    await refuse(send, request, passage.gate.refusal(passage, request.header("accept")))
+
+
+def _plain(gate: Gate) -> Plain | None:
+    allowance = gate.allowance
+    if allowance is None or gate.rules is not None or gate.exempt_when is not None:
+        return None
+    if gate.responses != PLAIN or allowance.charge_when is not None:
+        return None
+    if allowance.mode != "enforce" or allowance.headers != "on":
+        return None
+    if not isinstance(allowance.cost, int) or not allowance.cost:
+        return None
+    match allowance.fixed:
+        case (PacedLimit() as limit,):
+            return Plain(allowance.own_names, limit, allowance.cost, allowance.key)
+    return None
+
+
+def _keys(gate: Gate, function: KeyOf[Request] | None) -> Callable[[Scope], str | Awaitable[str]]:
+    """What finds the key of a request."""
+    if function is None and gate.believes_nobody:
+        return _addresses(gate)
+    asked = gate.default_key if function is None else function
+
+    def key(scope: Scope) -> str | Awaitable[str]:
+        request = AsgiRequest(scope)
+        value = asked(request)
+        if not isinstance(value, str) and inspect.isawaitable(value):
+            return later(value, request)
+        return key_of(value, lambda: gate.address(request))
+
+    async def later(value: Awaitable[object], request: Request) -> str:
+        return key_of(await value, lambda: gate.address(request))
+
+    return key
+
+
+def _addresses(gate: Gate) -> Callable[[Scope], str]:
+    known: dict[str, str] = {}
+
+    def key(scope: Scope) -> str:
+        try:
+            return known[scope["client"][0]]
+        except (LookupError, TypeError):
+            peer = AsgiRequest(scope).peer
+            if len(known) >= REMEMBERED:
+                known.clear()
+            found = known[peer] = key_of(gate.address(Request(peer=peer)), str)
+            return found
+
+    return key
+
+
+def _header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Decision], Headers]:
+    """What makes the headers of an admitted request, as `responses.headers_for` would.
+
+    It reads from a decision what that would compute its figures of.
+    """
+    quota, period, pace = limit.quota, limit.period_ns, limit.pace
+    per_ns, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
+    admitted, _ = paced_decisions(limit, pace)
+    total = b"x-ratelimit-limit", b"%d" % bounded(quota)
+    stated = policy_field([Part(name, concluded("", limit, _NOTHING_YET))])
+    policy = b"ratelimit-policy", stated.encode()
+    left = quoted(name).replace("%", "%%").encode() + b";r=%d;t=%d"
+    second, reset = 0, (b"", b"")
+
+    def lines(decision: Decision) -> Headers:
+        nonlocal second, reset
+        if isinstance(decision, admitted):
+            in_use = decision._in_use
+            remaining = (span - in_use) // unit
+            back_ns = reset_ns = -(-in_use // per_ns)
+        else:
+            remaining = decision.remaining
+            back_ns = reset_ns = decision.reset_after_ns
+        others = quota - remaining - 1
+        if others > 0:
+            back_ns -= others * period // quota
+        reset_at = -((-now_ns() - reset_ns) // SECOND)
+        if reset_at != second:
+            second, reset = reset_at, (b"x-ratelimit-reset", b"%d" % reset_at)
+        return [
+            total,
+            (b"x-ratelimit-remaining", b"%d" % remaining),
+            reset,
+            policy,
+            (b"ratelimit", left % (remaining, -(-back_ns // SECOND) if back_ns > 1 else 1)),
+        ]
+
+    return lines
+
+
+def _grant(gate: Gate, decision: Decision) -> Grant:
+    """The grant, or refusal, that *decision* of the quick way stands for."""
+    plain = _plain(gate)
+    allowance = gate.allowance
+    assert plain is not None and allowance is not None  # noqa: S101, PT018 (mypy)
+    limits = (plain.limit,)
+    one = allowance.plan(plain.names, decision.key, plain.cost, limits, gate.namespace)
+    plan = Plan(0, (one,))
+    said = RuleVerdict(one.rule, one.key, one.cost, decision)
+    return Grant(gate, Entry(plan), Verdict(decision.allowed, 0, (said,), plan=plan))

@@ -1,0 +1,143 @@
+"""Responses on their way out: told of limits as they begin, and seen to their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.enforcement.merging import ALLOW_ORIGIN, with_limits
+from headgate.enforcement.passage import Responded
+from headgate.enforcement.passing import finish_async
+from headgate.responses import ResponseOptions, expose_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.enforcement.asgi.incoming import AsgiRequest, Message, Receive, Scope, Send
+    from headgate.enforcement.passage import Passage
+    from headgate.responses import Refusal
+
+Headers = list[tuple[bytes, bytes]]
+
+POLICY_VIOLATION: Final = 1008
+"""The code a websocket is closed with whose handshake was refused (RFC 6455)."""
+
+IN_THE_WAY: Final = frozenset(
+    name.lower().encode("ascii")
+    for name in (*expose_headers(ResponseOptions(draft03=True, bucket=True)), ALLOW_ORIGIN)
+)
+"""Headers of a response that ours have to be merged with; else they simply follow."""
+
+DENIAL: Final = "websocket.http.response"
+"""The extension of servers that can answer a handshake like any other request."""
+
+LAST: Final = frozenset({"http.response.body", "http.response.pathsend"})
+"""What a response ends with, unless more of it is announced."""
+
+
+class Response:
+    """The response to a request: its headers are completed, its end is noticed.
+
+    It is over with its last body, before any background tasks of the app; or, if that is never
+    sent, when the app is done with it, in whatever way.
+    """
+
+    __slots__ = ("_headers", "_passage", "_send", "_status", "error")
+
+    def __init__(self, passage: Passage, send: Send) -> None:
+        self._passage = passage
+        self._send = send
+        self._status = 500
+        self._headers: Headers = []
+        self.error: BaseException | None = None
+
+    async def send(self, message: Message) -> None:
+        """Pass *message* on to the server."""
+        if message["type"] == "http.response.start":
+            await self._send(self._begun(message))
+            return
+        await self._send(message)
+        if message["type"] in LAST and not message.get("more_body", False):
+            await self.finish()
+
+    async def finish(self) -> None:
+        """Settle what is to be settled; once."""
+        if self._passage.has_an_end:
+            responded = Responded(self._status, decoded(self._headers), self.error)
+            await finish_async(self._passage, responded)
+
+    def _begun(self, message: Message) -> Message:
+        self._status = message["status"]
+        self._headers = headers = list(message.get("headers", ()))
+        return {**message, "headers": completed(headers, self._passage)}
+
+
+class Handshake:
+    """The response to a websocket's handshake, and what came of it."""
+
+    __slots__ = ("_passage", "_send", "_status", "error")
+
+    def __init__(self, passage: Passage, send: Send) -> None:
+        self._passage = passage
+        self._send = send
+        self._status = 403
+        self.error: BaseException | None = None
+
+    @property
+    def responded(self) -> Responded:
+        """How it ended: 101 if the websocket was accepted; 500 if the app failed before that."""
+        failed = self.error is not None and self._status == 403
+        return Responded(500 if failed else self._status, error=self.error)
+
+    async def send(self, message: Message) -> None:
+        """Pass *message* on to the server."""
+        if message["type"] == "websocket.accept":
+            self._status = 101
+            headers = completed(list(message.get("headers", ())), self._passage)
+            message = {**message, "headers": headers}
+        elif message["type"] == f"{DENIAL}.start":
+            self._status = message["status"]
+            headers = completed(list(message.get("headers", ())), self._passage)
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+
+def completed(headers: Headers, passage: Passage) -> Headers:
+    """*headers* with those about limits."""
+    if not passage.told:
+        return headers
+    if passage.is_cross_origin or any(line[0].lower() in IN_THE_WAY for line in headers):
+        return encoded(with_limits(decoded(headers), passage.gate, passage))
+    return headers + encoded(passage.gate.headers(passage))
+
+
+async def refuse(send: Send, request: AsgiRequest, refusal: Refusal) -> None:
+    """Send *refusal* in place of what the app would have said."""
+    body = b"" if request.method == "HEAD" else refusal.body
+    start = {"type": "http.response.start", "status": refusal.status, "headers": _lines(refusal)}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def deny(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
+    """Refuse a websocket: with a response if the server can do that, else by closing it."""
+    await receive()  # websocket.connect, which has to be heard first
+    if DENIAL not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        return
+    start = {"type": f"{DENIAL}.start", "status": refusal.status, "headers": _lines(refusal)}
+    await send(start)
+    await send({"type": f"{DENIAL}.body", "body": refusal.body})
+
+
+def decoded(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """*headers* as text."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+
+
+def encoded(lines: Iterable[tuple[str, str]]) -> Headers:
+    """*lines* as ASGI wants them: bytes, with names in lower case."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in lines]
+
+
+def _lines(refusal: Refusal) -> Headers:
+    return [*encoded(refusal.headers), (b"content-length", b"%d" % len(refusal.body))]

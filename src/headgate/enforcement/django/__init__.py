@@ -1,0 +1,35 @@
+"""Rate limits for Django: a middleware, a decorator for views, and what they are configured by.
+
+MIDDLEWARE = [..., "headgate.enforcement.django.RateLimitMiddleware"]
+HEADGATE = {"limits": "100/minute", "store": "redis://localhost:6379/0"}
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .decorators import exempt, limit
+from .incoming import DjangoRequest
+from .middleware import RateLimitMiddleware
+from .reporting import report
+from .settings import current_gate
+
+if TYPE_CHECKING:
+    from .standing import status
+
+__all__ = [
+    "DjangoRequest",
+    "RateLimitMiddleware",
+    "current_gate",
+    "exempt",
+    "limit",
+    "report",
+    "status",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # A view that is exempt makes the middleware look for views; who has no such view need not pay.
+    if name == "status":
+        from .standing import status
+
+        return status
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

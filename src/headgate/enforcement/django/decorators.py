@@ -1,0 +1,215 @@
+"""Limits of single views, sync and async; and views that the limits of the project are not for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from asgiref.sync import iscoroutinefunction
+from django.http.response import HttpResponseBase
+
+from headgate.enforcement.allowance import Allowance, Names
+from headgate.enforcement.django.ending import end, end_async, failed
+from headgate.enforcement.django.incoming import DjangoRequest, begin, http_request, passage_of
+from headgate.enforcement.django.naming import Numbers, called, told_apart, view_of
+from headgate.enforcement.django.responses import refused, tell
+from headgate.enforcement.django.settings import current_gate
+from headgate.enforcement.exemptions import is_preflight
+from headgate.enforcement.gate import Gate
+from headgate.enforcement.marks import mark_exempt
+from headgate.enforcement.passage import Responded
+from headgate.enforcement.passing import enter, enter_async, finish, finish_async
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from headgate.enforcement.allowance import (
+        Asking,
+        ChargeWhen,
+        CostOf,
+        ExemptWhen,
+        KeyOf,
+        LimitsOf,
+    )
+    from headgate.enforcement.passage import Entry, Passage
+    from headgate.plan import Limits
+    from headgate.rules.model import HeaderMode, Mode, OnStoreFailure
+    from headgate.units import Seconds
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+_STACK: Final = "__headgate_stack__"
+_IN_MAKING: Final = "django.utils.decorators"
+"""Where the dummies are from that `method_decorator` tries decorators on; they are never async."""
+
+
+def limit(
+    limits: Limits | LimitsOf[Any],
+    *,
+    key: KeyOf[Any] | None = None,
+    cost: int | CostOf[Any] = 1,
+    name: str | None = None,
+    exempt_when: ExemptWhen[Any] | None = None,
+    charge_when: ChargeWhen | None = None,
+    is_estimate: bool = False,
+    ttl: Seconds = 60,
+    mode: Mode = "enforce",
+    on_store_failure: OnStoreFailure = "fail_open",
+    headers: HeaderMode = "on",
+    gate: Gate | None = None,
+) -> Callable[[View], View]:
+    """Limit a view: a function, sync or async, or with `method_decorator` one of a class.
+
+    The options are those of an `Allowance`; functions get Django's request. *gate*: where it is
+    counted, that of the project if not said. Several on one view are one check, all or nothing.
+    """
+    allowance: Allowance[Any] = Allowance(
+        limits=limits,
+        key=key,
+        cost=cost,
+        name=name,
+        exempt_when=exempt_when,
+        charge_when=charge_when,
+        is_estimate=is_estimate,
+        ttl=ttl,
+        mode=mode,
+        on_store_failure=on_store_failure,
+        headers=headers,
+    )
+    if gate is not None and not isinstance(gate, Gate):
+        raise OptionError(f"gate is {gate!r}; expected a Gate")
+    numbers = Numbers()
+
+    def limiting(view: View) -> View:
+        return _limited(view, allowance, numbers, gate)
+
+    return limiting
+
+
+def exempt(view: View) -> View:
+    """Let the middleware pass requests for *view* unasked; limits of its own still hold."""
+    # What a `method_decorator` binds anew for each request is not asked about any more.
+    return view if view_of(view) is not None else mark_exempt(view)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """The limits of a *view*, the outermost first, and the function that asks about them."""
+
+    view: Callable[..., Any]
+    gate: Gate | None
+    allowances: tuple[tuple[Allowance[Any], Names], ...]
+    limited: list[Callable[..., Any]] = field(default_factory=list)
+
+    def begin(self, request: object) -> _Turn:
+        """The turn of *request*. Who finds nobody watching its response has to."""
+        http = http_request(request)
+        passage = passage_of(http)
+        watches = passage is None or not passage.is_watched
+        if passage is None:
+            passage = begin(http, self.gate or current_gate())
+        passage.is_watched = True
+        return _Turn(http, passage, self.gate or passage.gate, watches)
+
+    def ask(self, turn: _Turn, request: object) -> Asking[Entry | None]:
+        """What is to be asked about *request*."""
+        asked = DjangoRequest(turn.http)
+        if not turn.gate.limits_preflights and is_preflight(asked):
+            return None
+        entry = yield from turn.gate.entry_for(self._named(turn.passage), request, asked)
+        return entry
+
+    def _named(self, passage: Passage) -> list[tuple[Allowance[Any], Names]]:
+        """The allowances; those without a name are called after the view."""
+        given = [one.name for one, _ in self.allowances if one.name is not None]
+        unnamed = [names for one, names in self.allowances if one.name is None]
+        apart = iter(told_apart(unnamed, passage, given))
+        return [(one, next(apart) if one.name is None else names) for one, names in self.allowances]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A request for a limited view. *watches*: its response is seen to here."""
+
+    http: HttpRequest
+    passage: Passage
+    gate: Gate
+    watches: bool
+
+
+def _limited(view: View, allowance: Allowance[Any], numbers: Numbers, gate: Gate | None) -> View:
+    found: _Stack | None = getattr(view, _STACK, None)
+    # Other decorators copy attributes: only what was made here is taken apart again.
+    is_ours = found is not None and found.limited[0] is view and found.gate is gate
+    inner, below = (found.view, found.allowances) if found is not None and is_ours else (view, ())
+    if allowance.name is not None and any(one.name == allowance.name for one, _ in below):
+        raise OptionError(f"two limits of {view!r} are called {allowance.name!r}")
+    names = called(inner)
+    own = Names(names.shown, f"{names.counter}#{numbers.of(names.counter)}")
+    stack = _Stack(inner, gate, ((allowance, own), *below))
+    instance = view_of(inner)
+    if iscoroutinefunction(inner) or getattr(instance, "view_is_async", False):
+        limited = _async(stack)
+        _ = gate and gate.async_runner  # found now, as several threads may have the first request
+    else:
+        if inner.__module__ != _IN_MAKING:
+            allowance.refuse_async()
+            _ = gate and gate.runner
+        limited = _sync(stack)
+    stack.limited.append(limited)
+    setattr(limited, _STACK, stack)
+    return cast("View", limited)
+
+
+def _sync(stack: _Stack) -> Callable[..., Any]:
+    @wraps(stack.view)
+    def limited(request: Any, *args: Any, **kwargs: Any) -> Any:
+        turn = stack.begin(request)
+        passage = turn.passage
+        if not enter(passage, turn.gate, stack.ask(turn, request)):
+            return refused(turn.http, turn.gate, passage)
+        if not turn.watches:
+            return stack.view(request, *args, **kwargs)
+        try:
+            response = stack.view(request, *args, **kwargs)
+        except BaseException as error:
+            finish(passage, failed(error))
+            raise
+        if isinstance(response, HttpResponseBase):
+            tell(response, passage)
+            end(turn.http, response, passage)
+        else:  # Django complains of it
+            finish(passage, Responded(500))
+        return response
+
+    return limited
+
+
+def _async(stack: _Stack) -> Callable[..., Any]:
+    @wraps(stack.view)
+    async def limited(request: Any, *args: Any, **kwargs: Any) -> Any:
+        turn = stack.begin(request)
+        passage = turn.passage
+        is_admitted = await enter_async(passage, turn.gate, stack.ask(turn, request))
+        if not is_admitted:
+            return refused(turn.http, turn.gate, passage)
+        try:
+            response = stack.view(request, *args, **kwargs)
+            if inspect.isawaitable(response):
+                response = await response
+        except BaseException as error:
+            if turn.watches:
+                await finish_async(passage, failed(error))
+            raise
+        if turn.watches and isinstance(response, HttpResponseBase):
+            tell(response, passage)
+            await end_async(turn.http, response, passage)
+        elif turn.watches:
+            await finish_async(passage, Responded(500))
+        return response
+
+    return limited

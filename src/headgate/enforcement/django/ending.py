@@ -1,0 +1,177 @@
+"""The end of a response of Django's, when what was held is settled and slots are set free.
+
+A response with its content is over when it is made. A stream is over when its last part has been
+taken, when it fails, or when it is given up: a WSGI server closes every response; under ASGI Django
+closes those whose client has gone, but not those whose stream failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from asgiref.sync import async_to_sync
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.http import Http404, StreamingHttpResponse
+
+from headgate.enforcement.passage import Passage, Responded
+from headgate.enforcement.passing import finish, finish_async
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
+
+TURNS: Final = 8
+"""How often the loop goes round before a stream that was given up is taken to be closed."""
+
+
+def end(request: HttpRequest, response: HttpResponseBase, passage: Passage) -> None:
+    """See to the end of *response*, in code that may block."""
+    if not _has_an_end(passage):
+        return
+    if isinstance(response, StreamingHttpResponse):
+        _watch(request, response, passage)
+    else:
+        finish(passage, _responded(response))
+
+
+async def end_async(request: HttpRequest, response: HttpResponseBase, passage: Passage) -> None:
+    """The same in an event loop."""
+    if not _has_an_end(passage):
+        return
+    if isinstance(response, StreamingHttpResponse):
+        _watch(request, response, passage)
+    else:
+        await finish_async(passage, _responded(response))
+
+
+def failed(error: BaseException) -> Responded:
+    """How a view ended that raised *error*: with the status that Django makes of it."""
+    if isinstance(error, Http404):
+        return Responded(404, error=error)
+    if isinstance(error, PermissionDenied):
+        return Responded(403, error=error)
+    is_bad = isinstance(error, BadRequest | SuspiciousOperation)
+    return Responded(400 if is_bad else 500, error=error)
+
+
+def _has_an_end(passage: Passage) -> bool:
+    return any(grant.has_an_end for grant in passage.grants)
+
+
+def _responded(response: HttpResponseBase) -> Responded:
+    return Responded(response.status_code, tuple(response.items()))
+
+
+def _watch(request: HttpRequest, response: StreamingHttpResponse, passage: Passage) -> None:
+    responded = _responded(response)
+    parts: Any = response.streaming_content if hasattr(request, "scope") else None
+    if parts is None:
+        _finish_on_close(response, passage, responded)  # the stream, or file, is left as it is
+    elif response.is_async:
+        response.streaming_content = AsyncParts(parts, passage, responded)
+    else:
+        response.streaming_content = Parts(parts, passage, responded)
+
+
+def _finish_on_close(response: HttpResponseBase, passage: Passage, responded: Responded) -> None:
+    close = response.close
+
+    def closing() -> None:
+        try:
+            close()
+        finally:
+            finish(passage, responded)
+
+    setattr(response, "close", closing)  # noqa: B010 (mypy: a method is not assigned to)
+
+
+class Parts:
+    """The parts of a stream under ASGI, whose end is noticed. Django closes what has a `close`."""
+
+    def __init__(self, parts: Iterator[bytes], passage: Passage, responded: Responded) -> None:
+        self._parts = parts
+        self._passage = passage
+        self._responded = responded
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._parts)
+        except BaseException as error:
+            _finish_in_thread(self._passage, _with(self._responded, error))
+            raise
+
+    def close(self) -> None:
+        """Nobody wants the rest."""
+        _finish_in_thread(self._passage, self._responded)
+
+
+class AsyncParts:
+    """The same for an async stream."""
+
+    def __init__(self, parts: AsyncIterator[bytes], passage: Passage, responded: Responded) -> None:
+        self._parts: AsyncIterator[bytes] | None = parts
+        self._passage = passage
+        self._responded = responded
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._parts is None:
+            raise StopAsyncIteration
+        try:
+            return await anext(self._parts)
+        except BaseException as error:
+            await finish_async(self._passage, _with(self._responded, error))
+            raise
+
+    def close(self) -> None:
+        """Nobody wants the rest."""
+        if not self._passage.grants:
+            return
+        if _is_in_loop():
+            finish(self._passage, self._responded)
+        else:
+            async_to_sync(self._give_up)()
+
+    async def _give_up(self) -> None:
+        parts, self._parts = self._parts, None
+        if isinstance(parts, AsyncGenerator):
+            await parts.aclose()
+        del parts
+        # The view's own generator, which Django has wrapped, is closed by the loop in its next
+        # turns, as nobody has it any more; it may yet report what it has used.
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        await finish_async(self._passage, self._responded)
+
+
+def _with(responded: Responded, error: BaseException) -> Responded:
+    is_over = isinstance(error, StopIteration | StopAsyncIteration)
+    return responded if is_over else replace(responded, error=error)
+
+
+def _finish_in_thread(passage: Passage, responded: Responded) -> None:
+    """Finish from a thread of an event loop's; test clients do it in the loop itself."""
+    if not passage.grants:
+        return
+    if _is_in_loop():
+        finish(passage, responded)
+    else:
+        async_to_sync(finish_async)(passage, responded)
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

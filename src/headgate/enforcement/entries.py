@@ -1,0 +1,60 @@
+"""What rules and allowances ask about a request, together: one plan. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from headgate.enforcement.allowance import Allowance
+from headgate.enforcement.passage import NOTHING, Entry
+from headgate.engine import Plan
+from headgate.errors import UsageError
+from headgate.holding import new_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from headgate.engine import RulePlan
+
+Asked = tuple["RulePlan", Allowance[Any]]
+"""What an allowance asks, and which it is."""
+
+
+def entry_of(revision: int, rules: Sequence[RulePlan], asked: Sequence[Asked]) -> Entry | None:
+    """What *rules* and allowances ask together; None if there are none."""
+    asked = _apart(rules, asked)
+    every = (*rules, *[one for one, _ in asked])
+    if not every:
+        return None
+    later = [(one.rule.id, allowance) for one, allowance in asked if allowance.is_settled_later]
+    has_slots = any(one.has_slots for one in every)
+    opened = frozenset(rule for rule, _ in later)
+    plan = Plan(revision, every, new_name() if has_slots else None, opened)
+    if not later:
+        return Entry(plan)
+    minds = {rule: one.charge_when for rule, one in later if one.charge_when is not None}
+    return Entry(plan, minds or NOTHING, max(one.ttl_ns for _, one in later))
+
+
+def _apart(rules: Sequence[RulePlan], asked: Sequence[Asked]) -> Sequence[Asked]:
+    """*asked*, each under an id of its own: what each said is told apart by that.
+
+    A rule of the policy may well be called as the limits of the app are; it keeps its name then.
+    """
+    if not asked or (not rules and len(asked) == 1):
+        return asked
+    known = {one.rule.id for one in rules}
+    own = [one.rule.id for one, _ in asked]
+    if len(set(own)) < len(own):
+        twice = next(name for name in own if own.count(name) > 1)
+        raise UsageError(f"two limits of one request are called {twice!r}: each needs its own name")
+    if known.isdisjoint(own):
+        return asked
+    return [(_renamed(one, known.union(own)), allowance) for one, allowance in asked]
+
+
+def _renamed(plan: RulePlan, known: Collection[str]) -> RulePlan:
+    names = (f"{plan.rule.id}-{number}" for number in count(2))
+    name = next(name for name in names if name not in known)
+    return replace(plan, rule=replace(plan.rule, id=name))

@@ -1,0 +1,26 @@
+"""Limits in a Flask app: for all of it, for some of its views and blueprints, for none of some.
+
+limits = RateLimits(app, limits="100/minute", exempt=["/health"])
+
+@app.post("/login")
+@limits.limit("5/minute")
+def login(): ...
+"""
+
+from __future__ import annotations
+
+from headgate.enforcement.missing import MissingPackageError
+
+try:
+    import flask  # noqa: F401 (to say at once what is missing)
+except ModuleNotFoundError as error:
+    raise MissingPackageError(
+        "headgate.enforcement.flask needs the package 'flask': pip install 'headgate[flask]'",
+        name="flask",
+    ) from error
+
+from headgate.enforcement.allowance import LimitOptions
+from headgate.enforcement.flask.extension import RateLimits
+from headgate.enforcement.wsgi.reporting import report
+
+__all__ = ["LimitOptions", "RateLimits", "report"]

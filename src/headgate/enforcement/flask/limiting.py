@@ -1,0 +1,158 @@
+"""Limits of views and of blueprints: stacked ones are asked as one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass, replace
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from flask import Blueprint, current_app, has_request_context, request
+from flask.views import View
+
+from headgate.enforcement.flask.admission import admit_to
+from headgate.enforcement.flask.state import is_exempt_here
+from headgate.errors import OptionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flask import Request
+
+    from headgate.enforcement.allowance import Allowance
+
+    Allowances = tuple[Allowance[Request], ...]
+
+F = TypeVar("F")
+
+_LIMITED: Final = "__headgate_limited__"
+
+
+def limited(target: F, allowance: Allowance[Request]) -> F:
+    """*target*, a view or a blueprint, with one limit more."""
+    if isinstance(target, Blueprint):
+        _limit_blueprint(target, allowance)
+        return target
+    if isinstance(target, type) and issubclass(target, View):
+        raise UsageError(
+            f"{target.__qualname__} is a class of views: say decorators = [limits.limit(...)] in it"
+        )
+    if not callable(target):
+        raise UsageError(f"cannot limit {target!r}; expected a view or a blueprint")
+    known = _limited(target)
+    if known is None:
+        one = Limited(target, (allowance,), _count_below(target))
+    else:
+        one = replace(known, allowances=_with(known.allowances, allowance))
+    return _wrapped(one, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A function, and what it allows its callers.
+
+    *first* is the number of the first allowance: functions that other decorators have wrapped may
+    have some already, further in.
+    """
+
+    function: Callable[..., Any]
+    allowances: Allowances
+    first: int
+
+    def admit(self, wrapper: object) -> None:
+        """Ask about the request that is being served; raise the refusal if it is refused."""
+        function = self.function
+        title = getattr(function, "__name__", type(function).__name__)
+        admit_to(self.allowances, place=self._place(wrapper), title=title, first=self.first)
+
+    def _place(self, wrapper: object) -> str:
+        """A view is counted by its endpoint, any other function by its name: whoever calls it."""
+        endpoint = request.endpoint
+        if endpoint is not None:
+            view = current_app.view_functions.get(endpoint)
+            if any(one is wrapper for one in _chain(view)):
+                return f"/endpoint {endpoint}"
+        function = self.function
+        path = getattr(function, "__qualname__", type(function).__qualname__)
+        return f":{getattr(function, '__module__', '')}.{path}"
+
+
+class BlueprintLimits:
+    """What a blueprint allows the callers of all its views, those of blueprints in it too."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.allowances: Allowances = ()
+        self._title = blueprint.name
+        self._place = f"/blueprint {blueprint.import_name} {blueprint.name}"
+        self._first = sum(
+            len(one.allowances)
+            for one in blueprint.before_request_funcs.get(None, ())
+            if isinstance(one, BlueprintLimits)
+        )
+
+    def add(self, allowance: Allowance[Request]) -> None:
+        """Ask about *allowance* too."""
+        self.allowances = _with(self.allowances, allowance)
+
+    def __call__(self) -> None:
+        """Ask about the request, before it is served."""
+        if not is_exempt_here():
+            admit_to(self.allowances, place=self._place, title=self._title, first=self._first)
+
+
+def _limit_blueprint(blueprint: Blueprint, allowance: Allowance[Request]) -> None:
+    before = blueprint.before_request_funcs.get(None, [])
+    latest = before[-1] if before else None
+    if not isinstance(latest, BlueprintLimits):
+        latest = BlueprintLimits(blueprint)
+        blueprint.before_request(latest)
+    latest.add(allowance)
+
+
+def _wrapped(one: Limited, target: F) -> F:
+    function = one.function
+
+    @functools.wraps(cast("Callable[..., Any]", target))
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not has_request_context():  # nobody is asking: a command, a test, a job
+            return function(*args, **kwargs)
+        one.admit(wrapper)
+        return current_app.ensure_sync(function)(*args, **kwargs)
+
+    setattr(wrapper, _LIMITED, (wrapper, one))
+    return cast("F", wrapper)
+
+
+def _limited(function: object) -> Limited | None:
+    """What *function* allows, if it is a wrapper of ours itself. `functools.wraps` copies marks."""
+    wrapper, one = getattr(function, _LIMITED, (None, None))
+    return one if wrapper is function else None
+
+
+def _count_below(function: object) -> int:
+    """How many allowances there are further in, below the decorators of others."""
+    for inner in _chain(function):
+        one = _limited(inner)
+        if one is not None:
+            return one.first + len(one.allowances)
+    return 0
+
+
+def _chain(function: object) -> Iterator[object]:
+    """*function*, and what it wraps, as far as `functools.wraps` was used."""
+    while function is not None:
+        yield function
+        if isinstance(function, MethodType):
+            function = function.__func__
+        else:
+            function = inspect.getattr_static(function, "__wrapped__", None)
+
+
+def _with(allowances: Allowances, one: Allowance[Request]) -> Allowances:
+    if one.name is not None and any(other.name == one.name for other in allowances):
+        raise OptionError(
+            f"name {one.name!r} is given twice in one place: give both limits as one, "
+            "as in '5/minute; 100/hour'"
+        )
+    return (*allowances, one)

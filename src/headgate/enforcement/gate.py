@@ -1,0 +1,271 @@
+"""The gate of an app: what applies to its requests, where they are counted, what they are told.
+
+A middleware has one, and the routes behind it use it too. It does no I/O of its own but for reading
+its policy; `passing` takes requests through it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from headgate.enforcement.allowance import Allowance, Asking, Names, check_function
+from headgate.enforcement.counting import Counting
+from headgate.enforcement.entries import entry_of
+from headgate.enforcement.exemptions import Exemptions, is_preflight
+from headgate.enforcement.merging import with_exposed
+from headgate.enforcement.naming import by_address
+from headgate.enforcement.policy import AppPolicy
+from headgate.errors import OptionError
+from headgate.identity.found import UNKNOWN
+from headgate.responses import ResponseOptions, headers_for, refusal
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from headgate.clock import Clock
+    from headgate.control import State
+    from headgate.enforcement.allowance import ChargeWhen, CostOf, ExemptWhen, KeyOf, LimitsOf, Q
+    from headgate.enforcement.entries import Asked
+    from headgate.enforcement.passage import Entry, Passage
+    from headgate.engine import AsyncRunner, RulePlan, Runner
+    from headgate.plan import Limits
+    from headgate.responses import Refusal
+    from headgate.rules.model import HeaderMode, Mode, OnStoreFailure, Policy
+    from headgate.rules.request import Request
+    from headgate.stores.port import AsyncStore, Store
+
+DEFAULT_NAME: Final = "default"
+"""What the limits of a whole app are called."""
+
+Lines = list[tuple[str, str]]
+
+
+class GateOptions(TypedDict, total=False):
+    """The options of a `Gate`, for those who pass them on."""
+
+    policy: Policy | str | os.PathLike[str] | None
+    limits: Limits | LimitsOf[Request] | None
+    key: KeyOf[Request] | None
+    cost: int | CostOf[Request]
+    name: str
+    exempt: Iterable[str]
+    exempt_when: ExemptWhen[Request] | None
+    charge_when: ChargeWhen | None
+    mode: Mode
+    on_store_failure: OnStoreFailure
+    headers: HeaderMode
+    trusted_proxies: Iterable[str]
+    store: str | Store | AsyncStore
+    namespace: str
+    salt: bytes
+    clock: Clock | None
+    responses: ResponseOptions | None
+    limits_preflights: bool
+
+
+def gate_of(gate: Gate | None, options: GateOptions) -> Gate:
+    """*gate*, or one made with *options*: who is given one has no say in it."""
+    if gate is None:
+        return Gate(**options)
+    if not isinstance(gate, Gate):
+        raise OptionError(f"gate is {gate!r}; expected a Gate")
+    if options:
+        raise OptionError(f"{min(options)!r} is an option of the gate: give it to Gate(...)")
+    return gate
+
+
+class Gate:
+    """What an app asks about its requests.
+
+    Either *policy*, the path of a file or directory (watched for changes) or a `Policy`; or
+    *limits* with *key*, *cost*, *charge_when*, *mode*, *on_store_failure* and *headers*, as of an
+    `Allowance` called *name*; or both; or neither, for an app whose routes have limits of their
+    own.
+
+    *exempt*: paths that have no limit, such as `/health` and `/static/**`; *exempt_when*: the same
+    by a function. *trusted_proxies*: who is believed about the address of a client (a policy says
+    this itself). *store*, *namespace*, *salt*, *clock*: as for `RuleEngine`; limits of routes are
+    counted here too. *responses*: which headers are sent. *limits_preflights*: whether CORS
+    preflights are counted like any other request.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy | str | os.PathLike[str] | None = None,
+        limits: Limits | LimitsOf[Request] | None = None,
+        key: KeyOf[Request] | None = None,
+        cost: int | CostOf[Request] = 1,
+        name: str = DEFAULT_NAME,
+        exempt: Iterable[str] = (),
+        exempt_when: ExemptWhen[Request] | None = None,
+        charge_when: ChargeWhen | None = None,
+        mode: Mode = "enforce",
+        on_store_failure: OnStoreFailure = "fail_open",
+        headers: HeaderMode = "on",
+        trusted_proxies: Iterable[str] = (),
+        store: str | Store | AsyncStore = "memory://",
+        namespace: str = "headgate",
+        salt: bytes = b"",
+        clock: Clock | None = None,
+        responses: ResponseOptions | None = None,
+        limits_preflights: bool = False,
+    ) -> None:
+        if limits is None and (cost != 1 or charge_when is not None):
+            option = "cost" if charge_when is None else "charge_when"
+            raise OptionError(f"{option} is about limits, and there are none: give limits too")
+        check_function("key", key)
+        check_function("exempt_when", exempt_when)
+        self._counting = Counting(store, clock)
+        self.namespace = namespace
+        self.responses = responses or ResponseOptions()
+        self.exemptions = Exemptions(exempt)
+        self.exempt_when = exempt_when
+        self.limits_preflights = limits_preflights
+        self.now_ns: Clock = clock or time.time_ns
+        self._key = key
+        proxies = trusted_proxies if isinstance(trusted_proxies, str) else list(trusted_proxies)
+        self.believes_nobody = not proxies and policy is None
+        """Whether a client is always the peer."""
+        self.allowance: Allowance[Request] | None = None
+        if limits is not None:
+            self.allowance = Allowance(
+                limits=limits,
+                key=key,
+                cost=cost,
+                name=name,
+                charge_when=charge_when,
+                mode=mode,
+                on_store_failure=on_store_failure,
+                headers=headers,
+            )
+        if policy is not None and proxies:
+            raise OptionError("a policy says itself which proxies it trusts: identity.ip")
+        self.rules: AppPolicy | None = None
+        if policy is not None:
+            self.rules = AppPolicy(policy, salt=salt, namespace=namespace)
+        self._by_address = by_address(trusted_proxies=proxies)
+
+    # ---- what applies ---------------------------------------------------------------------
+
+    def address(self, request: Request) -> str:
+        """The client's address, as text: who is counted when nobody says who it is."""
+        if self.rules is None:
+            return self._by_address(request) or UNKNOWN
+        return self.rules.engine.identifier.find(request).ip
+
+    def default_key(self, request: Request) -> Any:
+        """Whose counter it is where an allowance does not say."""
+        return self.address(request) if self._key is None else self._key(request)
+
+    def entry(self, request: Request) -> Asking[Entry | None]:
+        """What the gate itself asks about *request*; None if nothing."""
+        self.watch()
+        if self.exemptions and self.exemptions.covers(request.path):
+            return None
+        if not self.limits_preflights and is_preflight(request):
+            return None
+        if self.exempt_when is not None and (yield self.exempt_when(request)):
+            return None
+        rules: tuple[RulePlan, ...] = ()
+        revision = 0
+        if self.rules is not None:
+            planned = self.rules.engine.plan(request)
+            rules, revision = planned.rules, planned.revision
+        if self.allowance is None:
+            return entry_of(revision, rules, ())
+        asked = yield from self._ask(self.allowance, request, request, _UNNAMED)
+        return entry_of(revision, rules, asked)
+
+    def entry_for(
+        self,
+        allowances: Sequence[tuple[Allowance[Q], Names]],
+        native: Q,
+        request: Request,
+    ) -> Asking[Entry | None]:
+        """What a part of the app with *allowances* asks about *native*, a request of a framework.
+
+        *request* is the same request as Headgate sees it.
+        """
+        asked: list[Asked] = []
+        for allowance, names in allowances:
+            asked += yield from self._ask(allowance, native, request, names)
+        return entry_of(0, (), asked)
+
+    def own_plans(self, request: Request) -> Asking[list[RulePlan]]:
+        """What the limits of the gate itself, its policy apart, ask about a *request*."""
+        if self.allowance is None:
+            return []
+        asked = yield from self._ask(self.allowance, request, request, _UNNAMED)
+        return [plan for plan, _ in asked]
+
+    @property
+    def counts_endpoints(self) -> bool:
+        """Whether a rule in force counts by endpoint, so that routes make a difference."""
+        return self.rules is not None and self.rules.engine.counts_endpoints
+
+    def _ask(
+        self, allowance: Allowance[Q], native: Q, request: Request, names: Names
+    ) -> Asking[list[Asked]]:
+        told = yield from allowance.ask(
+            native,
+            names=names,
+            own_key=lambda given: (given or self.default_key)(request),
+            address=lambda: self.address(request),
+        )
+        return [] if told is None else [(allowance.plan(*told, self.namespace), allowance)]
+
+    # ---- what is told ---------------------------------------------------------------------
+
+    def headers(self, passage: Passage) -> Lines:
+        """What the response to a request says of its limits."""
+        if not passage.told:
+            return []
+        return headers_for(passage.answer, now_ns=self.now_ns(), options=self.responses)
+
+    def refusal(self, passage: Passage, accept: str | None) -> Refusal:
+        """The response to a request that was refused."""
+        told = refusal(passage.answer, now_ns=self.now_ns(), options=self.responses, accept=accept)
+        if not passage.is_cross_origin:
+            return told
+        return replace(told, headers=tuple(with_exposed(list(told.headers), self.responses)))
+
+    # ---- where it is counted --------------------------------------------------------------
+
+    @property
+    def runner(self) -> Runner:
+        """What asks the store, for code that may block."""
+        return self._counting.runner
+
+    @property
+    def async_runner(self) -> AsyncRunner:
+        """What asks the store, for an event loop."""
+        return self._counting.async_runner
+
+    def watch(self) -> None:
+        """See that the files of the policy are watched, in this process too if it was forked."""
+        if self.rules is not None:
+            self.rules.watch()
+
+    @property
+    def policy_state(self) -> State | None:
+        """How the files of the policy stand; None if they are not watched in this process."""
+        return None if self.rules is None else self.rules.state
+
+    def close(self) -> None:
+        """Give back what the gate holds open. Whoever asks again opens it again."""
+        if self.rules is not None:
+            self.rules.close()
+        self._counting.close()
+
+    async def aclose(self) -> None:
+        """The same for an event loop."""
+        if self.rules is not None:
+            self.rules.close()
+        await self._counting.aclose()
+
+
+_UNNAMED: Final = Names(DEFAULT_NAME, f"@{DEFAULT_NAME}")

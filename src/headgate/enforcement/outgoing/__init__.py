@@ -1,0 +1,20 @@
+"""Calling somebody else's limited API: pace the calls, and obey what the server says.
+
+The way of a call through it, a module each; all but the last two rows are pure:
+
+    outset                      which destination, and may it be repeated (`retrying`)
+    destinations                closed until when; the retry `budget`
+    journey                     all waits and attempts of one request
+    signals, backoff            what an answer says; how long to wait
+    courtesy, pacing            the options
+    caller, aio_caller          carry a journey out
+    httpx, requests, aiohttp    the clients; each needs its package, none is imported here
+"""
+
+from headgate.enforcement.outgoing.backoff import Backoff
+from headgate.enforcement.outgoing.courtesy import Courtesy
+from headgate.enforcement.outgoing.destinations import Destinations
+from headgate.enforcement.outgoing.outset import AsyncOptions, Options
+from headgate.enforcement.outgoing.refusal import NotSentError
+
+__all__ = ["AsyncOptions", "Backoff", "Courtesy", "Destinations", "NotSentError", "Options"]

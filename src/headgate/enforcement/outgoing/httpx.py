@@ -1,0 +1,137 @@
+"""Transports for httpx that keep a pace and obey the server.
+
+client = httpx.Client(transport=PacedTransport(pace="10/s"))
+client = httpx.AsyncClient(transport=AsyncPacedTransport(pace="10/s"))
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from headgate.enforcement.missing import not_installed
+from headgate.enforcement.outgoing.aio_caller import AsyncCaller
+from headgate.enforcement.outgoing.caller import Caller
+from headgate.enforcement.outgoing.outset import Asked, AsyncOptions, Options, origin
+from headgate.enforcement.outgoing.refusal import Cause, NotSentError
+from headgate.enforcement.outgoing.retrying import KEY_FIELD
+from headgate.enforcement.outgoing.signals import Answer
+
+try:
+    import httpx
+except ModuleNotFoundError as error:
+    raise not_installed("httpx", error) from error
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+__all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]
+
+READ_OFF: Final = 65_536
+"""Bytes of a refusal's body that are read so that its connection can be used again."""
+
+
+class HttpxNotSentError(NotSentError, httpx.TransportError):
+    """`NotSentError`, for those who catch `httpx.TransportError`."""
+
+    def __init__(self, destination: str, retry_after: float | None, cause: Cause) -> None:
+        httpx.TransportError.__init__(self, destination)
+        NotSentError.__init__(self, destination, retry_after, cause)
+
+
+class PacedTransport(httpx.BaseTransport):
+    """A transport that paces calls and obeys the server, around another one.
+
+    *transport* is what sends, an `httpx.HTTPTransport()` if not given. The options are explained in
+    `headgate.enforcement.outgoing.Options`. Safe to share among threads. Raises
+    `HttpxNotSentError` instead of waiting for longer than `Courtesy.max_wait`.
+    """
+
+    def __init__(
+        self,
+        transport: httpx.BaseTransport | None = None,
+        **options: Unpack[Options[httpx.Request]],
+    ) -> None:
+        self._caller: Caller[httpx.Request, httpx.Response]
+        self._caller = Caller(_answer, _discard, **options)
+        self._transport = httpx.HTTPTransport() if transport is None else transport
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send *request* when it is its turn, and again if it may be and need be."""
+        try:
+            return self._caller.call(
+                _asked(request), lambda: self._transport.handle_request(request)
+            )
+        except NotSentError as error:
+            raise HttpxNotSentError(error.destination, error.retry_after, error.cause) from None
+
+    def close(self) -> None:
+        """Close the transport inside, and the store of the pace if it was opened here."""
+        self._caller.close()
+        self._transport.close()
+
+
+class AsyncPacedTransport(httpx.AsyncBaseTransport):
+    """The same for an event loop, around an `httpx.AsyncHTTPTransport()` if no other is given."""
+
+    def __init__(
+        self,
+        transport: httpx.AsyncBaseTransport | None = None,
+        **options: Unpack[AsyncOptions[httpx.Request]],
+    ) -> None:
+        self._caller: AsyncCaller[httpx.Request, httpx.Response]
+        self._caller = AsyncCaller(_answer, _adiscard, **options)
+        self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send *request* when it is its turn, and again if it may be and need be."""
+        try:
+            return await self._caller.call(
+                _asked(request), lambda: self._transport.handle_async_request(request)
+            )
+        except NotSentError as error:
+            raise HttpxNotSentError(error.destination, error.retry_after, error.cause) from None
+
+    async def aclose(self) -> None:
+        """Close the transport inside, and the store of the pace if it was opened here."""
+        await self._caller.aclose()
+        await self._transport.aclose()
+
+
+def _asked(request: httpx.Request) -> Asked[httpx.Request]:
+    url = request.url
+    return Asked(
+        request,
+        origin(url.scheme, url.host, url.port),
+        request.method,
+        request.headers.get(KEY_FIELD),
+        replayable=isinstance(request.stream, httpx.ByteStream),
+    )
+
+
+def _answer(response: httpx.Response) -> Answer:
+    return Answer(response.status_code, response.headers.get)
+
+
+def _discard(response: httpx.Response) -> None:
+    try:
+        with suppress(httpx.TransportError):
+            read = 0
+            for chunk in response.iter_raw():
+                read += len(chunk)
+                if read > READ_OFF:
+                    break
+    finally:
+        response.close()
+
+
+async def _adiscard(response: httpx.Response) -> None:
+    try:
+        with suppress(httpx.TransportError):
+            read = 0
+            async for chunk in response.aiter_raw():
+                read += len(chunk)
+                if read > READ_OFF:
+                    break
+    finally:
+        await response.aclose()

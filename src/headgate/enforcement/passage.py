@@ -1,0 +1,158 @@
+"""One request on its way through an app: what it has been granted so far, and what is to be said.
+
+Several parts of an app may ask about the same request: a middleware, a route, a function. They find
+each other in the passage. If one refuses, what the earlier ones charged is given back: a refusal
+consumes nothing. Whoever sends the response tells of all of them at once, and at the end what was
+held is settled and what was occupied is set free.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from headgate.engine.answering import told_of
+from headgate.responses import Answer
+from headgate.stores.port import checked_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate.enforcement.allowance import ChargeWhen
+    from headgate.enforcement.gate import Gate
+    from headgate.engine import Plan, Verdict
+    from headgate.responses import Told
+
+NOTHING: Final[Mapping[str, ChargeWhen]] = MappingProxyType({})
+"""No allowance that minds the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """How a request ended. *error*: what was raised in place of a response; the status is 500 then.
+
+    *headers* are lines in their order; `header` finds one by its name in lower case.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    error: BaseException | None = None
+
+    def header(self, name: str) -> str | None:
+        """The value of the header *name* (in lower case); of several lines the first."""
+        return next((value for other, value in self.headers if other.lower() == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is to be asked about a request, and which outcomes count, by rule."""
+
+    plan: Plan
+    charge_when: Mapping[str, ChargeWhen] = field(default_factory=lambda: NOTHING)
+    ttl_ns: int = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a request was granted by *gate*."""
+
+    gate: Gate
+    entry: Entry
+    verdict: Verdict
+
+    @property
+    def has_an_end(self) -> bool:
+        """Whether there is anything to do at the end of the request."""
+        verdict = self.verdict
+        return not (verdict.held is None and verdict.slots is None and verdict.local_slots is None)
+
+    def amounts(self, responded: Responded, used: Mapping[str, int]) -> dict[str, int]:
+        """What each rule is to be settled for: what was reported, or what the outcome says.
+
+        Of what is not in it, the whole of what was held is charged.
+        """
+        found = {}
+        for rule in () if self.verdict.held is None else self.verdict.held.ids:
+            counts = self.entry.charge_when.get(rule)
+            if counts is not None and not counts(responded):
+                found[rule] = 0
+            elif rule in used:
+                found[rule] = used[rule]
+        return found
+
+
+class Passage:
+    """The way of one request; made by the first part of the app that asks about it.
+
+    *is_watched*: somebody will send the headers and see the end of the response.
+    *is_cross_origin*: a browser asks for a page of another origin; there was an `Origin`.
+    """
+
+    __slots__ = (
+        "gate",
+        "grants",
+        "is_cross_origin",
+        "is_watched",
+        "jitter",
+        "refusal",
+        "told",
+        "unnamed",
+        "used",
+    )
+
+    def __init__(
+        self, gate: Gate, *, is_watched: bool = False, is_cross_origin: bool = False
+    ) -> None:
+        self.gate = gate
+        self.is_watched = is_watched
+        self.is_cross_origin = is_cross_origin
+        self.grants: list[Grant] = []
+        self.told: list[Told] = []
+        self.refusal: Verdict | None = None
+        self.jitter = 0.0  # drawn once: the header and the body tell the same wait
+        self.used: dict[str, int] = {}
+        self.unnamed = 0
+
+    def report(self, amounts: Mapping[str, int]) -> None:
+        """Note what the request really cost, by the name of an allowance or the id of a rule."""
+        for name, amount in amounts.items():
+            checked_cost(amount, f"what was used of {name!r}")
+        self.used.update(amounts)
+
+    def next_unnamed(self) -> int:
+        """The number of the next allowance of this request that has no name, from 0."""
+        self.unnamed += 1
+        return self.unnamed - 1
+
+    def granted(self, grant: Grant) -> None:
+        """Note what was granted."""
+        self.grants.append(grant)
+        self.told += told_of(grant.verdict)
+
+    def refused(self, verdict: Verdict) -> list[Grant]:
+        """Note a refusal; what is to be given back therefore."""
+        taken = self.take()
+        self.refusal = verdict
+        self.told = list(told_of(verdict))
+        self.jitter = random.random()  # noqa: S311 (not a secret)
+        return taken
+
+    @property
+    def has_an_end(self) -> bool:
+        """Whether there is anything to do at the end of the request."""
+        for grant in self.grants:  # noqa: SIM110 (half the time of any())
+            if grant.has_an_end:
+                return True
+        return False
+
+    def take(self) -> list[Grant]:
+        """What has to be ended, the latest first; it is not given twice."""
+        taken, self.grants = self.grants[::-1], []
+        return taken
+
+    @property
+    def answer(self) -> Answer:
+        """What the response says."""
+        return Answer(self.refusal is None, tuple(self.told), self.jitter)

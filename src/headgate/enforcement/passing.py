@@ -1,0 +1,105 @@
+"""A request passes a gate: asked on its way in, settled at its end. For apps that block and not.
+
+`enter` is called for each part of the app that has something to ask; the first that refuses ends
+the matter. `finish` is called once when the response is over, however it ended.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, ExitStack
+from typing import TYPE_CHECKING
+
+from headgate.enforcement.asking import answered, answered_async
+from headgate.enforcement.passage import Grant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate.enforcement.allowance import Asking
+    from headgate.enforcement.gate import Gate
+    from headgate.enforcement.passage import Entry, Passage, Responded
+
+
+def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
+    """Whether the request may go on. A refusal gives back what was granted before."""
+    entry = answered(asking)
+    if entry is None:
+        return True
+    runner = gate.runner
+    if entry.plan.open:
+        verdict = runner.reserve(entry.plan, entry.ttl_ns)
+    else:
+        verdict = runner.decide(entry.plan)
+    if verdict.allowed:
+        passage.granted(Grant(gate, entry, verdict))
+        return True
+    runner.release(verdict)
+    for grant in passage.refused(verdict):
+        grant.gate.runner.give_back(grant.verdict)
+        grant.gate.runner.release(grant.verdict)
+    return False
+
+
+def finish(passage: Passage, responded: Responded) -> None:
+    """Settle what is held, and set free what is occupied. A second call does nothing."""
+    if not passage.has_an_end:
+        return
+    with ExitStack() as ends:  # all of them, should a function of the app's raise
+        for grant in passage.take():
+            ends.callback(_settle, grant, responded, passage.used)
+
+
+async def enter_async(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
+    """As `enter`, for an event loop."""
+    entry = await answered_async(asking)
+    if entry is None:
+        return True
+    runner = gate.async_runner
+    if entry.plan.open:
+        verdict = await runner.reserve(entry.plan, entry.ttl_ns)
+    else:
+        verdict = await runner.decide(entry.plan)
+    if verdict.allowed:
+        passage.granted(Grant(gate, entry, verdict))
+        return True
+    async with AsyncExitStack() as ends:  # all of them, should the request be cancelled meanwhile
+        for grant in reversed(passage.refused(verdict)):
+            ends.push_async_callback(grant.gate.async_runner.to_the_end, _give_back(grant))
+        await runner.release(verdict)
+    return False
+
+
+async def finish_async(passage: Passage, responded: Responded) -> None:
+    """As `finish`; it is done to the end even if the request is cancelled meanwhile."""
+    if not passage.has_an_end:
+        return
+    async with AsyncExitStack() as ends:
+        for grant in passage.take():
+            if grant.has_an_end:
+                settling = _settle_async(grant, responded, passage.used)
+                ends.push_async_callback(grant.gate.async_runner.to_the_end, settling)
+
+
+def _settle(grant: Grant, responded: Responded, used: Mapping[str, int]) -> None:
+    runner, verdict = grant.gate.runner, grant.verdict
+    amounts: Mapping[str, int] = {}
+    try:
+        amounts = grant.amounts(responded, used)
+    finally:
+        runner.settle(verdict, amounts)
+        runner.release(verdict)
+
+
+async def _settle_async(grant: Grant, responded: Responded, used: Mapping[str, int]) -> None:
+    runner, verdict = grant.gate.async_runner, grant.verdict
+    amounts: Mapping[str, int] = {}
+    try:
+        amounts = grant.amounts(responded, used)
+    finally:
+        await runner.settle(verdict, amounts)
+        await runner.release(verdict)
+
+
+async def _give_back(grant: Grant) -> None:
+    await grant.gate.async_runner.give_back(grant.verdict)
+    await grant.gate.async_runner.release(grant.verdict)

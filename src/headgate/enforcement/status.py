@@ -1,0 +1,116 @@
+"""Every limit of a caller as a page of JSON, without consuming any.
+
+Those are the limits of the whole app: of its policy, whatever the endpoint, and of its gate. Rules
+that callers are not told of are left out. What has no one counter (a rule that counts each endpoint
+apart), or could not be looked up, is told without figures.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.enforcement.asking import answered, answered_async
+from headgate.errors import StoreError
+from headgate.limits import Concurrency
+from headgate.responses.rounding import seconds_up
+from headgate.stores.operations import Take, TakeEach
+from headgate.stores.port import concluded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.enforcement.allowance import Asking
+    from headgate.enforcement.gate import Gate
+    from headgate.engine import RulePlan
+    from headgate.limits import Limit
+    from headgate.rules.model import Rule
+    from headgate.rules.request import Request
+    from headgate.stores.operations import Outcomes
+
+    Replies = tuple[Outcomes | StoreError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A rule to be shown, with its limits for the caller, and its counters if there are any."""
+
+    rule: Rule
+    limits: tuple[Limit, ...]
+    plan: RulePlan | None
+
+
+def status_body(gate: Gate, request: Request) -> bytes:
+    """The limits of the caller that made *request*, for code that may block."""
+    shown = answered(shown_to(gate, request))
+    looking = _looking(shown)
+    try:
+        return _body(shown, gate.runner.store.run(looking), gate.now_ns())
+    except StoreError:
+        return _body(shown, _unknown(looking), gate.now_ns())
+
+
+async def status_body_async(gate: Gate, request: Request) -> bytes:
+    """The same for an event loop."""
+    shown = await answered_async(shown_to(gate, request))
+    looking = _looking(shown)
+    try:
+        return _body(shown, await gate.async_runner.store.run(looking), gate.now_ns())
+    except StoreError:
+        return _body(shown, _unknown(looking), gate.now_ns())
+
+
+def shown_to(gate: Gate, request: Request) -> Asking[list[Shown]]:
+    """What the caller that made *request* may see."""
+    gate.watch()
+    shown: list[Shown] = []
+    if gate.rules is not None:
+        concerns = gate.rules.engine.concerning(request)
+        shown += [Shown(one.rule, one.limits, one.plan) for one in concerns]
+    for plan in (yield from gate.own_plans(request)):
+        shown.append(Shown(plan.rule, plan.limits, plan))
+    return [one for one in shown if one.rule.headers == "on"]
+
+
+def _looking(shown: Sequence[Shown]) -> TakeEach:
+    planned = [one.plan for one in shown if one.plan is not None]
+    return TakeEach(tuple(Take(plan.checks, consume=False) for plan in planned))
+
+
+def _unknown(looking: TakeEach) -> Replies:
+    return (StoreError("the store could not be asked"),) * len(looking.takes)
+
+
+def _body(shown: Sequence[Shown], replies: Replies, now_ns: int) -> bytes:
+    left = iter(replies)
+    entries = []
+    for one in shown:
+        reply = None if one.plan is None else next(left)
+        known = None if isinstance(reply, StoreError) else reply
+        entries += [_entry(one, place, known, now_ns) for place in range(len(one.limits))]
+    return json.dumps({"limits": entries}).encode("ascii")
+
+
+def _entry(one: Shown, place: int, known: Outcomes | None, now_ns: int) -> dict[str, object]:
+    limit = one.limits[place]
+    name = one.rule.id if place == 0 else f"{one.rule.id}/{place + 1}"
+    entry: dict[str, object] = {"name": name, "limit": _text(limit), "quota": limit.quota}
+    if not isinstance(limit, Concurrency):
+        entry["window"] = seconds_up(limit.period_ns)
+    if known is not None:
+        decision = concluded("", limit, known[place])
+        entry["remaining"] = decision.remaining
+        entry["reset"] = seconds_up(now_ns + decision.reset_after_ns)
+        entry["reset_after"] = decision.reset_after
+    if one.rule.match.endpoints:
+        entry["endpoints"] = list(one.rule.match.endpoints)
+    if one.rule.match.methods:
+        entry["methods"] = list(one.rule.match.methods)
+    return entry
+
+
+def _text(limit: Limit) -> str:
+    if isinstance(limit, Concurrency):
+        return f"{limit.quota} at the same time"
+    return str(limit)

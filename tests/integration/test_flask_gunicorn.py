@@ -1,0 +1,134 @@
+"""The Flask extension under gunicorn, with a real client and a real store."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.servers import RedisServer, wait_until
+
+from .wsgi_serving import gunicorn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KINDS = ("sync", "gthread")
+
+SOURCE = """
+import os
+from flask import Flask, request, send_file, stream_with_context
+from headgate import Concurrency
+from headgate.enforcement.flask import RateLimits, report
+
+app = Flask(__name__)
+limits = RateLimits(app, limits="50/hour", store={store!r}, namespace={namespace!r})
+
+@app.get("/health")
+@limits.exempt
+def health():
+    return str(os.getpid())
+
+@app.get("/")
+@limits.limit("10/hour", on_store_failure={policy!r})
+def index():
+    return "hello"
+
+@app.get("/stream")
+@limits.limit(Concurrency(1, ttl=600), name="slots")
+@limits.limit("1000/hour", cost=900, is_estimate=True, name="chunks")
+def stream():
+    def chunks():
+        yield "first"
+        report(request, chunks=1)
+        with open("gate") as gate:  # a pipe: this waits until the test opens its other end
+            gate.read()
+        for _ in range(int(request.args["more"])):
+            yield "more" * 1000
+    return app.response_class(stream_with_context(chunks()))
+
+@app.get("/file")
+@limits.limit(Concurrency(1, ttl=600))
+def file():
+    return send_file(__file__)
+"""
+
+
+def source(store: str, *, policy: str = "fail_open") -> str:
+    return SOURCE.format(store=store, namespace=token_hex(4), policy=policy)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_workers_admit_exactly_as_many_as_the_limits_say(kind: str, redis: RedisServer) -> None:
+    with gunicorn(source(redis.url), workers=2, kind=kind) as serving:
+        seen: set[str] = set()
+
+        def both() -> bool:
+            seen.add(serving.get("/health").text)
+            return len(seen) == 2
+
+        wait_until(both, "both workers have answered")
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: serving.get(), range(40)))
+            others = list(pool.map(lambda _: serving.get("/nothing"), range(45)))
+    assert sorted(one.status_code for one in answers) == [200] * 10 + [429] * 30
+    assert sorted(one.status_code for one in others) == [404] * 40 + [429] * 5
+    told = [one.headers["RateLimit-Policy"] for one in answers if one.is_success]
+    assert set(told) == {'"default";q=50;w=3600, "index";q=10;w=3600'}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_arrives_while_it_is_being_made(kind: str, redis: RedisServer) -> None:
+    with gunicorn(source(redis.url), kind=kind) as serving:
+        os.mkfifo(serving.directory / "gate")
+        url = f"{serving.url}/stream?more=1000"
+        with httpx.stream("GET", url, trust_env=False, timeout=30) as answer:
+            parts = answer.iter_raw()
+            assert next(parts) == b"first"
+            (serving.directory / "gate").write_text("go on")
+            assert sum(len(part) for part in parts) == 4_000_000
+
+
+def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_had(redis: RedisServer) -> None:
+    with gunicorn(source(redis.url), kind="gthread") as serving:
+        gate = serving.directory / "gate"
+        os.mkfifo(gate)
+        url = f"{serving.url}/stream"
+        with httpx.stream("GET", f"{url}?more=10000", trust_env=False, timeout=30) as answer:
+            assert next(answer.iter_raw()) == b"first"
+            assert serving.get("/stream").status_code == 429
+        gate.write_text("go on")
+
+        def admitted() -> bool:
+            with httpx.stream("GET", f"{url}?more=0", trust_env=False, timeout=30) as again:
+                if again.status_code == 429:
+                    return False
+                left = again.headers["RateLimit"].partition('"chunks";r=')[2].partition(";")[0]
+                assert int(left) in (99, 100)  # 900 are set aside, and one comes back in 4 s
+                gate.write_text("go on")
+                return again.status_code == 200 and len(again.read()) == 5
+
+        wait_until(admitted, "the slot is free")
+
+
+def test_files_give_their_slot_back(redis: RedisServer) -> None:
+    with gunicorn(source(redis.url)) as serving:
+        assert [serving.get("/file").status_code for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize(("policy", "code"), [("fail_open", 200), ("fail_closed", 503)])
+def test_without_redis_it_is_as_the_limit_says_and_never_500(policy: str, code: int) -> None:
+    with RedisServer() as own, gunicorn(source(own.url, policy=policy), kind="gthread") as serving:
+        assert serving.get().status_code == 200
+        own.kill()
+        assert [serving.get().status_code for _ in range(5)] == [code] * 5

@@ -1,0 +1,229 @@
+"""Every client against a real server with a limit. What counts is what the server has seen."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import httpx
+import pytest
+import requests
+from urllib3.util import Retry
+
+from headgate import RateLimiter
+from headgate.enforcement.outgoing import Backoff, Courtesy, NotSentError
+from headgate.enforcement.outgoing.aiohttp import PacedMiddleware, PacedSession
+from headgate.enforcement.outgoing.httpx import AsyncPacedTransport
+from headgate.enforcement.outgoing.requests import PacedAdapter
+from headgate.errors import UsageError
+from tests.integration.outgoing_serving import CLIENTS, LimitedServer, Reply, client_of, streamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WAIT = 0.1
+REFUSED: Reply = (429, {"Retry-After": f"{WAIT}"})
+QUICK = Courtesy(backoff=Backoff(first=0.01))
+OWN_ERRORS: dict[str, type[Exception]] = {
+    "httpx": httpx.TransportError,
+    "httpx-async": httpx.TransportError,
+    "requests": requests.RequestException,
+    "aiohttp": aiohttp.ClientError,
+}
+
+clients = pytest.mark.parametrize("kind", CLIENTS)
+
+
+def refusing(*numbers: int) -> Callable[[int], Reply]:
+    """Refuse the requests of these numbers."""
+    return lambda number: REFUSED if number in numbers else (200, {})
+
+
+@clients
+def test_fifty_callers_are_refused_once_and_come_back_when_the_server_said(kind: str) -> None:
+    with (
+        LimitedServer(refusing(*range(10, 50)), herd=50) as server,
+        client_of(kind, courtesy=QUICK) as client,
+    ):
+        assert client.together(50, "GET", server.url) == [200] * 50
+    assert (len(server.arrivals), server.refused) == (90, 40)
+    assert server.came_before(WAIT) == 0
+
+
+@clients
+def test_after_one_refusal_nobody_comes_before_the_moment_named(kind: str) -> None:
+    with LimitedServer(refusing(0)) as server, client_of(kind, courtesy=QUICK) as client:
+        assert client.call("POST", server.url) == 429
+        assert client.together(20, "POST", server.url) == [200] * 20
+    assert (len(server.arrivals), server.refused) == (21, 1)
+    assert server.came_before(WAIT) == 0
+
+
+@clients
+def test_who_looks_ahead_is_never_refused(kind: str) -> None:
+    """The server admits three, then none for a while, and says so."""
+    limiter = RateLimiter("3/200ms fixed_window")
+
+    def three_each(_: int) -> Reply:
+        decision = limiter.hit("all")
+        left, reset = str(decision.remaining), f"{decision.reset_after:.9f}"
+        headers = {"X-RateLimit-Remaining": left, "X-RateLimit-Reset-After": reset}
+        return (200 if decision else 429), headers
+
+    with LimitedServer(three_each) as server, client_of(kind, courtesy=QUICK) as client:
+        for _ in range(8):
+            assert client.call("GET", server.url) == 200
+    assert (len(server.arrivals), server.refused) == (8, 0)
+
+
+@clients
+def test_a_post_without_a_key_is_sent_once_and_with_one_again(kind: str) -> None:
+    with LimitedServer(refusing(0, 1)) as server, client_of(kind, courtesy=QUICK) as client:
+        assert client.call("POST", server.url, data={"amount": 1}) == 429
+        headers = {"Idempotency-Key": "order-17"}
+        assert client.call("POST", server.url, data={"amount": 2}, headers=headers) == 200
+    assert [arrival.body for arrival in server.arrivals] == [b"amount=1", b"amount=2", b"amount=2"]
+
+
+@clients
+def test_a_body_that_is_a_stream_is_sent_once(kind: str) -> None:
+    with LimitedServer(refusing(0)) as server, client_of(kind, courtesy=QUICK) as client:
+        assert client.call("PUT", server.url, **streamed(kind)) == 429
+    assert [arrival.body for arrival in server.arrivals] == [b"once"]
+
+
+@clients
+def test_the_budget_stops_retries_when_everything_fails(kind: str) -> None:
+    courtesy = Courtesy(retry_share=0.2, retries_per_second=0, backoff=Backoff(first=0.001))
+    with (
+        LimitedServer(lambda _: (503, {})) as server,
+        client_of(kind, courtesy=courtesy) as client,
+    ):
+        assert client.together(20, "GET", server.url) == [503] * 20
+    assert 20 <= len(server.arrivals) <= 24
+
+
+@clients
+def test_a_discarded_answer_gives_its_connection_back(kind: str) -> None:
+    with LimitedServer(refusing(0, 1)) as server, client_of(kind, courtesy=QUICK) as client:
+        assert client.call("GET", server.url) == 200
+    assert (len(server.arrivals), server.connections) == (3, 1)
+
+
+@clients
+def test_a_refusal_with_a_huge_body_is_cut_short_and_leaves_nothing_open(kind: str) -> None:
+    huge = b"x" * 20_000_000
+    with (
+        LimitedServer(refusing(0), refusal=huge) as server,
+        client_of(kind, courtesy=QUICK) as client,
+    ):
+        assert client.call("GET", server.url) == 200
+    gc.collect()
+    assert (len(server.arrivals), server.connections) == (2, 2)
+
+
+@clients
+def test_a_wait_that_is_too_long_is_an_error_of_both_sides(kind: str) -> None:
+    with (
+        LimitedServer(lambda _: (429, {"Retry-After": "3600"})) as server,
+        client_of(kind) as client,
+    ):
+        assert client.call("GET", server.url) == 429
+        with pytest.raises(OWN_ERRORS[kind], match="the server said to wait") as caught:
+            client.call("GET", server.url)
+    assert isinstance(caught.value, NotSentError)
+    assert caught.value.destination == server.url.rstrip("/")
+    assert len(server.arrivals) == 1
+
+
+@clients
+def test_a_turn_that_would_come_too_late_is_an_error(kind: str) -> None:
+    with (
+        LimitedServer() as server,
+        client_of(kind, pace="1/h", courtesy=Courtesy(max_wait=1)) as client,
+    ):
+        assert client.call("GET", server.url) == 200
+        with pytest.raises(NotSentError, match="its pace is used up"):
+            client.call("GET", server.url)
+    assert len(server.arrivals) == 1
+
+
+def test_urllib3_does_not_repeat_what_the_adapter_repeats() -> None:
+    retries = Retry(5, status_forcelist=[429, 503], respect_retry_after_header=True)
+    with LimitedServer(lambda _: REFUSED) as server, requests.Session() as session:
+        session.mount("http://", PacedAdapter(max_retries=retries, courtesy=QUICK))
+        assert session.get(server.url).status_code == 429
+    assert len(server.arrivals) == 3
+
+
+def test_a_redirect_waits_for_the_destination_it_leads_to() -> None:
+    """Every hop is a call of its own, in aiohttp too."""
+
+    async def story(first: str) -> int:
+        async with PacedSession(courtesy=QUICK) as session, session.get(first) as response:
+            return response.status
+
+    with (
+        LimitedServer(refusing(0)) as second,
+        LimitedServer(lambda _: (302, {"Location": second.url})) as first,
+    ):
+        assert asyncio.run(story(first.url)) == 200
+    assert [arrival.status for arrival in second.arrivals] == [429, 200]
+    assert len(first.arrivals) == 1
+
+
+def test_a_session_of_ones_own_can_have_the_middleware() -> None:
+    seen: list[str] = []
+
+    async def other(request: aiohttp.ClientRequest, handler: Any) -> aiohttp.ClientResponse:
+        seen.append(request.method)
+        response: aiohttp.ClientResponse = await handler(request)
+        return response
+
+    async def story(url: str) -> None:
+        paced = PacedMiddleware(courtesy=QUICK)
+        async with (
+            aiohttp.ClientSession(middlewares=(paced,)) as session,
+            session.get(url) as response,
+        ):
+            assert response.status == 200
+        await paced.aclose()
+        options = {"middlewares": (other,), "headers": {"X-Mine": "1"}}
+        async with PacedSession(options, courtesy=QUICK) as session:
+            async with session.get(url) as response:
+                assert response.status == 200
+            assert session.headers["X-Mine"] == "1"
+
+    with LimitedServer(refusing(0, 2)) as server:
+        asyncio.run(story(server.url))
+    assert [arrival.status for arrival in server.arrivals] == [429, 200, 429, 200]
+    assert seen == ["GET"]
+
+
+def test_a_paced_session_can_be_entered_once() -> None:
+    async def story() -> None:
+        paced = PacedSession()
+        async with paced:
+            pass
+        with pytest.raises(UsageError, match="can be entered once"):
+            await paced.__aenter__()
+
+    asyncio.run(story())
+
+
+def test_the_event_loop_goes_on_while_calls_wait() -> None:
+    async def story(url: str) -> bool:
+        transport = AsyncPacedTransport(courtesy=QUICK)
+        async with httpx.AsyncClient(transport=transport) as client:
+            call = asyncio.create_task(client.get(url))
+            turns_while_closed = 0
+            while not call.done():
+                turns_while_closed += len(server.arrivals) == 1
+                await asyncio.sleep(0.001)
+            assert call.result().status_code == 200
+            return turns_while_closed > 3
+
+    with LimitedServer(refusing(0)) as server:
+        assert asyncio.run(story(server.url))

@@ -1,0 +1,119 @@
+"""A pace that several clients and processes keep together, over a real Redis; and the example."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from headgate.enforcement.outgoing.httpx import AsyncPacedTransport, PacedTransport
+from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.testing import ManualClock
+from tests.integration.outgoing_serving import CLIENTS, LimitedServer, client_of
+from tests.servers import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+PROCESS = """
+import sys, httpx
+from headgate import TokenBucket
+from headgate.enforcement.outgoing import Courtesy, NotSentError
+from headgate.enforcement.outgoing.httpx import PacedTransport
+
+url, store = sys.argv[1:]
+paced = PacedTransport(pace=TokenBucket(5, 0.001), store=store, courtesy=Courtesy(max_wait=0))
+with httpx.Client(transport=paced) as client:
+    for _ in range(5):
+        try:
+            client.get(url)
+        except NotSentError:
+            pass
+"""
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+def test_two_processes_keep_one_limit(redis: RedisServer) -> None:
+    with LimitedServer() as server:
+        command = [sys.executable, "-c", PROCESS, server.url, f"{redis.url}?timeout=5"]
+        running = [subprocess.Popen(command) for _ in range(2)]  # noqa: S603 (our own)
+        assert [process.wait(60) for process in running] == [0, 0]
+    assert len(server.arrivals) == 5
+
+
+def test_two_clients_keep_one_pace(redis: RedisServer) -> None:
+    clock = ManualClock(1_000_000)
+    times: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        times.append(clock.now - 1_000_000)
+        return httpx.Response(200)
+
+    def client() -> httpx.Client:
+        store = RedisStore(f"{redis.url}?timeout=5", clock=clock)
+        inner = httpx.MockTransport(answer)
+        paced = PacedTransport(inner, pace="2/s", store=store, namespace="two", clock=clock)
+        return httpx.Client(transport=paced)
+
+    with client() as one, client() as other:
+        for _ in range(3):
+            one.get("https://api.example.com/a")
+            other.get("https://api.example.com/b")
+    assert times == [0, 0.5, 1, 1.5, 2, 2.5]
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_every_client_can_keep_its_pace_in_redis(kind: str, redis: RedisServer) -> None:
+    store = f"{redis.url}?timeout=5"
+    with (
+        LimitedServer() as server,
+        client_of(kind, pace="200/s", store=store, namespace=kind) as client,
+    ):
+        assert client.together(10, "GET", server.url) == [200] * 10
+    assert redis.cli("--scan", "--pattern", f"*{kind}*")
+
+
+def test_a_secret_key_is_not_in_the_store(redis: RedisServer) -> None:
+    def token(request: httpx.Request) -> str:
+        return str(request.headers["Authorization"])
+
+    paced = PacedTransport(
+        httpx.MockTransport(lambda _: httpx.Response(200)),
+        pace="1/h",
+        store=f"{redis.url}?timeout=5",
+        namespace="secrets",
+        key=token,
+    )
+    with httpx.Client(transport=paced) as client:
+        client.get("https://api.example.com", headers={"Authorization": "Bearer s3cret"})
+    names = redis.cli("--scan", "--pattern", "*secrets*")
+    assert "~" in names
+    assert "s3cret" not in names
+
+
+def test_an_async_store_serves_async_clients(redis: RedisServer) -> None:
+    store = AsyncRedisStore(f"{redis.url}?timeout=5")
+    AsyncPacedTransport(pace="10/s", store=store)
+
+
+def test_the_example_is_never_refused_with_a_pace_and_once_without() -> None:
+    done = subprocess.run(  # noqa: S603 (our own)
+        [sys.executable, str(ROOT / "examples" / "outgoing_httpx.py")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "20 of 20 calls were served" in done.stdout
+    assert done.stderr == ""
