@@ -28,10 +28,11 @@ from typing import (
 from headgate.enforcement.naming import KeyValue, RequestKey, key_of
 from headgate.engine.plan import RulePlan, plan_rule
 from headgate.errors import OptionError, UsageError
-from headgate.limits import Limit, parse_limits
+from headgate.limits import Concurrency, Limit, parse_limits
 from headgate.plan import Limits, read_limits
 from headgate.rules.model import HeaderMode, Match, Mode, OnStoreFailure, Rule
 from headgate.rules.reading.callers import A_NAME, NAME
+from headgate.stores.operations import Check
 from headgate.stores.port import checked_cost
 from headgate.units import duration_ns
 
@@ -186,20 +187,31 @@ class Allowance(Generic[Q]):
         self, names: Names, key: str, cost: int, limits: tuple[Limit, ...], namespace: str
     ) -> RulePlan:
         """What to ask the store."""
-        rule = _rule(names.shown, limits, self.mode, self.on_store_failure, self.headers)
-        return plan_rule(rule, limits, key, cost, namespace, counter=names.counter)
+        rule, groups = _prepared(
+            names, limits, self.mode, self.on_store_failure, self.headers, namespace
+        )
+        checks = [
+            Check(group, key, limit, 1 if has_slots else cost) for group, limit, has_slots in groups
+        ]
+        return RulePlan(rule, key, cost, limits, tuple(checks))
+
+
+Groups = tuple[tuple[str, Limit, bool], ...]
+"""Each limit with the name of its counters, and whether it has slots."""
 
 
 @lru_cache(maxsize=4096)
-def _rule(
-    name: str,
+def _prepared(
+    names: Names,
     limits: tuple[Limit, ...],
     mode: Mode,
     on_store_failure: OnStoreFailure,
     headers: HeaderMode,
-) -> Rule:
-    return Rule(
-        name,
+    namespace: str,
+) -> tuple[Rule, Groups]:
+    """What is the same for all callers: the rule that an allowance is, and its counters."""
+    rule = Rule(
+        names.shown,
         _ANY,
         _NOBODY,
         MappingProxyType({None: limits}),
@@ -207,6 +219,9 @@ def _rule(
         on_store_failure=on_store_failure,
         headers=headers,
     )
+    checks = plan_rule(rule, limits, "", 1, namespace, counter=names.counter).checks
+    slots = (isinstance(check.limit, Concurrency) for check in checks)
+    return rule, tuple((c.group, c.limit, s) for c, s in zip(checks, slots, strict=True))
 
 
 def _read(limits: object) -> tuple[Limit, ...] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from headgate.enforcement.allowance import Allowance, Asking, Names, check_function
@@ -20,6 +21,7 @@ from headgate.enforcement.policy import AppPolicy
 from headgate.errors import OptionError
 from headgate.identity.found import UNKNOWN
 from headgate.responses import ResponseOptions, headers_for, refusal
+from headgate.rules.request import Request
 
 if TYPE_CHECKING:
     import os
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
     from headgate.plan import Limits
     from headgate.responses import Refusal
     from headgate.rules.model import HeaderMode, Mode, OnStoreFailure, Policy
-    from headgate.rules.request import Request
     from headgate.stores.port import AsyncStore, Store
+
+REMEMBERED: Final = 4096
+"""How many addresses are remembered as they stand in keys."""
 
 DEFAULT_NAME: Final = "default"
 """What the limits of a whole app are called."""
@@ -148,14 +152,20 @@ class Gate:
         if policy is not None:
             self.rules = AppPolicy(policy, salt=salt, namespace=namespace)
         self._by_address = by_address(trusted_proxies=proxies)
+        self._peers = lru_cache(maxsize=REMEMBERED)(self._peer)
 
     # ---- what applies ---------------------------------------------------------------------
 
     def address(self, request: Request) -> str:
         """The client's address, as text: who is counted when nobody says who it is."""
+        if self.believes_nobody:
+            return self._peers(request.peer)
         if self.rules is None:
             return self._by_address(request) or UNKNOWN
         return self.rules.engine.identifier.find(request).ip
+
+    def _peer(self, peer: str) -> str:
+        return self._by_address(Request(peer=peer)) or UNKNOWN
 
     def default_key(self, request: Request) -> Any:
         """Whose counter it is where an allowance does not say."""

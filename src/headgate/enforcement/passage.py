@@ -9,7 +9,7 @@ held is settled and what was occupied is set free.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ from headgate.responses import Answer
 from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headgate.enforcement.allowance import ChargeWhen
     from headgate.enforcement.gate import Gate
@@ -129,7 +129,8 @@ class Passage:
     def granted(self, grant: Grant) -> None:
         """Note what was granted."""
         self.grants.append(grant)
-        self.told += told_of(grant.verdict)
+        new = told_of(grant.verdict)
+        self.told += new if not self.told else _told_apart(new, {one.name for one in self.told})
 
     def refused(self, verdict: Verdict) -> list[Grant]:
         """Note a refusal; what is to be given back therefore."""
@@ -156,3 +157,17 @@ class Passage:
     def answer(self) -> Answer:
         """What the response says."""
         return Answer(self.refusal is None, tuple(self.told), self.jitter)
+
+
+def _told_apart(told: Iterable[Told], taken: set[str]) -> Iterator[Told]:
+    """*told*, those with a number after their name whose name is *taken*.
+
+    Two gates on the way of a request may well have limits that are called the same.
+    """
+    for one in told:
+        name, number = one.name, 1
+        while name in taken:
+            number += 1
+            name = f"{one.name}-{number}"
+        taken.add(name)
+        yield one if number == 1 else replace(one, name=name)

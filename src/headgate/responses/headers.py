@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.responses import ratelimit_draft11, x_ratelimit
-from headgate.responses.answer import open_parts, tightest
+from headgate.responses.answer import WITHOUT_FIGURES, open_parts, tightest
 from headgate.responses.options import DEFAULT
 from headgate.responses.verdict import verdict_of
 
@@ -56,9 +56,9 @@ def _rate_lines(
     answer: Answer, now_ns: int, options: ResponseOptions, retry_after: int | None
 ) -> Lines:
     parts = open_parts(answer)
-    known = [part for part in parts if part.has_figures]
+    known = [part for part in parts if part.decision.source not in WITHOUT_FIGURES]
     lines: Lines = []
-    binding = tightest(known)
+    binding = known[0] if len(known) == 1 else tightest(known)
     if binding is not None and binding.decision.allowed == answer.allowed:
         lines += _tightest_lines(binding, now_ns, options)
     if options.ratelimit and parts:

@@ -39,5 +39,8 @@ def bucket_line(part: Part, secret: bytes) -> tuple[str, str]:
 
 
 def _named(names: tuple[str, str, str], decision: Decision, reset: int) -> Lines:
-    figures = (decision.limit.quota, bounded(decision.remaining), reset)
-    return [(name, str(figure)) for name, figure in zip(names, figures, strict=True)]
+    return [
+        (names[0], str(decision.limit.quota)),
+        (names[1], str(bounded(decision.remaining))),
+        (names[2], str(reset)),
+    ]

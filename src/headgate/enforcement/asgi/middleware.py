@@ -29,18 +29,26 @@ class RateLimitMiddleware:
     The gate that it made itself is closed with the app (`lifespan.shutdown`).
     """
 
+    __slots__ = ("__call__", "_is_its_own", "app", "gate")
+
+    if TYPE_CHECKING:
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
     def __init__(self, app: App, gate: Gate | None = None, **options: Unpack[GateOptions]) -> None:
         self.app = app
         self.gate = gate_of(gate, options)
         self._is_its_own = gate is None
         _ = self.gate.async_runner  # a store that would block the loop is told of at once
-        self._quickly = quick_way(self.gate, app, self._http)
+        # The way that connections take is chosen once, so that no request pays for the choice.
+        way = quick_way(self.gate, app, self._connection) or self._connection
+        self.__call__ = way  # type: ignore[assignment, method-assign]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one connection, of whatever kind."""
+    async def _connection(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one connection, of whatever kind, the long way."""
         kind = scope["type"]
         if kind == "http":
-            await (self._quickly or self._http)(scope, receive, send)
+            await self._http(scope, receive, send)
         elif kind == "websocket":
             await self._websocket(scope, receive, send)
         elif kind == "lifespan":

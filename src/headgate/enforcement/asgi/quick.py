@@ -25,12 +25,11 @@ from headgate.responses import ResponseOptions
 from headgate.responses.answer import Part
 from headgate.responses.ratelimit_draft11 import policy_field, quoted
 from headgate.responses.rounding import bounded
-from headgate.rules.request import Request
 from headgate.stores.port import concluded, group_name
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
@@ -38,11 +37,13 @@ if TYPE_CHECKING:
     from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
     from headgate.enforcement.asgi.sending import Headers
     from headgate.enforcement.gate import Gate
+    from headgate.rules.request import Request
     from headgate.stores.port import Hitter
 
 PLAIN: Final = ResponseOptions()
 _NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
 
+LESS_THAN_A_SECOND: Final = SECOND - 1
 REMEMBERED: Final = 4096
 """How many addresses are remembered as keys."""
 
@@ -67,7 +68,11 @@ def quick_way(gate: Gate, app: App, slowly: App) -> App | None:
 
 
 def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  # noqa: C901
-    whose = _keys(gate, plain.key)
+    known: Mapping[str, str] = {}
+    if plain.key is None and gate.believes_nobody:
+        known, whose = _addresses(gate)
+    else:
+        whose = _key(gate, plain.key)
     lines = _header_lines(plain.names.shown, plain.limit, gate.now_ns)
     cost, exemptions = plain.cost, gate.exemptions
     has_exemptions = bool(exemptions)
@@ -75,15 +80,20 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901
         if (
-            scope["method"] == "OPTIONS"
+            scope["type"] != "http"
+            or scope["method"] == "OPTIONS"
             or PASSAGE in scope
             or EXEMPT_ONES
             or (has_exemptions and exemptions.covers(AsgiRequest(scope).path))
         ):
             await slowly(scope, receive, send)
             return
-        key = whose(scope)
-        decision = hit(key if isinstance(key, str) else await key, cost)
+        client = scope.get("client")
+        key = known.get(client[0]) if client else None
+        if key is None:
+            found = whose(scope)
+            key = found if isinstance(found, str) else await found
+        decision = hit(key, cost)
         passage = scope[PASSAGE] = new_passage(kind)
         passage.origin = gate, decision, scope
         if not decision:
@@ -97,7 +107,9 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
                 return response.send(message)
             if message["type"] != "http.response.start":
                 return send(message)
-            headers = [*message.get("headers", ())]  # which may be read only once
+            headers = message.get("headers", ())
+            if type(headers) is not list:
+                headers = list(headers)  # which may be read only once
             if passage.origin is not None:
                 for line in headers:
                     if line[0].lower() in IN_THE_WAY:
@@ -171,10 +183,8 @@ def _plain(gate: Gate) -> Plain | None:
     return None
 
 
-def _keys(gate: Gate, function: KeyOf[Request] | None) -> Callable[[Scope], str | Awaitable[str]]:
-    """What finds the key of a request."""
-    if function is None and gate.believes_nobody:
-        return _addresses(gate)
+def _key(gate: Gate, function: KeyOf[Request] | None) -> Callable[[Scope], str | Awaitable[str]]:
+    """What finds the key of a request by a function."""
     asked = gate.default_key if function is None else function
 
     def key(scope: Scope) -> str | Awaitable[str]:
@@ -190,20 +200,18 @@ def _keys(gate: Gate, function: KeyOf[Request] | None) -> Callable[[Scope], str 
     return key
 
 
-def _addresses(gate: Gate) -> Callable[[Scope], str]:
+def _addresses(gate: Gate) -> tuple[Mapping[str, str], Callable[[Scope], str | Awaitable[str]]]:
+    """The keys of the addresses of late, and what finds that of a request and adds it to them."""
     known: dict[str, str] = {}
 
     def key(scope: Scope) -> str:
-        try:
-            return known[scope["client"][0]]
-        except (LookupError, TypeError):
-            peer = AsgiRequest(scope).peer
-            if len(known) >= REMEMBERED:
-                known.clear()
-            found = known[peer] = key_of(gate.address(Request(peer=peer)), str)
-            return found
+        peer = AsgiRequest(scope).peer
+        if len(known) >= REMEMBERED:
+            known.clear()
+        found = known[peer] = key_of(gate.address(AsgiRequest(scope)), str)
+        return found
 
-    return key
+    return known, key
 
 
 def _header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Decision], Headers]:
@@ -232,7 +240,7 @@ def _header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Deci
         others = quota - remaining - 1
         if others > 0:
             back_ns -= others * period // quota
-        reset_at = -((-now_ns() - reset_ns) // SECOND)
+        reset_at = (now_ns() + reset_ns + LESS_THAN_A_SECOND) // SECOND
         if reset_at != second:
             second, reset = reset_at, (b"x-ratelimit-reset", b"%d" % reset_at)
         return [
@@ -240,7 +248,7 @@ def _header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Deci
             (b"x-ratelimit-remaining", b"%d" % remaining),
             reset,
             policy,
-            (b"ratelimit", left % (remaining, -(-back_ns // SECOND) if back_ns > 1 else 1)),
+            (b"ratelimit", left % (remaining, (back_ns + LESS_THAN_A_SECOND) // SECOND or 1)),
         ]
 
     return lines

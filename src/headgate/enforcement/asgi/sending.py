@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headgate.enforcement.merging import ALLOW_ORIGIN, with_limits
@@ -68,7 +69,7 @@ class Response:
     def _begun(self, message: Message) -> Message:
         self._status = message["status"]
         self._headers = headers = list(message.get("headers", ()))
-        return {**message, "headers": completed(headers, self._passage)}
+        return {**message, "headers": completed(headers, self._passage, self._status)}
 
 
 class Handshake:
@@ -92,22 +93,26 @@ class Handshake:
         """Pass *message* on to the server."""
         if message["type"] == "websocket.accept":
             self._status = 101
-            headers = completed(list(message.get("headers", ())), self._passage)
+            headers = completed(list(message.get("headers", ())), self._passage, self._status)
             message = {**message, "headers": headers}
         elif message["type"] == f"{DENIAL}.start":
             self._status = message["status"]
-            headers = completed(list(message.get("headers", ())), self._passage)
+            headers = completed(list(message.get("headers", ())), self._passage, self._status)
             message = {**message, "headers": headers}
         await self._send(message)
 
 
-def completed(headers: Headers, passage: Passage) -> Headers:
-    """*headers* with those about limits."""
+def completed(headers: Headers, passage: Passage, status: int) -> Headers:
+    """*headers* of a response with *status*, with those about limits."""
     if not passage.told:
         return headers
     if passage.is_cross_origin or any(line[0].lower() in IN_THE_WAY for line in headers):
-        return encoded(with_limits(decoded(headers), passage.gate, passage))
-    return headers + encoded(passage.gate.headers(passage))
+        lines = encoded(with_limits(decoded(headers), passage.gate, passage))
+    else:
+        lines = headers + encoded(passage.gate.headers(passage))
+    if passage.refusal is not None and status < 400:  # an app may answer a refusal as it likes
+        return [line for line in lines if line[0] != b"retry-after"]
+    return lines
 
 
 async def refuse(send: Send, request: AsgiRequest, refusal: Refusal) -> None:
@@ -136,7 +141,12 @@ def decoded(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ..
 
 def encoded(lines: Iterable[tuple[str, str]]) -> Headers:
     """*lines* as ASGI wants them: bytes, with names in lower case."""
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in lines]
+    return [(_field(name), value.encode("latin-1")) for name, value in lines]
+
+
+@lru_cache(maxsize=256)
+def _field(name: str) -> bytes:
+    return name.lower().encode("latin-1")
 
 
 def _lines(refusal: Refusal) -> Headers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from starlette.concurrency import run_in_threadpool
@@ -60,11 +61,16 @@ class Limited:
 
     def asked(self, passage: Passage) -> list[tuple[Allowance[Any], Names]]:
         """What is asked about the request of *passage*, under which names."""
-        function = self.function
-        path = getattr(function, "__qualname__", type(function).__name__)
-        counter = f":{getattr(function, '__module__', '')}.{path}"
-        shown = shown_name(path.rpartition("<locals>.")[2])
+        shown, counter = _called(self.function)
         return named(self.allowances, passage, shown, counter, range(len(self.allowances)))
+
+
+@lru_cache(maxsize=4096)
+def _called(function: Callable[..., Any]) -> Names:
+    """What *function* is called: the same in every process."""
+    path = getattr(function, "__qualname__", type(function).__name__)
+    counter = f":{getattr(function, '__module__', '')}.{path}"
+    return Names(shown_name(path.rpartition("<locals>.")[2]), counter)
 
 
 def named(
@@ -82,7 +88,7 @@ def named(
     found = []
     for place, allowance in enumerate(allowances):
         if allowance.name is not None:
-            found.append((allowance, Names(allowance.name, f"@{allowance.name}")))
+            found.append((allowance, allowance.own_names))
             continue
         before = passage.next_unnamed()
         number = before if numbers is None else numbers[place]

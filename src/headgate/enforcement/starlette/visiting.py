@@ -87,7 +87,8 @@ class Visit:
         """Add the headers to *response*, unless somebody else will."""
         if not self.passage.is_watched:
             # In place: MutableHeaders that somebody has taken of it stay true.
-            response.raw_headers[:] = sending.completed(response.raw_headers, self.passage)
+            told = sending.completed(response.raw_headers, self.passage, response.status_code)
+            response.raw_headers[:] = told
 
     async def completed(self, result: Any) -> Any:
         """What to return in place of *result*, so that headers are sent and the end is seen."""

@@ -234,3 +234,33 @@ def test_a_rule_called_as_the_limits_of_the_app_does_not_hide_them_nor_they_it()
             "ratelimit-policy"
         ]
     )
+
+
+def test_two_gates_whose_limits_are_called_the_same_are_told_apart() -> None:
+    inner = RateLimitMiddleware(Answering(), limits="5/hour")
+    outer = RateLimitMiddleware(inner, limits="9/hour")
+    headers = drive(outer).headers
+
+    assert headers["ratelimit-policy"] == '"default";q=9;w=3600, "default-2";q=5;w=3600'
+    assert [item.partition(";")[0] for item in headers["ratelimit"].split(", ")] == [
+        '"default"',
+        '"default-2"',
+    ]
+
+
+@GATES
+def test_an_app_that_answers_a_refusal_with_200_tells_nobody_to_wait(limits: str) -> None:
+    class Forgiving(Routed):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            async def forgiving(message: Any) -> None:
+                kept = [line for line in message.get("headers", ()) if line[0] != b"Retry-After"]
+                await send({**message, "status": 200, "headers": kept})
+
+            await super().__call__(scope, receive, forgiving)
+
+    app = RateLimitMiddleware(Forgiving("1/hour"), limits=limits)
+    told = drive_all(app, http(), http())
+
+    assert [one.status for one in told] == [200, 200]
+    assert [one.headers["x-ratelimit-remaining"] for one in told] == ["0", "0"]
+    assert not any("retry-after" in one.headers for one in told)
