@@ -10,6 +10,13 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headgate.enforcement.missing import not_installed
+
+try:
+    import rest_framework  # noqa: F401 (to say at once what is missing)
+except ModuleNotFoundError as error:
+    raise not_installed("drf", error) from error
+
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework.exceptions import APIException
 from rest_framework.settings import api_settings

@@ -20,16 +20,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, TypeVar, Unpack
 
-from headgate.enforcement.missing import MissingPackageError
+from headgate.enforcement.missing import not_installed
 
 try:
     from fastapi import Depends
     from fastapi.exceptions import RequestValidationError
 except ModuleNotFoundError as error:
-    raise MissingPackageError(
-        "headgate.enforcement.fastapi needs the package 'fastapi': pip install 'headgate[fastapi]'",
-        name=error.name,
-    ) from error
+    raise not_installed("fastapi", error) from error
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response

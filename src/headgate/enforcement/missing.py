@@ -1,4 +1,4 @@
-"""What to say when the package of a client is not installed."""
+"""What to say when the package of a framework or a client is not installed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class MissingPackageError(HeadgateError, ModuleNotFoundError):
 def not_installed(extra: str, error: ModuleNotFoundError) -> MissingPackageError:
     """The error to raise for *error*, which says which *extra* of Headgate to install."""
     return MissingPackageError(
-        f"calling with {extra} needs the package {error.name!r}: pip install 'headgate[{extra}]'",
+        f"this part of Headgate needs the package {error.name!r}: pip install 'headgate[{extra}]'",
         name=error.name,
     )

@@ -6,6 +6,13 @@ HEADGATE = {"limits": "100/minute", "store": "redis://localhost:6379/0"}
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.enforcement.missing import not_installed
+
+try:
+    import django  # noqa: F401 (to say at once what is missing)
+except ModuleNotFoundError as error:
+    raise not_installed("django", error) from error
+
 from .decorators import exempt, limit
 from .incoming import DjangoRequest
 from .middleware import RateLimitMiddleware

@@ -9,15 +9,12 @@ def login(): ...
 
 from __future__ import annotations
 
-from headgate.enforcement.missing import MissingPackageError
+from headgate.enforcement.missing import not_installed
 
 try:
     import flask  # noqa: F401 (to say at once what is missing)
 except ModuleNotFoundError as error:
-    raise MissingPackageError(
-        "headgate.enforcement.flask needs the package 'flask': pip install 'headgate[flask]'",
-        name="flask",
-    ) from error
+    raise not_installed("flask", error) from error
 
 from headgate.enforcement.allowance import LimitOptions
 from headgate.enforcement.flask.extension import RateLimits

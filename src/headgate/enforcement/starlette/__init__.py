@@ -10,16 +10,12 @@ A FastAPI app has `headgate.enforcement.fastapi`, which knows dependencies too.
 
 from __future__ import annotations
 
-from headgate.enforcement.missing import MissingPackageError
+from headgate.enforcement.missing import not_installed
 
 try:
     import starlette  # noqa: F401 (to say at once what is missing)
 except ModuleNotFoundError as error:
-    raise MissingPackageError(
-        "headgate.enforcement.starlette needs the package 'starlette': "
-        "pip install 'headgate[starlette]'",
-        name="starlette",
-    ) from error
+    raise not_installed("starlette", error) from error
 
 from headgate.enforcement.allowance import LimitOptions
 from headgate.enforcement.asgi.middleware import RateLimitMiddleware
