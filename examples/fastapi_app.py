@@ -1,5 +1,6 @@
 """A FastAPI app with limits: for all of it, for a route, for failed logins, for tokens.
 
+    pip install uvicorn
     python examples/fastapi_app.py
     curl -i http://127.0.0.1:8000/search?q=water
 

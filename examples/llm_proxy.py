@@ -9,6 +9,7 @@ most is held before it begins, and what it took is settled when it ends: also wh
 and also when the client hangs up half-way. All four limits are one check, all or nothing.
 
 The model is a pretend one, which says the prompt back word by word.
+To run it: pip install fastapi uvicorn.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +33,13 @@ if TYPE_CHECKING:
 
 TENANTS = {"key-acme": "acme", "key-blue": "blue"}
 MICRODOLLARS_A_TOKEN = 3
+TOKEN = re.compile(r"\S{1,12}")
 MOST_TOKENS = 1_000
 """The longest answer, of those who do not say."""
+
+LONGEST_ANSWER = 240
+"""Seconds after which an answer is cut off: before what is held for it lapses."""
+HELD_FOR = 300
 
 
 @dataclass(frozen=True)
@@ -73,9 +81,11 @@ async def question(request: Request) -> Question:
     """What is asked; the body is read once and kept by the request."""
     try:
         body = await request.json()
-        prompt = [word for message in body["messages"] for word in message["content"].split()]
+        text = " ".join(message["content"] for message in body["messages"])
+        text.encode()  # half a character cannot be sent back
+        prompt = TOKEN.findall(text)
         max_tokens = body.get("max_tokens", MOST_TOKENS)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise HTTPException(400, f"not a chat: {error!r}") from error
     if type(max_tokens) is not int or not 0 < max_tokens <= MOST_TOKENS:
         raise HTTPException(400, f"max_tokens: expected a whole number from 1 to {MOST_TOKENS}")
@@ -84,7 +94,10 @@ async def question(request: Request) -> Question:
 
 async def model(asked: Question) -> AsyncIterator[str]:
     """A pretend model: it says the prompt back, at most so many tokens of it."""
+    started = time.monotonic()
     for word in asked.prompt[: asked.max_tokens]:
+        if time.monotonic() - started > LONGEST_ANSWER:
+            return
         await asyncio.sleep(float(os.environ.get("SECONDS_A_TOKEN", "0.01")))
         yield word
 
@@ -119,17 +132,17 @@ def create_app(budget: Budget | None = None, store: str = "memory://") -> FastAP
 
     @app.post("/v1/chat/completions")
     @limit(own.requests, key=tenant, name="requests")
-    @limit(own.tokens, key=tenant, name="tokens", cost=most_tokens, is_estimate=True, ttl=300)
+    @limit(own.tokens, key=tenant, name="tokens", cost=most_tokens, is_estimate=True, ttl=HELD_FOR)
     @limit(
         own.spend,
         key=tenant,
         name="spend",
         cost=most_spend,
         is_estimate=True,
-        ttl=300,
+        ttl=HELD_FOR,
         on_store_failure="fail_closed",  # rather no answer than one that nobody pays for
     )
-    @limit(Concurrency(own.streams, ttl=300), key=tenant, name="streams")
+    @limit(Concurrency(own.streams, ttl=HELD_FOR), key=tenant, name="streams")
     async def chat(request: Request) -> Response:
         asked = await question(request)
         if asked.is_streamed:

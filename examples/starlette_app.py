@@ -1,5 +1,6 @@
 """A Starlette app with limits: for all of it, for an endpoint, for websockets.
 
+pip install uvicorn
 python examples/starlette_app.py
 curl -i http://127.0.0.1:8000/search?q=water
 """

@@ -26,6 +26,12 @@ Reply = tuple[int, dict[str, str]]
 PATIENCE: Final = 30
 """Seconds after which a test gives up; nothing here takes them."""
 
+DRIPS: Final = {
+    "bytes of a body": ("Content-Length", "60000", b"", b"x"),
+    "a chunk that never begins": ("Transfer-Encoding", "chunked", b"1;", b"x"),
+}
+"""Refusals that come a byte at a time: a field with its value, the start, and each byte."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -42,7 +48,8 @@ class LimitedServer:
     """Counts what arrives. The answer to the n-th request, from 0, is what *reply* says of n.
 
     With a *herd*, the first so many requests are answered when all of them are there. *refusal* is
-    the body of those that are refused.
+    the body of those that are refused, or *drip* what they are sent, one of the `DRIPS`; when a
+    client has enough of that, it is `left_alone`.
     """
 
     def __init__(
@@ -51,8 +58,11 @@ class LimitedServer:
         *,
         herd: int = 1,
         refusal: bytes = b"refused",
+        drip: str | None = None,
     ) -> None:
         self.arrivals: list[Arrival] = []
+        self.left_alone = threading.Event()
+        self._drip = drip
         self.connections = 0
         self._reply = reply or (lambda _: (200, {}))
         self._refusal = refusal
@@ -99,10 +109,27 @@ class LimitedServer:
         handler.send_response(status)
         for name, value in headers.items():
             handler.send_header(name, value)
+        if status >= 400 and self._drip is not None:
+            self._send_slowly(handler, *DRIPS[self._drip])
+            return
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         with suppress(ConnectionError):  # a client need not read all of a refusal
             handler.wfile.write(content)
+
+    def _send_slowly(
+        self, handler: BaseHTTPRequestHandler, name: str, value: str, start: bytes, byte: bytes
+    ) -> None:
+        handler.send_header(name, value)
+        handler.end_headers()
+        handler.close_connection = True
+        try:
+            handler.wfile.write(start)
+            for _ in range(200):
+                handler.wfile.write(byte)
+                time.sleep(0.02)
+        except ConnectionError:
+            self.left_alone.set()
 
     @property
     def refused(self) -> int:

@@ -42,6 +42,15 @@ async def search(): ...
 def login():
     raise HTTPException(401)
 
+def made(name):
+    @limit("5/day")
+    async def view(): ...
+    return view
+
+models = ["books", "films"]
+for name in models if os.environ["ORDER"] == "0" else reversed(models):
+    app.add_api_route(f"/{name}/{{number}}", made(name))
+
 uvicorn.run(app, port=int(os.environ["PORT"]))
 """
 
@@ -66,15 +75,18 @@ def test_two_processes_let_through_exactly_what_one_would(
     app.write_text(SHARED, encoding="utf-8")
     with ExitStack() as running:
         served = [
-            running.enter_context(script(app, tmp_path / f"{n}.log", STORE=redis.url))
+            running.enter_context(script(app, tmp_path / f"{n}.log", STORE=redis.url, ORDER=str(n)))
             for n in range(2)
         ]
         searches = [f"{url}/search" for url in served]
         assert asyncio.run(statuses(searches, 40)) == [200] * 5 + [429] * 35
         logins = [f"{url}/login" for url in served]
         assert asyncio.run(statuses(logins, 40, "POST")) == [401] * 5 + [429] * 35
-        # A refusal consumes nothing: ten requests of the hundred of the app were let through.
-        assert '"default";r=89' in httpx.get(f"{served[0]}/nowhere").headers["ratelimit"]
+        for name in ("books", "films"):  # whose routes were made in another order in the other
+            asked = [f"{url}/{name}/{n}" for n, url in enumerate(served)]
+            assert asyncio.run(statuses(asked, 20)) == [200] * 5 + [429] * 15
+        # A refusal consumes nothing: twenty requests of the hundred of the app were let through.
+        assert '"default";r=79' in httpx.get(f"{served[0]}/nowhere").headers["ratelimit"]
 
 
 def app_on(store: str) -> FastAPI:

@@ -55,6 +55,21 @@ def stream():
 @limits.limit(Concurrency(1, ttl=600))
 def file():
     return send_file(__file__)
+
+@app.get("/kernel")
+def kernel():
+    return send_file(__file__)
+
+@limits.limit(Concurrency(1, ttl=600), name="parts")
+def part():
+    return "second"
+
+@app.get("/late")
+def late():
+    def chunks():
+        yield "first, "
+        yield part()
+    return app.response_class(stream_with_context(chunks()))
 """
 
 
@@ -124,6 +139,18 @@ def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_had(redis: Redi
 def test_files_give_their_slot_back(redis: RedisServer) -> None:
     with gunicorn(source(redis.url)) as serving:
         assert [serving.get("/file").status_code for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_arrive_whole_whoever_sends_them(kind: str, redis: RedisServer) -> None:
+    with gunicorn(source(redis.url), kind=kind) as serving:
+        there = (serving.directory / "served.py").read_text()
+        assert [serving.get(path).text for path in ("/kernel", "/file")] == [there] * 2
+
+
+def test_a_slot_that_a_stream_takes_on_its_way_is_free_at_its_end(redis: RedisServer) -> None:
+    with gunicorn(source(redis.url)) as serving:
+        assert [serving.get("/late").text for _ in range(3)] == ["first, second"] * 3
 
 
 @pytest.mark.parametrize(("policy", "code"), [("fail_open", 200), ("fail_closed", 503)])

@@ -15,10 +15,18 @@ from urllib3.util import Retry
 from headgate import RateLimiter
 from headgate.enforcement.outgoing import Backoff, Courtesy, NotSentError
 from headgate.enforcement.outgoing.aiohttp import PacedMiddleware, PacedSession
-from headgate.enforcement.outgoing.httpx import AsyncPacedTransport
+from headgate.enforcement.outgoing.httpx import AsyncPacedTransport, PacedTransport
 from headgate.enforcement.outgoing.requests import PacedAdapter
 from headgate.errors import UsageError
-from tests.integration.outgoing_serving import CLIENTS, LimitedServer, Reply, client_of, streamed
+from tests.integration.outgoing_serving import (
+    CLIENTS,
+    DRIPS,
+    PATIENCE,
+    LimitedServer,
+    Reply,
+    client_of,
+    streamed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,6 +133,19 @@ def test_a_refusal_with_a_huge_body_is_cut_short_and_leaves_nothing_open(kind: s
 
 
 @clients
+@pytest.mark.parametrize("drip", DRIPS)
+def test_a_refusal_that_never_ends_holds_no_call_for_longer_than_it_may_wait(
+    kind: str, drip: str
+) -> None:
+    courtesy = Courtesy(max_wait=0.3)
+    with LimitedServer(refusing(0), drip=drip) as server, client_of(kind, courtesy=courtesy) as own:
+        assert own.call("GET", server.url) == 200
+        assert server.left_alone.wait(PATIENCE)
+    gc.collect()
+    assert (len(server.arrivals), server.connections) == (2, 2)
+
+
+@clients
 def test_a_wait_that_is_too_long_is_an_error_of_both_sides(kind: str) -> None:
     with (
         LimitedServer(lambda _: (429, {"Retry-After": "3600"})) as server,
@@ -148,6 +169,15 @@ def test_a_turn_that_would_come_too_late_is_an_error(kind: str) -> None:
         with pytest.raises(NotSentError, match="its pace is used up"):
             client.call("GET", server.url)
     assert len(server.arrivals) == 1
+
+
+def test_a_proxy_of_the_transport_inside_is_paced() -> None:
+    """The proxy answers for a host that is nowhere."""
+    with LimitedServer(refusing(0)) as proxy:
+        inner = httpx.HTTPTransport(proxy=proxy.url)
+        with httpx.Client(transport=PacedTransport(inner, courtesy=QUICK)) as client:
+            assert client.get("http://api.example.com/things").status_code == 200
+    assert [arrival.path for arrival in proxy.arrivals] == ["http://api.example.com/things"] * 2
 
 
 def test_urllib3_does_not_repeat_what_the_adapter_repeats() -> None:

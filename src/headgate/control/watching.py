@@ -92,12 +92,17 @@ class PolicyWatcher(_Watching):
         if self.is_watching:
             self._wishes.put("check")
 
-    def start(self) -> None:
-        """Check now, then go on watching. Nothing if it is watching already."""
+    def start(self, *, is_checked: bool = False) -> None:
+        """Check now, then go on watching. Nothing if it is watching already.
+
+        If it *is_checked* that what is in force is what the files say, or soon will be, nothing is
+        read here: the thread does it.
+        """
         with self._turn:
             if self.is_watching:
                 return
-            self.check_now()
+            if not is_checked:
+                self.check_now()
             self._wishes = queue.SimpleQueue()
             self._thread = threading.Thread(target=self._watch, args=(self._wishes,), daemon=True)
             self._thread.name = "headgate-policy-watcher"

@@ -27,7 +27,6 @@ from headgate.enforcement.asking import answered
 from headgate.enforcement.django.incoming import DjangoRequest, begin, http_request, passage_of
 from headgate.enforcement.django.naming import told_apart
 from headgate.enforcement.django.settings import current_gate
-from headgate.enforcement.exemptions import is_preflight
 from headgate.enforcement.merging import with_limits
 from headgate.enforcement.naming import shown_name
 from headgate.enforcement.passing import enter
@@ -148,8 +147,6 @@ class RateLimitThrottle(BaseThrottle):
         return Names(shown_name(own.__name__), f":{own.__module__}.{own.__qualname__}")
 
     def _ask(self, gate: Gate, request: DjangoRequest, passage: Passage) -> Any:
-        if not gate.limits_preflights and is_preflight(request):
-            return None
         names = told_apart([self._names], passage)
         entry: Entry | None = yield from gate.entry_for(
             [(_allowance(self.name, self.on_store_failure), names[0])], self, request
@@ -176,7 +173,7 @@ class RateLimitThrottle(BaseThrottle):
         if entry is None:
             return True
         verdict = gate.runner.decide(entry.plan, consume=False)
-        passage.told += told_of(verdict)
+        passage.refusal_told += told_of(verdict)
         self._wait = verdict.retry_after
         return verdict.allowed
 
@@ -198,6 +195,8 @@ def _tell(view: APIView, passage: Passage) -> None:
 
     When to come back is said by the framework itself.
     """
-    for name, value in with_limits([], passage.gate, passage):
+    for name, value in with_limits(
+        [], passage.gate, passage, 200 if passage.refusal is None else 429
+    ):
         if name.lower() != "retry-after":
             view.headers[name] = value

@@ -21,12 +21,23 @@ Asked = tuple["RulePlan", Allowance[Any]]
 """What an allowance asks, and which it is."""
 
 
-def entry_of(revision: int, rules: Sequence[RulePlan], asked: Sequence[Asked]) -> Entry | None:
-    """What *rules* and allowances ask together; None if there are none."""
+def entry_of(
+    revision: int,
+    rules: Sequence[RulePlan],
+    asked: Sequence[Asked],
+    *,
+    is_preflight: bool = False,
+) -> Entry | None:
+    """What *rules* and allowances ask together; None if there are none.
+
+    A preflight is counted apart.
+    """
     asked = _apart(rules, asked)
     every = (*rules, *[one for one, _ in asked])
     if not every:
         return None
+    if is_preflight:
+        every = tuple(_of_preflights(one) for one in every)
     later = [(one.rule.id, allowance) for one, allowance in asked if allowance.is_settled_later]
     has_slots = any(one.has_slots for one in every)
     opened = frozenset(rule for rule, _ in later)
@@ -34,7 +45,8 @@ def entry_of(revision: int, rules: Sequence[RulePlan], asked: Sequence[Asked]) -
     if not later:
         return Entry(plan)
     minds = {rule: one.charge_when for rule, one in later if one.charge_when is not None}
-    return Entry(plan, minds or NOTHING, max(one.ttl_ns for _, one in later))
+    at_once = not any(one.is_estimate for _, one in later)
+    return Entry(plan, minds or NOTHING, max(one.ttl_ns for _, one in later), at_once)
 
 
 def _apart(rules: Sequence[RulePlan], asked: Sequence[Asked]) -> Sequence[Asked]:
@@ -58,3 +70,15 @@ def _renamed(plan: RulePlan, known: Collection[str]) -> RulePlan:
     names = (f"{plan.rule.id}-{number}" for number in count(2))
     name = next(name for name in names if name not in known)
     return replace(plan, rule=replace(plan.rule, id=name))
+
+
+def _of_preflights(plan: RulePlan) -> RulePlan:
+    """*plan* with counters of its own, which nobody is told of.
+
+    A browser asks before it asks, and that must neither use up what its user has nor fail when it
+    is used up. But whether the app takes it for more than a preflight is for the app to say, so
+    there is an end to them too: as many as of all other requests.
+    """
+    checks = tuple(replace(check, group=f"{check.group}!preflight") for check in plan.checks)
+    rule = replace(plan.rule, headers="off")
+    return replace(plan, rule=rule, checks=checks, marker=None)

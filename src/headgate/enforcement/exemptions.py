@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from headgate.errors import OptionError
-from headgate.rules.matching import compiled, readings
+from headgate.rules.matching import Pattern, compiled, readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,11 +24,12 @@ LONGEST_REMEMBERED: Final = 200
 class Exemptions:
     """The paths that *patterns* mean: `*` is one segment, `**` any number of them.
 
-    A path that can be read in several ways is exempt only if it is in all of them: nobody gets past
-    a limit by an odd spelling of a path that has none.
+    A path that can be read in several ways is exempt only if it is in all of them, and as it is
+    written too, in the same case: nobody gets past a limit by an odd spelling of a path that has
+    none, nor by a path that is another one for the app.
     """
 
-    __slots__ = ("_patterns", "_remembered")
+    __slots__ = ("_literally", "_patterns", "_remembered")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         if isinstance(patterns, str):
@@ -37,6 +39,7 @@ class Exemptions:
             if not isinstance(text, str) or not text.startswith("/"):
                 raise OptionError(f"exempt has {text!r}; expected a path such as '/static/**'")
         self._patterns = tuple(compiled(str(text)) for text in texts)
+        self._literally = tuple(Pattern(_literal(str(text))) for text in texts)
         self._remembered = lru_cache(maxsize=REMEMBERED)(self._covers)
 
     def __bool__(self) -> bool:
@@ -47,9 +50,17 @@ class Exemptions:
         return (self._remembered if len(path) <= LONGEST_REMEMBERED else self._covers)(path)
 
     def _covers(self, path: str) -> bool:
+        written = _literal(unquote(path, errors="surrogateescape"))
+        if not any(pattern.fits(written) for pattern in self._literally):
+            return False
         return all(
             any(pattern.fits(segments) for pattern in self._patterns) for segments in readings(path)
         )
+
+
+def _literal(path: str) -> tuple[str, ...]:
+    """The segments of *path* as they are, an empty one as a NUL; none of "/" alone."""
+    return () if path == "/" else tuple(segment or "\0" for segment in path.split("/")[1:])
 
 
 def is_preflight(request: Request) -> bool:

@@ -44,14 +44,9 @@ from headgate.enforcement.starlette import (
     report,
     resolve,
 )
-from headgate.enforcement.starlette.limiting import (
-    Limited,
-    is_async,
-    named,
-    stacked,
-    wrapped,
-)
-from headgate.enforcement.starlette.resolving import template_of
+from headgate.enforcement.starlette.limited import Limited, named
+from headgate.enforcement.starlette.limiting import is_async, stacked, wrapped
+from headgate.enforcement.starlette.resolving import place_of
 from headgate.enforcement.starlette.visiting import Visit, status_of
 from headgate.errors import UsageError
 from headgate.plan import Limits
@@ -114,7 +109,9 @@ class RateLimit:
     def _asked(self, visit: Visit) -> Asked:
         scope = visit.connection.scope
         method = scope.get("method", "WEBSOCKET")
-        route = f"/{'GET' if method == 'HEAD' else method} {template_of(scope)}"
+        place = place_of(scope)
+        template = "" if place is None else place.template
+        route = f"/{'GET' if method == 'HEAD' else method} {template}"
         shown = shown_name(getattr(scope.get("route"), "name", None) or "route")
         return named([self.allowance], visit.passage, shown, route, None)
 
@@ -135,6 +132,7 @@ def limit(
     The options are explained in `Allowance`; functions are called with the `Request` (or the
     `WebSocket`), and may be async. The endpoint needs no parameter for it. It is asked after the
     dependencies of the route. Several of these on one endpoint are one check, all or nothing.
+    Without *name* each route that the function serves counts for itself.
 
     A refusal is `TooManyRequests`, which the app answers with 429 unless it has a handler for it.
     Without `RateLimitMiddleware` what is raised is sent without headers, and the outcome of an
@@ -161,7 +159,7 @@ class _Arrival:
             yield visit
 
     def _asked(self, visit: Visit) -> Asked:
-        return self._limited.asked(visit.passage)
+        return self._limited.asked(visit)
 
 
 @asynccontextmanager

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headgate.responses import Refusal
     from headgate.rules.model import HeaderMode, Mode, OnStoreFailure, Policy
     from headgate.stores.port import AsyncStore, Store
+    from headgate.units import Seconds
 
 REMEMBERED: Final = 4096
 """How many addresses are remembered as they stand in keys."""
@@ -58,6 +59,7 @@ class GateOptions(TypedDict, total=False):
     exempt: Iterable[str]
     exempt_when: ExemptWhen[Request] | None
     charge_when: ChargeWhen | None
+    ttl: Seconds
     mode: Mode
     on_store_failure: OnStoreFailure
     headers: HeaderMode
@@ -85,15 +87,15 @@ class Gate:
     """What an app asks about its requests.
 
     Either *policy*, the path of a file or directory (watched for changes) or a `Policy`; or
-    *limits* with *key*, *cost*, *charge_when*, *mode*, *on_store_failure* and *headers*, as of an
-    `Allowance` called *name*; or both; or neither, for an app whose routes have limits of their
-    own.
+    *limits* with *key*, *cost*, *charge_when*, *ttl*, *mode*, *on_store_failure* and *headers*, as
+    of an `Allowance` called *name*; or both; or neither, for an app whose routes have limits of
+    their own.
 
     *exempt*: paths that have no limit, such as `/health` and `/static/**`; *exempt_when*: the same
     by a function. *trusted_proxies*: who is believed about the address of a client (a policy says
     this itself). *store*, *namespace*, *salt*, *clock*: as for `RuleEngine`; limits of routes are
     counted here too. *responses*: which headers are sent. *limits_preflights*: whether CORS
-    preflights are counted like any other request.
+    preflights are counted with all other requests, not apart from them.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Gate:
         exempt: Iterable[str] = (),
         exempt_when: ExemptWhen[Request] | None = None,
         charge_when: ChargeWhen | None = None,
+        ttl: Seconds = 60,
         mode: Mode = "enforce",
         on_store_failure: OnStoreFailure = "fail_open",
         headers: HeaderMode = "on",
@@ -142,6 +145,7 @@ class Gate:
                 cost=cost,
                 name=name,
                 charge_when=charge_when,
+                ttl=ttl,
                 mode=mode,
                 on_store_failure=on_store_failure,
                 headers=headers,
@@ -176,8 +180,6 @@ class Gate:
         self.watch()
         if self.exemptions and self.exemptions.covers(request.path):
             return None
-        if not self.limits_preflights and is_preflight(request):
-            return None
         if self.exempt_when is not None and (yield self.exempt_when(request)):
             return None
         rules: tuple[RulePlan, ...] = ()
@@ -185,10 +187,11 @@ class Gate:
         if self.rules is not None:
             planned = self.rules.engine.plan(request)
             rules, revision = planned.rules, planned.revision
-        if self.allowance is None:
-            return entry_of(revision, rules, ())
-        asked = yield from self._ask(self.allowance, request, request, _UNNAMED)
-        return entry_of(revision, rules, asked)
+        asked: list[Asked] = []
+        if self.allowance is not None:
+            asked = yield from self._ask(self.allowance, request, request, _UNNAMED)
+        is_apart = not self.limits_preflights and is_preflight(request)
+        return entry_of(revision, rules, asked, is_preflight=is_apart)
 
     def entry_for(
         self,
@@ -230,15 +233,18 @@ class Gate:
 
     # ---- what is told ---------------------------------------------------------------------
 
-    def headers(self, passage: Passage) -> Lines:
-        """What the response to a request says of its limits."""
-        if not passage.told:
+    def headers(self, passage: Passage, status: int) -> Lines:
+        """What a response with *status* says of the limits of its request."""
+        answer = passage.answer(status)
+        if not answer.told:
             return []
-        return headers_for(passage.answer, now_ns=self.now_ns(), options=self.responses)
+        return headers_for(answer, now_ns=self.now_ns(), options=self.responses)
 
     def refusal(self, passage: Passage, accept: str | None) -> Refusal:
         """The response to a request that was refused."""
-        told = refusal(passage.answer, now_ns=self.now_ns(), options=self.responses, accept=accept)
+        told = refusal(
+            passage.answer(), now_ns=self.now_ns(), options=self.responses, accept=accept
+        )
         if not passage.is_cross_origin:
             return told
         return replace(told, headers=tuple(with_exposed(list(told.headers), self.responses)))

@@ -17,9 +17,11 @@ ALLOW_ORIGIN: Final = "access-control-allow-origin"
 EXPOSE: Final = "Access-Control-Expose-Headers"
 
 
-def with_limits(lines: Sequence[tuple[str, str]], gate: Gate, passage: Passage) -> Lines:
-    """The header *lines* of a response, with those about limits."""
-    ours = gate.headers(passage)
+def with_limits(
+    lines: Sequence[tuple[str, str]], gate: Gate, passage: Passage, status: int
+) -> Lines:
+    """The header *lines* of a response with *status*, with those about limits."""
+    ours = gate.headers(passage, status)
     if not ours:
         return list(lines)
     everything = merged(lines, ours)

@@ -52,6 +52,8 @@ class Entry:
     plan: Plan
     charge_when: Mapping[str, ChargeWhen] = field(default_factory=lambda: NOTHING)
     ttl_ns: int = 60_000_000_000
+    is_known_at_once: bool = False
+    """Whether what is held depends on nothing but the outcome, so that its beginning settles it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ class Grant:
         """Whether there is anything to do at the end of the request."""
         verdict = self.verdict
         return not (verdict.held is None and verdict.slots is None and verdict.local_slots is None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is held that has yet to be settled."""
+        held = self.verdict.held
+        return held is not None and not held.once.is_done
 
     def amounts(self, responded: Responded, used: Mapping[str, int]) -> dict[str, int]:
         """What each rule is to be settled for: what was reported, or what the outcome says.
@@ -88,15 +96,18 @@ class Passage:
 
     *is_watched*: somebody will send the headers and see the end of the response.
     *is_cross_origin*: a browser asks for a page of another origin; there was an `Origin`.
+    `asked` are the gates that have been asked what applies to the request as a whole.
     """
 
     __slots__ = (
+        "asked",
         "gate",
         "grants",
         "is_cross_origin",
         "is_watched",
         "jitter",
         "refusal",
+        "refusal_told",
         "told",
         "unnamed",
         "used",
@@ -110,7 +121,9 @@ class Passage:
         self.is_cross_origin = is_cross_origin
         self.grants: list[Grant] = []
         self.told: list[Told] = []
+        self.asked: set[Gate] = set()
         self.refusal: Verdict | None = None
+        self.refusal_told: tuple[Told, ...] = ()
         self.jitter = 0.0  # drawn once: the header and the body tell the same wait
         self.used: dict[str, int] = {}
         self.unnamed = 0
@@ -133,16 +146,26 @@ class Passage:
         self.told += new if not self.told else _told_apart(new, {one.name for one in self.told})
 
     def refused(self, verdict: Verdict) -> list[Grant]:
-        """Note a refusal; what is to be given back therefore."""
-        taken = self.take()
+        """Note a refusal; what is to be given back at once.
+
+        Where somebody sees the response, that decides: an app may catch a refusal, and serve the
+        request all the same.
+        """
+        taken = [] if self.is_watched else self.take()
         self.refusal = verdict
-        self.told = list(told_of(verdict))
+        self.refusal_told = told_of(verdict)
         self.jitter = random.random()  # noqa: S311 (not a secret)
         return taken
+
+    def is_refusal(self, status: int) -> bool:
+        """Whether a response with *status* is that of a refusal, which consumes nothing."""
+        return self.refusal is not None and status in (429, self.gate.responses.outage_status)
 
     @property
     def has_an_end(self) -> bool:
         """Whether there is anything to do at the end of the request."""
+        if self.refusal is not None:
+            return bool(self.grants)
         for grant in self.grants:  # noqa: SIM110 (half the time of any())
             if grant.has_an_end:
                 return True
@@ -153,10 +176,14 @@ class Passage:
         taken, self.grants = self.grants[::-1], []
         return taken
 
-    @property
-    def answer(self) -> Answer:
-        """What the response says."""
-        return Answer(self.refusal is None, tuple(self.told), self.jitter)
+    def answer(self, status: int | None = None) -> Answer:
+        """What a response with *status* says; None: that of a refusal.
+
+        An app that answers a refusal with something else tells of what was granted.
+        """
+        if self.refusal is None or (status is not None and status < 400):
+            return Answer(allowed=True, told=tuple(self.told))
+        return Answer(allowed=False, told=self.refusal_told, jitter=self.jitter)
 
 
 def _told_apart(told: Iterable[Told], taken: set[str]) -> Iterator[Told]:

@@ -13,7 +13,7 @@ from headgate.enforcement.asking import answered, answered_async
 from headgate.enforcement.passage import Grant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from headgate.enforcement.allowance import Asking
     from headgate.enforcement.gate import Gate
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
-    """Whether the request may go on. A refusal gives back what was granted before."""
+    """Whether the request may go on.
+
+    A refusal gives back what was granted before: at the end, if that is what is answered, or at
+    once if nobody sees the end.
+    """
     entry = answered(asking)
     if entry is None:
         return True
@@ -35,8 +39,7 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
         return True
     runner.release(verdict)
     for grant in passage.refused(verdict):
-        grant.gate.runner.give_back(grant.verdict)
-        grant.gate.runner.release(grant.verdict)
+        _give_back(grant)
     return False
 
 
@@ -45,8 +48,12 @@ def finish(passage: Passage, responded: Responded) -> None:
     if not passage.has_an_end:
         return
     with ExitStack() as ends:  # all of them, should a function of the app's raise
+        is_refusal = passage.is_refusal(responded.status)
         for grant in passage.take():
-            ends.callback(_settle, grant, responded, passage.used)
+            if is_refusal:
+                ends.callback(_give_back, grant)
+            else:
+                ends.callback(_settle, grant, responded, passage.used)
 
 
 async def enter_async(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
@@ -64,7 +71,7 @@ async def enter_async(passage: Passage, gate: Gate, asking: Asking[Entry | None]
         return True
     async with AsyncExitStack() as ends:  # all of them, should the request be cancelled meanwhile
         for grant in reversed(passage.refused(verdict)):
-            ends.push_async_callback(grant.gate.async_runner.to_the_end, _give_back(grant))
+            ends.push_async_callback(grant.gate.async_runner.to_the_end, _give_back_async(grant))
         await runner.release(verdict)
     return False
 
@@ -73,20 +80,36 @@ async def finish_async(passage: Passage, responded: Responded) -> None:
     """As `finish`; it is done to the end even if the request is cancelled meanwhile."""
     if not passage.has_an_end:
         return
+    is_refusal = passage.is_refusal(responded.status)
     async with AsyncExitStack() as ends:
         for grant in passage.take():
-            if grant.has_an_end:
-                settling = _settle_async(grant, responded, passage.used)
-                ends.push_async_callback(grant.gate.async_runner.to_the_end, settling)
+            ending: Coroutine[None, None, None]
+            if is_refusal:
+                ending = _give_back_async(grant)
+            elif grant.has_an_end:
+                ending = _settle_async(grant, responded, passage.used)
+            else:
+                continue
+            ends.push_async_callback(grant.gate.async_runner.to_the_end, ending)
+
+
+async def settle_outcome(passage: Passage, responded: Responded) -> None:
+    """Settle what depends on nothing but the outcome, which is known before the end."""
+    for grant in passage.grants:
+        if grant.entry.is_known_at_once and grant.is_open:
+            amounts = grant.amounts(responded, passage.used)
+            await grant.gate.async_runner.settle(grant.verdict, amounts)
 
 
 def _settle(grant: Grant, responded: Responded, used: Mapping[str, int]) -> None:
     runner, verdict = grant.gate.runner, grant.verdict
     amounts: Mapping[str, int] = {}
     try:
-        amounts = grant.amounts(responded, used)
+        if grant.is_open:
+            amounts = grant.amounts(responded, used)
     finally:
-        runner.settle(verdict, amounts)
+        if grant.is_open:
+            runner.settle(verdict, amounts)
         runner.release(verdict)
 
 
@@ -94,12 +117,19 @@ async def _settle_async(grant: Grant, responded: Responded, used: Mapping[str, i
     runner, verdict = grant.gate.async_runner, grant.verdict
     amounts: Mapping[str, int] = {}
     try:
-        amounts = grant.amounts(responded, used)
+        if grant.is_open:
+            amounts = grant.amounts(responded, used)
     finally:
-        await runner.settle(verdict, amounts)
+        if grant.is_open:
+            await runner.settle(verdict, amounts)
         await runner.release(verdict)
 
 
-async def _give_back(grant: Grant) -> None:
+def _give_back(grant: Grant) -> None:
+    grant.gate.runner.give_back(grant.verdict)
+    grant.gate.runner.release(grant.verdict)
+
+
+async def _give_back_async(grant: Grant) -> None:
     await grant.gate.async_runner.give_back(grant.verdict)
     await grant.gate.async_runner.release(grant.verdict)

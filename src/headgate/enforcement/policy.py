@@ -48,7 +48,7 @@ class AppPolicy:
             return
         # One of its own for each process: after a fork, locks of the old one may stay taken.
         watcher = PolicyWatcher(self._files, self._replace, in_force=self._loaded)
-        self._watchers.setdefault(here, watcher).start()
+        self._watchers.setdefault(here, watcher).start(is_checked=True)
 
     def _replace(self, policy: Policy) -> int:
         self._loaded = None  # what was read first is in force no longer

@@ -70,7 +70,7 @@ def shown_to(gate: Gate, request: Request) -> Asking[list[Shown]]:
         shown += [Shown(one.rule, one.limits, one.plan) for one in concerns]
     for plan in (yield from gate.own_plans(request)):
         shown.append(Shown(plan.rule, plan.limits, plan))
-    return [one for one in shown if one.rule.headers == "on"]
+    return [one for one in shown if one.rule.headers == "on" and one.rule.mode == "enforce"]
 
 
 def _looking(shown: Sequence[Shown]) -> TakeEach:

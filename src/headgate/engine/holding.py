@@ -8,7 +8,7 @@ own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate.errors import SettledError
@@ -16,7 +16,7 @@ from headgate.stores.operations import Charge, Check, Hold, Leave, Refund, Settl
 from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headgate.engine.plan import Plan, RulePlan
     from headgate.stores.operations import Outcomes
@@ -125,9 +125,22 @@ class Holding:
 
     def take(self, *, consume: bool) -> Take | None:
         """What to ask next; None if everything is held."""
-        checks = tuple(check for one in self.rules for check in self._taken(one))
+        checks = [check for one in self.rules for check in self._taken(one)]
+        markers = [one.marker for one in self.rules if one.marker is not None]
         lease = self.plan.lease if consume else None
-        return Take(checks, consume=consume, lease=lease) if checks else None
+        return Take((*checks, *markers), consume=consume, lease=lease) if checks else None
+
+    def seen(self, taken: Outcomes) -> frozenset[str]:
+        """The ids of the rules that have been charged for the request before."""
+        marked = [one for one in self.rules if one.marker is not None]
+        outcomes = taken[len(taken) - len(marked) :]
+        pairs = zip(marked, outcomes, strict=True)
+        return frozenset(one.rule.id for one, outcome in pairs if not outcome.allowed)
+
+    def without(self, seen: Collection[str]) -> Holding:
+        """The same for the rules that have not."""
+        left = tuple(one for one in self.rules if one.rule.id not in seen)
+        return replace(self, rules=left)
 
     def look(self) -> Take:
         """What to ask for the figures of what is held no longer."""

@@ -97,9 +97,14 @@ class Plan:
         """The rules that have something to settle afterwards."""
         return [one for one in self.rules if one.rule.id in self.open and one.rates]
 
-    def unmarked(self) -> Plan:
-        """The same without telling repeated requests: what is held is settled once anyway."""
-        return replace(self, rules=tuple(replace(one, marker=None) for one in self.rules))
+    def for_holding(self) -> Plan:
+        """The same without telling repeated requests where something is held, which is settled
+        once anyway, or in shadow."""
+        return replace(self, rules=tuple(self._for_holding(one) for one in self.rules))
+
+    def _for_holding(self, one: RulePlan) -> RulePlan:
+        is_marked = one.rule.id not in self.open and one.rule.mode == "enforce"
+        return one if is_marked else replace(one, marker=None)
 
     def operation(self, *, consume: bool = True) -> TakeEach | None:
         """What to ask; None if there is nothing to ask."""

@@ -116,17 +116,21 @@ class Runner(_Local):
 
     def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         """As `decide`, with what the rules in `plan.open` charge held for *ttl_ns*."""
-        plan = plan.unmarked()
+        plan = plan.for_holding()
         name = plan.lease or new_name()
         replies: list[Outcomes | StoreError] = []
         left: list[RulePlan] = []
+        seen: frozenset[str] = frozenset()
         for one in holdings(plan, name):
-            reply = self._hold(one, ttl_ns)
+            reply, repeated_by = self._hold(one, ttl_ns)
+            seen |= repeated_by
+            if seen.issuperset(each.rule.id for each in one.rules):
+                continue
             replies.append(reply)
             if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
                 left += one.left_open
         try:
-            verdict = verdict_of(plan, replies)
+            verdict = verdict_of(plan, replies, without=seen)
         except StoreError:
             verdict = self._without_store(plan, consume=True)
             left = plan.left_open
@@ -178,7 +182,8 @@ class Runner(_Local):
         """Give back what the store holds open."""
         self.store.close()
 
-    def _hold(self, holding: Holding, ttl_ns: int) -> Outcomes | StoreError:
+    def _hold(self, holding: Holding, ttl_ns: int) -> tuple[Outcomes | StoreError, frozenset[str]]:
+        """Hold and take; what came of it, but for the rules that have seen the request before."""
         held: Outcomes = ()
         taken: Outcomes = ()
         try:
@@ -187,14 +192,18 @@ class Runner(_Local):
             granted = all(one.allowed for one in held)
             if (take := holding.take(consume=granted)) is not None:
                 taken = self.store.run(take)
+            if seen := holding.seen(taken):
+                holding, taken = holding.without(seen), ()
+                if (take := holding.take(consume=granted)) is not None:
+                    taken = self.store.run(take)
             if granted and held and not all(one.allowed for one in taken):
                 self.store.run(holding.undo()[0])
                 held = self.store.run(holding.look())
         except StoreError as error:
             for step in holding.undo():
                 self._tell(step)
-            return error
-        return holding.outcomes(held, taken)
+            return error, frozenset()
+        return holding.outcomes(held, taken), seen
 
     def _tell(self, step: Operation[Any]) -> bool:
         """Tell the store something that it may miss; whether it heard."""
@@ -226,7 +235,7 @@ class AsyncRunner(_Local):
 
     async def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         """As `Runner.reserve`."""
-        return await self._or_undo(self._reserve(plan.unmarked(), ttl_ns), self._give_up)
+        return await self._or_undo(self._reserve(plan.for_holding(), ttl_ns), self._give_up)
 
     async def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> bool:
         """As `Runner.settle`."""
@@ -313,13 +322,17 @@ class AsyncRunner(_Local):
         name = plan.lease or new_name()
         replies: list[Outcomes | StoreError] = []
         left: list[RulePlan] = []
+        seen: frozenset[str] = frozenset()
         for one in holdings(plan, name):
-            reply = await self._hold(one, ttl_ns)
+            reply, repeated_by = await self._hold(one, ttl_ns)
+            seen |= repeated_by
+            if seen.issuperset(each.rule.id for each in one.rules):
+                continue
             replies.append(reply)
             if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
                 left += one.left_open
         try:
-            verdict = verdict_of(plan, replies)
+            verdict = verdict_of(plan, replies, without=seen)
         except StoreError:
             verdict = self._without_store(plan, consume=True)
             left = plan.left_open
@@ -328,7 +341,10 @@ class AsyncRunner(_Local):
             left = []
         return replace(verdict, held=Held(name, tuple(left)) if left else None)
 
-    async def _hold(self, holding: Holding, ttl_ns: int) -> Outcomes | StoreError:
+    async def _hold(
+        self, holding: Holding, ttl_ns: int
+    ) -> tuple[Outcomes | StoreError, frozenset[str]]:
+        """Hold and take; what came of it, but for the rules that have seen the request before."""
         held: Outcomes = ()
         taken: Outcomes = ()
         try:
@@ -337,14 +353,18 @@ class AsyncRunner(_Local):
             granted = all(one.allowed for one in held)
             if (take := holding.take(consume=granted)) is not None:
                 taken = await self.store.run(take)
+            if seen := holding.seen(taken):
+                holding, taken = holding.without(seen), ()
+                if (take := holding.take(consume=granted)) is not None:
+                    taken = await self.store.run(take)
             if granted and held and not all(one.allowed for one in taken):
                 await self.store.run(holding.undo()[0])
                 held = await self.store.run(holding.look())
         except StoreError as error:
             for step in holding.undo():
                 await self._tell(step)
-            return error
-        return holding.outcomes(held, taken)
+            return error, frozenset()
+        return holding.outcomes(held, taken), seen
 
     async def _tell(self, step: Operation[Any]) -> bool:
         """As `Runner._tell`."""

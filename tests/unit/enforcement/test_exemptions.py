@@ -15,7 +15,7 @@ STATIC = Exemptions(["/static/**", "/health", "/*/ping"])
 
 @pytest.mark.parametrize(
     "path",
-    ["/health", "/health/", "/Health", "//health", "/static", "/static/a.js", "/a/ping"],
+    ["/health", "/%68ealth", "/static", "/static/a.js", "/static/A/b%20c", "/a/ping"],
 )
 def test_paths_that_are_meant_are_exempt(path: str) -> None:
     assert STATIC.covers(path)
@@ -25,6 +25,10 @@ def test_paths_that_are_meant_are_exempt(path: str) -> None:
     "path",
     [
         "/",
+        "/health/",
+        "/Health",
+        "//health",
+        "/STATIC/a.js",
         "/login",
         "/healthy",
         "/health/more",

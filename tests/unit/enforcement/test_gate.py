@@ -128,7 +128,7 @@ def test_a_gate_that_asks_nothing_lets_all_pass_and_says_nothing() -> None:
     passage = Passage(gate)
 
     assert enter(passage, gate, gate.entry(ASKED))
-    assert gate.headers(passage) == []
+    assert gate.headers(passage, 200) == []
 
 
 def test_routes_make_a_difference_only_if_a_rule_counts_by_them() -> None:

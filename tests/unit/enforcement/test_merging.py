@@ -16,7 +16,7 @@ def told(lines: list[tuple[str, str]], *, is_cross_origin: bool = False) -> list
     gate = Gate(limits="9/hour", clock=ManualClock(7), responses=ResponseOptions(ratelimit=False))
     passage = Passage(gate, is_cross_origin=is_cross_origin)
     assert enter(passage, gate, gate.entry(Request(peer="1.2.3.4")))
-    return with_limits(lines, gate, passage)
+    return with_limits(lines, gate, passage, 200)
 
 
 def test_ours_follow_what_is_there() -> None:
@@ -33,7 +33,7 @@ def test_ours_take_the_place_of_those_of_the_same_name() -> None:
 def test_a_request_that_nobody_asked_about_is_told_nothing() -> None:
     gate = Gate()
 
-    assert with_limits([("a", "b")], gate, Passage(gate, is_cross_origin=True)) == [("a", "b")]
+    assert with_limits([("a", "b")], gate, Passage(gate, is_cross_origin=True), 200) == [("a", "b")]
 
 
 def test_ours_are_exposed_if_another_origin_asks_or_may_read() -> None:

@@ -72,7 +72,7 @@ def test_a_refusal_gives_back_all_that_was_granted_before(is_async: bool) -> Non
     assert second.enter(PLACE)
     assert second.enter(HELD)
     assert not second.enter(ONE)
-    assert [told.name for told in second.passage.told] == ["one"]
+    assert [told.name for told in second.passage.answer().told] == ["one"]
     assert second.left(FIVE) == 5
     assert second.left(HELD) == 5
     assert way(is_async, first.gate).enter(PLACE)

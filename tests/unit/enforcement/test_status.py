@@ -121,3 +121,9 @@ async def _after_each(app: Any, gate: Gate) -> list[int]:
         told = await exchange(StatusApp(gate), http())
         found.append(json.loads(told.body)["limits"][0]["remaining"])
     return found
+
+
+def test_limits_in_shadow_are_not_shown() -> None:
+    shown = json.loads(status_body(Gate(limits="5/hour", mode="shadow"), Request(peer="1.2.3.4")))
+
+    assert shown == {"limits": []}

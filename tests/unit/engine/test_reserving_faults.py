@@ -164,3 +164,30 @@ def test_what_is_charged_at_once_tells_when_it_is_really_back() -> None:
     engine = RuleEngine(Policy(rules), clock=ManualClock(1_200))
     verdict = engine.reserve(ask(), cost={"a": 10})
     assert verdict.rules[1].decision.reset_after == 0.1
+
+
+def test_a_retry_is_free_under_a_rule_that_says_so_though_another_is_held() -> None:
+    once = Idempotency(60 * SECOND)
+    engine = RuleEngine(
+        Policy((rule("paid", FixedWindow(2, 3_600), idempotency=once), rule("tokens"))),
+        clock=ManualClock(1_200),
+    )
+    verdicts = [engine.reserve(ask(idempotency_key='"a"'), cost={"tokens": 10}) for _ in range(4)]
+
+    assert [bool(one) for one in verdicts] == [True] * 4
+    assert [one.is_replay for one in verdicts] == [False, True, True, True]
+    assert left(engine) == {"paid": 1, "tokens": 60}
+    other = [engine.reserve(ask(idempotency_key=key), cost={"tokens": 10}) for key in "bc"]
+    assert [bool(one) for one in other] == [True, False]
+
+
+def test_a_retry_under_rules_that_have_all_seen_it_passes() -> None:
+    once = Idempotency(60 * SECOND)
+    engine = RuleEngine(
+        Policy((rule("paid", idempotency=once), rule("trial", mode="shadow"))),
+        clock=ManualClock(1_200),
+    )
+    asked = [engine.reserve(ask(idempotency_key="a"), cost={"trial": 10}) for _ in range(2)]
+
+    assert [(bool(one), one.is_replay) for one in asked] == [(True, False), (True, True)]
+    assert left(engine) == {"paid": 99, "trial": 80}

@@ -29,6 +29,8 @@ class AsgiRequest(LazyRequest):
 
     def __init__(self, scope: Scope) -> None:
         super().__init__()
+        if not isinstance(scope.get("headers"), list | tuple):
+            scope["headers"] = list(scope.get("headers") or ())  # which may be read only once
         self._set("scope", scope)
 
     scope: Scope

@@ -6,7 +6,7 @@ It passes on what it is given: bodies are streamed both ways as they come, and t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
 from headgate.enforcement.asgi.quick import quick_way
@@ -42,7 +42,7 @@ class RateLimitMiddleware:
         _ = self.gate.async_runner  # a store that would block the loop is told of at once
         # The way that connections take is chosen once, so that no request pays for the choice.
         way = quick_way(self.gate, app, self._connection) or self._connection
-        self.__call__ = way  # type: ignore[assignment, method-assign]
+        _WAY.__set__(self, way)
 
     async def _connection(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one connection, of whatever kind, the long way."""
@@ -97,7 +97,7 @@ class RateLimitMiddleware:
 
     def _has_asked(self, outer: Passage | None) -> bool:
         """Whether the same gate has been asked further out: a request is counted once."""
-        return outer is not None and outer.is_watched and outer.gate is self.gate
+        return outer is not None and self.gate in outer.asked
 
     def _begin(self, scope: Scope, request: AsgiRequest) -> Passage:
         is_cross_origin = request.header("origin") is not None
@@ -106,6 +106,7 @@ class RateLimitMiddleware:
         return passage
 
     async def _enter(self, passage: Passage, request: AsgiRequest) -> bool:
+        passage.asked.add(self.gate)
         if is_marked_exempt(request.scope, self.app):
             return True
         if self.gate.counts_endpoints:
@@ -125,3 +126,7 @@ class RateLimitMiddleware:
             await send(message)
 
         await self.app(scope, receiving, sending)
+
+
+_WAY: Final[Any] = vars(RateLimitMiddleware)["__call__"]
+"""The slot: a subclass may have a `__call__` of its own, and call this one."""

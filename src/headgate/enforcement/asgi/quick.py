@@ -81,7 +81,7 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
     async def call(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901
         if (
             scope["type"] != "http"
-            or scope["method"] == "OPTIONS"
+            or scope.get("method") == "OPTIONS"
             or PASSAGE in scope
             or EXEMPT_ONES
             or (has_exemptions and exemptions.covers(AsgiRequest(scope).path))
@@ -115,7 +115,7 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
                     if line[0].lower() in IN_THE_WAY:
                         break
                 else:
-                    for line in scope["headers"]:
+                    for line in scope.get("headers", ()):
                         if line[0] == b"origin":
                             break
                     else:
@@ -153,6 +153,7 @@ class QuickPassage(Passage):
         self.origin = None
         is_cross_origin = AsgiRequest(scope).header("origin") is not None
         super().__init__(gate, is_watched=True, is_cross_origin=is_cross_origin)
+        self.asked.add(gate)
         grant = _grant(gate, decision)
         if decision.allowed:
             self.granted(grant)

@@ -22,15 +22,12 @@ class Resolved(NamedTuple):
 def route_in(scope: Scope, app: App) -> Resolved | None:
     """The route that the request of *scope* is for; None if nobody can tell.
 
-    A framework says in the scope which app it is; if we are around it, that is *app*.
+    A framework says in the scope which app it is. *app* is what our middleware is around, which
+    that app may not be able to look into.
     """
     if "starlette" not in sys.modules:
         return None
-    if "app" not in scope:
-        scope = {**scope, "app": app}
-    if not hasattr(scope["app"], "routes"):
-        return None
-    found: Resolved | None = import_module("headgate.enforcement.starlette").resolve(scope)
+    found: Resolved | None = import_module("headgate.enforcement.starlette").resolve(scope, app)
     return found
 
 

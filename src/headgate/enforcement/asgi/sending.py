@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.enforcement.merging import ALLOW_ORIGIN, with_limits
 from headgate.enforcement.passage import Responded
-from headgate.enforcement.passing import finish_async
+from headgate.enforcement.passing import finish_async, settle_outcome
 from headgate.responses import ResponseOptions, expose_headers
 
 if TYPE_CHECKING:
@@ -86,16 +86,22 @@ class Handshake:
     @property
     def responded(self) -> Responded:
         """How it ended: 101 if the websocket was accepted; 500 if the app failed before that."""
-        failed = self.error is not None and self._status == 403
-        return Responded(500 if failed else self._status, error=self.error)
+        status = self._status
+        if status == 403 and self.error is not None:
+            status = 500
+        elif status == 403 and self._passage.refusal is not None:
+            status = 429  # closed for want of another way to say it
+        return Responded(status, error=self.error)
 
     async def send(self, message: Message) -> None:
         """Pass *message* on to the server."""
         if message["type"] == "websocket.accept":
             self._status = 101
             headers = completed(list(message.get("headers", ())), self._passage, self._status)
-            message = {**message, "headers": headers}
-        elif message["type"] == f"{DENIAL}.start":
+            await self._send({**message, "headers": headers})
+            await settle_outcome(self._passage, self.responded)
+            return
+        if message["type"] == f"{DENIAL}.start":
             self._status = message["status"]
             headers = completed(list(message.get("headers", ())), self._passage, self._status)
             message = {**message, "headers": headers}
@@ -104,15 +110,11 @@ class Handshake:
 
 def completed(headers: Headers, passage: Passage, status: int) -> Headers:
     """*headers* of a response with *status*, with those about limits."""
-    if not passage.told:
+    if not passage.told and not passage.refusal_told:
         return headers
     if passage.is_cross_origin or any(line[0].lower() in IN_THE_WAY for line in headers):
-        lines = encoded(with_limits(decoded(headers), passage.gate, passage))
-    else:
-        lines = headers + encoded(passage.gate.headers(passage))
-    if passage.refusal is not None and status < 400:  # an app may answer a refusal as it likes
-        return [line for line in lines if line[0] != b"retry-after"]
-    return lines
+        return encoded(with_limits(decoded(headers), passage.gate, passage, status))
+    return headers + encoded(passage.gate.headers(passage, status))
 
 
 async def refuse(send: Send, request: AsgiRequest, refusal: Refusal) -> None:

@@ -13,8 +13,9 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("django", error) from error
 
-from .decorators import exempt, limit
+from .decorators import limit
 from .incoming import DjangoRequest
+from .marking import exempt
 from .middleware import RateLimitMiddleware
 from .reporting import report
 from .settings import current_gate

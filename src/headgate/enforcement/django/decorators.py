@@ -1,4 +1,4 @@
-"""Limits of single views, sync and async; and views that the limits of the project are not for."""
+"""Limits of single views, sync and async."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from headgate.enforcement.django.ending import end, end_async, failed
 from headgate.enforcement.django.incoming import DjangoRequest, begin, http_request, passage_of
 from headgate.enforcement.django.naming import Numbers, called, told_apart, view_of
 from headgate.enforcement.django.responses import refused, tell
+from headgate.enforcement.django.serving import is_serving
 from headgate.enforcement.django.settings import current_gate
-from headgate.enforcement.exemptions import is_preflight
 from headgate.enforcement.gate import Gate
-from headgate.enforcement.marks import mark_exempt
 from headgate.enforcement.passage import Responded
 from headgate.enforcement.passing import enter, enter_async, finish, finish_async
-from headgate.errors import OptionError
+from headgate.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -66,6 +65,9 @@ def limit(
 
     The options are those of an `Allowance`; functions get Django's request. *gate*: where it is
     counted, that of the project if not said. Several on one view are one check, all or nothing.
+
+    `UsageError` if it is called for a single request without a *name*: what it makes is called
+    after its place among the limits of the view, and counts nothing that was before.
     """
     allowance: Allowance[Any] = Allowance(
         limits=limits,
@@ -82,18 +84,17 @@ def limit(
     )
     if gate is not None and not isinstance(gate, Gate):
         raise OptionError(f"gate is {gate!r}; expected a Gate")
+    if name is None and is_serving():
+        raise UsageError(
+            "limit() was called while a request is being served: each call would count for itself. "
+            "Apply it where the view is defined, or give it a name"
+        )
     numbers = Numbers()
 
     def limiting(view: View) -> View:
         return _limited(view, allowance, numbers, gate)
 
     return limiting
-
-
-def exempt(view: View) -> View:
-    """Let the middleware pass requests for *view* unasked; limits of its own still hold."""
-    # What a `method_decorator` binds anew for each request is not asked about any more.
-    return view if view_of(view) is not None else mark_exempt(view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,8 @@ class _Stack:
 
     def ask(self, turn: _Turn, request: object) -> Asking[Entry | None]:
         """What is to be asked about *request*."""
-        asked = DjangoRequest(turn.http)
-        if not turn.gate.limits_preflights and is_preflight(asked):
-            return None
-        entry = yield from turn.gate.entry_for(self._named(turn.passage), request, asked)
+        named = self._named(turn.passage)
+        entry = yield from turn.gate.entry_for(named, request, DjangoRequest(turn.http))
         return entry
 
     def _named(self, passage: Passage) -> list[tuple[Allowance[Any], Names]]:
@@ -139,6 +138,11 @@ class _Turn:
     passage: Passage
     gate: Gate
     watches: bool
+
+    def leave(self) -> None:
+        """Nobody watches any more: a view may call several functions that are limited."""
+        if self.watches:
+            self.passage.is_watched = False
 
 
 def _limited(view: View, allowance: Allowance[Any], numbers: Numbers, gate: Gate | None) -> View:
@@ -170,20 +174,22 @@ def _sync(stack: _Stack) -> Callable[..., Any]:
     def limited(request: Any, *args: Any, **kwargs: Any) -> Any:
         turn = stack.begin(request)
         passage = turn.passage
-        if not enter(passage, turn.gate, stack.ask(turn, request)):
-            return refused(turn.http, turn.gate, passage)
-        if not turn.watches:
-            return stack.view(request, *args, **kwargs)
         try:
-            response = stack.view(request, *args, **kwargs)
+            if not enter(passage, turn.gate, stack.ask(turn, request)):
+                response = refused(turn.http, turn.gate, passage)
+            else:
+                response = stack.view(request, *args, **kwargs)
+            if turn.watches and isinstance(response, HttpResponseBase):
+                tell(response, passage)
+                end(turn.http, response, passage)
+            elif turn.watches:  # Django complains of it
+                finish(passage, Responded(500))
         except BaseException as error:
-            finish(passage, failed(error))
+            if turn.watches:
+                finish(passage, failed(error))
             raise
-        if isinstance(response, HttpResponseBase):
-            tell(response, passage)
-            end(turn.http, response, passage)
-        else:  # Django complains of it
-            finish(passage, Responded(500))
+        finally:
+            turn.leave()
         return response
 
     return limited
@@ -194,22 +200,24 @@ def _async(stack: _Stack) -> Callable[..., Any]:
     async def limited(request: Any, *args: Any, **kwargs: Any) -> Any:
         turn = stack.begin(request)
         passage = turn.passage
-        is_admitted = await enter_async(passage, turn.gate, stack.ask(turn, request))
-        if not is_admitted:
-            return refused(turn.http, turn.gate, passage)
         try:
-            response = stack.view(request, *args, **kwargs)
-            if inspect.isawaitable(response):
-                response = await response
+            if not await enter_async(passage, turn.gate, stack.ask(turn, request)):
+                response = refused(turn.http, turn.gate, passage)
+            else:
+                response = stack.view(request, *args, **kwargs)
+                if inspect.isawaitable(response):
+                    response = await response
+            if turn.watches and isinstance(response, HttpResponseBase):
+                tell(response, passage)
+                await end_async(turn.http, response, passage)
+            elif turn.watches:
+                await finish_async(passage, Responded(500))
         except BaseException as error:
             if turn.watches:
                 await finish_async(passage, failed(error))
             raise
-        if turn.watches and isinstance(response, HttpResponseBase):
-            tell(response, passage)
-            await end_async(turn.http, response, passage)
-        elif turn.watches:
-            await finish_async(passage, Responded(500))
+        finally:
+            turn.leave()
         return response
 
     return limited

@@ -2,13 +2,12 @@
 
 A response with its content is over when it is made. A stream is over when its last part has been
 taken, when it fails, or when it is given up: a WSGI server closes every response; under ASGI Django
-closes those whose client has gone, but not those whose stream failed.
+closes those whose client has gone, but not those whose stream failed or that could not be sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ from headgate.enforcement.passage import Passage, Responded
 from headgate.enforcement.passing import finish, finish_async
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
@@ -31,7 +30,7 @@ TURNS: Final = 8
 
 def end(request: HttpRequest, response: HttpResponseBase, passage: Passage) -> None:
     """See to the end of *response*, in code that may block."""
-    if not _has_an_end(passage):
+    if not passage.has_an_end:
         return
     if isinstance(response, StreamingHttpResponse):
         _watch(request, response, passage)
@@ -41,7 +40,7 @@ def end(request: HttpRequest, response: HttpResponseBase, passage: Passage) -> N
 
 async def end_async(request: HttpRequest, response: HttpResponseBase, passage: Passage) -> None:
     """The same in an event loop."""
-    if not _has_an_end(passage):
+    if not passage.has_an_end:
         return
     if isinstance(response, StreamingHttpResponse):
         _watch(request, response, passage)
@@ -57,10 +56,6 @@ def failed(error: BaseException) -> Responded:
         return Responded(403, error=error)
     is_bad = isinstance(error, BadRequest | SuspiciousOperation)
     return Responded(400 if is_bad else 500, error=error)
-
-
-def _has_an_end(passage: Passage) -> bool:
-    return any(grant.has_an_end for grant in passage.grants)
 
 
 def _responded(response: HttpResponseBase) -> Responded:
@@ -104,8 +99,11 @@ class Parts:
     def __next__(self) -> bytes:
         try:
             return next(self._parts)
+        except StopIteration:
+            _finish_in_thread(self._passage, self._responded)
+            raise
         except BaseException as error:
-            _finish_in_thread(self._passage, _with(self._responded, error))
+            _finish_in_thread(self._passage, replace(self._responded, error=error))
             raise
 
     def close(self) -> None:
@@ -114,49 +112,59 @@ class Parts:
 
 
 class AsyncParts:
-    """The same for an async stream."""
+    """The same for an async stream.
 
-    def __init__(self, parts: AsyncIterator[bytes], passage: Passage, responded: Responded) -> None:
-        self._parts: AsyncIterator[bytes] | None = parts
-        self._passage = passage
-        self._responded = responded
+    Going through it takes another one, not itself: the response keeps this, and nobody closes a
+    response that could not be sent. What nobody goes on with is closed by the loop.
+    """
+
+    def __init__(
+        self, parts: AsyncGenerator[bytes, None], passage: Passage, responded: Responded
+    ) -> None:
+        self._told = parts, passage, responded
+        self._going = _to_the_end(parts, passage, responded)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
+        return AsyncParts(*self._told)
 
-    async def __anext__(self) -> bytes:
-        if self._parts is None:
-            raise StopAsyncIteration
-        try:
-            return await anext(self._parts)
-        except BaseException as error:
-            await finish_async(self._passage, _with(self._responded, error))
-            raise
+    def __anext__(self) -> Awaitable[bytes]:
+        return anext(self._going)
 
     def close(self) -> None:
         """Nobody wants the rest."""
-        if not self._passage.grants:
+        _, passage, responded = self._told
+        if not passage.grants:
             return
         if _is_in_loop():
-            finish(self._passage, self._responded)
+            finish(passage, responded)
         else:
-            async_to_sync(self._give_up)()
-
-    async def _give_up(self) -> None:
-        parts, self._parts = self._parts, None
-        if isinstance(parts, AsyncGenerator):
-            await parts.aclose()
-        del parts
-        # The view's own generator, which Django has wrapped, is closed by the loop in its next
-        # turns, as nobody has it any more; it may yet report what it has used.
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-        await finish_async(self._passage, self._responded)
+            async_to_sync(_give_up)(*self._told)
 
 
-def _with(responded: Responded, error: BaseException) -> Responded:
-    is_over = isinstance(error, StopIteration | StopAsyncIteration)
-    return responded if is_over else replace(responded, error=error)
+async def _to_the_end(
+    parts: AsyncGenerator[bytes, None], passage: Passage, responded: Responded
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async for part in parts:
+            yield part
+    except GeneratorExit:
+        await _give_up(parts, passage, responded)
+        raise
+    except BaseException as error:
+        await finish_async(passage, replace(responded, error=error))
+        raise
+    await finish_async(passage, responded)
+
+
+async def _give_up(
+    parts: AsyncGenerator[bytes, None], passage: Passage, responded: Responded
+) -> None:
+    await parts.aclose()
+    # The view's own generator, which Django has wrapped, is closed by the loop in its next turns,
+    # as nobody has it any more; it may yet report what it has used.
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    await finish_async(passage, responded)
 
 
 def _finish_in_thread(passage: Passage, responded: Responded) -> None:

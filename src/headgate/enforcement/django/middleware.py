@@ -11,10 +11,10 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 
 from headgate.enforcement.django.ending import end, end_async, failed
 from headgate.enforcement.django.incoming import DjangoRequest, begin, passage_of
-from headgate.enforcement.django.naming import class_of
+from headgate.enforcement.django.marking import is_exempt_view
 from headgate.enforcement.django.responses import refused, tell
 from headgate.enforcement.django.settings import check_setting, current_gate
-from headgate.enforcement.marks import EXEMPT_ONES, is_exempt
+from headgate.enforcement.marks import EXEMPT_ONES
 from headgate.enforcement.passing import enter, enter_async, finish, finish_async
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RateLimitMiddleware:
         gate, outer = current_gate(), passage_of(request)
         passage = outer or begin(request, gate)
         asked = DjangoRequest(request)
-        if self._asks(asked, gate, outer) and not enter(passage, gate, gate.entry(asked)):
+        if self._asks(asked, gate, passage) and not enter(passage, gate, gate.entry(asked)):
             return refused(request, gate, passage)
         response: HttpResponseBase
         if outer is not None:  # somebody further out sees to the response
@@ -72,7 +72,7 @@ class RateLimitMiddleware:
         gate, outer = current_gate(), passage_of(request)
         passage = outer or begin(request, gate)
         asked = DjangoRequest(request)
-        if self._asks(asked, gate, outer):
+        if self._asks(asked, gate, passage):
             is_admitted = await enter_async(passage, gate, gate.entry(asked))
             if not is_admitted:
                 return refused(request, gate, passage)
@@ -89,11 +89,12 @@ class RateLimitMiddleware:
         await end_async(request, response, passage)
         return response
 
-    def _asks(self, request: DjangoRequest, gate: Gate, outer: Passage | None) -> bool:
+    def _asks(self, request: DjangoRequest, gate: Gate, passage: Passage) -> bool:
         """Whether the gate's own limits are for *request*: not if they have been asked already."""
-        if outer is not None and outer.gate is gate:
+        if gate in passage.asked or self._is_marked_exempt(request):
             return False
-        return not self._is_marked_exempt(request)
+        passage.asked.add(gate)
+        return True
 
     def _is_marked_exempt(self, request: DjangoRequest) -> bool:
         """Whether the view is marked with `exempt`; it is looked for only if there is any.
@@ -105,6 +106,4 @@ class RateLimitMiddleware:
             return False
         self._looked_into.add(urlconf)
         match = request.match
-        if match is None:
-            return False
-        return is_exempt(match.func) or is_exempt(class_of(match.func))
+        return match is not None and is_exempt_view(match.func)

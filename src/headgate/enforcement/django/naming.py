@@ -74,7 +74,7 @@ class Numbers:
 def told_apart(names: Iterable[Names], passage: Passage, given: Iterable[str] = ()) -> list[Names]:
     """*names*, shown so that clients can tell them from each other, from those that were told
     already and from *given* ones."""
-    taken = {told.name for told in passage.told}.union(given)
+    taken = {told.name for told in (*passage.told, *passage.refusal_told)}.union(given)
     found = []
     for name in names:
         shown, place = name.shown, 2

@@ -36,11 +36,14 @@ def tell(response: HttpResponseBase, passage: Passage) -> None:
 
     Whoever has said when to come back is not contradicted, and who is served is not told to.
     """
-    if not passage.told or isinstance(response, RefusedResponse):
+    is_silent = not passage.told and passage.refusal is None
+    if is_silent or isinstance(response, RefusedResponse):
         return
     has_wait = response.has_header(_RETRY) or response.status_code < 400
     lines: dict[str, list[str]] = {}
-    for name, value in with_limits(list(response.items()), passage.gate, passage):
+    for name, value in with_limits(
+        list(response.items()), passage.gate, passage, response.status_code
+    ):
         if name.lower() != _RETRY or not has_wait:
             lines.setdefault(name.lower(), [name]).append(value)
     for name, *values in lines.values():

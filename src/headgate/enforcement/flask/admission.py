@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flask import current_app, request
@@ -24,30 +25,48 @@ if TYPE_CHECKING:
     from headgate.enforcement.gate import Gate
     from headgate.enforcement.passage import Entry, Passage
 
+    Named = tuple[Allowance[Request], Names]
+
 
 def admit_to_app() -> None:
     """Ask what the gate of the app asks; raise the refusal if it refuses."""
     gate = state_of(current_app).gate
     incoming = incoming_request()
-    _admit(gate, incoming, _passage(gate, incoming), gate.entry(incoming))
+    passage = _passage(gate, incoming)
+    passage.asked.add(gate)
+    _admit(gate, incoming, passage, gate.entry(incoming))
 
 
 def admit_to(
-    allowances: Sequence[Allowance[Request]], *, place: str, title: str, first: int
+    allowances: Sequence[Allowance[Request]],
+    *,
+    place: str,
+    title: str,
+    first: int,
+    is_apart: bool = False,
 ) -> None:
     """Ask what *allowances* ask, as one; raise the refusal if one refuses.
 
     *place* is what the counters of those without a name are called after, and *title* what clients
-    are told. *first* is the number of the first of them at this place.
+    are told. *first* is the number of the first of them at this place. *is_apart*: the request is
+    counted apart from others, and not told of it.
     """
     gate = state_of(current_app).gate
     incoming = incoming_request()
-    if not gate.limits_preflights and is_preflight(incoming):
-        return
     passage = _passage(gate, incoming)
     asked = _named(allowances, passage, place, title, first)
+    if is_apart:
+        asked = [_apart(*one) for one in asked]
     native: Request = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
     _admit(gate, incoming, passage, gate.entry_for(asked, native, incoming))
+
+
+def is_preflight_for_flask() -> bool:
+    """Whether the request is a CORS preflight that Flask answers itself, and no view is called."""
+    is_automatic = getattr(request.url_rule, "provide_automatic_options", False)
+    if not is_automatic or state_of(current_app).gate.limits_preflights:
+        return False
+    return is_preflight(WsgiRequest(request.environ))
 
 
 def incoming_request() -> WsgiRequest:
@@ -73,7 +92,7 @@ def _admit(
 
 def _named(
     allowances: Sequence[Allowance[Request]], passage: Passage, place: str, title: str, first: int
-) -> list[tuple[Allowance[Request], Names]]:
+) -> list[Named]:
     taken = {told.name for told in passage.told} | {one.name for one in allowances}
     asked = []
     for number, allowance in enumerate(allowances, first):
@@ -84,6 +103,11 @@ def _named(
         taken.add(shown)
         asked.append((allowance, Names(shown, f"{place}#{number}")))
     return asked
+
+
+def _apart(allowance: Allowance[Request], names: Names) -> Named:
+    counter = f"{names.counter}!preflight"
+    return replace(allowance, name=None, headers="off"), Names(names.shown, counter)
 
 
 def _free(title: str, taken: set[str | None]) -> str:

@@ -7,13 +7,15 @@ files, errors and clients that go away all end in the same way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
-from flask import current_app, request
+from flask import current_app, request, request_finished
+from werkzeug.wsgi import ClosingIterator
 
 from headgate.enforcement.allowance import Allowance, LimitOptions
 from headgate.enforcement.flask.admission import admit_to_app, incoming_request
-from headgate.enforcement.flask.limiting import limited
+from headgate.enforcement.flask.limiting import limited, refuse_lost_limits
+from headgate.enforcement.flask.naming import LimitedFunctions
 from headgate.enforcement.flask.state import (
     EXTENSION,
     State,
@@ -25,7 +27,7 @@ from headgate.enforcement.gate import gate_of
 from headgate.enforcement.status import status_body
 from headgate.enforcement.wsgi.incoming import WsgiRequest, passage_in
 from headgate.enforcement.wsgi.middleware import begin, blocking
-from headgate.enforcement.wsgi.sending import watched
+from headgate.enforcement.wsgi.sending import is_whole, watched
 from headgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F")
 
-_UNASKED: Final = "headgate.unasked"
-"""In an environ: its passage is new, and the gate has not been asked."""
+_WHOLE: Final = "headgate.whole"
+"""In an environ: Flask's response to it is no stream, and has all of its content."""
 
 
 class RateLimits:
@@ -61,6 +63,7 @@ class RateLimits:
     ) -> None:
         self._gate, self._options = gate, options
         self._limits_static = limits_static
+        self._functions = LimitedFunctions()
         if gate is not None:
             gate_of(gate, options)  # says at once if they do not go together
         if app is not None:
@@ -79,8 +82,10 @@ class RateLimits:
             gate = gate_of(None, {**self._options, **options})
         else:
             gate = gate_of(gate or self._gate, options)
-        app.extensions[EXTENSION] = State(blocking(gate), self._limits_static)
+        state = State(blocking(gate), self._limits_static, self._functions)
+        app.extensions[EXTENSION] = state
         app.before_request(_ask)
+        request_finished.connect(_note_whole, app)
         app.wsgi_app = _Watching(app.wsgi_app, gate)  # type: ignore[method-assign]
 
     def limit(
@@ -96,7 +101,7 @@ class RateLimits:
         allowance.refuse_async()
 
         def decorate(target: F) -> F:
-            return limited(target, allowance)
+            return limited(target, allowance, self._functions)
 
         return decorate
 
@@ -120,14 +125,25 @@ class RateLimits:
 
 def _ask() -> None:
     """Ask what the gate of the app asks; unless a middleware with the same gate has done so."""
-    environ = request.environ
-    gate = state_of(current_app).gate
-    passage = passage_in(environ)
-    is_unasked = environ.pop(_UNASKED, False)
-    if passage is not None and passage.gate is gate and not is_unasked:
+    state = state_of(current_app)
+    refuse_lost_limits(state.functions)
+    passage = passage_in(request.environ)
+    if passage is not None and state.gate in passage.asked:
         return
     if not is_exempt_here():
         admit_to_app()
+
+
+def _note_whole(_app: Flask, response: Response, **_: Any) -> None:
+    """Note whether *response*, as it is sent, has all of its content."""
+    is_empty = request.method == "HEAD"
+    request.environ[_WHOLE] = response.is_sequence or is_empty or _was_raised(response)
+
+
+def _was_raised(response: Response) -> bool:
+    """Whether *response* is that of an error: Flask calls those as apps, and has an iterator."""
+    is_called = isinstance(response.response, ClosingIterator)
+    return is_called and response.status_code >= 300 and response.content_length is not None
 
 
 class _Watching:
@@ -140,6 +156,11 @@ class _Watching:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if passage_in(environ) is not None:  # somebody further out sees to it
             return self._app(environ, start_response)
+
+        def knows_whole(result: object) -> bool:
+            # What somebody between us and Flask has made of it is another thing.
+            is_flasks = type(result) is ClosingIterator and environ.get(_WHOLE, False)
+            return is_flasks or is_whole(result)
+
         passage = begin(WsgiRequest(environ), self._gate)
-        environ[_UNASKED] = True
-        return watched(self._app, environ, start_response, passage)
+        return watched(self._app, environ, start_response, passage, knows_whole=knows_whole)

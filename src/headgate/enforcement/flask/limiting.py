@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from flask import Blueprint, current_app, has_request_context, request
 from flask.views import View
 
-from headgate.enforcement.flask.admission import admit_to
+from headgate.enforcement.flask.admission import admit_to, is_preflight_for_flask
+from headgate.enforcement.flask.naming import (
+    place_of_blueprint,
+    place_of_endpoint,
+    registered_name,
+    title_of,
+)
 from headgate.enforcement.flask.state import is_exempt_here
 from headgate.errors import OptionError, UsageError
 
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from flask import Request
 
     from headgate.enforcement.allowance import Allowance
+    from headgate.enforcement.flask.naming import LimitedFunctions
 
     Allowances = tuple[Allowance[Request], ...]
 
@@ -29,8 +36,8 @@ F = TypeVar("F")
 _LIMITED: Final = "__headgate_limited__"
 
 
-def limited(target: F, allowance: Allowance[Request]) -> F:
-    """*target*, a view or a blueprint, with one limit more."""
+def limited(target: F, allowance: Allowance[Request], known: LimitedFunctions) -> F:
+    """*target*, a view or a blueprint, with one limit more. Functions are then *known*."""
     if isinstance(target, Blueprint):
         _limit_blueprint(target, allowance)
         return target
@@ -40,12 +47,30 @@ def limited(target: F, allowance: Allowance[Request]) -> F:
         )
     if not callable(target):
         raise UsageError(f"cannot limit {target!r}; expected a view or a blueprint")
-    known = _limited(target)
-    if known is None:
-        one = Limited(target, (allowance,), _count_below(target))
+    one = _limited(target)
+    if one is None:
+        one = Limited(target, (allowance,), _count_below(target), known.place(target))
     else:
-        one = replace(known, allowances=_with(known.allowances, allowance))
+        one = replace(one, allowances=_with(one.allowances, allowance))
+    for function in _chain(target):
+        known.add(function)
     return _wrapped(one, target)
+
+
+def refuse_lost_limits(known: LimitedFunctions) -> None:
+    """Raise `UsageError` if the view of this request was limited when it was a route already.
+
+    The route is then that of the function without the limit. A function that is a view both with
+    and without it is meant to be.
+    """
+    views = current_app.view_functions
+    view = views.get(request.endpoint or "")
+    if view in known and not any(_has_limit_around(other, view) for other in views.values()):
+        raise UsageError(
+            f"the view {request.endpoint!r} has a limit that its route does not know of: put "
+            "@limits.limit(...) below @app.route(...); if it is to have none, make the route that "
+            "of another function"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +78,18 @@ class Limited:
     """A function, and what it allows its callers.
 
     *first* is the number of the first allowance: functions that other decorators have wrapped may
-    have some already, further in.
+    have some already, further in. *place* is what its counters are called after where it is no
+    view.
     """
 
     function: Callable[..., Any]
     allowances: Allowances
     first: int
+    place: str
 
     def admit(self, wrapper: object) -> None:
         """Ask about the request that is being served; raise the refusal if it is refused."""
-        function = self.function
-        title = getattr(function, "__name__", type(function).__name__)
+        title = title_of(self.function)
         admit_to(self.allowances, place=self._place(wrapper), title=title, first=self.first)
 
     def _place(self, wrapper: object) -> str:
@@ -72,10 +98,8 @@ class Limited:
         if endpoint is not None:
             view = current_app.view_functions.get(endpoint)
             if any(one is wrapper for one in _chain(view)):
-                return f"/endpoint {endpoint}"
-        function = self.function
-        path = getattr(function, "__qualname__", type(function).__qualname__)
-        return f":{getattr(function, '__module__', '')}.{path}"
+                return place_of_endpoint(endpoint)
+        return self.place
 
 
 class BlueprintLimits:
@@ -83,8 +107,7 @@ class BlueprintLimits:
 
     def __init__(self, blueprint: Blueprint) -> None:
         self.allowances: Allowances = ()
-        self._title = blueprint.name
-        self._place = f"/blueprint {blueprint.import_name} {blueprint.name}"
+        self._blueprint = blueprint
         self._first = sum(
             len(one.allowances)
             for one in blueprint.before_request_funcs.get(None, ())
@@ -97,8 +120,13 @@ class BlueprintLimits:
 
     def __call__(self) -> None:
         """Ask about the request, before it is served."""
-        if not is_exempt_here():
-            admit_to(self.allowances, place=self._place, title=self._title, first=self._first)
+        if is_exempt_here():
+            return
+        name = registered_name(self._blueprint)
+        title = name.rpartition(".")[2]
+        place = place_of_blueprint(name)
+        is_apart = is_preflight_for_flask()
+        admit_to(self.allowances, place=place, title=title, first=self._first, is_apart=is_apart)
 
 
 def _limit_blueprint(blueprint: Blueprint, allowance: Allowance[Request]) -> None:
@@ -120,6 +148,8 @@ def _wrapped(one: Limited, target: F) -> F:
         one.admit(wrapper)
         return current_app.ensure_sync(function)(*args, **kwargs)
 
+    if not hasattr(target, "__name__"):  # partials have none, and Flask looks for one
+        wrapper.__name__ = title_of(target)
     setattr(wrapper, _LIMITED, (wrapper, one))
     return cast("F", wrapper)
 
@@ -128,6 +158,16 @@ def _limited(function: object) -> Limited | None:
     """What *function* allows, if it is a wrapper of ours itself. `functools.wraps` copies marks."""
     wrapper, one = getattr(function, _LIMITED, (None, None))
     return one if wrapper is function else None
+
+
+def _has_limit_around(outer: object, view: object) -> bool:
+    """Whether *outer* is *view* with a limit around it."""
+    has_limit = False
+    for one in _chain(outer):
+        if one is view:
+            return has_limit
+        has_limit = has_limit or _limited(one) is not None
+    return False
 
 
 def _count_below(function: object) -> int:

@@ -12,6 +12,7 @@ from headgate.errors import UsageError
 if TYPE_CHECKING:
     from flask import Flask
 
+    from headgate.enforcement.flask.naming import LimitedFunctions
     from headgate.enforcement.gate import Gate
 
 F = TypeVar("F")
@@ -24,10 +25,14 @@ _EXEMPT: Final = "__headgate_exempt__"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The gate of an app. *limits_static*: whether it is also for files of static folders."""
+    """The gate of an app. *limits_static*: whether it is also for files of static folders.
+
+    *functions* are those that its extension has limited.
+    """
 
     gate: Gate
     limits_static: bool
+    functions: LimitedFunctions
 
 
 def state_of(app: Flask) -> State:
@@ -63,7 +68,8 @@ def is_exempt_here() -> bool:
 
 
 def _is_marked(target: object) -> bool:
-    return getattr(target, _EXEMPT, False) is True
+    """Whether *target* itself is marked: a class is not for what another, its parent, was told."""
+    return getattr(target, "__dict__", {}).get(_EXEMPT, False) is True
 
 
 def _is_static(endpoint: str) -> bool:

@@ -1,12 +1,13 @@
 """Calling somebody else's limited API: pace the calls, and obey what the server says.
 
-The way of a call through it, a module each; all but the last two rows are pure:
+The way of a call through it, a module each; all but the last three rows are pure:
 
     outset                      which destination, and may it be repeated (`retrying`)
     destinations                closed until when; the retry `budget`
     journey                     all waits and attempts of one request
     signals, backoff            what an answer says; how long to wait
     courtesy, pacing            the options
+    turns, allowance            whose turn it is; how much of a refusal is read
     caller, aio_caller          carry a journey out
     httpx, requests, aiohttp    the clients; each needs its package, none is imported here
 """

@@ -7,8 +7,10 @@ import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headgate.aio import AsyncRateLimiter
+from headgate.enforcement.outgoing.allowance import Allowance
 from headgate.enforcement.outgoing.outset import Asked, Outset, Q
 from headgate.enforcement.outgoing.pacing import NAMESPACE, read_pace
+from headgate.enforcement.outgoing.turns import AsyncTurnLimiter
 from headgate.errors import OptionError
 from headgate.units import seconds_at_least
 
@@ -31,14 +33,15 @@ class AsyncCaller(Generic[Q, R]):
     """Sends requests *Q* of some client, and gets responses *R*. For the tasks of one event
     loop at a time.
 
-    *answer* reads a response; *discard* reads off and closes one that will be asked for again. The
-    options are those of `AsyncOptions`.
+    *answer* reads a response; *discard* reads off and closes one that will be asked for again,
+    within its `Allowance`: that time is a part of what the call waits. The options are those of
+    `AsyncOptions`.
     """
 
     def __init__(
         self,
         answer: Callable[[R], Answer],
-        discard: Callable[[R], Awaitable[None]],
+        discard: Callable[[R, Allowance], Awaitable[None]],
         *,
         pace: Pace | AsyncRateLimiter | None = None,
         store: str | Store | AsyncStore | None = None,
@@ -63,7 +66,7 @@ class AsyncCaller(Generic[Q, R]):
                 raise OptionError("store and namespace go with a pace such as '10/s' alone")
             self._limiter = pace
         else:
-            self._limiter = AsyncRateLimiter(
+            self._limiter = AsyncTurnLimiter(
                 read_pace(pace),
                 store="memory://" if store is None else store,
                 clock=clock if store is None or isinstance(store, str) else None,
@@ -80,10 +83,13 @@ class AsyncCaller(Generic[Q, R]):
         outset = self._outset
         while True:
             await self._wait(journey)
+            journey.set_out(outset.now_ns())
             response = await send()
             if not journey.heard(self._answer(response), outset.now_ns(), outset.time_ns()):
                 return response
-            await self._discard(response)
+            began_ns = outset.now_ns()
+            await self._discard(response, Allowance(journey.patience, outset.now_ns))
+            journey.add_wait(began_ns, outset.now_ns())
 
     async def aclose(self) -> None:
         """Close the store of the pace, unless the limiter was given."""

@@ -10,10 +10,11 @@ that follow a redirect too; `PacedMiddleware` is the same for a session that you
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headgate.enforcement.missing import not_installed
 from headgate.enforcement.outgoing.aio_caller import AsyncCaller
+from headgate.enforcement.outgoing.allowance import READ_OFF, Allowance
 from headgate.enforcement.outgoing.outset import Asked, AsyncOptions, origin
 from headgate.enforcement.outgoing.refusal import NotSentError
 from headgate.enforcement.outgoing.retrying import KEY_FIELD
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 __all__ = ["AiohttpNotSentError", "PacedMiddleware", "PacedSession"]
-
-READ_OFF: Final = 65_536
-"""Bytes of a refusal's body that are read so that its connection can be used again."""
 
 
 class AiohttpNotSentError(NotSentError, aiohttp.ClientError):
@@ -61,7 +59,7 @@ class PacedMiddleware:
         try:
             return await self._caller.call(_asked(request), lambda: handler(request))
         except NotSentError as error:
-            raise AiohttpNotSentError(error.destination, error.retry_after, error.cause) from None
+            raise AiohttpNotSentError(*error.args) from None
 
     async def aclose(self) -> None:
         """Close the store of the pace if it was opened here."""
@@ -125,10 +123,12 @@ def _answer(response: aiohttp.ClientResponse) -> Answer:
     return Answer(response.status, field)
 
 
-async def _discard(response: aiohttp.ClientResponse) -> None:
+async def _discard(response: aiohttp.ClientResponse, allowance: Allowance) -> None:
+    """Read it off, and give its connection back; aiohttp closes that of one not read to the end."""
     try:
-        await response.content.readexactly(READ_OFF)
-    except (aiohttp.ClientError, asyncio.IncompleteReadError):
+        async with asyncio.timeout(allowance.seconds):
+            await response.content.readexactly(READ_OFF)
+    except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError):
         pass
     finally:
         response.release()

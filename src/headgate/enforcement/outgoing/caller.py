@@ -6,8 +6,10 @@ import random
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from headgate.enforcement.outgoing.allowance import Allowance
 from headgate.enforcement.outgoing.outset import Asked, Outset, Q
 from headgate.enforcement.outgoing.pacing import NAMESPACE, read_pace
+from headgate.enforcement.outgoing.turns import TurnLimiter
 from headgate.errors import OptionError
 from headgate.limiter import RateLimiter
 from headgate.units import seconds_at_least
@@ -30,14 +32,15 @@ R = TypeVar("R")
 class Caller(Generic[Q, R]):
     """Sends requests *Q* of some client, and gets responses *R*. Safe to share among threads.
 
-    *answer* reads a response; *discard* reads off and closes one that will be asked for again. The
-    options are those of `Options`.
+    *answer* reads a response; *discard* reads off and closes one that will be asked for again,
+    within its `Allowance`: that time is a part of what the call waits. The options are those of
+    `Options`.
     """
 
     def __init__(
         self,
         answer: Callable[[R], Answer],
-        discard: Callable[[R], None],
+        discard: Callable[[R, Allowance], None],
         *,
         pace: Pace | RateLimiter | None = None,
         store: str | Store | None = None,
@@ -62,7 +65,7 @@ class Caller(Generic[Q, R]):
                 raise OptionError("store and namespace go with a pace such as '10/s' alone")
             self._limiter = pace
         else:
-            self._limiter = RateLimiter(
+            self._limiter = TurnLimiter(
                 read_pace(pace),
                 store="memory://" if store is None else store,
                 clock=clock if store is None or isinstance(store, str) else None,
@@ -79,10 +82,13 @@ class Caller(Generic[Q, R]):
         outset = self._outset
         while True:
             self._wait(journey)
+            journey.set_out(outset.now_ns())
             response = send()
             if not journey.heard(self._answer(response), outset.now_ns(), outset.time_ns()):
                 return response
-            self._discard(response)
+            began_ns = outset.now_ns()
+            self._discard(response, Allowance(journey.patience, outset.now_ns))
+            journey.add_wait(began_ns, outset.now_ns())
 
     def close(self) -> None:
         """Close the store of the pace, unless the limiter was given."""

@@ -42,7 +42,7 @@ class Destination:
         return self._closure
 
     def add_request(self, now_ns: int) -> None:
-        """Somebody wants to call."""
+        """A request is about to be sent for the first time."""
         with self._lock:
             self._budget.add_request(now_ns)
 

@@ -6,8 +6,9 @@ client = httpx.AsyncClient(transport=AsyncPacedTransport(pace="10/s"))
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.enforcement.missing import not_installed
 from headgate.enforcement.outgoing.aio_caller import AsyncCaller
@@ -25,18 +26,19 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]
+    from headgate.enforcement.outgoing.allowance import Allowance
 
-READ_OFF: Final = 65_536
-"""Bytes of a refusal's body that are read so that its connection can be used again."""
+__all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]
 
 
 class HttpxNotSentError(NotSentError, httpx.TransportError):
     """`NotSentError`, for those who catch `httpx.TransportError`."""
 
-    def __init__(self, destination: str, retry_after: float | None, cause: Cause) -> None:
+    def __init__(
+        self, destination: str, retry_after: float | None, cause: Cause, attempts: int = 0
+    ) -> None:
         httpx.TransportError.__init__(self, destination)
-        NotSentError.__init__(self, destination, retry_after, cause)
+        NotSentError.__init__(self, destination, retry_after, cause, attempts)
 
 
 class PacedTransport(httpx.BaseTransport):
@@ -63,7 +65,7 @@ class PacedTransport(httpx.BaseTransport):
                 _asked(request), lambda: self._transport.handle_request(request)
             )
         except NotSentError as error:
-            raise HttpxNotSentError(error.destination, error.retry_after, error.cause) from None
+            raise HttpxNotSentError(*error.args) from None
 
     def close(self) -> None:
         """Close the transport inside, and the store of the pace if it was opened here."""
@@ -90,7 +92,7 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
                 _asked(request), lambda: self._transport.handle_async_request(request)
             )
         except NotSentError as error:
-            raise HttpxNotSentError(error.destination, error.retry_after, error.cause) from None
+            raise HttpxNotSentError(*error.args) from None
 
     async def aclose(self) -> None:
         """Close the transport inside, and the store of the pace if it was opened here."""
@@ -113,25 +115,41 @@ def _answer(response: httpx.Response) -> Answer:
     return Answer(response.status_code, response.headers.get)
 
 
-def _discard(response: httpx.Response) -> None:
+def _discard(response: httpx.Response, allowance: Allowance) -> None:
+    """Read off what came over a network, and close it.
+
+    The stream is read as it is: `iter_raw` gives the connection back before the watch has ended.
+    """
     try:
-        with suppress(httpx.TransportError):
-            read = 0
-            for chunk in response.iter_raw():
-                read += len(chunk)
-                if read > READ_OFF:
-                    break
+        if not _is_read(response) and isinstance(response.stream, httpx.SyncByteStream):
+            with suppress(httpx.TransportError), allowance.watch(_socket(response)):
+                for chunk in response.stream:
+                    if not allowance.goes_on(len(chunk)):
+                        break
     finally:
         response.close()
 
 
-async def _adiscard(response: httpx.Response) -> None:
+async def _adiscard(response: httpx.Response, allowance: Allowance) -> None:
     try:
-        with suppress(httpx.TransportError):
-            read = 0
-            async for chunk in response.aiter_raw():
-                read += len(chunk)
-                if read > READ_OFF:
-                    break
+        if not _is_read(response):
+            with suppress(httpx.TransportError, TimeoutError):
+                async with asyncio.timeout(allowance.seconds):
+                    async for chunk in response.aiter_raw():
+                        if not allowance.goes_on(len(chunk)):
+                            break
     finally:
         await response.aclose()
+
+
+def _is_read(response: httpx.Response) -> bool:
+    """Whether there is nothing to read: a transport without a network gives such responses."""
+    return response.is_closed or response.is_stream_consumed
+
+
+def _socket(response: httpx.Response) -> object:
+    """The socket that is for this response alone: not one of HTTP/2, which others use too."""
+    stream = response.extensions.get("network_stream")
+    if stream is None or response.extensions.get("http_version") == b"HTTP/2":
+        return None
+    return stream.get_extra_info("socket")

@@ -1,14 +1,15 @@
 """The way of one request through all its waits and attempts, without I/O.
 
-A shell asks `pause_ns` and sleeps until that is 0, takes its place in the pace, sends, and tells
-`heard` what came. All that is decided is decided here, on times and chances that are passed in.
+A shell asks `pause_ns` and sleeps until that is 0, takes its place in the pace, tells `set_out`
+that it sends, and `heard` what came. All that is decided is decided here, on times and chances
+that are passed in.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.enforcement.outgoing.refusal import NotSentError
+from headgate.enforcement.outgoing.refusal import NotSentError, cause_of
 from headgate.enforcement.outgoing.signals import read_signal
 from headgate.units import seconds_at_least
 
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from headgate.decisions import Decision
     from headgate.enforcement.outgoing.courtesy import Courtesy
     from headgate.enforcement.outgoing.destinations import Destination
+    from headgate.enforcement.outgoing.refusal import Cause
     from headgate.enforcement.outgoing.signals import Answer
 
 
 class Journey:
     """One request to the destination *key*; *repeatable* if it may be sent more than once.
+
+    *origin* is what an error calls the destination.
 
     *chance* gives random numbers from 0 to 1. For one caller at a time.
     """
@@ -34,6 +38,7 @@ class Journey:
         "_destination",
         "_heeded_ns",
         "_not_before_ns",
+        "_origin",
         "_repeatable",
         "_waited_ns",
         "key",
@@ -46,12 +51,14 @@ class Journey:
         courtesy: Courtesy,
         chance: Callable[[], float],
         *,
+        origin: str,
         repeatable: bool,
     ) -> None:
         self.key = key
         self._destination = destination
         self._courtesy = courtesy
         self._chance = chance
+        self._origin = origin
         self._repeatable = repeatable
         self._attempts = 0
         self._waited_ns = 0
@@ -74,7 +81,7 @@ class Journey:
         if pause_ns <= 0:
             return 0
         if self._is_too_long(pause_ns):
-            raise NotSentError(self.key, seconds_at_least(pause_ns), "closed")
+            raise self._not_sent(seconds_at_least(pause_ns), "closed")
         return pause_ns
 
     def may_go(self, now_ns: int) -> bool:
@@ -88,14 +95,20 @@ class Journey:
 
     def out_of_pace(self, decision: Decision) -> NotSentError:
         """The error when the pace has refused."""
-        return NotSentError(self.key, decision.retry_after, "paced")
+        cause = cause_of(decision)
+        return self._not_sent(None if cause == "store" else decision.retry_after, cause)
+
+    def set_out(self, now_ns: int) -> None:
+        """It is sent now."""
+        if not self._attempts:
+            self._destination.add_request(now_ns)
+        self._attempts += 1
 
     def heard(self, answer: Answer, now_ns: int, time_ns: int) -> bool:
         """Take note of an answer; whether the request is to be sent again.
 
         *time_ns* is the time of day, since the epoch.
         """
-        self._attempts += 1
         signal = read_signal(answer, time_ns)
         self._destination.hear(answer.status, signal, now_ns, self._chance())
         if not signal.refused or not self._repeatable:
@@ -120,6 +133,9 @@ class Journey:
         self._heeded_ns = until_ns
         mine_ns = until_ns + min(spread_ns, max(room_ns, 0))
         self._not_before_ns = max(self._not_before_ns, mine_ns)
+
+    def _not_sent(self, retry_after: float | None, cause: Cause) -> NotSentError:
+        return NotSentError(self._origin, retry_after, cause, self._attempts)
 
     def _is_too_long(self, pause_ns: int) -> bool:
         return self._waited_ns + pause_ns > self._courtesy.max_wait_ns

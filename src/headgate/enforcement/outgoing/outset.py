@@ -35,13 +35,15 @@ PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 class Terms(TypedDict, Generic[Q], total=False):
     """The options that all clients have.
 
-    - *key*: whom a request is for, from the client's own request object; without it, the scheme,
-      host and port. What it returns is hashed: it may be or contain a secret, such as an API token.
+    - *key*: for whom a request is made at its scheme, host and port, from the client's own request
+      object; without it, these three are all. What it returns is hashed together with them: it may
+      be or contain a secret, such as an API token.
     - *courtesy*: waits, retries and their bounds.
     - *destinations*: to share what servers have said with other clients of this process. It has a
       courtesy of its own.
     - *namespace*: clients that share a store and a namespace keep one pace together.
-    - *on_store_failure*: what to do without the store of the pace: "fail_open" sends.
+    - *on_store_failure*: what to do without the store of the pace: "fail_open" sends, "fail_closed"
+      raises `NotSentError` at once.
     - *clock*, *chance*: for tests. A clock with `sleep` (or `asleep`) is slept on.
     """
 
@@ -114,18 +116,26 @@ class Outset(Generic[Q]):
 
     def journey(self, asked: Asked[Q]) -> Journey:
         """A journey for a request that has not been sent yet."""
-        key = asked.origin if self._key is None else self._named(self._key(asked.request))
-        now_ns = self.now_ns()
-        destination = self._destinations.at(key, now_ns)
-        destination.add_request(now_ns)
+        key = asked.origin
+        if self._key is not None:
+            key = self._named(asked.origin, self._key(asked.request))
+        destination = self._destinations.at(key, self.now_ns())
         repeatable = is_repeatable(asked.method, asked.idempotency_key, replayable=asked.replayable)
         courtesy = self._destinations.courtesy
-        return Journey(key, destination, courtesy, self._chance, repeatable=repeatable)
+        return Journey(
+            key,
+            destination,
+            courtesy,
+            self._chance,
+            origin=asked.origin,
+            repeatable=repeatable,
+        )
 
     @staticmethod
-    def _named(key: object) -> str:
+    def _named(origin: str, key: object) -> str:
+        """A name for *key* at *origin*: what one server says must not close another one."""
         if isinstance(key, str) and key:
-            return hashed(key)
+            return hashed(f"{len(origin)}:{origin}{key}")
         found = "an empty text" if key == "" else f"a {type(key).__name__}"
         raise KeyInvalidError(
             f"the key function returned {found}; expected a text that says whom the call is for"

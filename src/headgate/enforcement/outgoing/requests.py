@@ -6,11 +6,13 @@ session.mount("https://api.example.com", PacedAdapter(pace="10/s"))
 
 from __future__ import annotations
 
+import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headgate.enforcement.missing import not_installed
+from headgate.enforcement.outgoing.allowance import READ_OFF, Allowance
 from headgate.enforcement.outgoing.caller import Caller
 from headgate.enforcement.outgoing.outset import Asked, Options, origin
 from headgate.enforcement.outgoing.refusal import Cause, NotSentError
@@ -25,6 +27,7 @@ try:
         DEFAULT_RETRIES,
         HTTPAdapter,
     )
+    from urllib3.exceptions import HTTPError
 except ModuleNotFoundError as error:
     raise not_installed("requests", error) from error
 
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PacedAdapter", "RequestsNotSentError"]
 
-READ_OFF: Final = 65_536
-"""Bytes of a refusal's body that are read so that its connection can be used again."""
-
 
 class RequestsNotSentError(NotSentError, requests.RequestException):
     """`NotSentError`, for those who catch `requests.RequestException`."""
@@ -47,10 +47,12 @@ class RequestsNotSentError(NotSentError, requests.RequestException):
         destination: str,
         retry_after: float | None,
         cause: Cause,
+        attempts: int = 0,
+        *,
         request: requests.PreparedRequest | None = None,
     ) -> None:
         requests.RequestException.__init__(self, request=request)
-        NotSentError.__init__(self, destination, retry_after, cause)
+        NotSentError.__init__(self, destination, retry_after, cause, attempts)
 
 
 class PacedAdapter(HTTPAdapter):
@@ -84,9 +86,7 @@ class PacedAdapter(HTTPAdapter):
         try:
             return self._caller.call(_asked(request), lambda: send(request, *args, **kwargs))
         except NotSentError as error:
-            raise RequestsNotSentError(
-                error.destination, error.retry_after, error.cause, request
-            ) from None
+            raise RequestsNotSentError(*error.args, request=request) from None
 
     def close(self) -> None:
         """Close all connections, and the store of the pace if it was opened here."""
@@ -125,10 +125,22 @@ def _answer(response: requests.Response) -> Answer:
     return Answer(response.status_code, response.headers.get)
 
 
-def _discard(response: requests.Response) -> None:
-    with suppress(requests.RequestException), response:
-        read = 0
-        for chunk in response.iter_content(READ_OFF):
-            read += len(chunk)
-            if read > READ_OFF:
-                break
+def _discard(response: requests.Response, allowance: Allowance) -> None:
+    """Read the response off if its connection can be used again, and close it."""
+    raw = response.raw
+    connection: Any = getattr(raw, "connection", None)
+    if not isinstance(getattr(connection, "sock", None), socket.socket):
+        response.close()
+        return
+    is_whole = False
+    raw._connection = None  # noqa: SLF001 (else urllib3 gives it back while it is still watched)
+    try:
+        with suppress(HTTPError), allowance.watch(connection.sock):
+            raw.read(READ_OFF, decode_content=False)
+            is_whole = raw.closed
+    finally:
+        raw._connection = connection  # noqa: SLF001
+        if is_whole:
+            raw.release_conn()
+        else:
+            response.close()

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from fractions import Fraction
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Final
 
 from headgate.units import MILLISECOND, SECOND
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
 Field = Callable[[str], str | None]
 """The value of a header field by its name in any case, lines joined by commas; None if absent."""
 
-LONGEST_FIELD: Final = 4_096
+LONGEST_FIELD: Final = 1_024
 """Characters; a longer field is ignored."""
+
+MOST_ITEMS: Final = 16
+"""Items of a field that are read; those after them are ignored."""
 
 _EPOCH_SECONDS: Final = 10**9
 _EPOCH_MILLISECONDS: Final = 10**12
@@ -42,6 +46,11 @@ _NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?")
 _DURATION: Final = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?(?:h|ms|m|s))+")
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(h|ms|m|s)")
 _UNITS: Final = {"h": 3_600 * SECOND, "m": 60 * SECOND, "s": SECOND, "ms": MILLISECOND}
+
+_COMMA: Final = re.compile(
+    r"(?<!day)(?<!Mon)(?<!Tue)(?<!Wed)(?<!Thu)(?<!Fri)(?<!Sat)(?<!Sun),", re.IGNORECASE
+)
+"""One between items; that of a date is after the name of a day."""
 
 _ITEM: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
 _NAMED: Final = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"|[A-Za-z*][^\s,;="]*)\s*(;.*)')
@@ -120,11 +129,12 @@ def _by_size(number: Fraction, now_ns: int) -> int:
 
 def _latest(text: str, now_ns: int) -> int | None:
     """As `wait_until_ns`; of a field that was sent more than once, the longest wait."""
-    whole = wait_until_ns(text, now_ns)
-    if whole is not None or "," not in text:
-        return whole
-    waits = [wait_until_ns(part, now_ns) for part in text.split(",")]
+    waits = [wait_until_ns(item, now_ns) for item in _items(text)]
     return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _items(text: str) -> list[str]:
+    return _COMMA.split(text, MOST_ITEMS)[:MOST_ITEMS]
 
 
 def _date_ns(text: str) -> int | None:
@@ -171,7 +181,8 @@ def _waits(field: Field, now_ns: int, *, refused: bool) -> Iterator[int]:
 
 def _structured(value: str) -> Iterator[int]:
     members: dict[str, int] = {}
-    for item in _ITEM.findall(value):
+    for found in islice(_ITEM.finditer(value), MOST_ITEMS):
+        item = found[0]
         if member := _MEMBER.fullmatch(item):
             members[member[1]] = int(member[2])
         elif named := _NAMED.fullmatch(item):
@@ -184,15 +195,20 @@ def _structured(value: str) -> Iterator[int]:
 
 
 def _paired(remaining: str, reset: str, now_ns: int) -> Iterator[int]:
-    """The waits of one limit, or of several in a row: `0, 499` and `1, 3600`."""
-    lefts, resets = remaining.split(","), [reset]
-    if len(lefts) > 1 and reset.count(",") == len(lefts) - 1:
-        resets = reset.split(",")
-    for place, left in enumerate(lefts):
-        if _is_zero(left):
-            wait_ns = _latest(resets[min(place, len(resets) - 1)], now_ns)
-            if wait_ns is not None:
-                yield wait_ns
+    """The waits of one limit, or of several in a row: `0, 499` and `1, 3600`.
+
+    If there are more of the one than of the other, nobody knows which is whose: all are.
+    """
+    used_up = [_is_zero(left) for left in _items(remaining)]
+    if not any(used_up):
+        return
+    resets = _items(reset)
+    if len(used_up) != len(resets):
+        used_up = [True] * len(resets)
+    for item in compress(resets, used_up):
+        wait_ns = wait_until_ns(item, now_ns)
+        if wait_ns is not None:
+            yield wait_ns
 
 
 def _is_zero(text: str) -> bool:

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
-from headgate.enforcement.allowance import Allowance, LimitOptions, Names
-from headgate.enforcement.naming import shown_name
+from headgate.enforcement.allowance import Allowance, LimitOptions
+from headgate.enforcement.starlette.limited import (
+    Limited,
+    count_below,
+    limited_in,
+    note_limited,
+)
 from headgate.enforcement.starlette.visiting import Visit
 from headgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from headgate.enforcement.allowance import LimitsOf
     from headgate.enforcement.gate import Gate
-    from headgate.enforcement.passage import Passage
     from headgate.plan import Limits
 
 F = TypeVar("F")
-
-_LIMITED: Final = "__headgate_limited__"
 
 
 def limit(
@@ -35,9 +36,11 @@ def limit(
     """Limit an endpoint of Starlette: a function, or a method of an `HTTPEndpoint`.
 
     The options are explained in `Allowance`; functions are called with the `Request` (or the
-    `WebSocket`), and may be async. Without *gate* that of the middleware is used. Several of these
-    on one endpoint are one check, all or nothing. A refusal is `TooManyRequests`, which the app
-    answers with 429 unless it has a handler for it; a websocket is refused before it is accepted.
+    `WebSocket`), and may be async. Without *gate* that of the middleware is used. Without *name*
+    each route that the function serves counts for itself; a function that is no endpoint counts
+    for itself, whoever calls it. Several of these on one endpoint are one check, all or nothing. A
+    refusal is `TooManyRequests`, which the app answers with 429 unless it has a handler for it; a
+    websocket is refused before it is accepted.
 
     Without `RateLimitMiddleware` the headers are added to what the endpoint returns, and what it
     raises is sent without them; the outcome of an error is that of its `HTTPException`, or 500.
@@ -48,53 +51,6 @@ def limit(
         return stacked(function, allowance, gate, wrapped)
 
     return decorate
-
-
-@dataclass(frozen=True, slots=True)
-class Limited:
-    """A function, and what it allows its callers. *wrap* makes the endpoint of it."""
-
-    function: Callable[..., Any]
-    allowances: tuple[Allowance[Any], ...]
-    gate: Gate | None
-    wrap: Callable[[Limited], Any]
-
-    def asked(self, passage: Passage) -> list[tuple[Allowance[Any], Names]]:
-        """What is asked about the request of *passage*, under which names."""
-        shown, counter = _called(self.function)
-        return named(self.allowances, passage, shown, counter, range(len(self.allowances)))
-
-
-@lru_cache(maxsize=4096)
-def _called(function: Callable[..., Any]) -> Names:
-    """What *function* is called: the same in every process."""
-    path = getattr(function, "__qualname__", type(function).__name__)
-    counter = f":{getattr(function, '__module__', '')}.{path}"
-    return Names(shown_name(path.rpartition("<locals>.")[2]), counter)
-
-
-def named(
-    allowances: Iterable[Allowance[Any]],
-    passage: Passage,
-    shown: str,
-    counter: str,
-    numbers: Sequence[int] | None,
-) -> list[tuple[Allowance[Any], Names]]:
-    """*allowances* with their names.
-
-    One without a name is called *shown*, and its counter *counter*; those after the first have a
-    number too. *numbers*: the numbers of the counters; None: in the order of the request.
-    """
-    found = []
-    for place, allowance in enumerate(allowances):
-        if allowance.name is not None:
-            found.append((allowance, allowance.own_names))
-            continue
-        before = passage.next_unnamed()
-        number = before if numbers is None else numbers[place]
-        own = shown if before == 0 else f"{shown}-{before + 1}"
-        found.append((allowance, Names(own, f"{counter}#{number}")))
-    return found
 
 
 def stacked(
@@ -109,18 +65,16 @@ def stacked(
             f"cannot limit {function!r}; write @limit('5/minute') above a function, or above "
             "a method of a class"
         )
-    limited = Limited(function, (allowance,), gate, wrap)
-    known: tuple[object, Limited] | None = getattr(function, _LIMITED, None)
-    # Another decorator in between copies the attribute, and it is not for us to take that off.
-    if known is not None and known[0] is function:
-        before = known[1]
-        if before.gate is gate and before.wrap is wrap:
-            limited = replace(before, allowances=(*before.allowances, allowance))
+    before = limited_in(function)
+    if before is not None and before.gate is gate and before.wrap is wrap:
+        limited = replace(before, allowances=(*before.allowances, allowance))
+    else:
+        limited = Limited(function, (allowance,), gate, wrap, first=count_below(function))
     wrapper: F = wrap(limited)
     for name, value in getattr(function, "__dict__", {}).items():
         if name not in wrapper.__dict__:
             setattr(wrapper, name, value)  # marks that were put between two of ours
-    setattr(wrapper, _LIMITED, (wrapper, limited))
+    note_limited(wrapper, limited)
     return wrapper
 
 
@@ -132,7 +86,7 @@ def wrapped(limited: Limited) -> Callable[..., Any]:
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
         visit = Visit(connection_in(args, kwargs, function), limited.gate)
-        if not await visit.enter(limited.asked(visit.passage)):
+        if not await visit.enter(limited.asked(visit, args[0] if args else None)):
             return await visit.refuse()
         try:
             result = await run(*args, **kwargs)

@@ -20,6 +20,7 @@ def exempt(endpoint: F) -> F:
     """Mark *endpoint* as one that the limits of the whole app are not for.
 
     It may be a function, a class, or a method of an `HTTPEndpoint`. Limits that it has itself stay.
+    Subclasses are not exempt.
     """
     if not callable(endpoint):
         raise UsageError(f"cannot exempt {endpoint!r}; write @exempt above an endpoint")

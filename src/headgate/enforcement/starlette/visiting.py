@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -35,9 +35,25 @@ if TYPE_CHECKING:
 SWITCHING_PROTOCOLS = 101
 
 
+_OWN_GATE: Final = "__headgate_gate__"
+
+
+def own_gate(scope: Scope) -> Gate:
+    """The gate of what has limits and was given no gate: it counts in this process.
+
+    Each app has one, and so do all that are mounted in it. It is kept by the outermost router, so
+    that it goes when that goes; a dict cannot keep it, as routers have no hash.
+    """
+    outermost = scope.get("router") or scope.get("app")
+    kept = getattr(outermost, "__dict__", None)
+    if not isinstance(kept, dict):
+        return _gate_of_no_app()
+    gate: Gate | None = kept.get(_OWN_GATE)
+    return kept.setdefault(_OWN_GATE, Gate()) if gate is None else gate
+
+
 @lru_cache(maxsize=1)
-def own_gate() -> Gate:
-    """The gate of what has limits and was given no gate: it counts in this process."""
+def _gate_of_no_app() -> Gate:
     return Gate()
 
 
@@ -54,7 +70,7 @@ class Visit:
         passage = passage_in(scope)
         if passage is None:
             is_cross_origin = "origin" in connection.headers
-            passage = Passage(gate or own_gate(), is_cross_origin=is_cross_origin)
+            passage = Passage(gate or own_gate(scope), is_cross_origin=is_cross_origin)
             scope[PASSAGE] = passage
         self.connection = connection
         self.passage = passage
@@ -98,7 +114,7 @@ class Visit:
             is_socket = isinstance(self.connection, WebSocket)
             await self.finish(Responded(SWITCHING_PROTOCOLS if is_socket else 200))
             return result
-        if isinstance(result, Response) and not self._has_an_end:
+        if isinstance(result, Response) and not self.passage.has_an_end:
             self.tell(result)
             return result
         return WatchedResponse(result, self.passage)
@@ -111,10 +127,6 @@ class Visit:
     async def finish(self, responded: Responded) -> None:
         """Settle what is to be settled."""
         await finish_async(self.passage, responded)
-
-    @property
-    def _has_an_end(self) -> bool:
-        return any(grant.has_an_end for grant in self.passage.grants)
 
 
 class WatchedResponse(Response):

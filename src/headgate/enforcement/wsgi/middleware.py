@@ -1,11 +1,13 @@
 """The WSGI middleware: each request is asked about, and its response told of it.
 
 It passes on what it is given: bodies go out chunk by chunk as the app makes them, `write` and
-`wsgi.file_wrapper` work as ever. It is finished with a request when the server closes its body.
+`wsgi.file_wrapper` work as ever. It is finished with a request when the app has returned a whole
+body, a list or tuple, and else when the server closes the body.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Unpack
 
 from headgate.enforcement.gate import gate_of
@@ -13,6 +15,7 @@ from headgate.enforcement.passage import Passage
 from headgate.enforcement.passing import enter
 from headgate.enforcement.wsgi.incoming import PASSAGE, WsgiRequest, passage_in
 from headgate.enforcement.wsgi.sending import refuse, watched
+from headgate.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,10 +42,11 @@ class RateLimitMiddleware:
         request = WsgiRequest(environ)
         outer = passage_in(environ)
         passage = outer or begin(request, self.gate)
-        is_asked = outer is not None and outer.gate is self.gate
-        if not is_asked and not enter(passage, self.gate, self.gate.entry(request)):
-            refusal = self.gate.refusal(passage, request.header("accept"))
-            return refuse(request, start_response, refusal)
+        if self.gate not in passage.asked:
+            passage.asked.add(self.gate)
+            if not enter(passage, self.gate, self.gate.entry(request)):
+                refusal = self.gate.refusal(passage, request.header("accept"))
+                return refuse(request, start_response, refusal)
         if outer is not None:  # another of our middlewares, further out, sees to the response
             return self.app(environ, start_response)
         return watched(self.app, environ, start_response, passage)
@@ -63,5 +67,11 @@ def blocking(gate: Gate) -> Gate:
     """
     if gate.allowance is not None:
         gate.allowance.refuse_async()
+    key = gate._key  # noqa: SLF001 (there may be one without limits: it is for those of views)
+    for option, given in (("key", key), ("exempt_when", gate.exempt_when)):
+        if inspect.iscoroutinefunction(given):
+            raise UsageError(
+                f"{option} is an async function, and this app is not async: make it a plain one"
+            )
     _ = gate.runner
     return gate

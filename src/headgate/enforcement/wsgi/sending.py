@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headgate.enforcement.merging import with_limits
 from headgate.enforcement.passage import Responded
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
     Headers = list[tuple[str, str]]
 
-_WAIT: Final = "retry-after"
+
+def is_whole(result: object) -> bool:
+    """Whether *result* is all of a body: nothing of the app's runs when it is sent."""
+    return isinstance(result, list | tuple) and not hasattr(result, "close")
 
 
 def watched(
@@ -27,11 +31,19 @@ def watched(
     environ: WSGIEnvironment,
     start_response: StartResponse,
     passage: Passage,
+    *,
+    knows_whole: Callable[[object], bool] = is_whole,
 ) -> Iterable[bytes]:
-    """What *app* answers, with the headers about limits; *passage* is finished at its end."""
+    """What *app* answers, with the headers about limits; *passage* is finished at its end.
+
+    *knows_whole* tells a body that is all there, which ends the matter at once.
+    """
     response = Response(passage, start_response)
     try:
-        return response.body(app(environ, response.start))
+        result = app(environ, response.start)
+        if knows_whole(result):
+            return response.whole(result)
+        return response.body(result, environ)
     except BaseException as error:
         response.error = error
         response.finish()
@@ -41,7 +53,8 @@ def watched(
 class Response:
     """The response to a request: its headers are completed, its end is noticed.
 
-    It is over when its body is closed, or when the app raised an error instead of giving one.
+    It is over when the app has given all of its body or raised an error instead, and else when the
+    body is closed.
     """
 
     __slots__ = ("_headers", "_passage", "_start_response", "_status", "error", "has_sent")
@@ -72,16 +85,31 @@ class Response:
 
         return writing
 
-    def body(self, result: Iterable[bytes]) -> Iterable[bytes]:
-        """*result* as the server gets it: itself if there is nothing to do at its end."""
-        is_begun = self._status is not None  # if not, the app may ask about more on its way
-        if is_begun and not any(grant.has_an_end for grant in self._passage.grants):
+    def whole(self, result: Iterable[bytes]) -> Iterable[bytes]:
+        """*result*, which is all of the body: the app has nothing more to say.
+
+        Not all wait to see it closed: test clients, for one, do not close.
+        """
+        try:
+            self.finish()
+        except BaseException:
+            _close(result)
+            raise
+        return result
+
+    def body(self, result: Iterable[bytes], environ: WSGIEnvironment) -> Iterable[bytes]:
+        """*result* as the server gets it: watched, as the app may ask about more on its way.
+
+        A file runs nothing of the app's. The server gets it as it is, to send it in its own way,
+        if there is nothing to do at its end.
+        """
+        if not self._passage.has_an_end and _is_file(result, environ):
             return result
         return SizedBody(result, self) if hasattr(result, "__len__") else Body(result, self)
 
     def finish(self) -> None:
-        """Settle what is to be settled; once."""
-        if self._passage.grants:
+        """Settle what is to be settled, and has not been."""
+        if self._passage.has_an_end:
             finish(self._passage, self._responded())
 
     def _responded(self) -> Responded:
@@ -93,12 +121,10 @@ class Response:
 
     def _completed(self, status: str, headers: Headers) -> Headers:
         passage = self._passage
-        if not passage.told:
+        if not passage.told and not passage.refusal_told:
             return headers
-        lines = with_limits(headers, passage.gate, passage)
-        if passage.refusal is not None and status < "4":  # an app may answer a refusal as it likes
-            return [line for line in lines if line[0].lower() != _WAIT]
-        return lines
+        code = status[:3]
+        return with_limits(headers, passage.gate, passage, int(code) if code.isdigit() else 500)
 
 
 class Body:
@@ -145,7 +171,7 @@ class Body:
 
 
 class SizedBody(Body):
-    """The same for an app that gave a list: servers tell the length of a list of one."""
+    """The same for a body that knows how many chunks it has: servers tell the length of one."""
 
     __slots__ = ("_size",)
 
@@ -155,6 +181,19 @@ class SizedBody(Body):
 
     def __len__(self) -> int:
         return len(self._size)
+
+
+def _is_file(result: object, environ: WSGIEnvironment) -> bool:
+    wrapper = environ.get("wsgi.file_wrapper")
+    if isinstance(wrapper, type):
+        return isinstance(result, wrapper)
+    return wrapper is not None and isinstance(result, io.IOBase)  # uWSGI gives the file itself
+
+
+def _close(result: object) -> None:
+    close = getattr(result, "close", None)
+    if close is not None:
+        close()
 
 
 def refuse(

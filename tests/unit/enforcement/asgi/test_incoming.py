@@ -10,9 +10,17 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from headgate.enforcement import by_header
 from headgate.enforcement.asgi import AsgiRequest, RateLimitMiddleware
 from headgate.rules.reading import read_policy
-from tests.unit.enforcement.asgi.driving import http, statuses, websocket
+from tests.unit.enforcement.asgi.driving import (
+    Answering,
+    drive,
+    drive_all,
+    http,
+    statuses,
+    websocket,
+)
 
 
 def test_a_scope_is_read_as_far_as_it_is_asked_for() -> None:
@@ -90,3 +98,26 @@ def test_a_mounted_app_does_not_escape_a_rule_for_its_paths() -> None:
     paths = ("/users/1", "/api/v1/users/1", "/api/v2/users/2", "/users/1")
 
     assert statuses(app, *map(http, paths)) == [200, 200, 429, 200]
+
+
+@pytest.mark.parametrize("limits", ["2/hour", "2/hour fixed_window"])
+def test_what_a_server_leaves_out_is_no_error(limits: str) -> None:
+    bare: dict[str, Any] = {"type": "http", "path": "/"}
+    told = drive_all(RateLimitMiddleware(Answering(), limits=limits), *[dict(bare)] * 3)
+
+    assert [one.status for one in told] == [200, 200, 429]
+
+
+@pytest.mark.parametrize("limits", ["2/hour", "2/hour fixed_window"])
+def test_headers_that_can_be_read_once_are_there_for_the_app_too(limits: str) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append([*scope["headers"]])
+        await Answering()(scope, receive, send)
+
+    lines = [(b"x-api-key", b"a"), (b"host", b"b")]
+    gated = RateLimitMiddleware(app, limits=limits, key=by_header("x-api-key"))
+    drive(gated, {**http(), "headers": iter(lines)})
+
+    assert seen == [lines]

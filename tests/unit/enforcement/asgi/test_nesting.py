@@ -248,19 +248,51 @@ def test_two_gates_whose_limits_are_called_the_same_are_told_apart() -> None:
     ]
 
 
+class Forgiving(Routed):
+    """An app that answers what its route refuses all the same."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def forgiving(message: Any) -> None:
+            await send({**message, "status": 200, "headers": []})
+
+        await super().__call__(scope, receive, forgiving)
+
+
 @GATES
 def test_an_app_that_answers_a_refusal_with_200_tells_nobody_to_wait(limits: str) -> None:
-    class Forgiving(Routed):
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            async def forgiving(message: Any) -> None:
-                kept = [line for line in message.get("headers", ()) if line[0] != b"Retry-After"]
-                await send({**message, "status": 200, "headers": kept})
-
-            await super().__call__(scope, receive, forgiving)
-
     app = RateLimitMiddleware(Forgiving("1/hour"), limits=limits)
     told = drive_all(app, http(), http())
 
     assert [one.status for one in told] == [200, 200]
-    assert [one.headers["x-ratelimit-remaining"] for one in told] == ["0", "0"]
+    assert [one.headers["x-ratelimit-limit"] for one in told] == ["1", "9"]
     assert not any("retry-after" in one.headers for one in told)
+
+
+@GATES
+def test_an_app_that_serves_what_was_refused_further_in_is_still_limited(limits: str) -> None:
+    app = RateLimitMiddleware(
+        Forgiving("1/hour"), limits=limits.replace("9", "3"), clock=ManualClock(1_800)
+    )
+
+    assert statuses(app, *[http()] * 5) == [200, 200, 200, 429, 429]
+
+
+def test_a_gate_that_is_not_the_outermost_is_asked_once_too() -> None:
+    inner, outer = Gate(limits="4/hour fixed_window"), Gate(limits="100/hour", name="outer")
+    app: Any = Answering()
+    for gate in (inner, inner, outer):
+        app = RateLimitMiddleware(app, gate=gate)
+
+    assert statuses(app, *[http()] * 5) == [200] * 4 + [429]
+
+
+def test_a_subclass_may_have_a_way_of_its_own_before_ours() -> None:
+    class Noting(RateLimitMiddleware):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            noted.append(scope["path"])
+            await super().__call__(scope, receive, send)
+
+    noted: list[str] = []
+
+    assert statuses(Noting(Answering(), limits="1/hour"), http("/a"), http("/b")) == [200, 429]
+    assert noted == ["/a", "/b"]

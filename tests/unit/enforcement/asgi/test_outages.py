@@ -107,6 +107,8 @@ def test_a_route_that_fails_closed_is_a_503_and_gives_back_the_rest() -> None:
         asked = broken.entry_for([(allowance, allowance.own_names)], request, request)
         assert not await enter_async(passage, broken, asked)
         seen.append(broken.refusal(passage, None).status)
+        await send({"type": "http.response.start", "status": seen[0], "headers": []})
+        await send({"type": "http.response.body", "body": b""})
 
     drive(RateLimitMiddleware(app, gate=outer))
 

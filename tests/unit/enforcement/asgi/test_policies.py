@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.control import PolicyFiles
 from headgate.enforcement import Gate
 from headgate.enforcement.asgi import RateLimitMiddleware
 from headgate.errors import HeadgateError, OptionError
@@ -129,7 +131,7 @@ def test_a_policy_that_changed_back_while_nobody_watched_is_in_force_again(tmp_p
         wait_until(lambda: told(app) == '"rule";q=500;w=3600', "the new policy is in force")
         gate.close()
         write(path, text("1000/hour"))
-        assert told(app) == '"rule";q=1000;w=3600'
+        wait_until(lambda: told(app) == '"rule";q=1000;w=3600', "the old one is in force again")
     finally:
         gate.close()
 
@@ -166,3 +168,27 @@ def test_a_forked_process_watches_for_itself(tmp_path: Path) -> None:
 def test_a_policy_of_a_wrong_type_is_a_clear_error(wrong: Any) -> None:
     with pytest.raises(OptionError, match=r"policy is .*; expected a path or a Policy"):
         RateLimitMiddleware(Answering(), policy=wrong)
+
+
+def test_files_are_never_read_in_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rules.yaml"
+    write(path, text("1000/hour"))
+    gate = Gate(policy=path)
+    readers: list[str] = []
+    read = PolicyFiles.read
+
+    def noting(self: PolicyFiles) -> Any:
+        readers.append(threading.current_thread().name)
+        return read(self)
+
+    monkeypatch.setattr(PolicyFiles, "read", noting)
+    write(path, text("500/hour"))
+    app = RateLimitMiddleware(Answering(), gate=gate)
+    try:
+        wait_until(lambda: told(app) == '"rule";q=500;w=3600', "the new policy is in force")
+    finally:
+        gate.close()
+
+    assert set(readers) == {"headgate-policy-watcher"}

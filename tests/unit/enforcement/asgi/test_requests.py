@@ -96,14 +96,20 @@ def test_problem_details_are_for_those_who_ask() -> None:
 
 
 @ALL_WAYS
-def test_cors_preflights_are_not_charged(limits: str) -> None:
+def test_cors_preflights_are_counted_apart(limits: str) -> None:
     app = limited(limits=limits)
-    preflight = [http(method="OPTIONS", headers=PREFLIGHT) for _ in range(5)]
+    preflight = [http(method="OPTIONS", headers=PREFLIGHT) for _ in range(3)]
 
-    assert statuses(app, *preflight, http(), http(), http())[5:] == [200, 200, 429]
+    assert statuses(app, *preflight, http(), http(), http()) == [200, 200, 429, 200, 200, 429]
 
 
-def test_cors_preflights_are_never_refused() -> None:
+def test_cors_preflights_are_told_nothing() -> None:
+    told = drive(limited(), http(method="OPTIONS", headers=PREFLIGHT)).headers
+
+    assert not any("ratelimit" in name for name in told)
+
+
+def test_cors_preflights_pass_when_the_limit_is_used_up() -> None:
     app = limited()
     drive_all(app, http(), http(), http())
 
@@ -223,7 +229,10 @@ def test_clients_do_not_share_a_counter(limits: str) -> None:
     ("path", "is_exempt"),
     [
         ("/health", True),
-        ("/health/", True),
+        ("/health/", False),
+        ("/HEALTH", False),
+        ("/STATIC/app.js", False),
+        ("/static//login", True),
         ("/static/app.js", True),
         ("/static/a/b.css", True),
         ("/static/../login", False),

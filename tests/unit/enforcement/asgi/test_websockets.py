@@ -10,6 +10,7 @@ import pytest
 
 from headgate.enforcement.asgi import RateLimitMiddleware
 from headgate.limits import Concurrency
+from headgate.testing import ManualClock
 from tests.unit.enforcement.asgi.driving import (
     accepting,
     drive,
@@ -147,8 +148,41 @@ def outcomes(app: Any) -> list[Responded]:
     try:
         drive(RateLimitMiddleware(app, limits="9/hour", charge_when=counts), websocket())
     except ZeroDivisionError:
-        assert isinstance(seen[0].error, ZeroDivisionError)
+        assert seen[0].status == 101 or isinstance(seen[0].error, ZeroDivisionError)
     return seen
+
+
+def test_what_depends_on_the_outcome_is_settled_when_a_websocket_is_accepted() -> None:
+    """Not when it closes: that may be after any hold has lapsed."""
+    clock = ManualClock(3_600)
+    app = RateLimitMiddleware(
+        accepting, limits="2/hour", charge_when=lambda one: one.status == 101, clock=clock
+    )
+    left: list[int] = []
+
+    async def scenario() -> None:
+        closing = asyncio.get_running_loop().create_future()
+        accepted = asyncio.Event()
+        connects = iter([{"type": "websocket.connect"}])
+
+        async def receive() -> Any:
+            return next(connects, None) or await closing
+
+        async def send(message: Any) -> None:
+            if message["type"] == "websocket.accept":
+                accepted.set()
+
+        first = asyncio.ensure_future(app(websocket(), receive, send))
+        await accepted.wait()
+        await asyncio.sleep(0)
+        clock.advance(120)
+        left.append((await exchange(app, websocket())).remaining)
+        closing.set_result({"type": "websocket.disconnect", "code": 1000})
+        await first
+
+    asyncio.run(scenario())
+
+    assert left == [0]
 
 
 def test_the_outcome_of_a_websocket_tells_what_became_of_it() -> None:

@@ -262,10 +262,30 @@ def test_a_limit_below_a_throttle_sees_the_end_of_the_request(middleware: tuple[
         assert statuses(client, "/a", 4) == [200, 200, 200, 429]
 
 
-def test_preflights_are_free() -> None:
+@both_ways
+def test_what_calls_itself_a_preflight_is_counted(middleware: tuple[str, ...]) -> None:
     asking = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
-    with project({"a": api(Two)}) as client:
-        assert [client.options("/a", headers=asking).status_code for _ in range(4)] == [200] * 4
+    with project({"a": api(Two)}, middleware=middleware) as client:
+        found = [client.options("/a", headers=asking).status_code for _ in range(3)]
+        assert found == [200, 200, 429]
+
+
+@both_ways
+def test_a_limit_below_a_throttle_that_refuses_gives_back_what_that_charged(
+    middleware: tuple[str, ...],
+) -> None:
+    @api_view(["GET"])
+    @throttle_classes([Hourly])
+    @limit("1/minute")
+    def view(request: Request) -> Response:
+        return Response({"fine": True})
+
+    clock = ManualClock()
+    with project({"a": view}, middleware=middleware, clock=clock) as client:
+        for _ in range(3):
+            assert statuses(client, "/a", 3) == [200, 429, 429]
+            clock.advance(60)
+        assert statuses(client, "/a", 1) == [429]
 
 
 def test_it_stands_beside_throttles_of_the_framework() -> None:

@@ -10,6 +10,7 @@ from django.test import override_settings
 from django.urls import Resolver404, path
 from django.utils.decorators import method_decorator
 from django.views import View
+from django.views.decorators.cache import never_cache
 
 from headgate.enforcement import marks
 from headgate.enforcement.django import exempt, incoming, limit
@@ -72,6 +73,39 @@ def test_views_that_are_marked_are_exempt_from_the_first_request_on() -> None:
         assert statuses(client, "/e", 2) == [200, 429]
     with project(views, limits="1/minute"):
         assert statuses_async("/a", 3) == [200] * 3
+
+
+class OfMarked(Marked):
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse("not for everybody")
+
+
+class OfDispatched(Dispatched):
+    pass
+
+
+class MarkedToo(OfMarked):
+    pass
+
+
+def test_what_is_made_of_a_view_that_is_exempt_is_not() -> None:
+    for view in (OfMarked, OfDispatched, MarkedToo):
+        with project({"a": view.as_view()}, limits="1/minute") as client:
+            assert statuses(client, "/a", 2) == [200, 429]
+
+
+def test_unless_it_is_marked_itself() -> None:
+    @exempt
+    class Own(OfMarked):
+        pass
+
+    for view in (
+        Own.as_view(),
+        exempt(OfMarked.as_view()),
+        never_cache(exempt(OfDispatched.as_view())),
+    ):
+        with project({"a": view}, limits="1/minute") as client:
+            assert statuses(client, "/a", 3) == [200] * 3
 
 
 def test_marking_costs_nothing_with_each_request() -> None:

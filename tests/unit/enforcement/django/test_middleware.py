@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 
 from headgate import Concurrency
@@ -15,6 +15,7 @@ from headgate.enforcement import Gate
 from headgate.enforcement.django import (
     DjangoRequest,
     RateLimitMiddleware,
+    current_gate,
     limit,
 )
 from headgate.enforcement.passage import Passage
@@ -137,11 +138,24 @@ def test_a_passage_that_was_begun_outside_of_django_goes_on_inside() -> None:
         assert [told.name for told in passage.told] == ["default", "fine"]
 
 
-def test_preflights_are_free() -> None:
+def preflights(client: Client, times: int) -> list[int]:
     asking = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
-    with project({"a": limit("1/minute")(fine)}, limits="1/minute") as client:
-        assert [client.options("/a", headers=asking).status_code for _ in range(3)] == [200] * 3
-        assert [client.options("/a").status_code for _ in range(2)] == [200, 429]
+    return [client.options("/a", headers=asking).status_code for _ in range(times)]
+
+
+def test_preflights_are_counted_apart_by_the_project() -> None:
+    with project({"a": fine}, limits="2/minute") as client:
+        assert preflights(client, 3) == [200, 200, 429]
+        assert [client.options("/a").status_code for _ in range(3)] == [200, 200, 429]
+
+
+@pytest.mark.parametrize("middleware", [(), (OURS,)])
+def test_what_calls_itself_a_preflight_is_a_call_like_any_other_to_a_view(
+    middleware: tuple[str, ...],
+) -> None:
+    for view in (fine, finely):
+        with project({"a": limit("2/minute")(view)}, middleware=middleware) as client:
+            assert [*statuses(client, "/a", 1), *preflights(client, 3)] == [200, 200, 429, 429]
 
 
 def test_scripts_of_other_origins_may_read_the_headers() -> None:
@@ -274,6 +288,59 @@ def test_rules_that_count_by_endpoint_count_by_route() -> None:
             404,
             404,
         ]
+
+
+def cached(inner: Any) -> Any:
+    """A view that answers from a cache what the *inner* one refuses."""
+
+    def view(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+        if inner(request).status_code == 200:
+            return HttpResponse("new")
+        return StreamingHttpResponse(["old"]) if "stream" in request.GET else HttpResponse("old")
+
+    return view
+
+
+def cached_async(inner: Any) -> Any:
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("new" if (await inner(request)).status_code == 200 else "old")
+
+    return view
+
+
+@pytest.mark.parametrize("where", ["/a", "/a?stream"])
+def test_a_view_that_answers_what_was_refused_inside_is_charged_for_it(where: str) -> None:
+    inner = limit("3/minute", name="inner")(fine)
+    outer = limit("5/minute", name="outer")(cached(inner))
+    views: list[Any] = [(cached(inner), {"limits": "5/minute"}), (outer, {"middleware": ()})]
+    for view, options in views:
+        with project({"a": view}, **options) as client:
+            assert statuses(client, where, 6) == [200] * 5 + [429]
+
+
+def test_so_is_an_async_one() -> None:
+    inner = limit("3/minute", name="inner")(finely)
+    outer = limit("5/minute", name="outer")(cached_async(inner))
+    views: list[Any] = [(cached_async(inner), {"limits": "5/minute"}), (outer, {"middleware": ()})]
+    for view, options in views:
+        with project({"a": view}, **options):
+            assert statuses_async("/a", 6) == [200] * 5 + [429]
+
+
+def test_a_gate_that_was_asked_outside_of_django_is_not_asked_again() -> None:
+    with project({"a": fine}, limits="1/minute") as client:
+        outside = Passage(Gate(), is_watched=True)
+        outside.asked.add(current_gate())
+        assert [client.get("/a", headgate=outside).status_code for _ in range(3)] == [200] * 3
+
+
+def test_a_gate_that_nobody_asked_yet_is_asked_though_a_passage_is_of_it() -> None:
+    with project({"a": fine}, limits="1/minute") as client:
+        found = []
+        for _ in range(2):
+            outside = Passage(current_gate(), is_watched=True)
+            found.append(client.get("/a", headgate=outside).status_code)
+        assert found == [200, 429]
 
 
 def test_a_middleware_that_is_there_twice_counts_once() -> None:

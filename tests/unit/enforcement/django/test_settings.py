@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ from django.test import Client, override_settings
 
 from headgate.enforcement.django import current_gate
 from headgate.enforcement.django.settings import gate_from
+from headgate.enforcement.gate import GateOptions
 from headgate.responses import ResponseOptions
 from headgate.stores.memory import MemoryStore
 from headgate.stores.opening import open_async_store
@@ -22,6 +25,8 @@ from tests.unit.enforcement.django.project import (
     statuses,
     statuses_async,
 )
+
+PAGE = Path(__file__).parents[4] / "docs" / "django.md"
 
 if TYPE_CHECKING:
     from headgate.rules.request import Request
@@ -120,3 +125,9 @@ def test_there_is_one_gate_until_the_setting_changes() -> None:
             assert current_gate() is first
         with override_settings(HEADGATE={"limits": "2/minute"}):
             assert current_gate() is not first
+
+
+def test_the_page_names_every_option() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert set(GateOptions.__annotations__) - named == set()

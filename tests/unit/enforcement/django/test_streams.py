@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIHandler
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 
@@ -199,6 +200,53 @@ def test_so_is_what_an_async_stream_has_used_whose_client_has_gone() -> None:
 
     with project({}):
         assert ";r=30" in asyncio.run(ask())  # 20 used and 50 held
+
+
+async def send_in_vain(where: str, *, parts: int) -> Any:
+    """The response of *where*, as Django leaves it if it cannot send more than so many *parts*."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) > parts + 1:
+            raise OSError("the client has gone")
+
+    handler: Any = ASGIHandler()
+    response = await handler.get_response_async(AsyncRequestFactory().get(where))
+    with pytest.raises(OSError, match="has gone"):
+        await handler.send_response(response, send)
+    return response
+
+
+@both_ways
+def test_an_async_stream_that_cannot_be_sent_is_over(middleware: tuple[str, ...]) -> None:
+    async def telling(request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        used = 0
+        try:
+            while True:
+                used += 10
+                yield b"part"
+        finally:
+            report(request, tokens=used)
+
+    @limit(Concurrency(1, 60), name="slots")
+    @limit("100/hour", name="tokens", cost=50, is_estimate=True)
+    async def view(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+        if "quick" in request.GET:
+            return HttpResponse("quick")
+        return StreamingHttpResponse(telling(request))
+
+    async def ask() -> Any:
+        unsent = await send_in_vain("/a", parts=1)
+        for _ in range(30):  # the loop closes the stream, and nobody the response
+            await asyncio.sleep(0)
+        assert not unsent.closed
+        return await AsyncClient().get("/a?quick")
+
+    with project({"a": view}, middleware=middleware):
+        response = asyncio.run(ask())
+        assert response.status_code == 200
+        assert '"tokens";r=30' in response.headers["RateLimit"]  # 20 used and 50 held
 
 
 def test_a_file_is_left_to_the_server_to_send() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from flask import Blueprint, g, request
 
 from headgate.testing import ManualClock
@@ -88,6 +89,29 @@ def test_limits_of_a_blueprint_that_are_asked_apart_are_counted_apart() -> None:
     limits.limit("5/minute")(users)
     app.register_blueprint(users)
     assert left(ask(app)) == {"users": 8, "users-2": 4}
+
+
+@pytest.mark.parametrize("name", ["shared", None])
+def test_preflights_that_flask_answers_are_counted_apart(name: str | None) -> None:
+    app, limits = made()
+    users = limits.limit("2/minute", name=name)(Blueprint("users", "asked"))
+    users.add_url_rule("/", "index", lambda: "hello")
+    app.register_blueprint(users)
+    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
+    preflights = [ask(app, method="OPTIONS", headers=asked) for _ in range(3)]
+    assert [one.status_code for one in preflights] == [200, 200, 429]
+    assert "RateLimit" not in preflights[0].headers
+    assert codes(app, times=3) == [200, 200, 429]
+
+
+def test_preflights_are_counted_with_the_others_if_the_gate_says_so() -> None:
+    app, limits = made(limits_preflights=True)
+    users = limits.limit("1/minute")(Blueprint("users", "asked"))
+    users.add_url_rule("/", "index", lambda: "hello")
+    app.register_blueprint(users)
+    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
+    assert codes(app, times=1, method="OPTIONS", headers=asked) == [200]
+    assert codes(app, times=1) == [429]
 
 
 def test_a_handler_of_the_blueprint_answers_refusals_in_it() -> None:

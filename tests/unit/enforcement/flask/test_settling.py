@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from werkzeug.test import TestResponse
 
+    from headgate.enforcement.passage import Responded
+
 
 def begin(app: Flask, path: str = "/") -> TestResponse:
     """A response whose body is not read yet, and not closed."""
@@ -115,8 +117,8 @@ def test_chunks_come_one_at_a_time_as_they_are_made() -> None:
     assert limits.gate(app).allowance is not None
 
 
-@pytest.mark.parametrize("kind", ["text", "stream", "file", "error", "missing"])
-def test_a_slot_is_taken_until_the_body_is_closed_whatever_it_is(kind: str, tmp_path: Path) -> None:
+def answering(tmp_path: Path) -> Flask:
+    """An app with one slot, and views that answer in all the ways there are."""
     (tmp_path / "a.txt").write_text("a")
     app, _ = made(limits=Concurrency(1, ttl=60))
 
@@ -130,11 +132,89 @@ def test_a_slot_is_taken_until_the_body_is_closed_whatever_it_is(kind: str, tmp_
             raise LookupError
         return abort(404) if kind == "missing" else kind
 
+    return app
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_slot_is_taken_until_the_stream_is_closed(kind: str, tmp_path: Path) -> None:
+    app = answering(tmp_path)
     open_one = begin(app, f"/{kind}")
-    assert open_one.status_code == {"error": 500, "missing": 404}.get(kind, 200)
+    assert open_one.status_code == 200
     assert codes(app, "/text", times=1) == [429]
     open_one.close()
     assert codes(app, "/text", times=1) == [200]
+
+
+@pytest.mark.parametrize("kind", ["text", "error", "missing", "stream"])
+def test_a_whole_answer_is_over_even_if_nobody_reads_it(kind: str, tmp_path: Path) -> None:
+    app = answering(tmp_path)
+    method = "HEAD" if kind == "stream" else "GET"
+    given = [app.test_client().open(f"/{kind}", method=method) for _ in range(3)]
+    assert {one.status_code for one in given} == {{"error": 500, "missing": 404}.get(kind, 200)}
+
+
+def test_outcomes_that_do_not_count_are_not_charged_in_the_tests_of_an_app() -> None:
+    app, limits = made()
+    app.add_url_rule("/", "index", limits.limit("1/m", charge_when=lambda _: False)(lambda: "hi"))
+    client = app.test_client()
+    assert [client.get("/").status_code for _ in range(3)] == [200] * 3
+
+
+def test_an_answer_is_closed_even_if_what_it_makes_of_the_limit_fails() -> None:
+    def fail(responded: Responded) -> bool:
+        raise LookupError("no")
+
+    app, limits = made()
+    closed: list[str] = []
+
+    @app.get("/")
+    @limits.limit("9/minute", charge_when=fail)
+    def index() -> Any:
+        response = app.response_class("hello")
+        response.call_on_close(lambda: closed.append("closed"))
+        return response
+
+    with pytest.raises(LookupError):
+        ask(app)
+    assert closed == ["closed"]
+
+
+def test_what_others_made_a_stream_of_is_watched_to_its_end() -> None:
+    app = Flask("asked")
+    flasks = app.wsgi_app
+
+    def streaming(environ: Any, start_response: Any) -> Iterator[bytes]:
+        whole = flasks(environ, start_response)
+
+        def chunks() -> Iterator[bytes]:
+            yield from whole
+            report(environ, tokens=1)
+
+        return chunks()
+
+    app.wsgi_app = streaming  # type: ignore[method-assign]
+    limits = RateLimits(app, clock=ManualClock(100))
+    held = limits.limit("100/hour", cost=90, is_estimate=True, name="tokens")
+    app.add_url_rule("/", "index", held(lambda: "hello"))
+    assert [left(ask(app)) for _ in range(2)] == [{"tokens": 10}, {"tokens": 9}]
+
+
+def test_what_a_stream_takes_on_its_way_is_free_at_its_end() -> None:
+    app, limits = made()
+
+    @limits.limit(Concurrency(1, ttl=60), name="slots")
+    def slot() -> str:
+        return "b"
+
+    @app.get("/")
+    def index() -> Any:
+        def parts() -> Iterator[str]:
+            yield "a"
+            yield slot()
+
+        return stream_with_context(parts())
+
+    assert [ask(app).text for _ in range(3)] == ["ab"] * 3
 
 
 def test_what_a_view_takes_and_does_not_keep_is_free_when_it_fails() -> None:
@@ -161,7 +241,7 @@ def test_a_hold_that_nobody_settles_lapses() -> None:
     clock = ManualClock(100)
     app, limits = made(clock=clock)
     held = limits.limit("1/hour", charge_when=lambda _: True, ttl=5)
-    app.add_url_rule("/", "index", held(lambda: "hello"))
+    app.add_url_rule("/", "index", held(lambda: iter(["hello"])))
     lost = begin(app)
     assert codes(app, times=1) == [429]
     clock.advance(6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -18,91 +18,12 @@ from headgate.enforcement.outgoing.httpx import (
 from headgate.enforcement.outgoing.signals import Signal
 from headgate.errors import OptionError
 from headgate.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-URL = "https://api.example.com/things"
-
-
-class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body that knows whether it was read and closed."""
-
-    def __init__(self, size: int = 2) -> None:
-        self.left = size
-        self.closed = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        while self.left:
-            self.left -= 1
-            yield b"x" * 1_000
-
-    async def __aiter__(self) -> Any:
-        for chunk in self:
-            yield chunk
-
-    def close(self) -> None:
-        self.closed = True
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-
-class Service:
-    """Answers with what it is told to, in turn, and then with 200; knows when it was called."""
-
-    def __init__(self, clock: ManualClock, *answers: tuple[int, dict[str, str]]) -> None:
-        self.clock = clock
-        self.answers = list(answers)
-        self.times: list[float] = []
-        self.bodies: list[Body] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.times.append(self.clock.now)
-        status, headers = self.answers.pop(0) if self.answers else (200, {})
-        self.bodies.append(Body())
-        return httpx.Response(status, headers=headers, stream=self.bodies[-1])
-
-
-class Blocking:
-    """A client of either kind, as one that blocks."""
-
-    def __init__(self, kind: str, service: Service, **options: Any) -> None:
-        options = {"clock": service.clock, "chance": lambda: 0.0, **options}
-        inner = httpx.MockTransport(service)
-        self.request: Callable[..., httpx.Response]
-        if kind == "sync":
-            client = httpx.Client(transport=PacedTransport(inner, **options))
-            self.request = client.request
-            self.close = client.close
-        else:
-            runner = asyncio.Runner()
-            aclient = httpx.AsyncClient(transport=AsyncPacedTransport(inner, **options))
-            self.request = lambda *args, **kw: runner.run(aclient.request(*args, **kw))
-
-            def close() -> None:
-                runner.run(aclient.aclose())
-                runner.close()
-
-            self.close = close
-
-    def __enter__(self) -> Blocking:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-kinds = pytest.mark.parametrize("kind", ["sync", "async"])
+from tests.unit.enforcement.outgoing.serving import URL, Blocking, Body, Service, kinds, since
 
 
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(1_000_000_000)
-
-
-def since(service: Service) -> list[float]:
-    return [time - 1_000_000_000 for time in service.times]
 
 
 @kinds
@@ -233,6 +154,17 @@ def test_keys_of_ones_own_have_paces_of_their_own(kind: str, clock: ManualClock)
         for token in ("a", "b", "a"):
             client.request("GET", URL, headers={"Authorization": token})
     assert since(service) == [0, 0, 60]
+
+
+@kinds
+def test_a_server_closes_a_key_at_itself_alone(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "3600"}))
+    with Blocking(kind, service, key=lambda _: "s3cret") as client:
+        assert client.request("GET", "https://strict.example.com").status_code == 429
+        assert client.request("GET", URL).status_code == 200
+        with pytest.raises(NotSentError) as caught:
+            client.request("GET", "https://strict.example.com")
+    assert caught.value.destination == "https://strict.example.com:443"
 
 
 def test_a_limiter_of_ones_own_is_used_and_left_open(clock: ManualClock) -> None:

@@ -31,7 +31,12 @@ class Trip:
         courtesy = courtesy or Courtesy()
         self.destination = destination or Destination(courtesy)
         self.journey = Journey(
-            "https://a:443", self.destination, courtesy, lambda: chance, repeatable=repeatable
+            "~key",
+            self.destination,
+            courtesy,
+            lambda: chance,
+            origin="https://a:443",
+            repeatable=repeatable,
         )
         self.now_ns = now_ns
 
@@ -44,6 +49,8 @@ class Trip:
         return (self.now_ns - began_ns) / SECOND
 
     def hear(self, heard: Answer) -> bool:
+        """Send it, and hear that; whether it is to be sent again."""
+        self.journey.set_out(self.now_ns)
         return self.journey.heard(heard, self.now_ns, self.now_ns)
 
 
@@ -143,6 +150,27 @@ def test_the_budget_bounds_retries() -> None:
     destination = Destination(courtesy)
     trips = [Trip(courtesy, destination=destination) for _ in range(10)]
     assert sum(trip.hear(answer(503)) for trip in trips) == 3
+
+
+def test_only_what_was_sent_earns_retries() -> None:
+    courtesy = Courtesy(max_wait=1, retry_share=1, retries_per_second=0)
+    destination = Destination(courtesy)
+    destination.hear(429, Signal(refused=True, wait_ns=5 * SECOND), 0, 0.0)
+    for _ in range(10):
+        with pytest.raises(NotSentError):
+            Trip(courtesy, destination=destination).wait()
+    assert not destination.take_retry(0)
+    Trip(courtesy, destination=destination).hear(answer(200))
+    assert destination.take_retry(0)
+
+
+def test_one_that_was_sent_and_refused_says_that_it_is_not_sent_again() -> None:
+    trip = Trip(Courtesy(max_wait=10))
+    assert trip.hear(answer(503, retry_after="1"))
+    trip.destination.hear(429, Signal(refused=True, wait_ns=60 * SECOND), 0, 0.0)
+    with pytest.raises(NotSentError, match=r"^not sent again to https://a:443: the ") as caught:
+        trip.wait()
+    assert caught.value.attempts == 1
 
 
 @given(

@@ -29,8 +29,8 @@ def outset(key: Any = None, **options: Any) -> Outset[str]:
     return Outset(key=key, **values)
 
 
-def asked(request: str) -> Asked[str]:
-    return Asked(request, "https://a:443", "GET", None, replayable=True)
+def asked(request: str, at: str = "https://a:443") -> Asked[str]:
+    return Asked(request, at, "GET", None, replayable=True)
 
 
 def test_without_a_key_function_it_is_the_origin() -> None:
@@ -43,6 +43,13 @@ def test_what_a_key_function_returns_is_hashed() -> None:
     assert all(key.startswith("~") and "s1" not in key for key in keys)
 
 
+def test_a_key_is_one_of_its_origin_alone() -> None:
+    """Another server must not close it, nor one whose name and key run together alike."""
+    by_token = outset(lambda request: request)
+    calls = [("s1", "https://a"), ("s1", "https://b"), ("as1", "https://"), ("1:s1", "https://a")]
+    assert len({by_token.journey(asked(*call)).key for call in calls}) == 4
+
+
 @pytest.mark.parametrize("key", ["", None, 7])
 def test_a_key_function_must_return_a_text(key: object) -> None:
     with pytest.raises(KeyInvalidError, match="the key function returned"):
@@ -52,3 +59,11 @@ def test_a_key_function_must_return_a_text(key: object) -> None:
 def test_a_courtesy_is_given_once() -> None:
     with pytest.raises(OptionError, match="give the courtesy to the Destinations"):
         outset(courtesy=Courtesy(), destinations=Destinations())
+
+
+def test_a_request_that_is_never_sent_earns_no_retries() -> None:
+    shared = Destinations(Courtesy(retry_share=1, retries_per_second=0))
+    journey = outset(destinations=shared, clock=lambda: 0).journey(asked("x"))
+    assert not shared.at(journey.key, 0).take_retry(0)
+    journey.set_out(0)
+    assert shared.at(journey.key, 0).take_retry(0)

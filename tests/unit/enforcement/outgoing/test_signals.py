@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.enforcement.outgoing import signals
 from headgate.enforcement.outgoing.signals import Answer, Signal, read_signal, wait_until_ns
 from headgate.units import MILLISECOND, SECOND
 
@@ -33,6 +34,12 @@ REFUSALS = {
     "a date that is over": ({"Retry-After": http_date(-90)}, 0.0),
     "spaces": ({"Retry-After": "  7 "}, 7.0),
     "sent twice": ({"Retry-After": "3, 8"}, 8.0),
+    "a date sent twice": ({"Retry-After": f"{http_date(30)}, {http_date(90)}"}, 90.0),
+    "a date, and sooner, seconds": ({"Retry-After": f"{http_date(30)},5"}, 30.0),
+    "two dates as RFC 850 has them": (
+        {"Retry-After": "Sunday, 01-Mar-26 12:00:05 GMT, Sunday, 01-Mar-26 12:00:09 GMT"},
+        9.0,
+    ),
     "with a unit": ({"Retry-After": "60s"}, 60.0),
     "an epoch second": ({"Retry-After": str(EPOCH + 30)}, 30.0),
     "Retry-After wins over a longer reset": (
@@ -113,6 +120,19 @@ REFUSALS = {
         {"X-RateLimit-Remaining": "0, 499", "X-RateLimit-Reset": "1, 3600"},
         1.0,
     ),
+    "two limits and two dates": (
+        {
+            "X-RateLimit-Remaining": "499, 0",
+            "X-RateLimit-Reset": f"{http_date(3600)}, {http_date(7)}",
+        },
+        7.0,
+    ),
+    "two limits and one date": (
+        {"X-RateLimit-Remaining": "0, 499", "X-RateLimit-Reset": http_date(6)},
+        6.0,
+    ),
+    "one limit and two resets": ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1, 9"}, 9.0),
+    "more items than are read": ({"Retry-After": "1, " * 20 + "99"}, 1.0),
 }
 
 
@@ -136,7 +156,7 @@ IGNORED = {
     "draft 11 without t": {"RateLimit": '"slots";r=0'},
     "draft 11 with a negative t": {"RateLimit": '"a";r=0;t=-12'},
     "draft 11 with a word": {"RateLimit": '"a";r=none;t=12'},
-    "too long a field": {"RateLimit": '"a";r=0;t=12' + " " * 5_000},
+    "too long a field": {"RateLimit": '"a";r=0;t=12' + " " * 1_013},
     "a field from a cache": {"RateLimit": '"a";r=0;t=12', "Age": "4"},
 }
 
@@ -225,6 +245,33 @@ PIECES = st.one_of(
 def test_nothing_that_a_server_sends_raises(status: int, headers: dict[str, str]) -> None:
     signal = heard(status, headers)
     assert signal.wait_ns is None or signal.wait_ns >= 0
+
+
+@pytest.mark.parametrize(
+    ("remaining", "reset"),
+    [("0," * 400, "1," * 390 + "x"), ("0", "a b," * 200), ("0," * 400, "a b," * 100), ("0,0", "1")],
+)
+def test_what_a_field_costs_is_bounded_whatever_is_in_it(
+    remaining: str, reset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counting(text: str, now_ns: int) -> int | None:
+        read.append(text)
+        return wait_until_ns(text, now_ns)
+
+    monkeypatch.setattr(signals, "wait_until_ns", counting)
+    heard(200, {"X-RateLimit-Remaining": remaining, "X-RateLimit-Reset": reset})
+    assert 1 <= len(read) <= signals.MOST_ITEMS
+    assert len(set(reset.split(","))) > 1 or len(read) == 1
+    read.clear()
+    heard(429, {"Retry-After": reset})
+    assert 1 <= len(read) <= signals.MOST_ITEMS
+
+
+def test_no_more_limits_of_a_structured_field_are_read() -> None:
+    many = ", ".join(f'"{n}";r=0;t={n + 1}' for n in range(40))
+    assert heard(200, {"RateLimit": many}).wait_ns == signals.MOST_ITEMS * SECOND
 
 
 @given(nanoseconds=st.integers(0, 10**17))

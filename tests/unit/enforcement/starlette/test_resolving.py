@@ -9,9 +9,11 @@ from fastapi import APIRouter, FastAPI
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 
+from headgate.enforcement.marks import is_exempt
 from headgate.enforcement.starlette import RateLimitMiddleware, exempt, limit, resolve
 from headgate.errors import UsageError
 
@@ -99,6 +101,28 @@ def test_what_is_nowhere_is_none() -> None:
     assert resolve(scope_of(APP, "/nowhere", headers=[])) is None
     assert resolve(scope_of(None, "/users")) is None
     assert resolve({**scope_of(APP, "/users"), "type": "lifespan"}) is None
+
+
+def test_a_route_may_be_an_app_by_itself() -> None:
+    mount = Mount("/m", Router([Route("/users", users)]))
+    scope = scope_of(None, "/m/users")
+    assert resolve(scope, mount) == ("/m/users", users)
+    assert resolve(scope_of(None, "/users"), mount) is None
+
+
+def test_the_routes_of_another_framework_are_left_alone() -> None:
+    class Another:
+        routes = ("/users",)
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+    class Itself:
+        @property
+        def app(self) -> Any:
+            return self
+
+    for app in (Another(), Itself(), other):
+        assert resolve(scope_of(app, "/users"), app) is None
 
 
 def test_within_a_mount_that_serves_nothing_there_the_template_ends_with_the_mount() -> None:
@@ -230,6 +254,101 @@ def test_an_exempt_endpoint_is_skipped_by_the_limits_of_the_app_alone() -> None:
     assert client.post("/half").status_code == 429
     for path in ("/own", "/between"):
         assert client.statuses(path, 3) == [200, 200, 429]
+
+
+def test_a_walk_goes_on_in_the_app_of_a_middleware_that_is_mounted() -> None:
+    found: list[Any] = []
+
+    class Noting:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            found.append(resolve(scope, self.app))
+            await self.app(scope, receive, send)
+
+    sub = Starlette(routes=[Route("/users/{id}", user)], middleware=[Middleware(Noting)])
+    app = Starlette(
+        routes=[
+            Route("/health", users),
+            Mount("/a/{tenant}", Noting(Starlette(routes=[Route("/users/{id}", user)]))),
+            Mount("/b", GZipMiddleware(sub)),
+            Mount("/c", Noting(GZipMiddleware(Router([Mount("/d", sub)])))),
+            Mount("/e", Noting(other)),
+            Mount("", Noting(Router([Route("/root", users)]))),
+        ]
+    )
+    client = Client(Noting(app))
+
+    def templates(path: str) -> list[str]:
+        found.clear()
+        client.get(path)
+        return [one.template for one in found]
+
+    assert templates("/a/1/users/2") == ["/a/{tenant}", "/a/{tenant}/users/{id}"]
+    assert templates("/b/users/2") == ["/b", "/b/users/{id}"]
+    assert templates("/c/d/users/2")[:2] == ["/c", "/c/d/users/{id}"]
+    assert templates("/root") == ["/", "/root"]
+    # What is mounted has no such route: that the outer app has one says nothing.
+    assert templates("/e/health") == ["/e", "/e"]
+    assert templates("/health") == ["/health"]
+
+
+def test_an_exempt_endpoint_is_skipped_by_a_middleware_that_is_mounted() -> None:
+    @exempt
+    async def health(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("well")
+
+    gate = still_gate(limits="1/minute")
+    sub = Starlette(routes=[Route("/health", health), Route("/users", users)])
+    hidden = Starlette(routes=sub.routes, middleware=[Middleware(RateLimitMiddleware, gate=gate)])
+    others = [
+        Route("/health", health),
+        Mount("/other", RateLimitMiddleware(other, gate=gate)),
+    ]
+    app = Starlette(
+        routes=[
+            *others,
+            Mount("/sub", RateLimitMiddleware(sub, gate=gate)),
+            Mount("/hidden", GZipMiddleware(hidden)),
+            Mount("/further", GZipMiddleware(Starlette(routes=others))),
+        ]
+    )
+    client = Client(app)
+    for path in ("/sub/health", "/hidden/health"):
+        assert client.statuses(path, 3) == [200] * 3
+    assert client.statuses("/sub/users", 2) == [200, 429]
+    for path in ("/other/health", "/further/other/health"):  # which is not the /health beside it
+        assert client.statuses(path, 1) == [429]
+
+
+def test_a_class_does_not_inherit_that_another_is_exempt() -> None:
+    @exempt
+    class Health(HTTPEndpoint):
+        async def get(self, request: Request) -> PlainTextResponse:
+            return PlainTextResponse("well")
+
+    class Admin(Health): ...
+
+    app = Starlette(
+        routes=[Route("/health", Health), Route("/admin", Admin)],
+        middleware=[Middleware(RateLimitMiddleware, gate=still_gate(limits="1/minute"))],
+    )
+    client = Client(app)
+    assert client.statuses("/health", 3) == [200] * 3
+    assert client.statuses("/admin", 3) == [200, 429, 429]
+
+
+def test_an_instance_is_exempt_if_it_or_its_own_class_is() -> None:
+    @exempt
+    class Health:
+        def __call__(self) -> None: ...
+
+    class Admin(Health): ...
+
+    one = exempt(Admin())
+    assert [is_exempt(given) for given in (Health, Health(), one)] == [True] * 3
+    assert [is_exempt(given) for given in (Admin, Admin(), None, "x")] == [False] * 4
 
 
 def test_only_endpoints_can_be_exempt() -> None:

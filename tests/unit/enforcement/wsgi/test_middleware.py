@@ -170,6 +170,17 @@ def test_an_async_function_is_refused_when_the_middleware_is_made() -> None:
         limiting(key=key)
 
 
+@pytest.mark.parametrize("option", ["key", "exempt_when"])
+@pytest.mark.parametrize("limits", ["1/minute", None])
+def test_so_is_one_of_a_gate_that_has_limits_or_not(option: str, limits: str | None) -> None:
+    async def function(request: Request) -> bool:
+        return True
+
+    given: Any = {option: function, "limits": limits}
+    with pytest.raises(UsageError, match=f"{option} is an async function, and this app is not"):
+        RateLimitMiddleware(hello, Gate(**given))
+
+
 def test_a_coroutine_from_a_plain_function_is_refused_when_it_is_met() -> None:
     async def whose() -> str:
         return "ann"
@@ -199,11 +210,12 @@ def test_a_path_that_can_be_read_otherwise_is_not_exempt() -> None:
     assert codes == [200, 429]
 
 
-def test_preflights_are_free_and_other_options_are_not() -> None:
-    app = limiting(limits="1/minute")
+def test_preflights_are_counted_apart_and_other_options_are_not() -> None:
+    app = limiting(limits="2/minute")
     asked = {"origin": "https://a.example", "access_control_request_method": "PUT"}
-    assert [call(app, "OPTIONS", **asked).code for _ in range(3)] == [200] * 3
-    assert [call(app, "OPTIONS").code for _ in range(2)] == [200, 429]
+    assert [call(app, "OPTIONS", **asked).code for _ in range(2)] == [200, 200]
+    assert [call(app, "OPTIONS").code for _ in range(3)] == [200, 200, 429]
+    assert call(app, "OPTIONS", **asked).code == 429
 
 
 def test_head_and_get_are_counted_together() -> None:
@@ -262,6 +274,16 @@ def test_the_refusal_of_the_inner_one_is_told_once() -> None:
 def test_the_same_gate_inside_and_outside_is_asked_once() -> None:
     gate = Gate(limits="2/minute", clock=ManualClock(100))
     assert nested(gate, gate)().headers["X-RateLimit-Remaining"] == "1"
+
+
+def test_a_gate_that_is_not_the_outermost_is_asked_once_too() -> None:
+    clock = ManualClock(100)
+    outer = Gate(limits="9/minute", clock=clock)
+    inner = Gate(limits="2/minute", name="in", clock=clock)
+    app: WSGIApplication = hello
+    for gate in (inner, inner, outer, inner, outer):
+        app = RateLimitMiddleware(app, gate)
+    assert [call(app).code for _ in range(3)] == [200, 200, 429]
 
 
 @pytest.mark.parametrize(("policy", "code"), [("fail_open", 200), ("fail_closed", 503)])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import TYPE_CHECKING, Any
-from wsgiref.util import FileWrapper
 
 import pytest
 
@@ -14,84 +12,18 @@ from headgate.enforcement import Gate
 from headgate.enforcement.wsgi import RateLimitMiddleware
 from headgate.testing import ManualClock
 
-from .calling import Answered, call, environ, served
+from .bodies import PLAIN, Chunks, Ended, answering, begun, close, counting, watching
+from .calling import Answered, call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from collections.abc import Generator, Iterable, Iterator
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
     from headgate.enforcement.passage import Responded
-
-PLAIN = [("Content-Type", "text/plain")]
-
-
-class Ended:
-    """Notes how requests ended; each is held until then."""
-
-    def __init__(self) -> None:
-        self.all: list[Responded] = []
-
-    def __call__(self, responded: Responded) -> bool:
-        self.all.append(responded)
-        return True
-
-    @property
-    def one(self) -> Responded:
-        (only,) = self.all
-        return only
-
-
-class Chunks:
-    """A body that notes when its parts are made and that it is closed."""
-
-    def __init__(self, *chunks: bytes | Exception) -> None:
-        self._left: Iterator[bytes | Exception] = iter(chunks)
-        self.made = 0
-        self.closed = 0
-
-    def __iter__(self) -> Chunks:
-        return self
-
-    def __next__(self) -> bytes:
-        chunk = next(self._left)
-        if isinstance(chunk, Exception):
-            raise chunk
-        self.made += 1
-        return chunk
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 def fault() -> None:
     raise LookupError("no")
-
-
-def answering(result: Any) -> WSGIApplication:
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        start_response("200 OK", list(PLAIN))
-        answer: Iterable[bytes] = result
-        return answer
-
-    return app
-
-
-def watching(app: WSGIApplication, ended: Ended) -> RateLimitMiddleware:
-    return RateLimitMiddleware(app, limits="9/minute", charge_when=ended, clock=ManualClock(100))
-
-
-def counting(app: WSGIApplication) -> RateLimitMiddleware:
-    """A middleware that has nothing to do at the end of a request."""
-    return RateLimitMiddleware(app, limits="9/minute", clock=ManualClock(100))
-
-
-def begun(app: WSGIApplication) -> tuple[Iterable[bytes], Answered]:
-    answered = Answered()
-    return app(environ(), answered.start), answered
-
-
-def close(result: Any) -> None:
-    result.close()
 
 
 @pytest.mark.parametrize("is_held", [True, False])
@@ -146,26 +78,68 @@ def test_a_client_that_goes_away_ends_it_too() -> None:
     assert ended.one.status == 200
 
 
-def test_a_list_ends_with_its_last_chunk_even_if_nobody_closes() -> None:
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_whole_body_ends_it_at_once_and_is_the_apps_own(kind: type) -> None:
     ended = Ended()
-    result, _ = begun(watching(answering([b"a"]), ended))
+    given = kind([b"a", b"b"])
+    result, _ = begun(watching(answering(given), ended))
+    assert result is given
+    assert ended.one.status == 200
+
+
+def test_a_list_that_wants_to_be_closed_ends_when_it_is() -> None:
+    class Closing(list[bytes]):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    ended = Ended()
+    given = Closing([b"a"])
+    result, _ = begun(watching(answering(given), ended))
+    assert ended.all == []
+    assert len(result) == 1  # type: ignore[arg-type]
+    close(result)
+    assert given.closed == 1
+    assert ended.one.status == 200
+
+
+def test_iterators_without_a_close_end_with_their_last_chunk() -> None:
+    ended = Ended()
+    result, _ = begun(watching(answering(iter([b"a"])), ended))
+    assert not hasattr(result, "__len__")
     assert list(result) == [b"a"]
     assert ended.one.status == 200
     close(result)
     assert len(ended.all) == 1
 
 
-def test_the_length_of_a_list_is_known_to_the_server() -> None:
-    result, _ = begun(watching(answering([b"a", b"b"]), Ended()))
-    assert len(result) == 2  # type: ignore[arg-type]
-    result, _ = begun(watching(answering(iter([b"a"])), Ended()))
-    assert not hasattr(result, "__len__")
+def test_what_the_outcome_makes_of_a_whole_body_may_fail() -> None:
+    def fail(responded: Responded) -> bool:
+        raise LookupError("no")
+
+    app = RateLimitMiddleware(answering([b"a"]), limits="9/minute", charge_when=fail)
+    with pytest.raises(LookupError):
+        call(app)
 
 
-def test_with_nothing_to_do_at_the_end_the_body_is_the_apps_own() -> None:
-    wrapper = FileWrapper(io.BytesIO(b"abc"))
-    result, _ = begun(counting(answering(wrapper)))
-    assert result is wrapper
+def test_what_is_taken_while_the_body_is_made_is_free_at_its_end() -> None:
+    taking = Gate(limits=Concurrency(1, ttl=60), name="slots", clock=ManualClock(100))
+    inner = RateLimitMiddleware(answering([b"b"]), taking)
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", list(PLAIN))
+
+        def chunks() -> Iterator[bytes]:
+            yield b"a"
+            begun = Answered()
+            yield from inner(environ, begun.start)
+            yield begun.status.encode()
+
+        return chunks()
+
+    bodies = [call(counting(app)).body for _ in range(3)]
+    assert bodies == [b"ab200 OK"] * 3
 
 
 def test_an_error_of_the_app_ends_it() -> None:
@@ -314,46 +288,5 @@ def test_a_status_that_makes_no_sense_is_for_the_server_to_refuse() -> None:
         start_response("odd", list(PLAIN))
         return [b"a"]
 
-    result, _ = begun(watching(app, ended))
-    close(result)
+    begun(watching(app, ended))
     assert ended.one.status == 500
-
-
-@pytest.fixture
-def gate() -> Gate:
-    return Gate(limits=Concurrency(1, ttl=60), clock=ManualClock(100))
-
-
-def read_all(gate: Gate) -> None:
-    call(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
-
-
-def go_away(gate: Gate) -> None:
-    result, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
-    next(iter(result))
-    close(result)
-
-
-def break_off(gate: Gate) -> None:
-    with pytest.raises(LookupError):
-        call(RateLimitMiddleware(answering(Chunks(b"a", LookupError())), gate))
-
-
-def fail(gate: Gate) -> None:
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        call(RateLimitMiddleware(app, gate))
-
-
-@pytest.mark.parametrize("way", [read_all, go_away, break_off, fail])
-def test_a_slot_is_free_again_however_the_request_ended(
-    way: Callable[[Gate], None], gate: Gate
-) -> None:
-    result, answered = begun(RateLimitMiddleware(answering(Chunks(b"a")), gate))
-    assert answered.code == 200
-    assert call(RateLimitMiddleware(answering([b"a"]), gate)).code == 429
-    close(result)
-    way(gate)
-    assert served(RateLimitMiddleware(answering([b"a"]), gate), environ()).code == 200

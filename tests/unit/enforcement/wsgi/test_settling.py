@@ -38,9 +38,14 @@ def test_only_the_outcomes_that_count_are_charged() -> None:
     assert [call(bad).code for _ in range(3)] == [401, 401, 429]
 
 
+def streaming(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return iter([b"x"])
+
+
 def test_what_is_not_decided_yet_is_held_so_that_none_slip_through() -> None:
     gate = Gate(limits="2/hour", charge_when=lambda _: False, clock=ManualClock(100))
-    app = RateLimitMiddleware(hello, gate)
+    app = RateLimitMiddleware(streaming, gate)
     started: list[str] = []
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
@@ -49,6 +54,19 @@ def test_what_is_not_decided_yet_is_held_so_that_none_slip_through() -> None:
     for _ in range(3):
         app(environ(), start)
     assert started == ["200", "200", "429"]
+
+
+def test_a_whole_answer_is_settled_even_if_nobody_reads_it() -> None:
+    gate = Gate(limits="1/hour", charge_when=lambda _: False, clock=ManualClock(100))
+    app = RateLimitMiddleware(hello, gate)
+    started: list[str] = []
+
+    def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        started.append(status[:3])
+
+    for _ in range(3):
+        app(environ(), start)
+    assert started == ["200"] * 3
 
 
 def test_reports_are_about_requests_that_something_limits() -> None:
