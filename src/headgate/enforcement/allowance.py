@@ -146,10 +146,7 @@ class Allowance(Generic[Q]):
     def refuse_async(self) -> None:
         """Raise `UsageError` if a function is async, which only apps that are so can wait for."""
         for option in ("limits", "key", "cost", "exempt_when"):
-            if inspect.iscoroutinefunction(getattr(self, option)):
-                raise UsageError(
-                    f"{option} is an async function, and this app is not async: make it a plain one"
-                )
+            refuse_async(option, getattr(self, option))
 
     def ask(
         self, request: Q, *, names: Names, own_key: OwnKey, address: Callable[[], str]
@@ -239,6 +236,14 @@ _parsed = lru_cache(maxsize=1024)(parse_limits)
 def _check_name(name: object) -> None:
     if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
         raise OptionError(f"name is {name!r}; expected {A_NAME}")
+
+
+def refuse_async(option: str, given: object) -> None:
+    """Raise `UsageError` if *given* is an async function."""
+    if inspect.iscoroutinefunction(given):
+        raise UsageError(
+            f"{option} is an async function, and this app is not async: make it a plain one"
+        )
 
 
 def check_function(option: str, given: object) -> None:

@@ -11,7 +11,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from headgate.enforcement.allowance import Allowance, Asking, Names, check_function
+from headgate.enforcement.allowance import (
+    Allowance,
+    Asking,
+    Names,
+    check_function,
+    refuse_async,
+)
 from headgate.enforcement.counting import Counting
 from headgate.enforcement.entries import entry_of
 from headgate.enforcement.exemptions import Exemptions, is_preflight
@@ -174,6 +180,13 @@ class Gate:
     def default_key(self, request: Request) -> Any:
         """Whose counter it is where an allowance does not say."""
         return self.address(request) if self._key is None else self._key(request)
+
+    def refuse_async(self) -> None:
+        """Raise `UsageError` if a function is async, which only apps that are so can wait for."""
+        if self.allowance is not None:
+            self.allowance.refuse_async()
+        refuse_async("key", self._key)
+        refuse_async("exempt_when", self.exempt_when)
 
     def entry(self, request: Request) -> Asking[Entry | None]:
         """What the gate itself asks about *request*; None if nothing."""

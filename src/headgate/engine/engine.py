@@ -48,6 +48,8 @@ class Engine:
         self._namespace = namespace
         self._identifier = Identifier(policy.identity, salt=salt)
         self._matcher = Matcher(policy)
+        for rule in policy.rules:
+            self._identifier.prepare(rule)  # not at the first request that it is for
         self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
         """Whether it matters which route of an app a request is for."""
         self._caller_matcher: CallerMatcher | None = None

@@ -48,7 +48,7 @@ class Identifier:
         """
         parts = self._parts.get(rule.key_by)
         if parts is None:
-            parts = self._prepare(rule)
+            parts = self.prepare(rule)
         texts = []
         for part in parts:
             text = part(request, found)
@@ -65,7 +65,8 @@ class Identifier:
             for name in rule.key_by
         ]
 
-    def _prepare(self, rule: Rule) -> tuple[Part, ...]:
+    def prepare(self, rule: Rule) -> tuple[Part, ...]:
+        """The parts of the keys of *rule*; `OptionError` if it counts by what nobody knows."""
         if not rule.key_by:
             raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
         parts = tuple(part_of(name, self._identity, self._salt) for name in rule.key_by)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.engine import AsyncRuleEngine, Engine, PolicyInForce, RuleEngine, answer_of
-from headgate.errors import CostError, StoreError
+from headgate.errors import CostError, OptionError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.rules.model import (
     Cost,
@@ -375,3 +375,11 @@ def test_namespaces_keep_policies_apart(monkeypatch: pytest.MonkeyPatch) -> None
     )
     make("one").check(ask())
     assert make("other").check(ask()).rules[0].decision.remaining == 1
+
+
+def test_a_rule_that_counts_by_what_nobody_knows_is_never_put_in_force() -> None:
+    in_force = PolicyInForce(Policy((rule("a", TEN),)))
+    before = in_force.engine
+    with pytest.raises(OptionError, match="no part of a key: 'nobody'"):
+        in_force.replace(Policy((rule("a", TEN, key_by=("nobody",)),)))
+    assert in_force.engine is before

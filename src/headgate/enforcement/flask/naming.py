@@ -74,7 +74,8 @@ def registered_name(blueprint: Blueprint) -> str:
     It may be registered more than once, and others elsewhere may be called the same.
     """
     known = current_app.blueprints
-    return next((name for name in request.blueprints if known[name] is blueprint), blueprint.name)
+    names = (name for name in request.blueprints if known.get(name) is blueprint)
+    return next(names, blueprint.name)
 
 
 def _inner(function: object) -> object:

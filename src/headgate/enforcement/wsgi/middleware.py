@@ -7,7 +7,6 @@ body, a list or tuple, and else when the server closes the body.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Unpack
 
 from headgate.enforcement.gate import gate_of
@@ -15,7 +14,6 @@ from headgate.enforcement.passage import Passage
 from headgate.enforcement.passing import enter
 from headgate.enforcement.wsgi.incoming import PASSAGE, WsgiRequest, passage_in
 from headgate.enforcement.wsgi.sending import refuse, watched
-from headgate.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,13 +63,6 @@ def blocking(gate: Gate) -> Gate:
 
     Its store is opened here: not by the first request, as several threads may have that.
     """
-    if gate.allowance is not None:
-        gate.allowance.refuse_async()
-    key = gate._key  # noqa: SLF001 (there may be one without limits: it is for those of views)
-    for option, given in (("key", key), ("exempt_when", gate.exempt_when)):
-        if inspect.iscoroutinefunction(given):
-            raise UsageError(
-                f"{option} is an async function, and this app is not async: make it a plain one"
-            )
+    gate.refuse_async()
     _ = gate.runner
     return gate

@@ -145,3 +145,11 @@ def test_a_blueprint_that_is_registered_twice_is_counted_apart() -> None:
     app.register_blueprint(users, url_prefix="/b", name="others")
     assert [ask(app, path).status_code for path in ("/a/", "/b/", "/a/")] == [200, 200, 429]
     assert ask(app, "/b/").headers["RateLimit-Policy"] == '"others";q=1;w=60'
+
+
+def test_an_endpoint_with_dots_in_it_is_in_the_blueprints_that_there_are() -> None:
+    app, limits = made()
+    users = limits.limit("1/minute")(Blueprint("users", "asked"))
+    app.register_blueprint(users)
+    app.add_url_rule("/", "users.old.index", lambda: "hello")
+    assert codes(app, times=2) == [200, 429]
