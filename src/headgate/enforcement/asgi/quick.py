@@ -12,38 +12,27 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.algorithms import Outcome
-from headgate.decisions import paced_decisions
 from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
+from headgate.enforcement.asgi.lines import PLAIN, header_lines
 from headgate.enforcement.asgi.sending import IN_THE_WAY, Response, refuse
 from headgate.enforcement.marks import EXEMPT_ONES
 from headgate.enforcement.naming import key_of
 from headgate.enforcement.passage import Entry, Grant, Passage
 from headgate.engine import Plan, RuleVerdict, Verdict
 from headgate.limits import PacedLimit
-from headgate.responses import ResponseOptions
-from headgate.responses.answer import Part
-from headgate.responses.ratelimit_draft11 import policy_field, quoted
-from headgate.responses.rounding import bounded
-from headgate.stores.port import concluded, group_name
-from headgate.units import SECOND
+from headgate.stores.port import group_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.enforcement.allowance import KeyOf, Names
     from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
-    from headgate.enforcement.asgi.sending import Headers
     from headgate.enforcement.gate import Gate
     from headgate.rules.request import Request
     from headgate.stores.port import Hitter
 
-PLAIN: Final = ResponseOptions()
-_NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
 
-LESS_THAN_A_SECOND: Final = SECOND - 1
 REMEMBERED: Final = 4096
 """How many addresses are remembered as keys."""
 
@@ -73,7 +62,7 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
         known, whose = _addresses(gate)
     else:
         whose = _key(gate, plain.key)
-    lines = _header_lines(plain.names.shown, plain.limit, gate.now_ns)
+    lines = header_lines(plain.names.shown, plain.limit, gate.now_ns)
     cost, exemptions = plain.cost, gate.exemptions
     has_exemptions = bool(exemptions)
     new_passage, kind = QuickPassage.__new__, QuickPassage
@@ -213,46 +202,6 @@ def _addresses(gate: Gate) -> tuple[Mapping[str, str], Callable[[Scope], str | A
         return found
 
     return known, key
-
-
-def _header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Decision], Headers]:
-    """What makes the headers of an admitted request, as `responses.headers_for` would.
-
-    It reads from a decision what that would compute its figures of.
-    """
-    quota, period, pace = limit.quota, limit.period_ns, limit.pace
-    per_ns, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
-    admitted, _ = paced_decisions(limit, pace)
-    total = b"x-ratelimit-limit", b"%d" % bounded(quota)
-    stated = policy_field([Part(name, concluded("", limit, _NOTHING_YET))])
-    policy = b"ratelimit-policy", stated.encode()
-    left = quoted(name).replace("%", "%%").encode() + b";r=%d;t=%d"
-    second, reset = 0, (b"", b"")
-
-    def lines(decision: Decision) -> Headers:
-        nonlocal second, reset
-        if isinstance(decision, admitted):
-            in_use = decision._in_use
-            remaining = (span - in_use) // unit
-            back_ns = reset_ns = -(-in_use // per_ns)
-        else:
-            remaining = decision.remaining
-            back_ns = reset_ns = decision.reset_after_ns
-        others = quota - remaining - 1
-        if others > 0:
-            back_ns -= others * period // quota
-        reset_at = (now_ns() + reset_ns + LESS_THAN_A_SECOND) // SECOND
-        if reset_at != second:
-            second, reset = reset_at, (b"x-ratelimit-reset", b"%d" % reset_at)
-        return [
-            total,
-            (b"x-ratelimit-remaining", b"%d" % remaining),
-            reset,
-            policy,
-            (b"ratelimit", left % (remaining, (back_ns + LESS_THAN_A_SECOND) // SECOND or 1)),
-        ]
-
-    return lines
 
 
 def _grant(gate: Gate, decision: Decision) -> Grant:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from headgate.enforcement.asgi.lines import quick_lines
 from headgate.enforcement.merging import ALLOW_ORIGIN, with_limits
 from headgate.enforcement.passage import Responded
 from headgate.enforcement.passing import finish_async, settle_outcome
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.enforcement.asgi.incoming import AsgiRequest, Message, Receive, Scope, Send
+    from headgate.enforcement.asgi.lines import Headers
     from headgate.enforcement.passage import Passage
     from headgate.responses import Refusal
 
-Headers = list[tuple[bytes, bytes]]
 
 POLICY_VIOLATION: Final = 1008
 """The code a websocket is closed with whose handshake was refused (RFC 6455)."""
@@ -114,7 +115,8 @@ def completed(headers: Headers, passage: Passage, status: int) -> Headers:
         return headers
     if passage.is_cross_origin or any(line[0].lower() in IN_THE_WAY for line in headers):
         return encoded(with_limits(decoded(headers), passage.gate, passage, status))
-    return headers + encoded(passage.gate.headers(passage, status))
+    ours = quick_lines(passage)
+    return headers + (encoded(passage.gate.headers(passage, status)) if ours is None else ours)
 
 
 async def refuse(send: Send, request: AsgiRequest, refusal: Refusal) -> None:
