@@ -24,7 +24,7 @@ from headgate.stores.operations import Take
 from headgate.stores.port import conclude
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
     from typing import Any
 
     from headgate.clock import Clock
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from headgate.engine.plan import Plan, RulePlan
     from headgate.stores.operations import Check, Operation, Outcomes
     from headgate.stores.port import AsyncStore, Hitter, Store
+
+    Heard = tuple[Holding, Outcomes | StoreError, frozenset[str]]
+    """A holding, what came of it, and which of its rules had seen the request before."""
 
 
 class _Local:
@@ -67,6 +70,27 @@ class _Local:
             return verdict_on_one(plan, hit(check.key, check.cost))
         except StoreError:
             return self._without_store(plan, consume=True)
+
+    def _reserved(
+        self, plan: Plan, name: str, heard: Iterable[Heard]
+    ) -> tuple[Verdict, Held | None]:
+        """The verdict, and what is held under *name*, from what was *heard* of each holding."""
+        replies: list[Outcomes | StoreError] = []
+        left: list[RulePlan] = []
+        seen: frozenset[str] = frozenset()
+        for one, reply, repeated_by in heard:
+            seen |= repeated_by
+            if seen.issuperset(each.rule.id for each in one.rules):
+                continue
+            replies.append(reply)
+            if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
+                left += one.left_open
+        try:
+            verdict = verdict_of(plan, replies, without=seen)
+        except StoreError:
+            verdict = self._without_store(plan, consume=True)
+            left = plan.left_open
+        return verdict, Held(name, tuple(left)) if left else None
 
     def _release_here(self, verdict: Verdict) -> None:
         if verdict.local_slots is not None:
@@ -118,26 +142,12 @@ class Runner(_Local):
         """As `decide`, with what the rules in `plan.open` charge held for *ttl_ns*."""
         plan = plan.for_holding()
         name = plan.lease or new_name()
-        replies: list[Outcomes | StoreError] = []
-        left: list[RulePlan] = []
-        seen: frozenset[str] = frozenset()
-        for one in holdings(plan, name):
-            reply, repeated_by = self._hold(one, ttl_ns)
-            seen |= repeated_by
-            if seen.issuperset(each.rule.id for each in one.rules):
-                continue
-            replies.append(reply)
-            if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
-                left += one.left_open
-        try:
-            verdict = verdict_of(plan, replies, without=seen)
-        except StoreError:
-            verdict = self._without_store(plan, consume=True)
-            left = plan.left_open
-        if left and not verdict.allowed:
-            self._tell(Held(name, tuple(left)).give_back)
-            left = []
-        return replace(verdict, held=Held(name, tuple(left)) if left else None)
+        heard = [(one, *self._hold(one, ttl_ns)) for one in holdings(plan, name)]
+        verdict, held = self._reserved(plan, name, heard)
+        if held is not None and not verdict.allowed:
+            self._tell(held.give_back)
+            held = None
+        return replace(verdict, held=held)
 
     def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> bool:
         """Charge what a request really cost, by rule, in full; what was held if not said.
@@ -320,26 +330,12 @@ class AsyncRunner(_Local):
 
     async def _reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         name = plan.lease or new_name()
-        replies: list[Outcomes | StoreError] = []
-        left: list[RulePlan] = []
-        seen: frozenset[str] = frozenset()
-        for one in holdings(plan, name):
-            reply, repeated_by = await self._hold(one, ttl_ns)
-            seen |= repeated_by
-            if seen.issuperset(each.rule.id for each in one.rules):
-                continue
-            replies.append(reply)
-            if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
-                left += one.left_open
-        try:
-            verdict = verdict_of(plan, replies, without=seen)
-        except StoreError:
-            verdict = self._without_store(plan, consume=True)
-            left = plan.left_open
-        if left and not verdict.allowed:
-            await self._tell(Held(name, tuple(left)).give_back)
-            left = []
-        return replace(verdict, held=Held(name, tuple(left)) if left else None)
+        heard = [(one, *await self._hold(one, ttl_ns)) for one in holdings(plan, name)]
+        verdict, held = self._reserved(plan, name, heard)
+        if held is not None and not verdict.allowed:
+            await self._tell(held.give_back)
+            held = None
+        return replace(verdict, held=held)
 
     async def _hold(
         self, holding: Holding, ttl_ns: int
