@@ -14,8 +14,8 @@ help:  ## what there is to make
 run: $(VENV)/.base  ## a live demo: limits at work in your terminal
 	$(BIN)/python examples/live.py
 
-test: $(VENV)/.dev servers  ## all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev servers  ## all tests; JOBS=2 runs two files at a time
+	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile)
 
 servers:  ## the servers that the tests start themselves
 	sh scripts/install-servers
