@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from headgate.enforcement.outgoing import NotSentError
 from headgate.enforcement.outgoing.httpx import AsyncPacedTransport, PacedTransport
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import ManualClock
@@ -103,8 +105,28 @@ def test_a_secret_key_is_not_in_the_store(redis: RedisServer) -> None:
 
 
 def test_an_async_store_serves_async_clients(redis: RedisServer) -> None:
-    store = AsyncRedisStore(f"{redis.url}?timeout=5")
-    AsyncPacedTransport(pace="10/s", store=store)
+    calls: list[httpx.Request] = []
+
+    def served(request: httpx.Request) -> httpx.Response:
+        calls.append(request)
+        return httpx.Response(200)
+
+    async def story() -> None:
+        store = AsyncRedisStore(f"{redis.url}?timeout=5")
+        paced = AsyncPacedTransport(
+            httpx.MockTransport(served), pace="5/hour burst 5", store=store, namespace="given"
+        )
+        async with httpx.AsyncClient(transport=paced) as client:
+            for _ in range(5):
+                await client.get("https://api.example.com")
+            with pytest.raises(NotSentError):
+                await client.get("https://api.example.com")
+        await store.aclose()
+
+    asyncio.run(story())
+
+    assert len(calls) == 5
+    assert "given" in redis.cli("--scan", "--pattern", "*given*")
 
 
 def test_the_example_is_never_refused_with_a_pace_and_once_without() -> None:

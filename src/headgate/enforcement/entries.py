@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from headgate.enforcement.allowance import Allowance
+from headgate.enforcement.naming import free_name
 from headgate.enforcement.passage import NOTHING, Entry
 from headgate.engine import Plan
 from headgate.errors import UsageError
@@ -67,9 +67,7 @@ def _apart(rules: Sequence[RulePlan], asked: Sequence[Asked]) -> Sequence[Asked]
 
 
 def _renamed(plan: RulePlan, known: Collection[str]) -> RulePlan:
-    names = (f"{plan.rule.id}-{number}" for number in count(2))
-    name = next(name for name in names if name not in known)
-    return replace(plan, rule=replace(plan.rule, id=name))
+    return replace(plan, rule=replace(plan.rule, id=free_name(plan.rule.id, known)))
 
 
 def _of_preflights(plan: RulePlan) -> RulePlan:

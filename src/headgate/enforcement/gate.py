@@ -135,6 +135,8 @@ class Gate:
         self._counting = Counting(store, clock)
         self.namespace = namespace
         self.responses = responses or ResponseOptions()
+        self.tells_plainly = self.responses == ResponseOptions()
+        """Whether those headers are sent that are sent if nobody says otherwise."""
         self.exemptions = Exemptions(exempt)
         self.exempt_when = exempt_when
         self.limits_preflights = limits_preflights
@@ -211,15 +213,17 @@ class Gate:
         allowances: Sequence[tuple[Allowance[Q], Names]],
         native: Q,
         request: Request,
+        *,
+        is_preflight: bool = False,
     ) -> Asking[Entry | None]:
         """What a part of the app with *allowances* asks about *native*, a request of a framework.
 
-        *request* is the same request as Headgate sees it.
+        *request* is the same request as Headgate sees it. A preflight is counted apart.
         """
         asked: list[Asked] = []
         for allowance, names in allowances:
             asked += yield from self._ask(allowance, native, request, names)
-        return entry_of(0, (), asked)
+        return entry_of(0, (), asked, is_preflight=is_preflight)
 
     def own_plans(self, request: Request) -> Asking[list[RulePlan]]:
         """What the limits of the gate itself, its policy apart, ask about a *request*."""

@@ -19,7 +19,7 @@ from headgate.identity.spelling import spelled
 from headgate.rules.model import AddressSource, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from ipaddress import IPv4Network, IPv6Network
 
     from headgate.rules.request import Request
@@ -58,6 +58,15 @@ def _spelled(value: object) -> str | None:
 def shown_name(text: str) -> str:
     """*text*, the name of something in an app, as clients may be told it."""
     return _ODD.sub("-", text)[:LONGEST_SHOWN].strip("-.") or "limit"
+
+
+def free_name(name: str, taken: Container[str | None]) -> str:
+    """*name*, or with the first number from 2 after it that makes it one that is not *taken*."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}-{number}"
+    return found
 
 
 class RequestKey:

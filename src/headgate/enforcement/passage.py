@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from headgate.enforcement.naming import free_name
 from headgate.engine.answering import told_of
 from headgate.responses import Answer
 from headgate.stores.port import checked_cost
@@ -192,9 +193,6 @@ def _told_apart(told: Iterable[Told], taken: set[str]) -> Iterator[Told]:
     Two gates on the way of a request may well have limits that are called the same.
     """
     for one in told:
-        name, number = one.name, 1
-        while name in taken:
-            number += 1
-            name = f"{one.name}-{number}"
+        name = free_name(one.name, taken)
         taken.add(name)
-        yield one if number == 1 else replace(one, name=name)
+        yield replace(one, name=name)

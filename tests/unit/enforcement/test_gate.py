@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
 
-from headgate.enforcement import Gate, Passage
-from headgate.enforcement.gate import gate_of
+from headgate.enforcement import Allowance, Gate, Passage
+from headgate.enforcement.allowance import LimitOptions
+from headgate.enforcement.gate import GateOptions, gate_of
 from headgate.enforcement.passing import enter, enter_async
 from headgate.errors import HeadgateError, OptionError
 from headgate.rules.reading import read_policy
@@ -137,3 +139,11 @@ def test_routes_make_a_difference_only_if_a_rule_counts_by_them() -> None:
     assert not Gate(limits="5/hour").counts_endpoints
     assert not Gate(policy=POLICY).counts_endpoints
     assert Gate(policy=by_endpoint).counts_endpoints
+
+
+def test_the_options_that_are_passed_on_are_those_that_are_taken() -> None:
+    taken = inspect.signature(Gate).parameters
+    assert set(GateOptions.__annotations__) == set(taken)
+
+    of_an_allowance = set(inspect.signature(Allowance).parameters) - {"limits"}
+    assert set(LimitOptions.__annotations__) == of_an_allowance

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from headgate.algorithms import Outcome
 from headgate.decisions import paced_decisions
 from headgate.limits import PacedLimit
-from headgate.responses import ResponseOptions
 from headgate.responses.answer import WITHOUT_FIGURES, Part
 from headgate.responses.ratelimit_draft11 import policy_field, quoted
 from headgate.responses.rounding import bounded
@@ -28,16 +27,13 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[bytes, bytes]]
 
-PLAIN: Final = ResponseOptions()
-"""The headers that are made here: those that are sent if nobody says otherwise."""
-
 LESS_THAN_A_SECOND: Final = SECOND - 1
 _NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
 
 
 def quick_lines(passage: Passage) -> Headers | None:
     """What the response to a request says of its one limit; None if there is more to say."""
-    if len(passage.told) != 1 or passage.refusal is not None or passage.gate.responses != PLAIN:
+    if len(passage.told) != 1 or passage.refusal is not None or not passage.gate.tells_plainly:
         return None
     told = passage.told[0]
     decision = told.decision

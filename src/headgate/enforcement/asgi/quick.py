@@ -13,7 +13,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
-from headgate.enforcement.asgi.lines import PLAIN, header_lines
+from headgate.enforcement.asgi.lines import header_lines
 from headgate.enforcement.asgi.sending import IN_THE_WAY, Response, refuse
 from headgate.enforcement.marks import EXEMPT_ONES
 from headgate.enforcement.naming import key_of
@@ -161,7 +161,7 @@ def _plain(gate: Gate) -> Plain | None:
     allowance = gate.allowance
     if allowance is None or gate.rules is not None or gate.exempt_when is not None:
         return None
-    if gate.responses != PLAIN or allowance.charge_when is not None:
+    if not gate.tells_plainly or allowance.charge_when is not None:
         return None
     if allowance.mode != "enforce" or allowance.headers != "on":
         return None

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction
 from django.http.response import HttpResponseBase
 
-from headgate.enforcement.allowance import Allowance, Names
+from headgate.enforcement.allowance import Allowance, LimitOptions, Names
 from headgate.enforcement.django.ending import end, end_async, failed
 from headgate.enforcement.django.incoming import DjangoRequest, begin, http_request, passage_of
 from headgate.enforcement.django.naming import Numbers, called, told_apart, view_of
@@ -26,18 +26,9 @@ from headgate.errors import OptionError, UsageError
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from headgate.enforcement.allowance import (
-        Asking,
-        ChargeWhen,
-        CostOf,
-        ExemptWhen,
-        KeyOf,
-        LimitsOf,
-    )
+    from headgate.enforcement.allowance import Asking, LimitsOf
     from headgate.enforcement.passage import Entry, Passage
     from headgate.plan import Limits
-    from headgate.rules.model import HeaderMode, Mode, OnStoreFailure
-    from headgate.units import Seconds
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -47,19 +38,7 @@ _IN_MAKING: Final = "django.utils.decorators"
 
 
 def limit(
-    limits: Limits | LimitsOf[Any],
-    *,
-    key: KeyOf[Any] | None = None,
-    cost: int | CostOf[Any] = 1,
-    name: str | None = None,
-    exempt_when: ExemptWhen[Any] | None = None,
-    charge_when: ChargeWhen | None = None,
-    is_estimate: bool = False,
-    ttl: Seconds = 60,
-    mode: Mode = "enforce",
-    on_store_failure: OnStoreFailure = "fail_open",
-    headers: HeaderMode = "on",
-    gate: Gate | None = None,
+    limits: Limits | LimitsOf[Any], *, gate: Gate | None = None, **options: Unpack[LimitOptions]
 ) -> Callable[[View], View]:
     """Limit a view: a function, sync or async, or with `method_decorator` one of a class.
 
@@ -69,22 +48,10 @@ def limit(
     `UsageError` if it is called for a single request without a *name*: what it makes is called
     after its place among the limits of the view, and counts nothing that was before.
     """
-    allowance: Allowance[Any] = Allowance(
-        limits=limits,
-        key=key,
-        cost=cost,
-        name=name,
-        exempt_when=exempt_when,
-        charge_when=charge_when,
-        is_estimate=is_estimate,
-        ttl=ttl,
-        mode=mode,
-        on_store_failure=on_store_failure,
-        headers=headers,
-    )
+    allowance: Allowance[Any] = Allowance(limits=limits, **options)
     if gate is not None and not isinstance(gate, Gate):
         raise OptionError(f"gate is {gate!r}; expected a Gate")
-    if name is None and is_serving():
+    if allowance.name is None and is_serving():
         raise UsageError(
             "limit() was called while a request is being served: each call would count for itself. "
             "Apply it where the view is defined, or give it a name"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.views import View
 
 from headgate.enforcement.allowance import Names
-from headgate.enforcement.naming import shown_name
+from headgate.enforcement.naming import free_name, shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -77,9 +77,7 @@ def told_apart(names: Iterable[Names], passage: Passage, given: Iterable[str] = 
     taken = {told.name for told in (*passage.told, *passage.refusal_told)}.union(given)
     found = []
     for name in names:
-        shown, place = name.shown, 2
-        while shown in taken:
-            shown, place = f"{name.shown}-{place}", place + 1
+        shown = free_name(name.shown, taken)
         taken.add(shown)
         found.append(name._replace(shown=shown))
     return found

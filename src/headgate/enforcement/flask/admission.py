@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flask import current_app, request
@@ -11,7 +10,7 @@ from headgate.enforcement.allowance import Allowance, Names
 from headgate.enforcement.exemptions import is_preflight
 from headgate.enforcement.flask.refusing import refused
 from headgate.enforcement.flask.state import state_of
-from headgate.enforcement.naming import shown_name
+from headgate.enforcement.naming import free_name, shown_name
 from headgate.enforcement.passing import enter
 from headgate.enforcement.wsgi.incoming import WsgiRequest, passage_in
 from headgate.enforcement.wsgi.middleware import begin
@@ -55,10 +54,9 @@ def admit_to(
     incoming = incoming_request()
     passage = _passage(gate, incoming)
     asked = _named(allowances, passage, place, title, first)
-    if is_apart:
-        asked = [_apart(*one) for one in asked]
     native: Request = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
-    _admit(gate, incoming, passage, gate.entry_for(asked, native, incoming))
+    asking = gate.entry_for(asked, native, incoming, is_preflight=is_apart)
+    _admit(gate, incoming, passage, asking)
 
 
 def is_preflight_for_flask() -> bool:
@@ -99,22 +97,7 @@ def _named(
         if allowance.name is not None:
             asked.append((allowance, allowance.own_names))
             continue
-        shown = _free(title, taken)
+        shown = free_name(shown_name(title), taken)
         taken.add(shown)
         asked.append((allowance, Names(shown, f"{place}#{number}")))
     return asked
-
-
-def _apart(allowance: Allowance[Request], names: Names) -> Named:
-    counter = f"{names.counter}!preflight"
-    return replace(allowance, name=None, headers="off"), Names(names.shown, counter)
-
-
-def _free(title: str, taken: set[str | None]) -> str:
-    """*title* as a name that is not *taken*: itself, or with a number."""
-    plain = shown_name(title)
-    name, number = plain, 1
-    while name in taken:
-        number += 1
-        name = f"{plain}-{number}"
-    return name

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headgate.aio import AsyncRateLimiter
-from headgate.enforcement.outgoing.allowance import Allowance
+from headgate.enforcement.outgoing.discarding import Discarding
 from headgate.enforcement.outgoing.outset import Asked, Outset, Q
 from headgate.enforcement.outgoing.pacing import NAMESPACE, read_pace
 from headgate.enforcement.outgoing.turns import AsyncTurnLimiter
@@ -34,14 +34,14 @@ class AsyncCaller(Generic[Q, R]):
     loop at a time.
 
     *answer* reads a response; *discard* reads off and closes one that will be asked for again,
-    within its `Allowance`: that time is a part of what the call waits. The options are those of
+    within its `Discarding`: that time is a part of what the call waits. The options are those of
     `AsyncOptions`.
     """
 
     def __init__(
         self,
         answer: Callable[[R], Answer],
-        discard: Callable[[R, Allowance], Awaitable[None]],
+        discard: Callable[[R, Discarding], Awaitable[None]],
         *,
         pace: Pace | AsyncRateLimiter | None = None,
         store: str | Store | AsyncStore | None = None,
@@ -88,7 +88,7 @@ class AsyncCaller(Generic[Q, R]):
             if not journey.heard(self._answer(response), outset.now_ns(), outset.time_ns()):
                 return response
             began_ns = outset.now_ns()
-            await self._discard(response, Allowance(journey.patience, outset.now_ns))
+            await self._discard(response, Discarding(journey.patience, outset.now_ns))
             journey.add_wait(began_ns, outset.now_ns())
 
     async def aclose(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.enforcement.missing import not_installed
 from headgate.enforcement.outgoing.aio_caller import AsyncCaller
-from headgate.enforcement.outgoing.allowance import READ_OFF, Allowance
+from headgate.enforcement.outgoing.discarding import READ_OFF, Discarding
 from headgate.enforcement.outgoing.outset import Asked, AsyncOptions, origin
 from headgate.enforcement.outgoing.refusal import NotSentError
 from headgate.enforcement.outgoing.retrying import KEY_FIELD
@@ -123,7 +123,7 @@ def _answer(response: aiohttp.ClientResponse) -> Answer:
     return Answer(response.status, field)
 
 
-async def _discard(response: aiohttp.ClientResponse, allowance: Allowance) -> None:
+async def _discard(response: aiohttp.ClientResponse, allowance: Discarding) -> None:
     """Read it off, and give its connection back; aiohttp closes that of one not read to the end."""
     try:
         async with asyncio.timeout(allowance.seconds):

@@ -6,7 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headgate.enforcement.outgoing.allowance import Allowance
+from headgate.enforcement.outgoing.discarding import Discarding
 from headgate.enforcement.outgoing.outset import Asked, Outset, Q
 from headgate.enforcement.outgoing.pacing import NAMESPACE, read_pace
 from headgate.enforcement.outgoing.turns import TurnLimiter
@@ -33,14 +33,14 @@ class Caller(Generic[Q, R]):
     """Sends requests *Q* of some client, and gets responses *R*. Safe to share among threads.
 
     *answer* reads a response; *discard* reads off and closes one that will be asked for again,
-    within its `Allowance`: that time is a part of what the call waits. The options are those of
+    within its `Discarding`: that time is a part of what the call waits. The options are those of
     `Options`.
     """
 
     def __init__(
         self,
         answer: Callable[[R], Answer],
-        discard: Callable[[R, Allowance], None],
+        discard: Callable[[R, Discarding], None],
         *,
         pace: Pace | RateLimiter | None = None,
         store: str | Store | None = None,
@@ -87,7 +87,7 @@ class Caller(Generic[Q, R]):
             if not journey.heard(self._answer(response), outset.now_ns(), outset.time_ns()):
                 return response
             began_ns = outset.now_ns()
-            self._discard(response, Allowance(journey.patience, outset.now_ns))
+            self._discard(response, Discarding(journey.patience, outset.now_ns))
             journey.add_wait(began_ns, outset.now_ns())
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from headgate.enforcement.outgoing.allowance import Allowance
+    from headgate.enforcement.outgoing.discarding import Discarding
 
 __all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]
 
@@ -115,7 +115,7 @@ def _answer(response: httpx.Response) -> Answer:
     return Answer(response.status_code, response.headers.get)
 
 
-def _discard(response: httpx.Response, allowance: Allowance) -> None:
+def _discard(response: httpx.Response, allowance: Discarding) -> None:
     """Read off what came over a network, and close it.
 
     The stream is read as it is: `iter_raw` gives the connection back before the watch has ended.
@@ -130,7 +130,7 @@ def _discard(response: httpx.Response, allowance: Allowance) -> None:
         response.close()
 
 
-async def _adiscard(response: httpx.Response, allowance: Allowance) -> None:
+async def _adiscard(response: httpx.Response, allowance: Discarding) -> None:
     try:
         if not _is_read(response):
             with suppress(httpx.TransportError, TimeoutError):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headgate.enforcement.missing import not_installed
-from headgate.enforcement.outgoing.allowance import READ_OFF, Allowance
 from headgate.enforcement.outgoing.caller import Caller
+from headgate.enforcement.outgoing.discarding import READ_OFF, Discarding
 from headgate.enforcement.outgoing.outset import Asked, Options, origin
 from headgate.enforcement.outgoing.refusal import Cause, NotSentError
 from headgate.enforcement.outgoing.retrying import KEY_FIELD
@@ -125,7 +125,7 @@ def _answer(response: requests.Response) -> Answer:
     return Answer(response.status_code, response.headers.get)
 
 
-def _discard(response: requests.Response, allowance: Allowance) -> None:
+def _discard(response: requests.Response, allowance: Discarding) -> None:
     """Read the response off if its connection can be used again, and close it."""
     raw = response.raw
     connection: Any = getattr(raw, "connection", None)

@@ -296,3 +296,33 @@ def test_a_subclass_may_have_a_way_of_its_own_before_ours() -> None:
 
     assert statuses(Noting(Answering(), limits="1/hour"), http("/a"), http("/b")) == [200, 429]
     assert noted == ["/a", "/b"]
+
+
+def test_a_policy_and_the_limits_of_the_app_are_one_round_trip() -> None:
+    rules = "".join(f"  - {{id: r{n}, key_by: ip, limit: 5/hour}}\n" for n in range(3))
+    store = Waiting()
+    app = RateLimitMiddleware(
+        Answering(),
+        policy=read_policy(f"version: 1\nrules:\n{rules}"),
+        limits="4/hour; 90/day",
+        store=store,
+    )
+
+    assert statuses(app, *[http()] * 2) == [200, 200]
+    assert store.verbs == ["TakeEach"] * 2
+
+
+def test_the_stacked_allowances_of_a_route_are_one_round_trip() -> None:
+    store = Waiting()
+    gate = Gate(store=store)
+    several: list[Allowance[Any]] = [Allowance(limits=f"{n}/hour", name=f"n{n}") for n in (5, 6, 7)]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        request = AsgiRequest(scope)
+        asked = [(one, one.own_names) for one in several]
+        assert await enter_async(scope["headgate"], gate, gate.entry_for(asked, request, request))
+        await Answering()(scope, receive, send)
+
+    drive(RateLimitMiddleware(app, gate=gate))
+
+    assert store.verbs == ["TakeEach"]

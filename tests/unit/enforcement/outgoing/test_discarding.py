@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from headgate.enforcement.outgoing import Courtesy
-from headgate.enforcement.outgoing.allowance import LONGEST, READ_OFF, Allowance
+from headgate.enforcement.outgoing.discarding import LONGEST, READ_OFF, Discarding
 from headgate.testing import ManualClock
 from tests.unit.enforcement.outgoing.serving import URL, Blocking, Body, Service, kinds, since
 
@@ -97,10 +97,10 @@ def test_what_reading_takes_counts_as_waiting(kind: str, clock: ManualClock) -> 
 
 
 def test_so_many_bytes_are_read_and_for_so_long(clock: ManualClock) -> None:
-    allowance = Allowance(60, clock)
+    allowance = Discarding(60, clock)
     assert allowance.goes_on(READ_OFF)
     assert not allowance.goes_on(1)
-    allowance = Allowance(0.5, clock)
+    allowance = Discarding(0.5, clock)
     assert allowance.goes_on()
     clock.advance(0.5)
     assert not allowance.goes_on()
@@ -117,7 +117,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_a_read_that_blocks_ends(
     pair: tuple[socket.socket, socket.socket], clock: ManualClock
 ) -> None:
-    with Allowance(0.01, clock).watch(pair[0]):
+    with Discarding(0.01, clock).watch(pair[0]):
         assert pair[0].recv(1) == b""
 
 
@@ -138,7 +138,7 @@ def test_a_socket_is_left_alone_after_the_watch(
         cancel = start
 
     monkeypatch.setattr("threading.Timer", Timer)
-    with Allowance(1, clock).watch(pair[0]):
+    with Discarding(1, clock).watch(pair[0]):
         pass
     timers[0].function()
     pair[1].send(b"x")
@@ -146,5 +146,5 @@ def test_a_socket_is_left_alone_after_the_watch(
 
 
 def test_what_is_no_socket_is_not_watched(clock: ManualClock) -> None:
-    with Allowance(1, clock).watch(None):
+    with Discarding(1, clock).watch(None):
         pass

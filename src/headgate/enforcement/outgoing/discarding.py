@@ -26,7 +26,7 @@ LONGEST: Final = 1.0
 """Seconds that this may take at most; less if the call has less left to wait."""
 
 
-class Allowance:
+class Discarding:
     """So many bytes, and `seconds` on the clock *now_ns* from now on, for one body."""
 
     __slots__ = ("_now_ns", "_read", "_until_ns", "seconds")
