@@ -1,0 +1,1 @@
+"""The decision service: the rules of a policy, asked over HTTP and gRPC."""

@@ -1,0 +1,36 @@
+"""What every way into the service shares: the rules in force, the store, and how they stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.responses.options import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.clock import Clock
+    from headgate.engine import AsyncRuleEngine
+    from headgate.responses import ResponseOptions
+    from headgate.rules.envoy import EnvoyConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class Core:
+    """One per worker process, made before anything listens.
+
+    *clock* is that of this machine, nanoseconds since the epoch, for what is told (the counters go
+    by the store's). *envoy* is what is in force of envoyproxy/ratelimit's own configuration, if the
+    service was given one: replaced as a whole. *secret* signs what callers are to bring back;
+    all workers and replicas of a service have the same.
+    """
+
+    engine: AsyncRuleEngine
+    clock: Clock
+    secret: bytes
+    answers: ResponseOptions = DEFAULT
+    envoy: EnvoyConfig | None = None
+    namespace: str = "headgate"
+    not_ready: Callable[[], tuple[str, ...]] = tuple
+    """Why this worker should be given no requests, in words; empty if it may."""
