@@ -1,0 +1,38 @@
+"""Revisions as they are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.control.revision import Change, Revision, StorageError, revision_from_json
+
+_CHANGE = b'{"author": "", "time_ns": 0, "what": ""}'
+
+
+def test_a_revision_is_read_as_it_was_written() -> None:
+    document = {"version": 1, "rules": [{"id": "läuft", "limit": "5/s"}]}
+    revision = Revision(7, document, {"läuft": 7}, Change("ada", 1_700_000_000_000_000_001, "put"))
+    assert revision_from_json(revision.to_json()) == revision
+
+
+def test_the_first_revision_is_an_empty_policy() -> None:
+    assert dict(Revision(0).document) == {"version": 1, "rules": []}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"number": 1, "document": {}, "versions": {}}',
+        b'{"number": "1", "document": {}, "versions": {}, "change": %b}' % _CHANGE,
+        b'{"number": 1, "document": [], "versions": {}, "change": %b}' % _CHANGE,
+        b'{"number": 1, "document": {}, "versions": {}, "change": {"who": ""}}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_revision_is_refused(text: bytes) -> None:
+    with pytest.raises(StorageError):
+        revision_from_json(text)
