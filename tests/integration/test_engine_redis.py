@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.engine import AsyncRuleEngine, RuleEngine
-from headgate.rules.reading import read_policy
+from headgate.rules.reading import read_policy, read_policy_data
 from headgate.rules.request import Request
 from headgate.testing import ManualClock
 from tests.servers import ClusterSetup, RedisServer
@@ -278,4 +278,38 @@ def test_without_the_server_each_rule_does_as_it_says(policy: str, allowed: bool
     without = engine.reserve(ask(), cost=60)
     assert (without.allowed, without.source) == (allowed, policy)
     assert engine.reserve(ask(), cost=60).allowed == (policy == "fail_open")
+    engine.close()
+
+
+KINDS = (
+    "2/hour",
+    "2/hour gcra",
+    "2/hour leaky_bucket",
+    "2/hour fixed_window",
+    "2/hour sliding_window_log",
+    "2/hour sliding_window_counter",
+)
+
+
+@pytest.mark.parametrize("topology", ["server", "cluster"])
+@pytest.mark.parametrize("limit", KINDS)
+def test_overrides_hold_for_counters_on_servers_too(
+    topology: str, limit: str, request: pytest.FixtureRequest
+) -> None:
+    running = request.getfixturevalue(topology)
+    clock = ManualClock(720_000)
+    rules = {"version": 1, "rules": [{"id": "a", "key_by": "ip", "limit": limit}]}
+    until = "1970-01-09T08:10:00Z"  # ten minutes later
+    more = {"rule": "a", "key": "ip=203.0.113.7", "extra": 2, "until": until}
+    blocked = {"rule": "a", "key": "ip=203.0.113.8", "block": True, "until": until}
+    engine = RuleEngine(
+        read_policy_data(rules), store=running.url, namespace=f"over-{limit}", clock=clock
+    )
+    assert [engine.check(ask()).allowed for _ in range(3)] == [True, True, False]
+    engine.replace(read_policy_data(rules | {"overrides": [more, blocked]}))
+    assert [engine.check(ask()).allowed for _ in range(3)] == [True, True, False]
+    assert engine.check(ask(peer="203.0.113.8")).source == "override"
+    clock.advance(600)
+    assert not engine.check(ask()).allowed
+    assert engine.check(ask(peer="203.0.113.8")).source == "store"
     engine.close()

@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
-from headgate.cli import keys, rules
+from headgate.cli import keys, rules, serve, size
 from headgate.cli.command import Command, ExitStatus, Parser
 from headgate.errors import HeadgateError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
     from collections.abc import Sequence
 
-_COMMANDS: Final[tuple[Command, ...]] = (keys.COMMAND, rules.COMMAND)
+_COMMANDS: Final[tuple[Command, ...]] = (serve.COMMAND, rules.COMMAND, keys.COMMAND, size.COMMAND)
 _INTERRUPTED: Final = 130  # what a shell says of a command that was ended by Ctrl-C
 
 
@@ -70,7 +70,7 @@ def _run(argv: Sequence[str] | None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="headgate",
-        description="Work on rules, and look at the counters of a fleet.",
+        description="Serve decisions, work on rules, look at the counters of a fleet.",
         epilog="example:\n  headgate keys --store redis://localhost:6379/0 'user:*'",
     )
     parser.add_argument("--version", action="version", version=f"headgate {__version__}")

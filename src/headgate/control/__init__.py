@@ -1,10 +1,36 @@
-"""Where policies come from: files, read whole and watched for changes.
+"""Where policies come from: files and storages, read whole, watched for changes, and edited.
 
+For an app that reads its rules from files:
 files (what is there) -> reload (is it new, is it good) -> watching (a thread or a task that asks)
+
+For a service whose rules are changed while it runs:
+revision -> storage (a file, etcd, memory) -> feed (keeps the newest in force)
+                    ^ editing (each edit whole and good, or none) <- preview, audit
 """
 
+from headgate.control.audit import AuditFile, AuditLog
+from headgate.control.editing import Edited, PolicyEditor, Wish
+from headgate.control.feed import PolicyFeed
+from headgate.control.feed_state import FeedState
+from headgate.control.file_storage import FileStorage
 from headgate.control.files import Loaded, PolicyFiles
+from headgate.control.memory_storage import MemoryStorage
 from headgate.control.state import State
 from headgate.control.watching import AsyncPolicyWatcher, PolicyWatcher
 
-__all__ = ["AsyncPolicyWatcher", "Loaded", "PolicyFiles", "PolicyWatcher", "State"]
+__all__ = [
+    "AsyncPolicyWatcher",
+    "AuditFile",
+    "AuditLog",
+    "Edited",
+    "FeedState",
+    "FileStorage",
+    "Loaded",
+    "MemoryStorage",
+    "PolicyEditor",
+    "PolicyFeed",
+    "PolicyFiles",
+    "PolicyWatcher",
+    "State",
+    "Wish",
+]

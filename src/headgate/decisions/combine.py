@@ -20,7 +20,7 @@ def combine(parts: Sequence[Decision]) -> Decision:
         return parts[0]
     tightest = parts[0]
     for part in parts:
-        if _binds_more(part, tightest):
+        if binds_more(part, tightest):
             tightest = part
     return Concluded(
         tightest.key,
@@ -34,7 +34,9 @@ def combine(parts: Sequence[Decision]) -> Decision:
     )
 
 
-def _binds_more(part: Decision, other: Decision) -> bool:
+def binds_more(part: Decision, other: Decision) -> bool:
+    """Whether *part* is tighter than *other*: refusals by their wait, those without end most; the
+    others by what is left."""
     if part.allowed:
         return other.allowed and part.remaining < other.remaining
     if other.allowed or part.retry_after_ns is None:

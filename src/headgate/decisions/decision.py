@@ -13,6 +13,10 @@ from headgate.units import seconds_at_least
 if TYPE_CHECKING:
     from headgate.limits import Limit
 
+Figures = tuple[bool, str, "Limit", int, "int | None", int, str, tuple["Decision", ...]]
+"""Of a decision: `allowed`, `key`, `limit`, `remaining`, `retry_after_ns`, `reset_after_ns`,
+`source`, and `limits` if there are several, else nothing."""
+
 
 class Decision:
     """What came of a check: true when allowed.
@@ -80,10 +84,10 @@ class Decision:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Decision):
             return NotImplemented
-        return self._figures() == other._figures()
+        return self.figures() == other.figures()
 
     def __hash__(self) -> int:
-        return hash(self._figures())
+        return hash(self.figures())
 
     def __repr__(self) -> str:
         return (
@@ -93,9 +97,10 @@ class Decision:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, self._figures()
+        return _restored, self.figures()
 
-    def _figures(self) -> tuple[object, ...]:
+    def figures(self) -> Figures:
+        """All there is to read, in one call: see `Figures`."""
         parts = self.limits
         return (
             self.allowed,

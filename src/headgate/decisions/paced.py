@@ -18,6 +18,7 @@ from headgate.decisions.decision import Decision
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
+    from headgate.decisions.decision import Figures
     from headgate.limits import Limit, Pace
 
 
@@ -88,6 +89,11 @@ def paced_decisions(  # noqa: C901 (many properties, each of one line)
         @property
         def reset_after(self) -> float:
             return seconds_at_least(-(-self._in_use // per_tick) * resolution)
+
+        def figures(self) -> Figures:
+            in_use = self._in_use
+            left, reset_ns = (span - in_use) // unit, -(-in_use // per_tick) * resolution
+            return True, self._key, the_limit, left, 0, reset_ns, "store", ()
 
     class Refused(Refusal):
         __slots__ = ()

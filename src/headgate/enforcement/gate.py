@@ -162,7 +162,7 @@ class Gate:
             raise OptionError("a policy says itself which proxies it trusts: identity.ip")
         self.rules: AppPolicy | None = None
         if policy is not None:
-            self.rules = AppPolicy(policy, salt=salt, namespace=namespace)
+            self.rules = AppPolicy(policy, salt=salt, namespace=namespace, clock=clock)
         self._by_address = by_address(trusted_proxies=proxies)
         self._peers = lru_cache(maxsize=REMEMBERED)(self._peer)
 

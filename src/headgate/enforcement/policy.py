@@ -12,6 +12,7 @@ from headgate.errors import OptionError
 from headgate.rules.model import Policy
 
 if TYPE_CHECKING:
+    from headgate.clock import Clock
     from headgate.control import State
     from headgate.engine import Engine
 
@@ -23,7 +24,12 @@ class AppPolicy:
     """
 
     def __init__(
-        self, policy: Policy | str | os.PathLike[str], *, salt: bytes, namespace: str
+        self,
+        policy: Policy | str | os.PathLike[str],
+        *,
+        salt: bytes,
+        namespace: str,
+        clock: Clock | None = None,
     ) -> None:
         self._files = self._loaded = None
         if isinstance(policy, Policy):
@@ -34,7 +40,7 @@ class AppPolicy:
             rules = self._loaded.policy
         else:
             raise OptionError(f"policy is {policy!r}; expected a path or a Policy")
-        self._in_force = PolicyInForce(rules, salt=salt, namespace=namespace)
+        self._in_force = PolicyInForce(rules, salt=salt, namespace=namespace, clock=clock)
         self._watchers: dict[int, PolicyWatcher] = {}
 
     @property

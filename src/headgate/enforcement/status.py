@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.decisions import decide_blocked
 from headgate.enforcement.asking import answered, answered_async
 from headgate.errors import StoreError
 from headgate.limits import Concurrency
@@ -21,6 +22,7 @@ from headgate.stores.port import concluded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headgate.decisions import Decision
     from headgate.enforcement.allowance import Asking
     from headgate.enforcement.gate import Gate
     from headgate.engine import RulePlan
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Outcomes
 
     Replies = tuple[Outcomes | StoreError, ...]
+    Decisions = tuple[Decision, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +43,30 @@ class Shown:
     limits: tuple[Limit, ...]
     plan: RulePlan | None
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the store is to be asked: it has one counter, and that is not blocked."""
+        return self.plan is not None and self.plan.block is None
+
 
 def status_body(gate: Gate, request: Request) -> bytes:
     """The limits of the caller that made *request*, for code that may block."""
     shown = answered(shown_to(gate, request))
-    looking = _looking(shown)
+    looking = looking_at(shown)
     try:
-        return _body(shown, gate.runner.store.run(looking), gate.now_ns())
+        return page_of(shown, gate.runner.store.run(looking), gate.now_ns())
     except StoreError:
-        return _body(shown, _unknown(looking), gate.now_ns())
+        return page_of(shown, unknown(looking), gate.now_ns())
 
 
 async def status_body_async(gate: Gate, request: Request) -> bytes:
     """The same for an event loop."""
     shown = await answered_async(shown_to(gate, request))
-    looking = _looking(shown)
+    looking = looking_at(shown)
     try:
-        return _body(shown, await gate.async_runner.store.run(looking), gate.now_ns())
+        return page_of(shown, await gate.async_runner.store.run(looking), gate.now_ns())
     except StoreError:
-        return _body(shown, _unknown(looking), gate.now_ns())
+        return page_of(shown, unknown(looking), gate.now_ns())
 
 
 def shown_to(gate: Gate, request: Request) -> Asking[list[Shown]]:
@@ -73,33 +81,48 @@ def shown_to(gate: Gate, request: Request) -> Asking[list[Shown]]:
     return [one for one in shown if one.rule.headers == "on" and one.rule.mode == "enforce"]
 
 
-def _looking(shown: Sequence[Shown]) -> TakeEach:
-    planned = [one.plan for one in shown if one.plan is not None]
+def looking_at(shown: Sequence[Shown]) -> TakeEach:
+    """What to ask a store about *shown*."""
+    planned = [one.plan for one in shown if one.is_asked and one.plan is not None]
     return TakeEach(tuple(Take(plan.checks, consume=False) for plan in planned))
 
 
-def _unknown(looking: TakeEach) -> Replies:
+def unknown(looking: TakeEach) -> Replies:
+    """What stands in for the replies of a store that could not be asked."""
     return (StoreError("the store could not be asked"),) * len(looking.takes)
 
 
-def _body(shown: Sequence[Shown], replies: Replies, now_ns: int) -> bytes:
+def page_of(shown: Sequence[Shown], replies: Replies, now_ns: int) -> bytes:
+    """The page: *shown* with what the store replied to `looking_at`."""
     left = iter(replies)
     entries = []
     for one in shown:
-        reply = None if one.plan is None else next(left)
-        known = None if isinstance(reply, StoreError) else reply
-        entries += [_entry(one, place, known, now_ns) for place in range(len(one.limits))]
+        found = _replied(one, next(left)) if one.is_asked else _blocked(one)
+        entries += [_entry(one, place, found, now_ns) for place in range(len(one.limits))]
     return json.dumps({"limits": entries}).encode("ascii")
 
 
-def _entry(one: Shown, place: int, known: Outcomes | None, now_ns: int) -> dict[str, object]:
+def _replied(one: Shown, reply: Outcomes | StoreError) -> Decisions | None:
+    if isinstance(reply, StoreError):
+        return None
+    pairs = zip(one.limits, reply, strict=True)
+    return tuple(concluded("", limit, outcome) for limit, outcome in pairs)
+
+
+def _blocked(one: Shown) -> Decisions | None:
+    if one.plan is None or one.plan.block is None:
+        return None
+    return decide_blocked(one.plan.block.wait_ns, [("", limit) for limit in one.limits]).limits
+
+
+def _entry(one: Shown, place: int, found: Decisions | None, now_ns: int) -> dict[str, object]:
     limit = one.limits[place]
     name = one.rule.id if place == 0 else f"{one.rule.id}/{place + 1}"
     entry: dict[str, object] = {"name": name, "limit": _text(limit), "quota": limit.quota}
     if not isinstance(limit, Concurrency):
         entry["window"] = seconds_up(limit.period_ns)
-    if known is not None:
-        decision = concluded("", limit, known[place])
+    if found is not None:
+        decision = found[place]
         entry["remaining"] = decision.remaining
         entry["reset"] = seconds_up(now_ns + decision.reset_after_ns)
         entry["reset_after"] = decision.reset_after

@@ -6,7 +6,12 @@ the plan on a store.
 
 from headgate.engine.answering import answer_of
 from headgate.engine.caller import Concern
-from headgate.engine.conclusion import repeated, verdict_of, verdict_without_store
+from headgate.engine.conclusion import (
+    repeated,
+    verdict_of,
+    verdict_unasked,
+    verdict_without_store,
+)
 from headgate.engine.engine import Engine
 from headgate.engine.plan import Plan, RulePlan
 from headgate.engine.policies import PolicyInForce
@@ -29,5 +34,6 @@ __all__ = [
     "answer_of",
     "repeated",
     "verdict_of",
+    "verdict_unasked",
     "verdict_without_store",
 ]

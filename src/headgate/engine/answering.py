@@ -20,4 +20,10 @@ def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
 
 def told_of(verdict: Verdict) -> tuple[Told, ...]:
     """What each rule that decides has to say."""
-    return tuple(Told(one.rule.id, one.decision, one.rule.headers) for one in verdict.enforced)
+    return tuple(
+        [
+            Told(one.rule.id, one.decision, one.rule.headers)
+            for one in verdict.rules
+            if one.rule.mode != "shadow"
+        ]
+    )

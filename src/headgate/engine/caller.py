@@ -21,6 +21,7 @@ from headgate.rules.request import Request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headgate.engine.overriding import Overrides
     from headgate.engine.plan import RulePlan
     from headgate.identity import Identifier
     from headgate.limits import Limit
@@ -36,6 +37,7 @@ class Concern:
     """A rule that limits a caller, and the *limits* that it has for it.
 
     *plan* is how to look at its counter; None if it has several for this caller, by what is asked.
+    What overrides say of single counters is in both, but for those several.
     """
 
     rule: Rule
@@ -44,7 +46,12 @@ class Concern:
 
 
 def concerns_of(
-    request: Request, *, matcher: CallerMatcher, identifier: Identifier, namespace: str
+    request: Request,
+    *,
+    matcher: CallerMatcher,
+    identifier: Identifier,
+    namespace: str,
+    overrides: Overrides | None = None,
 ) -> tuple[Concern, ...]:
     """The rules for some request of the caller who made *request*, in the order of the policy.
 
@@ -59,7 +66,10 @@ def concerns_of(
         key = identifier.key(rule, asked or request, found) if limits else None
         if key is None:
             continue
-        plan = plan_rule(rule, limits, key, _ONE_UNIT, namespace, None) if asked else None
+        block = None
+        if overrides is not None and asked:
+            limits, block = overrides.apply(rule, key, limits)
+        plan = plan_rule(rule, limits, key, _ONE_UNIT, namespace, block=block) if asked else None
         concerns.append(Concern(rule, limits, plan))
     return tuple(concerns)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headgate.decisions import decide_without_store
+from headgate.decisions import combine, decide_blocked, decide_without_store
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.errors import StoreError
 from headgate.stores.operations import Outcomes
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 Replies = Sequence[Outcomes | StoreError]
+
+_new: Final = object.__new__
 
 
 def repeated(plan: Plan, replies: Replies) -> frozenset[str]:
@@ -54,6 +56,8 @@ def verdict_of(
             decisions[one.rule.id] = _without_store(one)
         elif one.marker is None or reply[-1].allowed:
             decisions[one.rule.id] = conclude(one.checks, reply[: len(one.checks)])
+    for one in plan.blocked:
+        decisions[one.rule.id] = _blocked(one)
     verdict = _verdict(plan, decisions, is_replay=bool(without))
     if plan.lease is None or not consumed:
         return verdict
@@ -62,11 +66,55 @@ def verdict_of(
     return replace(verdict, slots=plan.leaving(granted))
 
 
+def verdict_unasked(plan: Plan) -> Verdict | None:
+    """The verdict on a request for which the store need not be asked; None if it must be.
+
+    That is if nothing applies, or if the counter of a rule that decides is blocked: then only what
+    is blocked has a say, and nothing is charged.
+    """
+    if (plan.deciding or plan.shadows) and not plan.is_refused:
+        return None
+    decisions = {one.rule.id: _blocked(one) for one in plan.blocked}
+    return _verdict(plan, decisions, is_replay=False)
+
+
 def verdict_on_one(plan: Plan, decision: Decision) -> Verdict:
     """The verdict on a request that only one limit is for."""
-    (one,) = plan.rules
-    said = RuleVerdict(one.rule, one.key, one.cost, decision)
-    return Verdict(decision.allowed, plan.revision, (said,), plan=plan)
+    return _verdict_at_once(plan, (_said(plan.rules[0], decision),), allowed=decision.allowed)
+
+
+def verdict_on_each(plan: Plan, decisions: Sequence[Decision]) -> Verdict:
+    """The verdict on a plain request, from the decision of each check."""
+    said = []
+    allowed = True
+    place = 0
+    for one in plan.rules:
+        count = len(one.checks)
+        decision = decisions[place] if count == 1 else combine(decisions[place : place + count])
+        place += count
+        allowed = allowed and decision.allowed
+        said.append(_said(one, decision))
+    return _verdict_at_once(plan, tuple(said), allowed=allowed)
+
+
+def _said(one: RulePlan, decision: Decision) -> RuleVerdict:
+    # Filled in by hand, as an `__init__` takes longer than all that it does; the next one too.
+    said = _new(RuleVerdict)
+    said.rule, said.key, said.cost, said.decision = one.rule, one.key, one.cost, decision
+    return said
+
+
+def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: bool) -> Verdict:
+    verdict = _new(Verdict)
+    verdict.allowed, verdict.revision, verdict.rules, verdict.plan = (
+        allowed,
+        plan.revision,
+        rules,
+        plan,
+    )
+    verdict.is_replay = False
+    verdict.slots = verdict.local_slots = verdict.held = verdict._undone = None  # noqa: SLF001
+    return verdict
 
 
 def verdict_without_store(plan: Plan, local: Mapping[str, Decision]) -> Verdict:
@@ -93,7 +141,14 @@ def _is_granted(decision: Decision | None) -> bool:
     return decision is not None and decision.allowed and decision.source == "store"
 
 
+def _blocked(one: RulePlan) -> Decision:
+    wait_ns = 0 if one.block is None else one.block.wait_ns
+    return decide_blocked(wait_ns, [(check.key, check.limit) for check in one.checks])
+
+
 def _without_store(one: RulePlan) -> Decision:
+    if one.block is not None:
+        return _blocked(one)
     policy = one.rule.on_store_failure
     asked = [(check.key, check.limit) for check in one.checks]
     return decide_without_store("fail_closed" if policy == "fail_closed" else "fail_open", asked)

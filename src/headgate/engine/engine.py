@@ -5,21 +5,25 @@ An engine is made for one policy and never changes; a new policy has a new one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.engine.caller import concerns_of
-from headgate.engine.plan import NOTHING_OPEN, Plan, RulePlan, plan_rule
+from headgate.engine.overriding import Overrides
+from headgate.engine.plan import NOTHING_OPEN, Plan
+from headgate.engine.preparation import PreparedRule
 from headgate.identity import Identifier
-from headgate.rules.matching import Matcher, cost_of, normalised_path
+from headgate.rules.matching import Matcher
 from headgate.rules.matching.caller import CallerMatcher
 from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headgate.clock import Clock
     from headgate.engine.caller import Concern
-    from headgate.identity import Found
+    from headgate.engine.plan import RulePlan
     from headgate.rules.model import Policy, Rule
     from headgate.rules.request import Request
 
@@ -31,7 +35,7 @@ class Engine:
     """The rules of *policy*, ready to be applied. Safe to share among threads.
 
     *salt* is what secrets are hashed with; *namespace* keeps the counters of different policies in
-    one store apart.
+    one store apart. *clock* tells when overrides end: the system's if none is given.
     """
 
     __slots__ = (
@@ -39,20 +43,35 @@ class Engine:
         "_identifier",
         "_matcher",
         "_namespace",
+        "_overrides",
+        "_prepared",
         "counts_endpoints",
+        "has_slots",
         "policy",
     )
 
-    def __init__(self, policy: Policy, *, salt: bytes = b"", namespace: str = "headgate") -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        salt: bytes = b"",
+        namespace: str = "headgate",
+        clock: Clock | None = None,
+    ) -> None:
         self.policy = policy
         self._namespace = namespace
         self._identifier = Identifier(policy.identity, salt=salt)
         self._matcher = Matcher(policy)
-        for rule in policy.rules:
-            self._identifier.prepare(rule)  # not at the first request that it is for
+        prepared = [PreparedRule(rule, self._identifier, namespace) for rule in policy.rules]
+        self._prepared = {one.rule.id: one for one in prepared}
+        self.has_slots = any(one.has_slots for one in prepared)
+        """Whether requests may take places for a while, for which they need a lease."""
         self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
         """Whether it matters which route of an app a request is for."""
         self._caller_matcher: CallerMatcher | None = None
+        self._overrides: Overrides | None = None
+        if policy.overrides:
+            self._overrides = Overrides(policy, clock or time.time_ns)
 
     @property
     def identifier(self) -> Identifier:
@@ -71,6 +90,7 @@ class Engine:
             matcher=self._caller_matcher,
             identifier=self._identifier,
             namespace=self._namespace,
+            overrides=self._overrides,
         )
 
     def plan(
@@ -87,30 +107,21 @@ class Engine:
         the slots that the request will take under concurrency limits. A cost that *is_estimate* is
         to be held, and settled later.
         """
-        _check_costs(cost)
+        if cost is not None:
+            _check_costs(cost)
         found = self._identifier.find(request)
-        matched = self._matcher.matching(request, found)
-        path = normalised_path(request.path) if matched else ""
+        prepared, overrides = self._prepared, self._overrides
         rules = []
-        for rule in matched:
-            named = cost.get(rule.id) if isinstance(cost, Mapping) else cost
-            planned = self._plan_rule(rule, request, found, path, named)
+        has_slots = False
+        for rule in self._matcher.matching(request, found):
+            one = prepared[rule.id]
+            own = cost if cost is None or isinstance(cost, int) else cost.get(rule.id)
+            planned = one.plan(found, own, overrides)
             if planned is not None:
                 rules.append(planned)
-        has_slots = any(one.has_slots for one in rules)
+                has_slots = has_slots or (one.has_slots and planned.has_slots)
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
         return Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_)
-
-    def _plan_rule(
-        self, rule: Rule, request: Request, found: Found, path: str, cost: int | None
-    ) -> RulePlan | None:
-        limits = rule.limits_for(found["tier"])
-        key = self._identifier.key(rule, request, found) if limits else None
-        if key is None:
-            return None
-        own = cost_of(rule.cost, request, path) if cost is None else cost
-        retry = _retry(rule, request, found, path)
-        return plan_rule(rule, limits, key, own, self._namespace, retry)
 
 
 def _check_costs(cost: Costs) -> None:
@@ -126,13 +137,3 @@ def _estimated(rules: Iterable[RulePlan], cost: Costs) -> frozenset[str]:
     return frozenset(
         one.rule.id for one in rules if not isinstance(cost, Mapping) or one.rule.id in cost
     )
-
-
-def _retry(rule: Rule, request: Request, found: Found, path: str) -> str | None:
-    """What a request and its repetitions have in common: the caller, what it asks, and its key."""
-    given = rule.idempotency and request.header(rule.idempotency.header)
-    if not given:
-        return None
-    caller = tuple(found.get(name) for name in ("api_key", "user_id", "tenant"))
-    who = caller if any(caller) else (found.ip,)
-    return repr((who, request.method.upper(), path, given.strip()))

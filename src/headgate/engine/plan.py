@@ -8,6 +8,10 @@ A repeated request is told by a counter of one unit per lifetime, which is part 
 where it has been charged already it refuses, and with that the whole take, so nothing is charged.
 Then the rules that have not seen the request are asked again without those that have. So a retry
 costs a second round trip, and is free only under the rules that say so.
+
+Where the counter of a rule is blocked by an override, the store is not asked about it. A rule in
+shadow then says what it would have decided; one that decides refuses the whole request, and nobody
+is asked or charged, shadows neither.
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.limits import Concurrency, TokenBucket
+from headgate.rules.matching import normalised_path
 from headgate.stores.operations import Check, Leave, Take, TakeEach
 from headgate.stores.port import group_name
 from headgate.units import SECOND
@@ -25,6 +30,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from headgate.identity import Found
     from headgate.limits import Limit
     from headgate.rules.model import Rule
 
@@ -32,9 +38,20 @@ if TYPE_CHECKING:
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+class Block(NamedTuple):
+    """Until when a counter is blocked, since the epoch, and for how long from the planning on."""
+
+    until_ns: int
+    wait_ns: int
+
+
+@dataclass(slots=True)
 class RulePlan:
-    """A rule that applies to a request: whose counter, what it costs, under which limits."""
+    """A rule that applies to a request: whose counter, what it costs, under which limits.
+
+    (Nobody changes a plan. Plans are not frozen because they are made for every request, and that
+    would triple the time it takes.)
+    """
 
     rule: Rule
     key: str
@@ -43,6 +60,14 @@ class RulePlan:
     checks: tuple[Check, ...]
     marker: Check | None = None
     """The counter that tells whether the request was charged before."""
+
+    block: Block | None = None
+    """That the counter is blocked for the time being."""
+
+    @property
+    def blocked_until_ns(self) -> int | None:
+        """Until when the counter is blocked, in nanoseconds since the epoch; None if it is not."""
+        return None if self.block is None else self.block.until_ns
 
     @property
     def has_slots(self) -> bool:
@@ -63,7 +88,7 @@ class RulePlan:
         return tuple(check for check in self.checks if _has_slots(check.limit))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """All that applies to a request, under the policy of *revision*."""
 
@@ -74,28 +99,53 @@ class Plan:
     """The ids of those rules whose amounts are known only afterwards: held, and settled then."""
 
     deciding: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
+    """The rules that decide."""
+
     shadows: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
+    """The rules in shadow that are asked."""
+
+    blocked: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
+    """The rules that are not asked because their counters are blocked."""
+
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    """Whether it is all one take that charges, and nothing else: no slots, holds, shadows, marks
+    and blocks."""
 
     def __post_init__(self) -> None:
-        shadows = tuple([one for one in self.rules if one.rule.mode == "shadow"])
-        deciding = self.rules
-        if shadows:
-            deciding = tuple([one for one in self.rules if one.rule.mode == "enforce"])
-        object.__setattr__(self, "deciding", deciding)
-        object.__setattr__(self, "shadows", shadows)
+        self.deciding = rules = self.rules
+        self.shadows = self.blocked = ()
+        self.is_plain = self.lease is None and not self.open
+        for one in rules:
+            if one.rule.mode != "enforce" or one.marker is not None or one.block is not None:
+                self.is_plain = False
+                self._tell_apart()
+                return
+
+    def _tell_apart(self) -> None:
+        rules = self.rules
+        self.deciding = tuple([one for one in rules if one.rule.mode == "enforce"])
+        self.blocked = tuple([one for one in rules if one.block is not None])
+        shadows = [one for one in rules if one.rule.mode == "shadow" and one.block is None]
+        self.shadows = tuple(shadows)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a rule that decides is blocked: the store is not to be asked then."""
+        return any(one.rule.mode == "enforce" for one in self.blocked)
 
     @property
     def only_check(self) -> Check | None:
         """The one check, if there is one and nothing else to it."""
-        if len(self.rules) != 1 or self.lease is not None or self.shadows or self.open:
+        if not self.is_plain or len(self.rules) != 1:
             return None
-        one = self.rules[0]
-        return one.checks[0] if len(one.checks) == 1 and one.marker is None else None
+        checks = self.rules[0].checks
+        return checks[0] if len(checks) == 1 else None
 
     @property
     def left_open(self) -> list[RulePlan]:
         """The rules that have something to settle afterwards."""
-        return [one for one in self.rules if one.rule.id in self.open and one.rates]
+        asked = [one for one in self.rules if one.block is None]
+        return [one for one in asked if one.rule.id in self.open and one.rates]
 
     def for_holding(self) -> Plan:
         """The same without telling repeated requests where something is held, which is settled
@@ -106,11 +156,11 @@ class Plan:
         is_marked = one.rule.id not in self.open and one.rule.mode == "enforce"
         return one if is_marked else replace(one, marker=None)
 
-    def operation(self, *, consume: bool = True) -> TakeEach | None:
-        """What to ask; None if there is nothing to ask."""
+    def operation(self, *, consume: bool = True) -> TakeEach:
+        """What to ask; nothing if no rule applies. Not for a plan that is refused as it is."""
         takes = [self._take(self.deciding, consume=consume)] if self.deciding else []
         takes += [self._take((one,), consume=consume) for one in self.shadows]
-        return TakeEach(tuple(takes)) if takes else None
+        return TakeEach(tuple(takes))
 
     def again(self, repeated: Collection[str], *, consume: bool = True) -> TakeEach:
         """What to ask those deciding rules that have not seen the request; *repeated* have."""
@@ -135,31 +185,45 @@ def plan_rule(
     key: str,
     cost: int,
     namespace: str,
-    retry: str | None = None,
+    *,
     counter: str | None = None,
+    block: Block | None = None,
 ) -> RulePlan:
-    """How *rule* is asked about a request of *key*; *retry* is what repetitions have in common.
+    """How *rule* is asked about a request of *key*.
 
     The counters are called as the rule is, unless *counter* says otherwise.
     """
-    checks = tuple(
-        Check(
-            _group(namespace, counter or rule.id, n), key, limit, 1 if _has_slots(limit) else cost
-        )
-        for n, limit in enumerate(limits)
-    )
-    marker = None if retry is None or not cost else _marker(rule, key, namespace, retry)
-    return RulePlan(rule, key, cost, limits, checks, marker)
+    groups = groups_of(namespace, counter or rule.id, len(limits))
+    pairs = zip(groups, limits, strict=True)
+    return RulePlan(rule, key, cost, limits, checks_on(pairs, key, cost), None, block)
 
 
-def _group(namespace: str, name: str, place: int) -> str:
+def groups_of(namespace: str, name: str, count: int) -> tuple[str, ...]:
     """Counters are named by rule and place: a changed limit goes on with what was used."""
-    return group_name(namespace, name if place == 0 else f"{name}#{place}")
+    names = [name if place == 0 else f"{name}#{place}" for place in range(count)]
+    return tuple(group_name(namespace, each) for each in names)
 
 
-def _marker(rule: Rule, key: str, namespace: str, retry: str) -> Check | None:
-    if rule.idempotency is None:
+def checks_on(counters: Iterable[tuple[str, Limit]], key: str, cost: int) -> tuple[Check, ...]:
+    """The checks of a request: one of each limit, with its group; of places one each."""
+    return tuple(
+        [Check(group, key, limit, 1 if _has_slots(limit) else cost) for group, limit in counters]
+    )
+
+
+def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> Check | None:
+    """The counter that tells whether a request was charged before under *rule*; None if it need not
+    be told, or says nothing that its repetitions have in common."""
+    if rule.idempotency is None or not cost:
         return None
+    request = found.request
+    given = request.header(rule.idempotency.header)
+    if not given:
+        return None
+    caller = tuple(found.get(name) for name in ("api_key", "user_id", "tenant"))
+    who = caller if any(caller) else (found.ip,)
+    path = normalised_path(request.path)
+    retry = repr((who, request.method.upper(), path, given.strip()))
     digest = blake2b(retry.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     once = TokenBucket(1, Fraction(SECOND, rule.idempotency.ttl_ns))
     return Check(group_name(namespace, f"{rule.id}!seen"), f"{key}&{digest}", once, 1)

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.engine.engine import Engine
 
 if TYPE_CHECKING:
+    from headgate.clock import Clock
     from headgate.rules.model import Policy
 
 
 class PolicyInForce:
     """The engine of the policy in force. Reading it is one attribute; replacing it is atomic."""
 
-    def __init__(self, policy: Policy, *, salt: bytes = b"", namespace: str = "headgate") -> None:
-        self._salt = salt
-        self._namespace = namespace
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        salt: bytes = b"",
+        namespace: str = "headgate",
+        clock: Clock | None = None,
+    ) -> None:
+        self._new_engine = partial(Engine, salt=salt, namespace=namespace, clock=clock)
         self._lock = threading.Lock()
-        self.engine = Engine(policy, salt=salt, namespace=namespace)
+        self.engine = self._new_engine(policy)
 
     @property
     def policy(self) -> Policy:
@@ -32,6 +40,5 @@ class PolicyInForce:
         """
         with self._lock:
             revision = max(policy.revision, self.engine.policy.revision + 1)
-            numbered = replace(policy, revision=revision)
-            self.engine = Engine(numbered, salt=self._salt, namespace=self._namespace)
+            self.engine = self._new_engine(replace(policy, revision=revision))
         return revision

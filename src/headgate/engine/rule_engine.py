@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 class _Rules:
     """What both shells have in common."""
 
-    def __init__(self, policy: Policy, salt: bytes, namespace: str) -> None:
-        self.in_force = PolicyInForce(policy, salt=salt, namespace=namespace)
+    def __init__(self, policy: Policy, salt: bytes, namespace: str, clock: Clock | None) -> None:
+        self.in_force = PolicyInForce(policy, salt=salt, namespace=namespace, clock=clock)
 
     def replace(self, policy: Policy) -> int:
         """Put *policy* in force from the next request on; its revision."""
         return self.in_force.replace(policy)
 
     def _plan(self, request: Request, cost: Costs) -> Plan:
-        return self.in_force.engine.plan(request, cost=cost, lease=new_name())
+        engine = self.in_force.engine
+        return engine.plan(request, cost=cost, lease=new_name() if engine.has_slots else None)
 
     def _plan_open(self, request: Request, cost: Costs) -> Plan:
         return self.in_force.engine.plan(request, cost=cost, lease=new_name(), is_estimate=True)
@@ -43,7 +44,7 @@ class RuleEngine(_Rules):
     """Decide for each request by the rules of a policy, for code that may block.
 
     *store* is a URL or a `Store`. Safe to share among threads; `replace` puts another policy in
-    force while requests go on.
+    force while requests go on. *clock* is for a store that takes one, and for when overrides end.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class RuleEngine(_Rules):
         namespace: str = "headgate",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(policy, salt, namespace)
+        super().__init__(policy, salt, namespace, clock)
         self.runner = Runner(store, clock=clock)
 
     def check(self, request: Request, *, cost: Costs = None) -> Verdict:
@@ -111,7 +112,7 @@ class AsyncRuleEngine(_Rules):
         namespace: str = "headgate",
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(policy, salt, namespace)
+        super().__init__(policy, salt, namespace, clock)
         self.runner = AsyncRunner(store, clock=clock)
 
     async def check(self, request: Request, *, cost: Costs = None) -> Verdict:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 from headgate.engine.conclusion import (
     repeated,
     verdict_of,
+    verdict_on_each,
     verdict_on_one,
+    verdict_unasked,
     verdict_without_store,
 )
 from headgate.engine.holding import Held, holdings
 from headgate.engine.short_cuts import ShortCuts
 from headgate.engine.undoing import refund_of
-from headgate.engine.verdict import Verdict
 from headgate.errors import StoreError
 from headgate.holding import new_name
-from headgate.stores.memory import MemoryStore
+from headgate.stores.memory import AsyncMemoryStore, MemoryStore
 from headgate.stores.opening import open_async_store, open_store
 from headgate.stores.operations import Take
 from headgate.stores.port import conclude
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from headgate.decisions import Decision
     from headgate.engine.holding import Holding
     from headgate.engine.plan import Plan, RulePlan
-    from headgate.stores.operations import Check, Operation, Outcomes
-    from headgate.stores.port import AsyncStore, Hitter, Store
+    from headgate.engine.verdict import Verdict
+    from headgate.stores.operations import Operation, Outcomes
+    from headgate.stores.port import AsyncStore, Store
 
     Heard = tuple[Holding, Outcomes | StoreError, frozenset[str]]
     """A holding, what came of it, and which of its rules had seen the request before."""
@@ -43,6 +45,7 @@ class _Local:
 
     def __init__(self, clock: Clock | None) -> None:
         self._local = MemoryStore(clock=clock)
+        self._short_cuts = ShortCuts()
 
     def _without_store(self, plan: Plan, *, consume: bool) -> Verdict:
         """The store could not decide: rules that are `local` are decided here, in full.
@@ -65,11 +68,45 @@ class _Local:
             return verdict
         return replace(verdict, local_slots=plan.leaving(locals_))
 
-    def _decide_quickly(self, plan: Plan, check: Check, hit: Hitter) -> Verdict:
+    def _decide_on(self, store: Store, plan: Plan, *, consume: bool) -> Verdict:
+        """Ask *store*, which does not mind that it blocks."""
+        if consume and plan.is_plain:
+            verdict = self._decide_quickly(store, plan)
+            if verdict is None:
+                verdict = self._take_quickly(store, plan)
+            if verdict is not None:
+                return verdict
+        unasked = verdict_unasked(plan)
+        if unasked is not None:
+            return unasked
+        try:
+            replies = store.run(plan.operation(consume=consume))
+            seen = repeated(plan, replies)
+            if seen:
+                others = store.run(plan.again(seen, consume=consume))
+                replies = (*others, *replies[1:])
+            return verdict_of(plan, replies, consumed=consume, without=seen)
+        except StoreError:
+            return self._without_store(plan, consume=consume)
+
+    def _decide_quickly(self, store: Store | AsyncStore, plan: Plan) -> Verdict | None:
+        """The verdict, if the short cut of *store* can give it."""
+        check = plan.only_check
+        hit = None if check is None else self._short_cuts.to(store, check)
+        if check is None or hit is None:
+            return None
         try:
             return verdict_on_one(plan, hit(check.key, check.cost))
         except StoreError:
             return self._without_store(plan, consume=True)
+
+    def _take_quickly(self, store: Store, plan: Plan) -> Verdict | None:
+        """The verdict on several limits, if *store* can give it quickly."""
+        try:
+            decisions = store.take_quickly([check for one in plan.rules for check in one.checks])
+        except StoreError:
+            return self._without_store(plan, consume=True)
+        return None if decisions is None else verdict_on_each(plan, decisions)
 
     def _reserved(
         self, plan: Plan, name: str, heard: Iterable[Heard]
@@ -117,29 +154,16 @@ class Runner(_Local):
     def __init__(self, store: str | Store, *, clock: Clock | None = None) -> None:
         super().__init__(clock)
         self.store = open_store(store, clock)
-        self._short_cuts = ShortCuts()
 
     def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
         """What comes of a request; a refusal consumes nothing."""
-        if consume and (check := plan.only_check) is not None:
-            hit = self._short_cuts.to(self.store, check)
-            if hit is not None:
-                return self._decide_quickly(plan, check, hit)
-        operation = plan.operation(consume=consume)
-        if operation is None:
-            return Verdict(allowed=True, revision=plan.revision)
-        try:
-            replies = self.store.run(operation)
-            seen = repeated(plan, replies)
-            if seen:
-                others = self.store.run(plan.again(seen, consume=consume))
-                replies = (*others, *replies[1:])
-            return verdict_of(plan, replies, consumed=consume, without=seen)
-        except StoreError:
-            return self._without_store(plan, consume=consume)
+        return self._decide_on(self.store, plan, consume=consume)
 
     def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         """As `decide`, with what the rules in `plan.open` charge held for *ttl_ns*."""
+        unasked = verdict_unasked(plan)
+        if unasked is not None:
+            return unasked
         plan = plan.for_holding()
         name = plan.lease or new_name()
         heard = [(one, *self._hold(one, ttl_ns)) for one in holdings(plan, name)]
@@ -230,21 +254,35 @@ class AsyncRunner(_Local):
     def __init__(self, store: str | Store | AsyncStore, *, clock: Clock | None = None) -> None:
         super().__init__(clock)
         self.store = open_async_store(store, clock)
-        self._short_cuts = ShortCuts()
+        self._at_hand = self.store.store if isinstance(self.store, AsyncMemoryStore) else None
         self._undoing: set[asyncio.Future[None]] = set()
 
     async def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
         """As `Runner.decide`."""
-        if consume and (check := plan.only_check) is not None:
-            hit = self._short_cuts.to(self.store, check)
-            if hit is not None:
-                return self._decide_quickly(plan, check, hit)
+        if (store := self._at_hand) is not None:
+            return self._decide_on(store, plan, consume=consume)
+        if consume and (verdict := self._decide_quickly(self.store, plan)) is not None:
+            return verdict
+        unasked = verdict_unasked(plan)
+        if unasked is not None:
+            return unasked
         if plan.lease is None or not consume:
             return await self._decide(plan, consume=consume)
         return await self._or_undo(self._decide(plan, consume=consume), self.release)
 
+    def decide_now(self, plan: Plan) -> Verdict | None:
+        """As `decide`, for those who would rather not wait; None if the store may have to be
+        waited for, and nothing was asked then."""
+        if (store := self._at_hand) is not None:
+            return self._decide_on(store, plan, consume=True)
+        verdict = self._decide_quickly(self.store, plan)
+        return verdict_unasked(plan) if verdict is None else verdict
+
     async def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         """As `Runner.reserve`."""
+        unasked = verdict_unasked(plan)
+        if unasked is not None:
+            return unasked
         return await self._or_undo(self._reserve(plan.for_holding(), ttl_ns), self._give_up)
 
     async def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> bool:
@@ -315,11 +353,8 @@ class AsyncRunner(_Local):
         await self.release(verdict)
 
     async def _decide(self, plan: Plan, *, consume: bool) -> Verdict:
-        operation = plan.operation(consume=consume)
-        if operation is None:
-            return Verdict(allowed=True, revision=plan.revision)
         try:
-            replies = await self.store.run(operation)
+            replies = await self.store.run(plan.operation(consume=consume))
             seen = repeated(plan, replies)
             if seen:
                 others = await self.store.run(plan.again(seen, consume=consume))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import combine
 from headgate.engine.holding import Once
@@ -16,10 +17,16 @@ if TYPE_CHECKING:
     from headgate.rules.model import Rule
     from headgate.stores.operations import Leave
 
+_MAKING: Final = threading.Lock()
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class RuleVerdict:
-    """What one rule said to a request that cost *cost*, counted under *key*."""
+    """What one rule said to a request that cost *cost*, counted under *key*.
+
+    (Nobody changes a verdict, but for `undone`. It is not frozen because one is made for every
+    request, and that would triple the time it takes.)
+    """
 
     rule: Rule
     key: str
@@ -32,7 +39,7 @@ class RuleVerdict:
         return self.rule.mode == "shadow"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     """What came of a request under the policy of *revision*: true when it is allowed.
 
@@ -40,8 +47,7 @@ class Verdict:
     it repeats a request that had been charged before under rules that are not among them therefore.
     *slots* is what gives back the slots that it holds under concurrency limits; None if it holds
     none. (*local_slots* is the same for those that this process granted while the store was gone.)
-    *held* is what is to be settled when the cost is known. *plan* is what was asked, and *undone*
-    knows whether it was given back.
+    *held* is what is to be settled when the cost is known. *plan* is what was asked.
     """
 
     allowed: bool
@@ -52,15 +58,23 @@ class Verdict:
     local_slots: Leave | None = None
     held: Held | None = None
     plan: Plan | None = field(default=None, repr=False, compare=False)
-    undone: Once = field(default_factory=Once, repr=False, compare=False)
+    _undone: Once | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return self.allowed
 
     @property
+    def undone(self) -> Once:
+        """Whether it was given back; made for those who ask, which few do."""
+        with _MAKING:
+            if self._undone is None:
+                self._undone = Once()
+            return self._undone
+
+    @property
     def enforced(self) -> tuple[RuleVerdict, ...]:
         """What those rules said that decide."""
-        return tuple(one for one in self.rules if not one.is_shadow)
+        return tuple([one for one in self.rules if one.rule.mode != "shadow"])
 
     @property
     def would_deny(self) -> tuple[RuleVerdict, ...]:

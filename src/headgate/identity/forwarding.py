@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from headgate.identity.address import LONGEST_TEXT, Proxies, read_address
+from headgate.identity.address import LONGEST_TEXT, Proxies, address_key, read_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from headgate.rules.model import AddressSource
     from headgate.rules.request import Request
 
-    Hop = tuple[Address | None, bool]
+    Hop = tuple[Address | None, bool, str]
+    """An address, whether it is believed, and those who count as one caller with it, as text."""
 
 MOST_ENTRIES: Final = 64
 """How many entries of a header are looked at, from the right."""
@@ -70,9 +71,10 @@ def client_address(request: Request, settings: AddressSource) -> Address | None:
 class Trail:
     """`client_address` with the settings prepared, for many requests."""
 
-    __slots__ = ("_entries", "_met", "_proxies", "header")
+    __slots__ = ("_entries", "_met", "_proxies", "_settings", "header")
 
     def __init__(self, settings: AddressSource) -> None:
+        self._settings = settings
         self.header: Final = settings.header.lower()
         self._proxies = Proxies(settings.trusted_proxies)
         self._entries = _forwarded if self.header == "forwarded" else _listed
@@ -80,32 +82,44 @@ class Trail:
 
     def client(self, request: Request) -> Address | None:
         """The address of the client that sent *request*, as far as it is sure."""
-        peer, believed = self._hop(request.peer.strip(_BLANKS))
-        if peer is None or not believed:
-            return peer
-        lines = request.header_lines(self.header)
-        return self._walk(peer, self._entries(",".join(lines))) if lines else peer
+        return self._client(request)[0]
+
+    def client_key(self, request: Request) -> str:
+        """Those who count as one caller with it, as text; "" if there is no address."""
+        return self._client(request)[2]
 
     def believes(self, address: Address) -> bool:
         """Whether *address* is a trusted proxy's."""
         return address in self._proxies
 
-    def _walk(self, sure: Address, entries: Iterable[str]) -> Address:
+    def _client(self, request: Request) -> Hop:
+        peer = self._hop(request.peer.strip(_BLANKS))
+        if not peer[1]:
+            return peer
+        lines = request.header_lines(self.header)
+        return self._walk(peer, self._entries(",".join(lines))) if lines else peer
+
+    def _walk(self, sure: Hop, entries: Iterable[str]) -> Hop:
         for entry in entries:
-            address, believed = self._hop(entry)
-            if address is None:
+            hop = self._hop(entry)
+            if hop[0] is None:
                 return sure
-            if not believed:
-                return address
-            sure = address
+            if not hop[1]:
+                return hop
+            sure = hop
         return sure
 
     def _hop(self, text: str) -> Hop:
-        return self._met(text) if len(text) <= LONGEST_TEXT else (None, False)
+        return self._met(text) if len(text) <= LONGEST_TEXT else _NO_HOP
 
     def _meet(self, text: str) -> Hop:
         address = read_address(text)
-        return address, address is not None and self.believes(address)
+        if address is None:
+            return _NO_HOP
+        return address, self.believes(address), address_key(address, self._settings)
+
+
+_NO_HOP: Final[Hop] = (None, False, "")
 
 
 def _listed(text: str) -> Iterator[str]:

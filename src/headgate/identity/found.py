@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from headgate.identity.address import address_key
 from headgate.rules.matching import cookies_of
 
 if TYPE_CHECKING:
@@ -42,11 +41,22 @@ class Found(Mapping[str, str | None]):
         self._ip: str | None = None
 
     def __getitem__(self, name: str) -> str | None:
-        try:
-            return self._values[name]
-        except KeyError:
-            value = self._values[name] = self.value(self._identity.sources[name])
-            return value
+        values = self._values
+        if name in values:
+            return values[name]
+        source = self._identity.sources[name]
+        header = source.header
+        if header is None:
+            value = self.value(source)
+        else:  # the common case, without two calls
+            line = self.request.header(header)
+            value = source.default if line is None else line.strip(_BLANKS) or source.default
+        values[name] = value
+        return value
+
+    # The one of `Mapping` takes any type of default, and three times as long.
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        return self[name] if name in self._identity.sources else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._identity.sources)
@@ -65,11 +75,10 @@ class Found(Mapping[str, str | None]):
     @property
     def ip(self) -> str:
         """The addresses that count as one caller with this one, as text; `UNKNOWN` for none."""
-        if self._ip is None:
-            address = self.address
-            settings = self._identity.address
-            self._ip = UNKNOWN if address is None else address_key(address, settings)
-        return self._ip
+        found = self._ip
+        if found is None:
+            found = self._ip = self._trail.client_key(self.request) or UNKNOWN
+        return found
 
     def value(self, source: Source) -> str | None:
         """What *source* has, else its default."""
@@ -79,7 +88,8 @@ class Found(Mapping[str, str | None]):
     def stated(self, source: Source) -> str | None:
         """What the request itself says where *source* looks; None if nothing, or an empty text."""
         if source.header is not None:
-            return (self.request.header(source.header) or "").strip(_BLANKS) or None
+            line = self.request.header(source.header)
+            return None if line is None else line.strip(_BLANKS) or None
         if source.cookie is not None:
             return cookie(self.request, source.cookie)
         if source.attribute is not None:

@@ -8,7 +8,7 @@ from headgate.errors import OptionError
 from headgate.identity.account import account_of
 from headgate.identity.forwarding import Trail
 from headgate.identity.found import Found
-from headgate.identity.parts import part_of
+from headgate.identity.parts import joined, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Identifier:
     itself. Safe to use from several threads. Raises `OptionError` for lookups that lead nowhere.
     """
 
-    __slots__ = ("_identity", "_parts", "_salt", "_trail")
+    __slots__ = ("_identity", "_salt", "_trail", "_wholes")
 
     def __init__(self, identity: Identity, *, salt: bytes = b"") -> None:
         for name in identity.sources:
@@ -33,7 +33,7 @@ class Identifier:
         self._identity = identity
         self._salt = salt
         self._trail = Trail(identity.address)
-        self._parts: dict[tuple[str, ...], tuple[Part, ...]] = {}
+        self._wholes: dict[tuple[str, ...], Part] = {}
 
     def find(self, request: Request) -> Found:
         """What *request* says of its caller; read as far as it is asked for."""
@@ -46,16 +46,10 @@ class Identifier:
         bytes a part, and different callers never share one. Raises `OptionError` for a `key_by`
         that the identity does not know.
         """
-        parts = self._parts.get(rule.key_by)
-        if parts is None:
-            parts = self.prepare(rule)
-        texts = []
-        for part in parts:
-            text = part(request, found)
-            if text is None:
-                return None
-            texts.append(text)
-        return "&".join(texts)
+        whole = self._wholes.get(rule.key_by)
+        if whole is None:
+            whole = self.prepare(rule)
+        return whole(request, found)
 
     def account(self, rule: Rule, request: Request) -> list[str]:
         """Where each part of the key of *rule* comes from, in words; secrets only hashed."""
@@ -65,13 +59,14 @@ class Identifier:
             for name in rule.key_by
         ]
 
-    def prepare(self, rule: Rule) -> tuple[Part, ...]:
-        """The parts of the keys of *rule*; `OptionError` if it counts by what nobody knows."""
+    def prepare(self, rule: Rule) -> Part:
+        """What makes the keys of *rule*, as `key` does; `OptionError` if it counts by what nobody
+        knows."""
         if not rule.key_by:
             raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
         parts = tuple(part_of(name, self._identity, self._salt) for name in rule.key_by)
-        self._parts[rule.key_by] = parts
-        return parts
+        whole = self._wholes[rule.key_by] = parts[0] if len(parts) == 1 else joined(parts)
+        return whole
 
 
 def _check_lookups(name: str, sources: Mapping[str, Source]) -> None:

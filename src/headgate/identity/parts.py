@@ -12,14 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.identity.spelling import hashed, spelled
-from headgate.rules.matching import endpoint_of, methods_of, normalised_host
+from headgate.identity.spelling import hasher, spelled, speller
+from headgate.rules.matching import endpoint_of, methods_of, normalised_host, normalised_path
+from headgate.rules.matching.endpoint import ROUTE
+from headgate.rules.matching.path import SHORT
 from headgate.rules.model import BUILT_IN_PARTS, GLOBAL, Source
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.identity.found import Found
     from headgate.rules.model import Fallback, Identity
     from headgate.rules.request import Request
@@ -48,18 +53,17 @@ class Claim:
 
     def part(self, fallback: Fallback, salt: bytes) -> Part:
         """The part of a key that this claim makes."""
-        label = spelled(self.name)
-        spell = hashed if self.secret else spelled
+        name, label, is_named = self.name, spelled(self.name), self.named
+        spell = hasher(salt) if self.secret else speller(salt)
 
         def text(_: Request, found: Found) -> str | None:
-            if self.name not in found.part_texts:
-                value = self.value(found)
-                found.part_texts[self.name] = (
-                    _missing(label, found, fallback)
-                    if value is None
-                    else f"{label}={spell(value, salt)}"
-                )
-            return found.part_texts[self.name]
+            texts = found.part_texts
+            if name in texts:
+                return texts[name]
+            value = found[name] if is_named else self.value(found)
+            told = None if value is None else f"{label}={spell(value)}"
+            texts[name] = told or _missing(label, found, fallback)
+            return texts[name]
 
         return text
 
@@ -112,8 +116,31 @@ def part_of(name: str, identity: Identity, salt: bytes) -> Part:
     return claim_of(name, identity).part(identity.fallback, salt) if built_in is None else built_in
 
 
+def joined(parts: Sequence[Part]) -> Part:
+    """Several parts as one."""
+
+    def text(request: Request, found: Found) -> str | None:
+        texts = []
+        for part in parts:
+            spelt = part(request, found)
+            if spelt is None:
+                return None
+            texts.append(spelt)
+        return "&".join(texts)
+
+    return text
+
+
 def _endpoint(request: Request, _: Found) -> str:
-    return f"endpoint={spelled(endpoint_of(request))}"
+    path = request.path
+    if len(path) > SHORT or request.attributes.get(ROUTE):
+        return f"endpoint={spelled(endpoint_of(request))}"
+    return _endpoint_at(path)
+
+
+@lru_cache(maxsize=4096)
+def _endpoint_at(path: str) -> str:
+    return f"endpoint={spelled(normalised_path(path))}"
 
 
 def _method(request: Request, _: Found) -> str:

@@ -1,5 +1,6 @@
 """What a limit is: value objects and the text notation."""
 
+from headgate.limits.enlarging import with_extra
 from headgate.limits.model import (
     GCRA,
     Concurrency,
@@ -29,4 +30,5 @@ __all__ = [
     "WindowedLimit",
     "parse_limit",
     "parse_limits",
+    "with_extra",
 ]

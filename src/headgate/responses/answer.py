@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headgate.decisions import binds_more
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
-    from headgate.decisions import Decision
+    from headgate.decisions import Decision, Figures
     from headgate.rules.model import HeaderMode
 
 CLOSED: Final = "fail_closed"
@@ -16,16 +17,20 @@ WITHOUT_FIGURES: Final = frozenset({CLOSED, "fail_open"})
 """The sources of decisions that nobody counted for: their figures mean nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Told:
-    """What the rule *name* decided, and what of it may be told."""
+    """What the rule *name* decided, and what of it may be told.
+
+    (Nobody changes it, or an answer. They are not frozen because they are made for every request,
+    and that would triple the time it takes.)
+    """
 
     name: str
     decision: Decision
     headers: HeaderMode = "on"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """Whether a request may go on, and the enforcing rules that applied to it.
 
@@ -72,11 +77,28 @@ def open_parts(answer: Answer) -> list[Part]:
     return [part for told in answer.told if told.headers == "on" for part in parts_of(told)]
 
 
+def open_limits(answer: Answer) -> list[tuple[str, Figures]]:
+    """The same with the figures of each, which are computed when they are read: so read once."""
+    found: list[tuple[str, Figures]] = []
+    for told in answer.told:
+        if told.headers == "on":
+            figures = told.decision.figures()
+            if not figures[7]:
+                found.append((told.name, figures))
+            else:
+                found += [(part.policy, part.decision.figures()) for part in parts_of(told)]
+    return found
+
+
 def tightest(parts: list[Part]) -> Part | None:
     """The limit that binds most, as in `headgate.decisions.combine`; None if there is none."""
-    if len(parts) == 1:
-        return parts[0]
-    return max(parts, key=lambda part: _tightness(part.decision), default=None)
+    if not parts:
+        return None
+    chosen = parts[0]
+    for part in parts[1:]:
+        if binds_more(part.decision, chosen.decision):
+            chosen = part
+    return chosen
 
 
 def loudest(answer: Answer) -> Told | None:

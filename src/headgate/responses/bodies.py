@@ -25,6 +25,7 @@ OUTAGE: Final = (
     f"{_TYPES}#temporary-reduced-capacity",
     "Temporarily unavailable",
 )
+BLOCKED: Final = ("blocked", f"{_TYPES}#abnormal-usage-detected", "Blocked for the time being")
 
 
 def body_for(
@@ -45,6 +46,8 @@ def message_for(verdict: Verdict) -> str:
     title = _wording(verdict)[2]
     if verdict.speaker is None:
         return f"{title}. Try again later."
+    if verdict.is_block and verdict.retry_after is not None:
+        return f"{title}. Try again in {wait_in_words(verdict.retry_after)}."
     limit = limit_in_words(verdict.speaker.decision.limit)
     if verdict.retry_after is None:
         return f"This request is more than its limit of {limit} allows. Waiting does not help."
@@ -74,6 +77,8 @@ def _problem(answer: Answer, verdict: Verdict) -> dict[str, object]:
 
 
 def _wording(verdict: Verdict) -> tuple[str, str, str]:
+    if verdict.is_block:
+        return BLOCKED
     return OUTAGE if verdict.is_outage else EXCEEDED
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.responses import ratelimit_draft11, x_ratelimit
-from headgate.responses.answer import WITHOUT_FIGURES, open_parts, tightest
+from headgate.responses.answer import WITHOUT_FIGURES, open_limits
 from headgate.responses.options import DEFAULT
+from headgate.responses.ratelimit_draft11 import phrases_of
 from headgate.responses.verdict import verdict_of
 
 if TYPE_CHECKING:
-    from headgate.responses.answer import Answer, Part
+    from headgate.decisions import Figures
+    from headgate.responses.answer import Answer
     from headgate.responses.options import ResponseOptions
+    from headgate.responses.ratelimit_draft11 import Phrases
     from headgate.responses.verdict import Verdict
 
 Lines = list[tuple[str, str]]
@@ -55,25 +58,45 @@ def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
 def _rate_lines(
     answer: Answer, now_ns: int, options: ResponseOptions, retry_after: int | None
 ) -> Lines:
-    parts = open_parts(answer)
-    known = [part for part in parts if part.decision.source not in WITHOUT_FIGURES]
+    policies, items = [], []
+    binding: tuple[str, Figures, Phrases] | None = None
+    for name, figures in open_limits(answer):
+        phrases = phrases_of(name, figures[2])
+        policies.append(phrases.policy)
+        if figures[6] in WITHOUT_FIGURES:
+            continue
+        items.append(phrases.item(figures, retry_after))
+        if binding is None or _binds_more(figures, binding[1]):
+            binding = name, figures, phrases
     lines: Lines = []
-    binding = known[0] if len(known) == 1 else tightest(known)
-    if binding is not None and binding.decision.allowed == answer.allowed:
-        lines += _tightest_lines(binding, now_ns, options)
-    if options.ratelimit and parts:
-        lines.append((ratelimit_draft11.POLICY, ratelimit_draft11.policy_field(parts)))
-    if options.ratelimit and known:
-        lines.append((ratelimit_draft11.LIMIT, ratelimit_draft11.limit_field(known, retry_after)))
+    if binding is not None and binding[1][0] == answer.allowed:
+        lines = _tightest_lines(*binding, now_ns, options)
+    if options.ratelimit and policies:
+        lines.append((ratelimit_draft11.POLICY, ", ".join(policies)))
+        if items:
+            lines.append((ratelimit_draft11.LIMIT, ", ".join(items)))
     return lines
 
 
-def _tightest_lines(part: Part, now_ns: int, options: ResponseOptions) -> Lines:
+def _binds_more(one: Figures, other: Figures) -> bool:
+    """As `headgate.decisions.binds_more`, with figures that were read already."""
+    allowed, _, _, left, wait, _, _, _ = one
+    if allowed:
+        return other[0] and left < other[3]
+    if other[0] or wait is None:
+        return other[0] or other[4] is not None
+    return other[4] is not None and wait > other[4]
+
+
+def _tightest_lines(
+    name: str, figures: Figures, phrases: Phrases, now_ns: int, options: ResponseOptions
+) -> Lines:
+    _, key, _, left, _, reset_ns, _, _ = figures
     lines: Lines = []
     if options.x_ratelimit:
-        lines += x_ratelimit.x_lines(part.decision, now_ns)
+        lines = x_ratelimit.x_lines(phrases.total, left, reset_ns, now_ns)
     if options.draft03:
-        lines += x_ratelimit.draft03_lines(part.decision)
+        lines += x_ratelimit.draft03_lines(phrases.total, left, reset_ns)
     if options.bucket:
-        lines.append(x_ratelimit.bucket_line(part, options.bucket_secret))
+        lines.append(x_ratelimit.bucket_line(name, key, options.bucket_secret))
     return lines

@@ -24,6 +24,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from headgate.decisions import OVERRIDE
 from headgate.errors import OptionError
 from headgate.limits import Concurrency, PacedLimit
 from headgate.responses.rounding import bounded, seconds_up
@@ -32,12 +33,15 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.decisions import Decision
+    from headgate.decisions import Decision, Figures
     from headgate.limits import Limit
     from headgate.responses.answer import Part
 
 POLICY: Final = "RateLimit-Policy"
 LIMIT: Final = "RateLimit"
+
+MOST_PHRASES: Final = 4096
+"""How many limits are remembered in words."""
 
 _PRINTABLE: Final = re.compile(r"[ -~]*")
 _STRING: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
@@ -46,7 +50,7 @@ _ITEM: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
 
 def policy_field(parts: Iterable[Part]) -> str:
     """The value of `RateLimit-Policy`: what the limits are. The same in every response."""
-    return ", ".join([_policy_item(part.policy, part.decision.limit) for part in parts])
+    return ", ".join([phrases_of(part.policy, part.decision.limit).policy for part in parts])
 
 
 def limit_field(parts: Iterable[Part], retry_after: int | None) -> str:
@@ -54,7 +58,67 @@ def limit_field(parts: Iterable[Part], retry_after: int | None) -> str:
 
     *retry_after* is the value of `Retry-After` in the same response, if it has one.
     """
-    return ", ".join([_limit_item(part, retry_after) for part in parts])
+    return ", ".join(
+        [
+            phrases_of(part.policy, part.decision.limit).item(part.decision.figures(), retry_after)
+            for part in parts
+        ]
+    )
+
+
+class Phrases:
+    """What is the same in every response about the *limit* of a policy called *name*."""
+
+    __slots__ = ("has_slots", "is_paced", "limit", "named", "period_ns", "policy", "quota", "total")
+
+    def __init__(self, name: str, limit: Limit) -> None:
+        self.limit = limit
+        self.policy = _policy_item(name, limit)
+        self.named = f"{quoted(name)};r="
+        self.quota, self.period_ns = limit.quota, limit.period_ns
+        self.total = str(limit.quota)
+        self.is_paced, self.has_slots = (
+            isinstance(limit, PacedLimit),
+            isinstance(limit, Concurrency),
+        )
+
+    def item(self, figures: Figures, retry_after: int | None) -> str:
+        """The item of `RateLimit` about a decision with these *figures*."""
+        left = figures[3]
+        returns_in = self.returns_in_ns(figures)
+        if returns_in is None:
+            return f"{self.named}{bounded(left)}"
+        window = seconds_up(returns_in)
+        if retry_after is not None and window > retry_after:
+            return f"{self.named}{bounded(left)}"
+        return f"{self.named}{bounded(left)};t={window}"
+
+    def returns_in_ns(self, figures: Figures) -> int | None:
+        """As the function of that name."""
+        allowed, _, _, left, wait, longest, source, _ = figures
+        if not allowed and wait and source == OVERRIDE:
+            return wait
+        if not longest or self.has_slots:
+            return None
+        if self.is_paced and (others := self.quota - left - 1) > 0:
+            longest -= others * self.period_ns // self.quota
+        if wait and wait < longest:
+            longest = wait
+        return longest if longest > 0 else 1
+
+
+def phrases_of(name: str, limit: Limit) -> Phrases:
+    """The phrases of *limit*, made once."""
+    # By the identity of the limit, which they keep: to hash one takes longer than all the rest.
+    found = _PHRASES.get((name, id(limit)))
+    if found is None:
+        if len(_PHRASES) >= MOST_PHRASES:
+            _PHRASES.clear()
+        found = _PHRASES[name, id(limit)] = Phrases(name, limit)
+    return found
+
+
+_PHRASES: Final[dict[tuple[str, int], Phrases]] = {}
 
 
 def returns_in_ns(decision: Decision) -> int | None:
@@ -62,14 +126,7 @@ def returns_in_ns(decision: Decision) -> int | None:
 
     Exact to a nanosecond for paced and fixed windows, and for a cost of 1 that was refused.
     """
-    limit, longest = decision.limit, decision.reset_after_ns
-    if not longest or isinstance(limit, Concurrency):
-        return None
-    if isinstance(limit, PacedLimit):
-        others = max(limit.quota - decision.remaining - 1, 0)
-        longest -= others * _period_ns(limit) // limit.quota
-    wait = decision.retry_after_ns
-    return max(min(longest, wait) if wait else longest, 1)
+    return phrases_of("", decision.limit).returns_in_ns(decision.figures())
 
 
 def without_policies(value: str, names: set[str]) -> str:
@@ -102,25 +159,6 @@ def _policy_item(name: str, limit: Limit) -> str:
     return f"{quoted(name)};q={sustained};w={window}{burst}"
 
 
-def _limit_item(part: Part, retry_after: int | None) -> str:
-    decision = part.decision
-    item = f"{_quoted_once(part.policy)};r={bounded(decision.remaining)}"
-    returns_in = returns_in_ns(decision)
-    if returns_in is None:
-        return item
-    window = seconds_up(returns_in)
-    is_too_long = retry_after is not None and window > retry_after
-    return item if is_too_long else f"{item};t={window}"
-
-
 def _name_of(item: str) -> str | None:
     found = _STRING.match(item)
     return re.sub(r"\\(.)", r"\1", found[1]) if found else None
-
-
-_quoted_once = lru_cache(maxsize=4096)(quoted)
-
-
-@lru_cache(maxsize=4096)
-def _period_ns(limit: Limit) -> int:
-    return limit.period_ns

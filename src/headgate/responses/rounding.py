@@ -12,7 +12,8 @@ LARGEST_INTEGER: Final = 10**15 - 1
 
 def seconds_up(nanoseconds: int) -> int:
     """*nanoseconds* as whole seconds, from 0 to `LARGEST_INTEGER`."""
-    return bounded(-(-nanoseconds // SECOND))
+    seconds = -(-nanoseconds // SECOND)
+    return seconds if 0 <= seconds <= LARGEST_INTEGER else bounded(seconds)
 
 
 def milliseconds_up(nanoseconds: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headgate.decisions import OVERRIDE
 from headgate.errors import UsageError
 from headgate.responses.answer import CLOSED, Told, loudest
 from headgate.responses.rounding import milliseconds_up, seconds_up
@@ -30,6 +31,11 @@ class Verdict:
     is_outage: bool
     speaker: Told | None
     wait_ns: int | None
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the speaker's counter is blocked: no limit was exceeded."""
+        return self.speaker is not None and self.speaker.decision.source == OVERRIDE
 
     @property
     def retry_after(self) -> int | None:

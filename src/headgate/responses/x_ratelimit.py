@@ -7,13 +7,9 @@ had the same names without `X-` and a reset in seconds from now.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.responses.rounding import bounded, seconds_up
-
-if TYPE_CHECKING:
-    from headgate.decisions import Decision
-    from headgate.responses.answer import Part
 
 NAMES: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 DRAFT_03_NAMES: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
@@ -22,25 +18,22 @@ BUCKET: Final = "X-RateLimit-Bucket"
 Lines = list[tuple[str, str]]
 
 
-def x_lines(decision: Decision, now_ns: int) -> Lines:
-    """The headers of *decision*; the reset is never before *now_ns*."""
-    return _named(NAMES, decision, seconds_up(now_ns + decision.reset_after_ns))
+def x_lines(quota: str, remaining: int, reset_after_ns: int, now_ns: int) -> Lines:
+    """The headers of a decision with these figures; the reset is never before *now_ns*."""
+    return _named(NAMES, quota, remaining, seconds_up(now_ns + reset_after_ns))
 
 
-def draft03_lines(decision: Decision) -> Lines:
+def draft03_lines(quota: str, remaining: int, reset_after_ns: int) -> Lines:
     """The same with names of draft-03."""
-    return _named(DRAFT_03_NAMES, decision, seconds_up(decision.reset_after_ns))
+    return _named(DRAFT_03_NAMES, quota, remaining, seconds_up(reset_after_ns))
 
 
-def bucket_line(part: Part, secret: bytes) -> tuple[str, str]:
+def bucket_line(policy: str, key: str, secret: bytes) -> tuple[str, str]:
     """Which counter it was, in a way that tells nothing else: the same id, the same counter."""
-    counter = f"{part.policy}\0{part.decision.key}".encode("utf-8", "surrogatepass")
+    counter = f"{policy}\0{key}".encode("utf-8", "surrogatepass")
     return BUCKET, blake2b(counter, digest_size=12, key=secret).hexdigest()
 
 
-def _named(names: tuple[str, str, str], decision: Decision, reset: int) -> Lines:
-    return [
-        (names[0], str(decision.limit.quota)),
-        (names[1], str(bounded(decision.remaining))),
-        (names[2], str(reset)),
-    ]
+def _named(names: tuple[str, str, str], quota: str, remaining: int, reset: int) -> Lines:
+    limit, left, back = names
+    return [(limit, quota), (left, str(bounded(remaining))), (back, str(reset))]

@@ -2,7 +2,8 @@
 
 Policy
 ├── identity: Identity        how to tell who is asking
-└── rules: Rule, Rule, ...    when this matches, count by that key against these limits
+├── rules: Rule, Rule, ...    when this matches, count by that key against these limits
+└── overrides: Override, ...  what is otherwise for one counter, for a while
 """
 
 from __future__ import annotations
@@ -177,9 +178,28 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Override:
+    """What is otherwise for the counter *key* of the rule with the id *rule*, until *until_ns*.
+
+    *key* is the counter's as the engine names it; *until_ns* is in nanoseconds since the epoch.
+    Either *block*: everything is refused; or *extra*: every limit of the rule is so much larger.
+    """
+
+    rule: str
+    key: str
+    until_ns: int
+    extra: int = 0
+    block: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules in force together. *revision* grows with every change, never otherwise."""
+    """The rules in force together. *revision* grows with every change, never otherwise.
+
+    There is at most one of *overrides* for a counter, and its rule is among *rules*.
+    """
 
     rules: tuple[Rule, ...] = ()
     identity: Identity = Identity()
     revision: int = 0
+    overrides: tuple[Override, ...] = ()

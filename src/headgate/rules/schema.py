@@ -12,8 +12,10 @@ from typing import Any, Final
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.limits.notation import LONGEST_TEXT
 from headgate.rules.model import BUILT_IN_PARTS
+from headgate.rules.override_schema import override_schema
 from headgate.rules.reading.amounts import DEFAULT_TIER, FORMS, LONG_FIELDS, MOST_STACKED
 from headgate.rules.reading.callers import FALLBACKS, KINDS, RESERVED
+from headgate.rules.reading.overrides import MOST_OVERRIDES
 from headgate.rules.reading.policies import VERSION
 from headgate.rules.reading.rules import HEADER_MODES, MODES, STORE_FAILURES
 from headgate.rules.reading.scalars import LONGEST_WORD
@@ -41,6 +43,13 @@ def policy_schema() -> Schema:
                 "description": "Every rule that matches a request applies, all or nothing.",
                 "type": "array",
                 "items": {"allOf": [_ref("rule")], "required": ["id"]},
+            },
+            "overrides": {
+                "title": "Overrides",
+                "description": "What is otherwise for single counters, for a while.",
+                "type": "array",
+                "items": _ref("override"),
+                "maxItems": MOST_OVERRIDES,
             },
         },
         "required": ["version"],
@@ -73,6 +82,7 @@ def _definitions() -> Schema:
         "match": _match(),
         "cost": _cost(),
         "rule": _rule(),
+        "override": override_schema(),
     }
 
 

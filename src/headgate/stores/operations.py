@@ -22,12 +22,15 @@ Outcomes = tuple[Outcome, ...]
 """What each check of an operation came to, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Check:
     """One counter, asked for one amount.
 
     A counter is named by *group* and *key*. The limit is not part of its name: when the limit of a
     group changes, what its counters hold is carried over.
+
+    (Nobody changes one. It is not frozen because that triples the time it takes to make one, and
+    several are made for every request.)
     """
 
     group: str

@@ -74,6 +74,13 @@ class Store(ABC):
         """
         return None
 
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        """As `run` with a `Take` of *checks*, if there is a faster way: what each came to.
+
+        None if there is none for these; nothing was done then.
+        """
+        return None
+
     def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
         """Charge different keys and limits, all or nothing."""
         checks = checks_of(hits, namespace)

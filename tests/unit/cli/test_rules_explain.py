@@ -45,6 +45,14 @@ rules:
     key_by: global
     limit: 1/s
     headers: redacted
+overrides:
+  - {rule: login, key: ip=198.51.100.9, block: true, until: 9999-12-31T00:00:00Z}
+  - {rule: login, key: ip=198.51.100.8, extra: 7, until: 9999-12-31T00:00:00Z}
+  - {rule: login, key: ip=198.51.100.7, block: true, until: 1999-12-31T00:00:00Z}
+  - rule: api
+    key: api_key!ip=198.51.100.9&endpoint=/api
+    block: true
+    until: 9999-12-31T00:00:00Z
 """
 ENVIRONMENT = ("HEADGATE_STORE", "HEADGATE_NAMESPACE", "HEADGATE_SALT")
 
@@ -109,6 +117,22 @@ class TestOutcome:
             '"limit": "login"',
         ):
             assert told in out
+
+    def test_a_blocked_caller_is_told_so(self, ask: Any, data: Any) -> None:
+        status, out, _ = ask("POST /login", "--ip", "198.51.100.9")
+        assert status == 1
+        assert ", as its counter is blocked\n" in out
+        assert '"error": "blocked"' in out
+        assert rule(data("POST /login", "--ip", "198.51.100.9"), "login")["source"] == "override"
+        assert ask("POST /login", "--ip", "198.51.100.7")[0] == 0
+
+    def test_rules_that_are_not_asked_for_a_block_are_told(self, ask: Any) -> None:
+        status, out, _ = ask("/api", "--ip", "198.51.100.9")
+        assert status == 1
+        assert "trial (shadow) does not apply: it is not asked, as another one is blocked" in out
+
+    def test_a_caller_with_more_is_told_the_larger_limit(self, ask: Any) -> None:
+        assert "12/m sliding_window_log" in ask("POST /login", "--ip", "198.51.100.8")[1]
 
     def test_a_cost_that_never_fits_is_told_so(self, ask: Any) -> None:
         status, out, _ = ask("POST /login", "--cost", "6")

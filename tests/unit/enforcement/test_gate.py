@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from headgate.enforcement.allowance import LimitOptions
 from headgate.enforcement.gate import GateOptions, gate_of
 from headgate.enforcement.passing import enter, enter_async
 from headgate.errors import HeadgateError, OptionError
+from headgate.rules.model import Override
 from headgate.rules.reading import read_policy
 from headgate.rules.request import Request
 from headgate.stores import MemoryStore
 from headgate.testing import ManualClock
+from headgate.units import SECOND
 from tests.unit.enforcement.asgi.faking import Waiting
 
 POLICY = read_policy("version: 1\nrules:\n  - {id: rule, key_by: ip, limit: 5/hour}")
@@ -147,3 +150,22 @@ def test_the_options_that_are_passed_on_are_those_that_are_taken() -> None:
 
     of_an_allowance = set(inspect.signature(Allowance).parameters) - {"limits"}
     assert set(LimitOptions.__annotations__) == of_an_allowance
+
+
+def test_a_blocked_caller_is_refused_and_charged_nothing_by_anybody() -> None:
+    clock = ManualClock(100)
+    one = Override("rule", "ip=1.2.3.4", 160 * SECOND, block=True)
+    gate = Gate(policy=replace(POLICY, overrides=(one,)), limits="1/hour", clock=clock)
+
+    async def ask() -> Passage:
+        passage = Passage(gate)
+        assert not await enter_async(passage, gate, gate.entry(ASKED))
+        return passage
+
+    blocking = Passage(gate)
+    assert not enter(blocking, gate, gate.entry(ASKED))
+    for passage in (blocking, asyncio.run(ask())):
+        assert b'"error": "blocked"' in gate.refusal(passage, None).body
+
+    clock.advance(60)
+    assert enter(Passage(gate), gate, gate.entry(ASKED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from headgate.enforcement import Gate
 from headgate.enforcement.asgi import RateLimitMiddleware, StatusApp
 from headgate.enforcement.status import status_body
+from headgate.rules.model import Override
 from headgate.rules.reading import read_policy
 from headgate.rules.request import Request
 from headgate.testing import ManualClock
+from headgate.units import SECOND
 from tests.unit.enforcement.asgi.driving import (
     CLIENT,
     Answering,
@@ -127,3 +130,21 @@ def test_limits_in_shadow_are_not_shown() -> None:
     shown = json.loads(status_body(Gate(limits="5/hour", mode="shadow"), Request(peer="1.2.3.4")))
 
     assert shown == {"limits": []}
+
+
+def test_a_blocked_counter_shows_nothing_left_until_the_block_ends() -> None:
+    until = 7_260 * SECOND
+    overrides = (
+        Override("all", f"ip={CLIENT[0]}", until, block=True),
+        Override("slots", f"ip={CLIENT[0]}", until, extra=2),
+    )
+    clock = ManualClock(7_200)
+    gate = Gate(policy=replace(POLICY, overrides=overrides), clock=clock)
+    entries = shown(gate)
+    for name in ("all", "all/2"):
+        assert (entries[name]["remaining"], entries[name]["reset"]) == (0, 7_260)
+    assert (entries["slots"]["quota"], entries["slots"]["remaining"]) == (5, 5)
+    assert entries["login"]["remaining"] == 5
+    clock.advance(60)
+    assert shown(gate)["all"]["remaining"] == 10
+    assert shown(gate)["slots"]["quota"] == 3

@@ -15,6 +15,7 @@ from headgate.rules.reading.amounts import FORMS, LONG_FIELDS
 from headgate.rules.reading.callers import ADDRESS_FIELDS, SOURCE_FIELDS
 from headgate.rules.reading.costs import ACCURACY_FIELDS, COST_FIELDS, IDEMPOTENCY_FIELDS
 from headgate.rules.reading.matches import MATCH_FIELDS
+from headgate.rules.reading.overrides import OVERRIDE_FIELDS
 from headgate.rules.reading.policies import POLICY_FIELDS
 from headgate.rules.reading.rules import RULE_FIELDS
 from headgate.rules.schema import policy_schema, rule_schema
@@ -81,11 +82,25 @@ GOOD_IDENTITIES: list[Any] = [
     {"ip": {"trusted_proxies": "10.0.0.0/8", "ipv4_prefix": 24, "ipv6_prefix": 48, "header": "x"}},
     {"ip": {"trusted_proxies": ["::1"]}, "fallback": "skip"},
 ]
+UNTIL = "2027-01-31T12:00:00Z"
+
+
+def overridden(**fields: Any) -> dict[str, Any]:
+    """A policy with one override, as good as its *fields*; those that are None are left out."""
+    whole = {"rule": "a", "key": "ip=1.2.3.4", "block": True, "until": UNTIL} | fields
+    one = {name: value for name, value in whole.items() if value is not None}
+    return {"version": 1, "rules": [rule()], "overrides": [one]}
+
+
 GOOD: list[Any] = [
     {"version": 1},
     {"version": 1.0, "rules": []},
     *({"version": 1, "rules": [one]} for one in GOOD_RULES),
     *({"version": 1, "identity": one, "rules": []} for one in GOOD_IDENTITIES),
+    {"version": 1, "rules": [], "overrides": []},
+    overridden(),
+    overridden(block=None, extra=500, until="2027-01-31t12:00:00.5-01:00"),
+    overridden(key=5),
 ]
 
 BAD_RULES: list[Any] = [
@@ -160,6 +175,15 @@ BAD: list[Any] = [
     {"version": 1, "rule": []},
     *({"version": 1, "rules": [one]} for one in BAD_RULES),
     *({"version": 1, "identity": one} for one in BAD_IDENTITIES),
+    {"version": 1, "overrides": {}},
+    {"version": 1, "overrides": ["a"]},
+    *(overridden(rule=value) for value in (None, "", "a b", True)),
+    *(overridden(key=value) for value in (None, "", "a b", "x" * 4097, True)),
+    *(overridden(until=value) for value in (None, "", UNTIL[:-1], "soon", 1_800_000_000, True)),
+    *(overridden(block=value) for value in (None, False, "true", 1)),
+    *(overridden(block=None, extra=value) for value in (0, -1, 1.5, "5", True, 10**15)),
+    overridden(extra=5),
+    overridden(note="x"),
 ]
 ONLY_THE_READER: list[Any] = [
     {"version": 1, "rules": [one]}
@@ -172,6 +196,12 @@ ONLY_THE_READER: list[Any] = [
         rule(match={"host": "a:80"}),
         rule(accuracy={"max_overshoot": "101%"}),
     )
+]
+ONLY_THE_READER += [
+    overridden(rule="b"),
+    overridden(until="2027-02-30T12:00:00Z"),
+    overridden(block=None, extra=10**15 - 1),
+    {**overridden(), "overrides": overridden()["overrides"] * 2},
 ]
 
 
@@ -227,6 +257,7 @@ def test_it_names_exactly_the_fields_that_the_reader_knows() -> None:
         MATCH_FIELDS: parts["match"]["properties"],
         SOURCE_FIELDS: parts["source"]["properties"],
         ADDRESS_FIELDS: parts["address"]["properties"],
+        OVERRIDE_FIELDS: parts["override"]["properties"],
         COST_FIELDS: parts["cost"]["anyOf"][1]["properties"],
         ACCURACY_FIELDS: rules["accuracy"]["properties"],
         IDEMPOTENCY_FIELDS: rules["idempotency"]["anyOf"][1]["properties"],
@@ -302,6 +333,12 @@ def test_they_agree_on_a_match_with_anything_in_a_field(field: str, value: Any) 
 )
 def test_they_agree_on_identity_with_anything_in_a_field(field: str, value: Any, name: str) -> None:
     agree({"version": 1, "identity": {name: {"header": "x", field: value}}})
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(OVERRIDE_FIELDS), ANYTHING)
+def test_they_agree_on_an_override_with_anything_in_a_field(field: str, value: Any) -> None:
+    agree(overridden(**{field: value}))
 
 
 def test_what_a_method_is_said_to_be_for_includes_heads() -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
 from headgate.cli.rules.reasons import Reasons
-from headgate.decisions import combine
+from headgate.decisions import OVERRIDE, combine
 from headgate.decisions.decision import Concluded
-from headgate.engine import Engine, answer_of, repeated, verdict_of
-from headgate.engine.verdict import RuleVerdict, Verdict
+from headgate.engine import Engine, answer_of, repeated, verdict_of, verdict_unasked
 from headgate.holding import new_name
 from headgate.limits import Concurrency, PacedLimit
 from headgate.responses import headers_for, refusal
@@ -18,6 +17,7 @@ from headgate.rules.matching import normalised_path, readings
 
 if TYPE_CHECKING:
     from headgate.decisions import Decision
+    from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.rules.model import Rule
     from headgate.rules.request import Request
     from headgate.stores.port import Store
@@ -101,10 +101,10 @@ class Enquirer:
 
     def _ask(self, request: Request, cost: int | None, *, consume: bool) -> Verdict:
         plan = self.engine.plan(request, cost=cost, lease=new_name())
-        operation = plan.operation(consume=consume)
-        if operation is None:
-            return Verdict(allowed=True, revision=plan.revision)
-        replies = self.store.run(operation)
+        unasked = verdict_unasked(plan)
+        if unasked is not None:
+            return unasked
+        replies = self.store.run(plan.operation(consume=consume))
         seen = repeated(plan, replies)
         if seen:
             replies = (*self.store.run(plan.again(seen, consume=consume)), *replies[1:])
@@ -113,19 +113,28 @@ class Enquirer:
     def _members(self, request: Request, verdict: Verdict, reasons: Reasons) -> tuple[Member, ...]:
         matching = {rule.id for rule in self.engine.matching(request)}
         said = {one.rule.id: one for one in verdict.rules}
+        is_blocked = verdict.source == OVERRIDE
         return tuple(
-            self._matched(rule, request, said.get(rule.id), reasons)
+            self._matched(rule, request, said.get(rule.id), reasons, is_blocked=is_blocked)
             if rule.id in matching
             else _unmatched(rule, reasons)
             for rule in self.engine.policy.rules
         )
 
     def _matched(
-        self, rule: Rule, request: Request, said: RuleVerdict | None, reasons: Reasons
+        self,
+        rule: Rule,
+        request: Request,
+        said: RuleVerdict | None,
+        reasons: Reasons,
+        *,
+        is_blocked: bool,
     ) -> Member:
         account = tuple(self.engine.identifier.account(rule, request))
         reason = ""
-        if said is None:
+        if said is None and is_blocked:
+            reason = "it is not asked, as another one is blocked"
+        elif said is None:
             reason = reasons.no_limit(rule) or "it is not known whose counter it is"
         return Member(rule, matches=True, reason=reason, account=account, said=said, is_near=True)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.cli.rules.texts import visible
 from headgate.cli.terminal import bold, duration, printable
+from headgate.decisions import OVERRIDE
 from headgate.responses.words import limit_in_words
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def _opinion(said: RuleVerdict) -> str:
         return "would allow it" if said.is_shadow else "allows it"
     wait = decision.retry_after_ns
     when = "for good: it costs more than fits" if wait is None else f"for {duration(wait)}"
-    return f"would refuse it {when}" if said.is_shadow else f"refuses it {when}"
+    why = ", as its counter is blocked" if decision.source == OVERRIDE else ""
+    return f"would refuse it {when}{why}" if said.is_shadow else f"refuses it {when}{why}"
 
 
 def _limit(part: Decision, cost: int) -> str:

@@ -59,6 +59,7 @@ def _said(said: RuleVerdict) -> dict[str, Any]:
         "cost": said.cost,
         "allowed": said.decision.allowed,
         "retry_after": said.decision.retry_after,
+        "source": said.decision.source,
         "limits": [_limit(part) for part in said.decision.limits],
     }
 

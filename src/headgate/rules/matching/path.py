@@ -26,6 +26,7 @@ the views that make a difference: a rule is for a request if it is for any readi
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import unquote_to_bytes
@@ -39,6 +40,9 @@ Dots = Literal["resolved", "resolved among empty segments", "kept"]
 MOST_SEGMENTS: Final = 256
 """Of a path with more, only so many are looked at: half of them at each end. Patterns that are
 longer than that half are not for such paths; what is in the middle is only seen by `**`."""
+
+SHORT: Final = 256
+"""Paths up to so many characters are remembered as normalised: most requests are for a few."""
 
 LONG: Final = 1024
 """A path of more characters is read as the four main kinds of servers do, not in every way."""
@@ -72,11 +76,18 @@ _MAIN_WAYS: tuple[tuple[bool, bool, Dots], ...] = (
 def normalised_path(raw: str) -> str:
     """The one spelling of the path *raw*: a slash, then segments in lower case, decoded, with no
     slash at the end. Never raises; what is normalised stays as it is."""
+    return _remembered(raw) if len(raw) <= SHORT else _normalised(raw)
+
+
+def _normalised(raw: str) -> str:
     plain = _plain(raw)
     if plain is not None:
         return plain
     lenient, _ = _texts(raw)
     return "/" + "/".join(_segments(lenient, mild=True, separators=True, dots="resolved"))
+
+
+_remembered = lru_cache(maxsize=4096)(_normalised)
 
 
 def readings(raw: str) -> tuple[Segments, ...]:

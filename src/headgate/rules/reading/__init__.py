@@ -3,7 +3,12 @@
 text, data -> tree (shape and places) -> fields -> rules -> policies
 """
 
-from headgate.rules.reading.plain import identity_to_data, policy_to_data, rule_to_data
+from headgate.rules.reading.plain import (
+    identity_to_data,
+    override_to_data,
+    policy_to_data,
+    rule_to_data,
+)
 from headgate.rules.reading.policies import (
     Examined,
     examine_policies,
@@ -21,6 +26,7 @@ __all__ = [
     "examine_policy",
     "examine_policy_data",
     "identity_to_data",
+    "override_to_data",
     "policy_to_data",
     "read_policies",
     "read_policy",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.limits import Concurrency
 from headgate.rules.model import DEFAULT_SOURCES, EXACT, AddressSource, Cost, Match, Source
 from headgate.rules.reading.amounts import DEFAULT_TIER
+from headgate.rules.reading.instants import instant_text
 from headgate.rules.reading.policies import VERSION
 from headgate.units import plain_seconds
 
@@ -18,18 +19,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.limits import Limit
-    from headgate.rules.model import Accuracy, Idempotency, Identity, Policy, Rule, Values
+    from headgate.rules.model import (
+        Accuracy,
+        Idempotency,
+        Identity,
+        Override,
+        Policy,
+        Rule,
+        Values,
+    )
 
 Data = dict[str, Any]
 
 
 def policy_to_data(policy: Policy) -> Data:
     """The whole policy, without its revision."""
-    return {
+    data: Data = {
         "version": VERSION,
         "identity": identity_to_data(policy.identity),
         "rules": [{"id": rule.id, **rule_to_data(rule)} for rule in policy.rules],
     }
+    if policy.overrides:
+        data["overrides"] = [override_to_data(override) for override in policy.overrides]
+    return data
 
 
 def rule_to_data(rule: Rule) -> Data:
@@ -48,6 +60,13 @@ def rule_to_data(rule: Rule) -> Data:
     if rule.idempotency is not None:
         data["idempotency"] = _idempotency(rule.idempotency)
     return data
+
+
+def override_to_data(override: Override) -> Data:
+    """One override, with the time when it ends in UTC."""
+    what: Data = {"block": True} if override.block else {"extra": override.extra}
+    until = instant_text(override.until_ns)
+    return {"rule": override.rule, "key": override.key, **what, "until": until}
 
 
 def identity_to_data(identity: Identity) -> Data:

@@ -14,6 +14,7 @@ from headgate.rules.reading.callers import read_identity
 from headgate.rules.reading.documents import grow_object, grow_text
 from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.findings import Findings, Spot
+from headgate.rules.reading.overrides import read_overrides
 from headgate.rules.reading.rules import read_rule
 from headgate.rules.reading.tree import Listing, shown
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.rules.reading.tree import Node
 
 VERSION: Final = 1
-POLICY_FIELDS: Final = ("version", "identity", "rules")
+POLICY_FIELDS: Final = ("version", "identity", "rules", "overrides")
 UNNAMED: Final = "<policy>"
 
 
@@ -53,7 +54,8 @@ def examine_policy(text: str | bytes, *, where: str = UNNAMED) -> Examined:
 def read_policies(sources: Iterable[tuple[str, str | bytes]]) -> Policy:
     """One policy from several texts, each with its name: their rules in the order given.
 
-    Ids must be unique over all, and `identity` may be in one of them. Raises `PolicyError`.
+    Ids must be unique over all, and `identity` may be in one of them; an override may be in another
+    one than its rule. Raises `PolicyError`.
     """
     return _policy_of(examine_policies(sources))
 
@@ -150,7 +152,11 @@ def _policy(parts: list[_Part]) -> Policy:
     _check_twins(read)
     if not read and all(part.is_sound for part in parts):
         _warn_of_nothing(parts)
-    return Policy(tuple(one.rule for one in read if one.rule is not None), identity)
+    fields = [part.fields for part in parts if part.fields]
+    given = [each["overrides"] for each in fields if "overrides" in each]
+    overrides = read_overrides(given, read)
+    rules = tuple(one.rule for one in read if one.rule is not None)
+    return Policy(rules, identity, overrides=overrides)
 
 
 def _identity(parts: list[_Part]) -> Identity:

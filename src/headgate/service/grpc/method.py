@@ -17,7 +17,8 @@ meant for the caller.
 
 Stream = Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]]
 """A method with any number of messages each way. The iterator that it is given ends when the
-caller will send no more; the one that it returns is closed when the caller is gone."""
+caller will send no more, or the server is about to stop; the one that it returns is closed when
+the caller is gone."""
 
 Methods = dict[str, Unary]
 """Methods by their paths: `/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`."""

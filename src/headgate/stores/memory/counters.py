@@ -80,6 +80,11 @@ class Counters:
         return len(self._plain) + len(self._held) + len(self._overflow)
 
     @property
+    def plain(self) -> Shelf[str, State]:
+        """The counters without reservations."""
+        return self._plain
+
+    @property
     def has_slots(self) -> bool:
         return isinstance(self.algorithm, ConcurrencyAlgorithm)
 

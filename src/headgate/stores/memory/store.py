@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.algorithms import Paced, algorithm_for
-from headgate.clock import Clock, MonotonicClock, clock_origin
+from headgate.clock import Clock, MonotonicClock, clock_origin, clock_reading
 from headgate.decisions import combine
 from headgate.errors import OptionError
 from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry, Group, Room
 from headgate.stores.memory.opened import Opened
+from headgate.stores.memory.quick_take import QuickTake
 from headgate.stores.memory.sweep import Sweep
 from headgate.stores.memory.turn import Turn
 from headgate.stores.operations import (
@@ -67,6 +68,8 @@ class MemoryStore(Store):
         self._origin = clock_origin(self._clock)
         self._room = Room(max_keys, now)
         self._groups: dict[str, Group] = {}
+        self._quick_take = QuickTake(self._groups, self._origin)
+        self._since_origin = clock_reading(self._clock)
         self._sweep = Sweep(self._drop, self._origin)
         self._turn = Turn()
         self._verbs: dict[type, Callable[[Any, int], Any]] = {
@@ -105,6 +108,17 @@ class MemoryStore(Store):
             return cast("R", verb(operation, self._clock()))
         finally:
             self._turn.give_back()
+
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        now = self._since_origin()
+        if now >= self._sweep.due:
+            return None
+        self._turn.take()
+        try:
+            decisions = self._quick_take.take(checks, now)
+        finally:
+            self._turn.give_back()
+        return None if decisions is None else tuple(decisions)
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
         self._turn.take()
@@ -259,6 +273,7 @@ class MemoryStore(Store):
 
     def _drop(self, counters: Counters) -> None:
         """Forget a table that nobody uses."""
+        self._quick_take.forget(counters.name)
         group = self._groups[counters.name]
         del group[counters.algorithm.limit]
         if not group:

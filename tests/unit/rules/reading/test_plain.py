@@ -1,6 +1,7 @@
 """A policy as data, and back."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from ipaddress import ip_network
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from headgate.rules.model import (
     Idempotency,
     Identity,
     Match,
+    Override,
     Policy,
     Rule,
     Source,
@@ -165,11 +167,26 @@ def identities() -> st.SearchStrategy[Identity]:
     )
 
 
+UNTIL = st.integers(0, 10**19)
+
+
+def overridden(policy: Policy) -> st.SearchStrategy[Policy]:
+    """*policy* with some overrides of its rules."""
+    if not policy.rules:
+        return st.just(policy)
+    ids = st.sampled_from([rule.id for rule in policy.rules])
+    one = st.builds(Override, ids, TOKENS, UNTIL, extra=st.integers(1, 10**6)) | st.builds(
+        Override, ids, TOKENS, UNTIL, block=st.just(value=True)
+    )
+    some = st.lists(one, max_size=2, unique_by=lambda own: (own.rule, own.key))
+    return some.map(lambda overrides: replace(policy, overrides=tuple(overrides)))
+
+
 POLICIES = st.builds(
     Policy,
     st.lists(RULES, max_size=3, unique_by=lambda rule: rule.id).map(tuple),
     identities(),
-)
+).flatmap(overridden)
 
 
 @given(POLICIES)

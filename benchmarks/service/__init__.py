@@ -1,0 +1,1 @@
+"""What the decision service and its control plane cost and how long they take."""

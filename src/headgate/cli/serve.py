@@ -1,0 +1,138 @@
+"""`headgate serve`: the decision service."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.command import Command, ExitStatus
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace, _ArgumentGroup
+    from collections.abc import Iterable
+
+    from headgate.rules.problems import Problem
+    from headgate.service.settings import Gathered
+    from headgate.service.settings.declaring import Setting
+
+_DESCRIPTION: Final = """\
+Serve decisions over HTTP and gRPC: to Envoy (RLS, RLQS, ext_authz), nginx, Caddy, Traefik, and to
+code in any language.
+
+Every option can also stand in a file (--config) or in a variable; a flag wins over a variable, a
+variable over the file. SIGTERM drains, SIGHUP reads the rules again."""
+_EXAMPLES: Final = """\
+examples:
+  headgate serve --rules rules.yaml
+  headgate serve --rules policies/ --store redis://localhost:6379/0 --workers 4
+  headgate serve --rules etcd://10.0.0.1:2379,10.0.0.2:2379/headgate --config headgate.yaml
+  headgate serve --envoy-config ratelimit/config --grpc 0.0.0.0:8091
+  headgate serve --config headgate.yaml --check
+
+exit status: 0 stopped as told; 1 requests were cut off, or --check finds the rules wrong; 2 wrong
+usage, or it cannot start"""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    from headgate.service.settings import SETTINGS
+
+    parser.add_argument("--config", metavar="FILE", help="settings, YAML or JSON [HEADGATE_CONFIG]")
+    parser.add_argument(
+        "--check", action="store_true", help="check settings, certificates and rules, and exit"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, for programs: as --log-format json"
+    )
+    groups: dict[str, _ArgumentGroup] = {}
+    for one in SETTINGS:
+        if one.flag is None:
+            continue
+        if one.group not in groups:
+            groups[one.group] = parser.add_argument_group(one.group)
+        groups[one.group].add_argument(
+            one.flag,
+            dest=_dest(one),
+            metavar=_metavar(one),
+            action="append" if one.is_listed else "store",
+            help=_help(one),
+        )
+
+
+def _dest(one: Setting) -> str:
+    return f"setting_{one.name}"
+
+
+def _metavar(one: Setting) -> str:
+    """The word that stands for the value: the one that `expected` has in capitals."""
+    word = one.expected.partition(" ")[0].partition(",")[0]
+    return word if word.isupper() else "SECONDS" if word == "seconds" else "WORD"
+
+
+def _help(one: Setting) -> str:
+    from headgate.service.settings.telling import default_of
+
+    expected = f": {one.expected}" if _metavar(one) == "WORD" else ""
+    default = default_of(one)
+    told = f"{one.meaning}{expected} (default {default})" if default else f"{one.meaning}{expected}"
+    return f"{told} [{one.variable}]"
+
+
+def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.service.settings import SETTINGS, SettingsError, gather
+
+    flags = {one.name: getattr(arguments, _dest(one), None) for one in SETTINGS}
+    if arguments.json and flags["log_format"] is None:
+        flags["log_format"] = "json"
+    try:
+        gathered = gather(flags=flags, variables=os.environ, config=arguments.config)
+    except SettingsError as error:
+        _tell(error.problems, is_json=arguments.json)
+        return ExitStatus.WRONG
+    return _check(arguments, gathered) if arguments.check else _serve(arguments, gathered)
+
+
+COMMAND: Final = Command(
+    "serve", "the decision service", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+)
+
+
+def _check(arguments: Namespace, gathered: Gathered) -> ExitStatus:
+    from headgate.rules.problems import PolicyError
+    from headgate.service.running import check
+
+    try:
+        told = check(gathered.settings)
+    except PolicyError as error:
+        _tell(error.problems, is_json=arguments.json)
+        return ExitStatus.NO
+    lines = [*map(str, gathered.warnings), *told]
+    if arguments.json:
+        print(json.dumps({"ok": True, "told": lines}))
+    else:
+        print("\n".join([*lines, "the configuration is good"]))
+    return ExitStatus.DONE
+
+
+def _serve(arguments: Namespace, gathered: Gathered) -> ExitStatus:
+    from headgate.rules.problems import PolicyError
+    from headgate.service.running import run
+
+    try:
+        return ExitStatus(run(gathered.settings, gathered.warnings))
+    except PolicyError as error:
+        _tell(error.problems, is_json=arguments.json)
+        return ExitStatus.WRONG
+
+
+def _tell(problems: Iterable[Problem], *, is_json: bool) -> None:
+    """Say what is wrong: a line each on stderr, or JSON on stdout."""
+    from headgate.cli.rules.texts import visible
+
+    if is_json:
+        print(json.dumps([asdict(problem) for problem in problems]))
+        return
+    for problem in problems:
+        print(f"headgate serve: {visible(str(problem))}", file=sys.stderr)

@@ -1,0 +1,158 @@
+"""Who did, or tried to do, what to the rules, and when: one line of JSON for each event.
+
+A change is two lines with one *id*: the *attempt*, written before anything is changed, and the
+*result*. If the attempt cannot be written the change is not made, so that there is none without a
+line. What is refused at the door is a result only. There are no bodies and no tokens in a line, and
+keys as the counters have them, in which secrets are hashed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from headgate.control.revision import ControlError
+from headgate.rules.reading.instants import instant_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+LOG: Final = logging.getLogger("headgate.audit")
+MOST_REMEMBERED: Final = 1_000
+_TAIL: Final = 1024 * 1024
+"""How many bytes at the end of a file are looked at."""
+
+Outcome = Literal["attempt", "changed", "unchanged", "refused", "failed"]
+
+
+class AuditError(ControlError):
+    """A line could not be written, so what it is about must not be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """One event. *author* is None for whoever did not say, or could not prove, who it is."""
+
+    time_ns: int
+    id: str
+    author: str | None
+    peer: str
+    method: str
+    path: str
+    outcome: Outcome
+    status: int | None = None
+    revision: int | None = None
+    what: str = ""
+    note: str = ""
+    left_out: int = 0
+    """How many events before this one were too many to be told."""
+
+    def to_data(self) -> dict[str, Any]:
+        """This as data; what is not known is left out."""
+        fields = {
+            "time": instant_text(self.time_ns),
+            "id": self.id,
+            "author": self.author,
+            "peer": self.peer or None,
+            "method": self.method,
+            "path": self.path,
+            "outcome": self.outcome,
+            "status": self.status,
+            "revision": self.revision,
+            "what": self.what or None,
+            "note": self.note or None,
+            "left_out": self.left_out or None,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def to_line(self) -> str:
+        """This as a line of ASCII, so that nothing in it can end it."""
+        return json.dumps(self.to_data(), separators=(",", ":"))
+
+
+class Audit(Protocol):
+    """Where events go."""
+
+    async def write(self, event: AuditEvent) -> None:
+        """Note *event*. Raises `AuditError`."""
+
+    async def latest(self, most: int) -> Sequence[dict[str, Any]]:
+        """The last *most* events that are known here, the newest first. Raises `AuditError`."""
+
+
+class AuditLog:
+    """Events into a *log* of this process; the last of them are remembered."""
+
+    def __init__(self, log: logging.Logger = LOG) -> None:
+        self._log = log
+        self._latest: deque[dict[str, Any]] = deque(maxlen=MOST_REMEMBERED)
+
+    async def write(self, event: AuditEvent) -> None:
+        """Note *event*."""
+        self._log.info("%s", event.to_line())
+        self._latest.append(event.to_data())
+
+    async def latest(self, most: int) -> Sequence[dict[str, Any]]:
+        """The last *most* events of this process, the newest first."""
+        return [*self._latest][::-1][:most]
+
+
+class AuditFile:
+    """Events as lines at the end of *path*, which others may rotate: it is opened for each.
+
+    *is_synced*: a line is on the disk before its change is made. Several processes may write.
+    """
+
+    def __init__(self, path: Path, *, is_synced: bool = False) -> None:
+        self._path = path
+        self._is_synced = is_synced
+
+    async def write(self, event: AuditEvent) -> None:
+        """Note *event*. Raises `AuditError`."""
+        try:
+            await asyncio.to_thread(self._append, event.to_line().encode("ascii") + b"\n")
+        except OSError as error:
+            told = f"the audit line cannot be written to {self._path}: {error.strerror or error}"
+            raise AuditError(told) from error
+
+    async def latest(self, most: int) -> Sequence[dict[str, Any]]:
+        """The last *most* events in the file, the newest first. Raises `AuditError`."""
+        try:
+            tail = await asyncio.to_thread(self._tail)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise AuditError(f"{self._path}: {error.strerror or error}") from error
+        found = [_event_in(line) for line in tail.splitlines()[::-1]]
+        return [event for event in found if event is not None][:most]
+
+    def _append(self, line: bytes) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            # At once: a line of another process does not come between.
+            if os.write(descriptor, line) != len(line):
+                raise OSError(0, "it was written only in part")
+            if self._is_synced:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _tail(self) -> bytes:
+        with self._path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            return file.read(_TAIL)
+
+
+def _event_in(line: bytes) -> dict[str, Any] | None:
+    """The event that *line* is; None if somebody cut it."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,172 @@
+"""Policies as data that people wrote: from the texts of files and back, and what differs.
+
+A document of a revision is data as a JSON parser makes it. What was written in YAML keeps its
+shape, not its comments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.rules.problems import PolicyError
+from headgate.rules.reading import examine_policies, examine_policy_data, policy_to_data
+from headgate.rules.reading.documents import grow_text
+from headgate.rules.reading.findings import Findings
+from headgate.rules.reading.tree import Listing, Scalar, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from headgate.control.revision import Revision
+    from headgate.rules.reading.tree import Node
+
+Data = dict[str, Any]
+
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
+)
+_LONGEST_NUMBER: Final = 100
+
+
+def document_of(texts: Sequence[tuple[str, bytes]]) -> Data:
+    """The document that *texts* (each with its place) are together.
+
+    Raises `PolicyError` with all that is wrong if they are no policy.
+    """
+    examined = examine_policies(texts)
+    if examined.policy is None:
+        raise PolicyError(examined.problems)
+    for plain in (_as_written, _as_meant):
+        document = _merged(_grown(where, text, plain) for where, text in texts)
+        if examine_policy_data(document).policy == examined.policy:
+            return document
+    return policy_to_data(examined.policy)  # a text such as 1.50, a name here and a number there
+
+
+def text_of(document: Mapping[str, Any], *, is_yaml: bool) -> bytes:
+    """A text that says *document*: YAML if it can be had and is wanted, else JSON (which YAML
+    includes)."""
+    plain = json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+    if not is_yaml:
+        return plain
+    written = _in_yaml(document)
+    # What is read otherwise than it was meant is written in JSON.
+    return plain if written is None or not _says(written, document) else written
+
+
+def rules_of(document: Mapping[str, Any]) -> list[Data]:
+    """The rules of *document*, those that are mappings."""
+    rules = document.get("rules")
+    return [rule for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
+
+
+def rules_by_id(document: Mapping[str, Any]) -> dict[str, Data]:
+    """The same by their ids."""
+    return {rule["id"]: rule for rule in rules_of(document) if isinstance(rule.get("id"), str)}
+
+
+def versions_after(before: Revision, document: Mapping[str, Any], number: int) -> dict[str, int]:
+    """The versions of the rules of *document*, which as revision *number* comes after *before*."""
+    old = rules_by_id(before.document)
+    return {
+        name: before.versions.get(name, number) if old.get(name) == rule else number
+        for name, rule in rules_by_id(document).items()
+    }
+
+
+def summary_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What has changed from one document to the next, in a few words."""
+    old, new = rules_by_id(before), rules_by_id(after)
+    changed = [name for name in new if name in old and new[name] != old[name]]
+    parts = [
+        _counted("added", [name for name in new if name not in old]),
+        _counted("changed", changed),
+        _counted("removed", [name for name in old if name not in new]),
+    ]
+    if not any(parts) and list(old) != list(new):
+        parts.append("the order of the rules")
+    parts += [name for name in ("identity", "overrides") if before.get(name) != after.get(name)]
+    return "; ".join(part for part in parts if part) or "nothing that matters"
+
+
+_MOST_NAMED: Final = 5
+
+
+def _counted(what: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{what} {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _merged(documents: Iterable[Data]) -> Data:
+    """Several documents as one: lists one after the other, of the rest the first."""
+    merged: Data = {}
+    for document in documents:
+        for name, value in document.items():
+            if isinstance(value, list) and isinstance(merged.get(name), list):
+                merged[name] = [*merged[name], *value]
+            else:
+                merged.setdefault(name, value)
+    return merged
+
+
+def _grown(where: str, text: bytes, plain: Callable[[str], object]) -> Data:
+    found = _data(grow_text(text, Findings(where)), plain)
+    return found if isinstance(found, dict) else {}
+
+
+def _data(node: Node, plain: Callable[[str], object]) -> object:
+    """The data of a tree; it is not deep (`tree.DEEPEST`)."""
+    match node:
+        case Table():
+            return {name: _data(one, plain) for name, one in node.entries.items()}
+        case Listing():
+            return [_data(one, plain) for one in node.items]
+        case Scalar(is_plain=False):
+            return node.text
+        case Scalar(is_null=True):
+            return None
+    return plain(node.text) if node.boolean is None else node.boolean
+
+
+def _as_written(text: str) -> object:
+    """A number only if it would be written like that again."""
+    value = _as_meant(text)
+    return value if str(value) == text else text
+
+
+def _as_meant(text: str) -> object:
+    """A number wherever it can be one."""
+    if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
+        return text
+    digits = text.replace("_", "")
+    return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
+
+
+def _in_yaml(document: Mapping[str, Any]) -> bytes | None:
+    try:
+        import yaml
+    except ImportError:  # pragma: no cover - the tests have it
+        return None
+    try:
+        text = yaml.dump(
+            dict(document),
+            Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
+            sort_keys=False,
+            allow_unicode=True,
+            width=100,
+        )
+    except yaml.YAMLError:
+        return None
+    return str(text).encode()
+
+
+def _says(text: bytes, document: Mapping[str, Any]) -> bool:
+    """Whether *text* is read as *document*."""
+    try:
+        return _grown("<policy>", text, _as_written) == document
+    except PolicyError:
+        return False

@@ -1,0 +1,25 @@
+"""The policy of a fleet in etcd, version 3: one transaction per change, watched by every node.
+
+    storage = EtcdStorage.open("etcds://headgate@etcd-1,etcd-2,etcd-3/headgate?ca=/etc/ssl/etcd.pem")
+
+How it lies there is `layout`'s; the ways to say where it is are `url`'s and `options`'.
+
+storage (revisions) -> client (the members in turn) -> endpoint, stream (one member) -> messages
+"""
+
+from __future__ import annotations
+
+from headgate.control.etcd.options import Options, TLSFiles
+from headgate.control.etcd.url import EtcdURL, parse_etcd_url
+from headgate.errors import OptionError
+
+try:
+    from headgate.control.etcd.storage import EtcdStorage
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "grpc":
+        raise
+    raise OptionError(
+        "a policy in etcd needs the package 'grpcio': pip install 'headgate[service]'"
+    ) from error
+
+__all__ = ["EtcdStorage", "EtcdURL", "Options", "TLSFiles", "parse_etcd_url"]

@@ -1,0 +1,203 @@
+"""The revisions of a policy file: a directory beside it, with one file for each.
+
+    policy.yaml             the newest revision, as people see and edit it
+    policy.yaml.history/
+    ├── lock                held by the process that is looking or writing
+    ├── pending             a revision that is about to be written; decided by whoever comes next
+    ├── 11.json             who, when, what; the document; the text of the file as it was
+    └── 12.json
+
+A change is prepared (`pending`), made (the policy file is replaced) and completed (`pending` gets
+its number for a name). Whoever finds `pending` can tell how far it came: if the file is what it
+says, the change was made.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from headgate.control.replacement import clear_leftovers, replace_file, sync_directory
+from headgate.control.revision import (
+    Revision,
+    StorageError,
+    UnknownRevisionError,
+    revision_from_json,
+)
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - there is none on Windows: one process at a time there
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headgate.control.revision import Change
+
+LOG: Final = logging.getLogger("headgate.control")
+PATIENCE: Final = 5.0
+"""Seconds that are waited for another process."""
+_GAP: Final = 0.003
+_ENTRY: Final = re.compile(r"([1-9][0-9]{0,15})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A revision with the *text* of the file that said it."""
+
+    revision: Revision
+    text: bytes
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.text)
+
+    def to_json(self) -> bytes:
+        kept = json.loads(self.revision.to_json())
+        return json.dumps({"revision": kept, "text": self.text.decode()}).encode("ascii")
+
+
+def digest_of(text: bytes) -> str:
+    """What tells texts apart."""
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+class FileHistory:
+    """The revisions in *directory*, of which the newest *most* are kept. Raises `OSError`.
+
+    It is made when something is first written. All but `locked` is for whoever has the lock.
+    """
+
+    def __init__(self, directory: Path, *, most: int) -> None:
+        self.directory = directory
+        self._most = most
+        self._pending = directory / "pending"
+        self._read: dict[Path, tuple[tuple[int, ...], Entry]] = {}
+
+    @contextmanager
+    def locked(self, *, to_write: bool) -> Iterator[None]:
+        """Keep other processes and threads away. Without *to_write* and a directory: from nothing.
+
+        Raises `StorageError` if somebody else does not let go.
+        """
+        if to_write:
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+        elif not self.directory.is_dir() or not (self.directory / "lock").exists():
+            yield
+            return
+        how = os.O_RDWR | os.O_CREAT if to_write else os.O_RDONLY
+        descriptor = os.open(self.directory / "lock", how, 0o600)
+        try:
+            self._wait_for(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _wait_for(self, descriptor: int) -> None:
+        if fcntl is None:  # pragma: no cover
+            return
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    told = f"{self.directory / 'lock'} has been held for {PATIENCE:g} seconds"
+                    raise StorageError(f"{told} by another process") from error
+            else:
+                return
+            time.sleep(_GAP)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all revisions that are kept, the newest first."""
+        try:
+            names = [path.name for path in self.directory.iterdir()]
+        except FileNotFoundError:
+            return []
+        found = [match for match in map(_ENTRY.fullmatch, names) if match]
+        return sorted((int(match[1]) for match in found), reverse=True)
+
+    def newest(self) -> Entry | None:
+        """The newest that can be read."""
+        return next((entry for entry in map(self._readable, self.numbers) if entry), None)
+
+    def at(self, number: int) -> Entry:
+        """The revision *number*. Raises `UnknownRevisionError`."""
+        entry = self._readable(number)
+        if entry is None:
+            raise UnknownRevisionError(f"there is no revision {number} in {self.directory}")
+        return entry
+
+    def changes(self, *, before: int | None, most: int) -> list[tuple[int, Change]]:
+        """Number and change of the newest below *before*."""
+        found: list[tuple[int, Change]] = []
+        for number in self.numbers:
+            if len(found) >= most:
+                break
+            entry = self._readable(number) if before is None or number < before else None
+            if entry is not None:
+                found.append((number, entry.revision.change))
+        return found
+
+    def prepare(self, entry: Entry) -> None:
+        """Note what is about to be written."""
+        clear_leftovers(self._pending)
+        replace_file(self._pending, entry.to_json())
+
+    def complete(self) -> None:
+        """Take down what was prepared, and has been written."""
+        entry = self.pending()
+        if entry is None:
+            return
+        self._pending.replace(self._file_of(entry.revision.number))
+        sync_directory(self.directory)
+        for number in self.numbers[self._most :]:
+            with suppress(OSError):  # one too many does no harm
+                self._file_of(number).unlink(missing_ok=True)
+
+    def abandon(self) -> None:
+        """Forget what was prepared, and has not been written."""
+        self._pending.unlink(missing_ok=True)
+
+    def pending(self) -> Entry | None:
+        """What was prepared and neither completed nor abandoned."""
+        return self._entry_in(self._pending)
+
+    def _file_of(self, number: int) -> Path:
+        return self.directory / f"{number}.json"
+
+    def _readable(self, number: int) -> Entry | None:
+        return self._entry_in(self._file_of(number))
+
+    def _entry_in(self, path: Path) -> Entry | None:
+        """The entry in *path*; None if there is none, or one that somebody has damaged."""
+        try:
+            found = path.stat()
+            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if path not in self._read or self._read[path][0] != stamp:
+                # One is remembered: the newest, as a rule, and it may be large.
+                self._read = {path: (stamp, _entry_of(path.read_bytes()))}
+            return self._read[path][1]
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            LOG.warning("%s: not a revision, and left out: %s", path, error)
+        except StorageError as error:
+            LOG.warning("%s: left out: %s", path, error)
+        return None
+
+
+def _entry_of(kept: bytes) -> Entry:
+    data = json.loads(kept)
+    revision = revision_from_json(json.dumps(data["revision"]).encode())
+    return Entry(revision, data["text"].encode())

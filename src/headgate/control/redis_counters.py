@@ -1,0 +1,115 @@
+"""The counters of rules in Redis, found as `headgate keys` finds them: with SCAN, in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.control.live_counters import LiveCounter, Look
+from headgate.stores.port import group_name
+from headgate.stores.redis.counters.naming import prefix
+from headgate.stores.redis.inspection.inspecting import Search, escaped, find_counters
+from headgate.stores.redis.inspection.primaries import open_primaries
+from headgate.stores.redis.url import parse_redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from headgate.stores.redis.inspection.inspecting import ParsedName, Primary
+    from headgate.stores.redis.inspection.reading import State
+
+LONGEST_LOOK: Final = 3.0
+"""Seconds that a look may take: in a large store it does not see everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSearch(Search):
+    """The counters of one *rule* in *namespace*."""
+
+    rule: str = ""
+
+    def match(self, *, has_tags: bool) -> bytes:
+        """A pattern for SCAN that finds all these names, and perhaps others."""
+        start = b"{*}" if has_tags else b""
+        group = prefix(group_name(self.namespace or "", self.rule)).rstrip(b":")
+        return b"%b%b*:*" % (start, escaped(group))
+
+    def accepts(self, found: ParsedName) -> bool:
+        """Whether it is one of those looked for."""
+        # The base class by name: a dataclass with slots is another class than the one defined here.
+        return Search.accepts(self, found) and place_in(found, self.rule) is not None
+
+
+def place_in(found: ParsedName, rule: str) -> int | None:
+    """Which of the stacked limits of *rule* counts there; None if none does."""
+    name, _, place = (found.name or "").partition("#")
+    if name != rule or (place and not place.isdecimal()):
+        return None
+    return int(place or 0)
+
+
+class RedisCounters:
+    """The counters that *url* has in *namespace*. Connections are made for each look."""
+
+    def __init__(self, url: str, *, namespace: str, longest_look: float = LONGEST_LOOK) -> None:
+        self._url = parse_redis_url(url)
+        self._namespace = namespace
+        self._longest_look = longest_look
+
+    async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
+        """At most *most* counters of *rules*. Raises `StoreError`."""
+        return await asyncio.to_thread(self._find, tuple(rules), most, pattern)
+
+    def _find(self, rules: Sequence[str], most: int, pattern: str | None) -> Look:
+        deadline = _Deadline(self._longest_look)
+        found: list[LiveCounter] = []
+        with open_primaries(self._url) as opened:
+            primaries = [_Hurried(one, deadline) for one in opened]
+            for one in self._each(primaries, rules, pattern):
+                if len(found) == most:
+                    return Look(tuple(found), has_more=True)
+                found.append(one)
+        return Look(tuple(found), has_more=deadline.was_missed)
+
+    def _each(
+        self, primaries: Sequence[Primary], rules: Iterable[str], pattern: str | None
+    ) -> Iterator[LiveCounter]:
+        for rule in rules:
+            search = RuleSearch(self._namespace, pattern, rule=rule)
+            for counter in find_counters(primaries, search):
+                name, place = counter.name, place_in(counter.name, rule)
+                used = counter.state.in_use + counter.state.held
+                yield LiveCounter(rule, name.key, place or 0, used, name.is_hashed)
+
+
+class _Deadline:
+    """When to stop, and whether it came to that."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+        self.was_missed = False
+
+    @property
+    def has_passed(self) -> bool:
+        self.was_missed = self.was_missed or time.monotonic() > self._ends
+        return self.was_missed
+
+
+class _Hurried:
+    """A primary that is looked through only until a deadline."""
+
+    def __init__(self, primary: Primary, deadline: _Deadline) -> None:
+        self._primary = primary
+        self._deadline = deadline
+        self.has_tags = primary.has_tags
+
+    def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
+        for step in self._primary.scan(match):
+            if self._deadline.has_passed:
+                return
+            yield step
+
+    def read(self, names: Sequence[bytes]) -> Iterable[tuple[bytes, State, int]]:
+        return self._primary.read(names)

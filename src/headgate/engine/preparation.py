@@ -1,0 +1,118 @@
+"""What of a rule is the same for all requests, made once: its counters, its key, its cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.engine.plan import RulePlan, checks_on, groups_of, marker_of
+from headgate.limits import Concurrency
+from headgate.rules.matching import cost_of, normalised_path
+from headgate.stores.operations import Check
+
+if TYPE_CHECKING:
+    from headgate.engine.overriding import Overrides
+    from headgate.identity import Found, Identifier
+    from headgate.limits import Limit
+    from headgate.rules.model import Rule
+    from headgate.rules.request import Request
+
+REMEMBERED: Final = 1024
+"""Of how many endpoints it is remembered what they cost."""
+
+LONGEST_REMEMBERED: Final = 256
+"""What longer paths cost is found anew, so that what is remembered stays small."""
+
+_new: Final = object.__new__
+
+
+class Layout(NamedTuple):
+    """The *limits* of a rule for some callers, and the groups of their counters."""
+
+    limits: tuple[Limit, ...]
+    groups: tuple[str, ...]
+    has_slots: bool
+
+
+class PreparedRule:
+    """How *rule* is asked about requests."""
+
+    __slots__ = (
+        "_by_tier",
+        "_cost",
+        "_costs",
+        "_for_all",
+        "_key_of",
+        "_namespace",
+        "has_slots",
+        "rule",
+    )
+
+    def __init__(self, rule: Rule, identifier: Identifier, namespace: str) -> None:
+        self.rule = rule
+        self._namespace = namespace
+        self._key_of = identifier.prepare(rule)
+        self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
+        self._for_all = self._for_tier(None) if len(self._by_tier) == 1 else None
+        by_header, by_endpoint = rule.cost.header is not None, bool(rule.cost.endpoints)
+        self._cost = None if by_header or by_endpoint else rule.cost.default
+        self._costs: dict[tuple[str, str], int] | None = None if by_header else {}
+        self.has_slots = any(layout.has_slots for layout in self._by_tier.values())
+        """Whether some callers take a place for a while."""
+
+    def plan(self, found: Found, cost: int | None, overrides: Overrides | None) -> RulePlan | None:
+        """What to ask about the request that *found* is of; None if the rule does not apply.
+
+        *cost* takes the place of what the rule says.
+        """
+        layout = self._for_all
+        if layout is None:
+            layout = self._for_tier(found["tier"])
+            if layout is None:
+                return None
+        request, rule = found.request, self.rule
+        key = self._key_of(request, found)
+        if key is None:
+            return None
+        if cost is None:
+            cost = self._cost
+            if cost is None:
+                cost = self._cost_of(request)
+        block = None
+        if overrides is not None:
+            limits, block = overrides.apply(rule, key, layout.limits)
+            layout = layout if limits is layout.limits else self._layout(limits)
+        marker = None
+        if rule.idempotency is not None:
+            marker = marker_of(rule, found, key, cost, self._namespace)
+        limits, groups, has_slots = layout
+        if len(groups) > 1 or has_slots:
+            checks = checks_on(zip(groups, limits, strict=True), key, cost)
+            return RulePlan(rule, key, cost, limits, checks, marker, block)
+        # Both are filled in by hand, as an `__init__` takes longer than all that it does.
+        check = _new(Check)
+        check.group, check.key, check.limit, check.cost = groups[0], key, limits[0], cost
+        plan = _new(RulePlan)
+        plan.rule, plan.key, plan.cost, plan.limits = rule, key, cost, limits
+        plan.checks, plan.marker, plan.block = (check,), marker, block
+        return plan
+
+    def _cost_of(self, request: Request) -> int:
+        """What *request* costs; remembered where only its path and its method matter."""
+        known, path = self._costs, request.path
+        if known is None or len(path) > LONGEST_REMEMBERED:
+            return cost_of(self.rule.cost, request, normalised_path(path))
+        place = path, request.method
+        cost = known.get(place)
+        if cost is None:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            cost = known[place] = cost_of(self.rule.cost, request, normalised_path(path))
+        return cost
+
+    def _for_tier(self, tier: str | None) -> Layout | None:
+        layout = self._by_tier.get(tier) or self._by_tier.get(None)
+        return layout if layout is not None and layout.limits else None
+
+    def _layout(self, limits: tuple[Limit, ...]) -> Layout:
+        has_slots = any(isinstance(limit, Concurrency) for limit in limits)
+        return Layout(limits, groups_of(self._namespace, self.rule.id, len(limits)), has_slots)

@@ -1,0 +1,57 @@
+"""The admin API, put together from the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headgate.control.audit import AuditFile, AuditLog
+from headgate.control.editing import PolicyEditor
+from headgate.service.admin import AdminApp, Certificate
+from headgate.service.settings.tokens import AdminToken, digest_of
+
+if TYPE_CHECKING:
+    from headgate.control.feed import PolicyFeed
+    from headgate.control.live_counters import LiveCounters
+    from headgate.control.storage import PolicyStorage
+    from headgate.service.core import Core
+    from headgate.service.settings import Settings
+
+FIRST_AUTHOR = "admin"
+"""Who the token is told as that has no name of its own."""
+
+
+def make_admin(
+    core: Core, settings: Settings, storage: PolicyStorage, feed: PolicyFeed
+) -> AdminApp:
+    """The admin API for the rules in *storage*; closed if nobody has a token or a certificate."""
+    path = settings.audit_file
+    certificates = [
+        Certificate(one.name, one.role, one.subject) for one in settings.admin_certificates
+    ]
+    return AdminApp(
+        core,
+        PolicyEditor(storage),
+        feed,
+        tokens_of(settings),
+        AuditLog() if path is None else AuditFile(Path(path)),
+        live=_live(settings),
+        certificates=certificates,
+    )
+
+
+def tokens_of(settings: Settings) -> tuple[AdminToken, ...]:
+    """All tokens, the one without a name among them."""
+    if not settings.admin_token:
+        return settings.admin_tokens
+    first = AdminToken(FIRST_AUTHOR, "write", digest_of(settings.admin_token))
+    return (first, *settings.admin_tokens)
+
+
+def _live(settings: Settings) -> LiveCounters | None:
+    """The store, if it can be looked through."""
+    if settings.is_in_memory:
+        return None
+    from headgate.control.redis_counters import RedisCounters
+
+    return RedisCounters(settings.store, namespace=settings.namespace)

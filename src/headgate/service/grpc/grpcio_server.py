@@ -1,0 +1,224 @@
+"""The gRPC server of the `grpcio` package: slow, and proven by many."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from grpc import aio
+
+from headgate.errors import OptionError
+
+from .inbox import Inbox
+from .limits import DEFAULT, GrpcLimits
+from .method import CallError, Code
+from .relay import Relay
+from .wire import NAMED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from .method import Methods, Stream, Streams, Unary
+    from .tls import TlsFiles
+
+LOG: Final = logging.getLogger("headgate.service")
+FAILED: Final = "the method failed; its server has logged why"
+_STATUSES: Final = {one.value[0]: one for one in grpc.StatusCode}
+_PING_S: Final = 10
+_FEWEST_CALLS: Final = 1024
+"""Below this grpcio refuses calls of its own clients, which count otherwise than the server."""
+
+
+class GrpcioServer:
+    """A `GrpcServer` on `grpc.aio`.
+
+    grpcio opens its sockets itself. A socket that is bound only is closed, and its address opened
+    again (another process may hold it only if SO_REUSEPORT is set). One that listens already, and
+    that other processes may hold, is listened on, and its connections are relayed to grpcio.
+    """
+
+    def __init__(
+        self,
+        methods: Methods,
+        streams: Streams,
+        *,
+        limits: GrpcLimits = DEFAULT,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        self._handlers = _Handlers(methods, streams)
+        self._limits = limits
+        self._credentials = None if tls is None else _credentials(tls)
+        self._server: aio.Server | None = None
+        self._relay: Relay | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        if self._server is not None:
+            raise OptionError("this gRPC server has been started already: make another one")
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            await self._start_behind(sock)
+        else:
+            address, is_shared = _address(sock), _is_shared(sock)
+            sock.close()
+            self._server = await self._listening(address, is_shared=is_shared)
+
+    async def _start_behind(self, sock: socket.socket) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="headgate-grpc-")
+        private = Path(self._directory.name) / "socket"
+        self._server = await self._listening(f"unix:{private}", is_shared=False)
+        self._relay = Relay(private, connections=self._limits.connections)
+        await self._relay.start(sock)
+
+    async def _listening(self, address: str, *, is_shared: bool) -> aio.Server:
+        server = aio.server(handlers=(self._handlers,), options=self._options(is_shared=is_shared))
+        try:
+            if self._credentials is None:
+                server.add_insecure_port(address)
+            else:
+                server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise OptionError(
+                f"grpcio cannot open {address}, which somebody else holds: set SO_REUSEPORT"
+                " on every socket of that address, or let the socket listen already"
+            ) from error
+        await server.start()
+        return server
+
+    async def drain(self, grace: float) -> None:
+        if self._server is None:
+            return
+        if self._relay is not None:
+            self._relay.close()
+        self._handlers.wind_up()
+        await self._server.stop(grace)
+        if self._relay is not None:
+            await self._relay.aclose()
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    def _options(self, *, is_shared: bool) -> list[tuple[str, Any]]:
+        limits = self._limits
+        return [
+            ("grpc.so_reuseport", int(is_shared)),
+            ("grpc.max_receive_message_length", limits.message_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", max(limits.calls, _FEWEST_CALLS)),
+            ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
+            ("grpc.server_handshake_timeout_ms", max(1, int(limits.preface_s * 1000))),
+            ("grpc.keepalive_time_ms", int(limits.stall_s * 1000)),
+            ("grpc.keepalive_timeout_ms", int(limits.stall_s * 1000)),
+            ("grpc.http2.min_ping_interval_without_data_ms", _PING_S * 1000),
+            ("grpc.http2.max_ping_strikes", 10),
+        ]
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """Finds the method of a path, without any generated code."""
+
+    def __init__(self, methods: Methods, streams: Streams) -> None:
+        self._inboxes: set[Inbox] = set()
+        self._found: dict[str, Any] = {
+            path: grpc.unary_unary_rpc_method_handler(_unary(method))
+            for path, method in methods.items()
+        } | {
+            path: grpc.stream_stream_rpc_method_handler(self._stream(stream))
+            for path, stream in streams.items()
+        }
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return self._found.get(handler_call_details.method)
+
+    def wind_up(self) -> None:
+        for inbox in self._inboxes:
+            inbox.close()
+
+    def _stream(self, stream: Stream) -> Any:
+        async def serve(
+            requests: AsyncIterator[bytes], context: aio.ServicerContext[bytes, bytes]
+        ) -> AsyncIterator[bytes]:
+            room = asyncio.Event()
+            room.set()
+            inbox = Inbox(on_high=room.clear, on_low=room.set)
+            self._inboxes.add(inbox)
+            pump = asyncio.create_task(_pump(requests, inbox, room))
+            try:
+                async for reply in _closing(stream, inbox):
+                    yield reply
+            except CallError as error:
+                await _abort(context, error)
+            except Exception:  # noqa: BLE001 (whatever a method does, its caller gets an answer)
+                await _abort(context, _logged())
+            finally:
+                self._inboxes.discard(inbox)
+                pump.cancel()
+                await asyncio.gather(pump, return_exceptions=True)
+
+        return serve
+
+
+def _unary(method: Unary) -> Any:
+    async def serve(request: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
+        try:
+            reply = method(request)
+            return reply if isinstance(reply, bytes) else await reply
+        except CallError as error:
+            await _abort(context, error)
+        except Exception:  # noqa: BLE001 (as above)
+            await _abort(context, _logged())
+        return b""
+
+    return serve
+
+
+async def _closing(stream: Stream, inbox: Inbox) -> AsyncIterator[bytes]:
+    replies = stream(inbox)
+    try:
+        async for reply in replies:
+            yield reply
+    finally:
+        if (close := getattr(replies, "aclose", None)) is not None:
+            await close()
+
+
+async def _pump(requests: AsyncIterator[bytes], inbox: Inbox, room: asyncio.Event) -> None:
+    try:
+        async for request in requests:
+            inbox.put(request)
+            await room.wait()
+    finally:
+        inbox.close()
+
+
+async def _abort(context: aio.ServicerContext[bytes, bytes], error: CallError) -> None:
+    await context.abort(_STATUSES[int(error.code)], str(error)[:NAMED])
+
+
+def _logged() -> CallError:
+    LOG.exception("a gRPC method failed: its caller was told INTERNAL")
+    return CallError(Code.INTERNAL, FAILED)
+
+
+def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    certificate, key, ca = tls.read()
+    return grpc.ssl_server_credentials(
+        [(key, certificate)], root_certificates=ca, require_client_auth=ca is not None
+    )
+
+
+def _address(sock: socket.socket) -> str:
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if sock.family == socket.AF_INET6 else f"{host}:{port}"
+
+
+def _is_shared(sock: socket.socket) -> bool:
+    return sock.family != socket.AF_UNIX and bool(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)
+    )

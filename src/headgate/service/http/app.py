@@ -1,0 +1,132 @@
+"""Which path leads where: the whole HTTP side of a worker, as one ASGI app."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+from headgate.enforcement.lazy import encoded
+from headgate.service.http.checking import TOO_MANY_REQUESTS, Checking
+from headgate.service.http.endpoints import Endpoints
+from headgate.service.http.options import HttpOptions
+from headgate.service.http.original import Peers, original_at, original_in, untrusted
+from headgate.service.http.receiving import DisconnectedError
+from headgate.service.http.replies import RefusedError, Reply, problem, respond
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from headgate.service.core import Core
+    from headgate.service.http.original import Original
+    from headgate.service.http.replies import App, Receive, Scope, Send
+
+AUTHORIZE: Final = b"/v1/authorize"
+_BEHIND: Final = len(AUTHORIZE)
+_DENIALS: Final = MappingProxyType({b"": TOO_MANY_REQUESTS, b"429": TOO_MANY_REQUESTS, b"403": 403})
+
+
+class HttpApp:
+    """The HTTP API of one worker.
+
+    *others* are apps for all paths below a prefix, as `/admin`; they see the whole path. *json*
+    answers `POST /json`. *paths* are what they add to the OpenAPI document. The app opens and
+    closes nothing: *core* is its maker's.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        options: HttpOptions | None = None,
+        others: Mapping[str, App] = MappingProxyType({}),
+        json: Callable[[bytes], Awaitable[tuple[int, bytes]]] | None = None,
+        paths: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        self.options = HttpOptions() if options is None else options
+        self._checking = Checking(core, self.options)
+        self._peers = Peers(self.options)
+        self._endpoints = Endpoints(self._checking, self._peers, self.options, json, paths)
+        self._others = [
+            (prefix.rstrip("/").encode(), prefix.rstrip("/").encode() + b"/", app)
+            for prefix, app in others.items()
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; start and end with the server."""
+        if scope["type"] != "http":
+            await _other_kind(scope, receive, send)
+            return
+        path = _raw_path(scope)
+        try:
+            if path.startswith(AUTHORIZE):
+                reply = await self._authorize(scope, path[_BEHIND:])
+            else:
+                for whole, below, app in self._others:
+                    if path == whole or path.startswith(below):
+                        await app(scope, receive, send)
+                        return
+                reply = await self._endpoints.reply(scope, path, receive)
+        except RefusedError as refused:
+            reply = refused.reply
+        except DisconnectedError:
+            return
+        await respond(send, reply, is_head=scope["method"] == "HEAD")
+
+    async def _authorize(self, scope: Scope, rest: bytes) -> Reply:
+        """What a gateway is told that asks about a request."""
+        request, denied_as = self._asked_about(scope, rest)
+        checking = self._checking
+        plan, verdict = checking.asked(request)
+        if verdict is None:
+            verdict = await checking.decided(plan)
+        if verdict.allowed:
+            return Reply(200, checking.teller.lines(verdict), b"")
+        return checking.refusal(verdict, request.header("accept"), denied_as=denied_as)
+
+    def _asked_about(self, scope: Scope, rest: bytes) -> tuple[Original, int]:
+        """The request, and the status that its refusal is to have."""
+        if len(scope["headers"]) > self.options.most_headers:
+            raise RefusedError(problem(431, f"more than {self.options.most_headers} headers"))
+        if len(rest) > self.options.longest_target:
+            raise RefusedError(problem(414, f"more than {self.options.longest_target} bytes"))
+        peer, is_gateway = self._peers.peer_of(scope)
+        if not is_gateway:
+            raise untrusted(peer)
+        if not rest:
+            return original_in(scope, peer), _denied_as(scope.get("query_string", b""))
+        if rest[0] not in b"/*":
+            raise RefusedError(problem(404, "no such path; did you mean /v1/authorize/?"))
+        return original_at(scope, rest, peer), TOO_MANY_REQUESTS
+
+
+def _denied_as(query: bytes) -> int:
+    """The status that the gateway wants for refusals: nginx knows only 401 and 403."""
+    if not query:
+        return TOO_MANY_REQUESTS
+    wanted = parse_qs(query).get(b"deny", [b""])
+    status = _DENIALS.get(wanted[0]) if len(wanted) == 1 else None
+    if status is None:
+        raise RefusedError(problem(400, "deny is the status of refusals: expected 403 or 429"))
+    return status
+
+
+def _raw_path(scope: Scope) -> bytes:
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:  # a server need not have it
+        raw = encoded(scope["path"]).encode("ascii")
+    return raw if b"?" not in raw else raw.partition(b"?")[0]
+
+
+async def _other_kind(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()  # websocket.connect, which has to be heard first
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    if scope["type"] != "lifespan":
+        raise RuntimeError(f"the service answers HTTP, not {scope['type']!r}")
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

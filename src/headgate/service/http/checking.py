@@ -1,0 +1,106 @@
+"""Asking the engine about a request, and what is answered.
+
+A place under a concurrency limit that a check or a gateway's request takes is free again when its
+lease has run out: nobody says here when a request is over. Who can say so makes a reservation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from headgate.enforcement.asgi.sending import encoded
+from headgate.engine import answer_of
+from headgate.holding import new_name
+from headgate.responses import refusal
+from headgate.service.http.portrait import portrait
+from headgate.service.http.replies import (
+    JSON_LINE,
+    NO_STORE,
+    RefusedError,
+    Reply,
+    header_of,
+    problem,
+)
+from headgate.service.http.telling import Teller
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from headgate.engine import Plan, Verdict
+    from headgate.engine.engine import Costs
+    from headgate.rules.request import Request
+    from headgate.service.core import Core
+    from headgate.service.http.asked import Asked
+    from headgate.service.http.options import HttpOptions
+    from headgate.service.http.replies import Headers, Scope
+
+T = TypeVar("T")
+
+TOO_MANY_REQUESTS: Final = 429
+_RETRY_SOON: Final = (b"retry-after", b"1")
+_JSON_LINES: Final = (JSON_LINE, NO_STORE)
+
+
+class Checking:
+    """Decides by *core*, within the deadline of *options*."""
+
+    def __init__(self, core: Core, options: HttpOptions) -> None:
+        self.core = core
+        self.teller = Teller(core.answers, core.clock)
+        self._deadline = options.deadline
+        self._in_force = core.engine.in_force
+        self._runner = core.engine.runner
+
+    def asked(self, request: Request, cost: Costs = None) -> tuple[Plan, Verdict | None]:
+        """What is asked about *request*, and what came of it; None if that has to be waited for."""
+        engine = self._in_force.engine
+        plan = engine.plan(request, cost=cost, lease=new_name() if engine.has_slots else None)
+        return plan, self._runner.decide_now(plan)
+
+    async def decided(self, plan: Plan) -> Verdict:
+        """What comes of *plan*, waited for."""
+        return await self.within_deadline(self._runner.decide(plan))
+
+    async def within_deadline(self, asking: Coroutine[None, None, T]) -> T:
+        """What comes of *asking*; `RefusedError` (503) if it takes too long."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await asking
+        except TimeoutError:
+            detail = f"no decision within {self._deadline:g} seconds"
+            raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
+
+    async def check(self, asked: Asked, scope: Scope) -> Reply:
+        """What somebody is told who described a request; *scope* is that of his own."""
+        if asked.peek:
+            peek = self.core.engine.peek(asked.request, cost=asked.cost)
+            verdict: Verdict | None = await self.within_deadline(peek)
+        else:
+            plan, verdict = self.asked(asked.request, asked.cost)
+        if verdict is None:
+            verdict = await self.decided(plan)
+        if not verdict.allowed:
+            return self.denial(verdict, header_of(scope, b"accept"))
+        lines = self.teller.lines(verdict)
+        lines += _JSON_LINES
+        return Reply(200, lines, self.teller.text(verdict).encode("ascii"))
+
+    def refusal(self, verdict: Verdict, accept: str | None, *, denied_as: int) -> Reply:
+        """A refusal for a gateway to pass on; it has the status *denied_as*, an outage its own."""
+        status, headers, body = self._refused(verdict, accept)
+        return Reply(denied_as if status == TOO_MANY_REQUESTS else status, headers, body)
+
+    def denial(self, verdict: Verdict, accept: str | None) -> Reply:
+        """A refusal as it may be passed on to a client, with all that came of the request."""
+        status, headers, body = self._refused(verdict, accept)
+        content = {**portrait(verdict), **json.loads(body)}
+        return Reply(status, headers, json.dumps(content).encode("ascii"))
+
+    def _refused(self, verdict: Verdict, accept: str | None) -> tuple[int, Headers, bytes]:
+        answer = answer_of(verdict, jitter=random.random())  # noqa: S311 (not a secret)
+        core = self.core
+        told = refusal(answer, now_ns=core.clock(), options=core.answers, accept=accept)
+        return told.status, encoded(told.headers), told.body

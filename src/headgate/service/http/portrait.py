@@ -1,0 +1,65 @@
+"""A verdict as plain data: what a caller of the API reads of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.limits import Concurrency
+from headgate.responses.rounding import milliseconds_up, seconds_up
+
+if TYPE_CHECKING:
+    from headgate.engine import RuleVerdict, Verdict
+    from headgate.limits import Limit
+
+
+def portrait(verdict: Verdict) -> dict[str, Any]:
+    """All that came of a request. *limit* is the rule that binds most, as in the body of a refusal.
+
+    It is for the code that enforces: rules in shadow, and those that callers are not told of, are
+    in it.
+    """
+    decision = verdict.decision
+    binding = _binding(verdict)
+    wait = verdict.retry_after_ns
+    return {
+        "allowed": verdict.allowed,
+        "limit": None if binding is None else binding.rule.id,
+        "quota": None if binding is None else binding.decision.limit.quota,
+        "remaining": None if decision is None else decision.remaining,
+        "retry_after": None if wait is None else seconds_up(wait),
+        "retry_after_ms": None if wait is None else milliseconds_up(wait),
+        "reset_after": 0.0 if decision is None else decision.reset_after,
+        "source": None if decision is None else verdict.source,
+        "revision": verdict.revision,
+        "rules": [_rule(one) for one in verdict.rules],
+    }
+
+
+def limit_text(limit: Limit) -> str:
+    """*limit* as it is written in rules, or in words if it has no notation."""
+    if isinstance(limit, Concurrency):
+        return f"{limit.quota} at the same time"
+    return str(limit)
+
+
+def _binding(verdict: Verdict) -> RuleVerdict | None:
+    if not verdict.allowed:
+        return verdict.denied_by
+    return min(verdict.enforced, key=lambda one: one.decision.remaining, default=None)
+
+
+def _rule(one: RuleVerdict) -> dict[str, Any]:
+    decision = one.decision
+    wait = decision.retry_after_ns
+    return {
+        "id": one.rule.id,
+        "mode": one.rule.mode,
+        "limit": limit_text(decision.limit),
+        "quota": decision.limit.quota,
+        "cost": one.cost,
+        "allowed": decision.allowed,
+        "remaining": decision.remaining,
+        "retry_after_ms": None if wait is None else milliseconds_up(wait),
+        "reset_after": decision.reset_after,
+        "source": decision.source,
+    }

@@ -1,0 +1,199 @@
+"""What the id of a reservation is: all that is needed to settle it, signed.
+
+Any worker of any replica can settle a reservation, so none of them keeps anything about it. The
+store has the hold; the id says where:
+
+    version (1 byte) | the receipt, JSON, deflated | the first 16 bytes of an HMAC-SHA256
+
+in base64url. It is signed with a key made of the service's secret and the namespace, so nobody
+makes one up. It can be read by whoever has it: the keys of counters are in it, as the store knows
+them, in which secrets are hashed.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import json
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import OptionError
+from headgate.limits import Concurrency, parse_limit
+from headgate.stores.operations import Check, Leave, Settle
+from headgate.units import MILLISECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headgate.engine import RulePlan, Verdict
+    from headgate.limits import Limit
+    from headgate.rules.model import Rule
+
+VERSION: Final = b"\x01"
+LONGEST: Final = 4_096
+"""How many characters an id has at most: it is part of a URL."""
+
+_PURPOSE: Final = b"headgate reservation"
+_DIGEST: Final = 16
+
+Limits = tuple["Limit", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRule:
+    """What one rule holds: *cost* under *key*, in a counter for each limit.
+
+    *tier* is a list of the tier whose limits they are; empty if nobody knows.
+    """
+
+    id: str
+    cost: int
+    key: str
+    groups: tuple[str, ...]
+    limits: Limits
+    tier: tuple[str | None, ...] = ()
+
+    def checks(self, amount: int, limits: Limits) -> list[Check]:
+        """What charges *amount*, under the *limits* of today."""
+        pairs = zip(self.groups, limits, strict=True)
+        return [Check(group, self.key, limit, amount) for group, limit in pairs]
+
+    def limits_under(self, rule: Rule | None) -> Limits:
+        """The limits that *rule*, the one of that id in force today, has for the same caller; those
+        of the reservation if it has others in number, or is gone."""
+        if rule is None or not self.tier:
+            return self.limits
+        today = rule.limits_for(self.tier[0])
+        kinds = [isinstance(limit, Concurrency) for limit in today]
+        return today if len(today) == len(self.limits) and not any(kinds) else self.limits
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A reservation. *is_held*: the store has it; else it was granted while there was none."""
+
+    name: str
+    expires_ns: int
+    rules: tuple[HeldRule, ...]
+    slots: tuple[Check, ...] = ()
+    is_held: bool = True
+
+    @classmethod
+    def of(cls, verdict: Verdict, expires_ns: int) -> Receipt:
+        """The receipt for what was granted by *verdict*."""
+        held, leaving = verdict.held, verdict.slots
+        sources = {one.decision.source for one in verdict.rules if not one.is_shadow}
+        return cls(
+            "" if held is None else held.name,
+            expires_ns,
+            () if held is None else tuple(map(_held_rule, held.rules)),
+            () if leaving is None else leaving.checks,
+            sources <= {"store"},
+        )
+
+    def amounts(self, cost: int | Mapping[str, int] | None) -> dict[str, int]:
+        """What each rule is settled for: what *cost* says, for all or by rule, else what is
+        held."""
+        if cost is None:
+            return {one.id: one.cost for one in self.rules}
+        if isinstance(cost, int):
+            return {one.id: cost for one in self.rules}
+        return {one.id: cost.get(one.id, one.cost) for one in self.rules}
+
+    def settle(
+        self, amounts: Mapping[str, int], rule: Callable[[str], Rule | None]
+    ) -> Settle | None:
+        """What settles each rule for its amount, if the hold is open; None if there is no hold.
+
+        *rule* finds a rule of the policy in force by its id.
+        """
+        checks = [
+            check
+            for one in self.rules
+            for check in one.checks(amounts[one.id], one.limits_under(rule(one.id)))
+        ]
+        # A hold that is not open has been settled, or has lapsed: the store cannot tell. So that
+        # nothing is ever charged twice, neither is charged.
+        return Settle(tuple(checks), self.name, charge_lapsed=False) if checks else None
+
+    @property
+    def leave(self) -> Leave | None:
+        """What gives the slots back; None if it has none."""
+        return Leave(self.slots, self.name) if self.slots else None
+
+
+class Receipts:
+    """Makes ids of receipts, and reads those that it or another worker made."""
+
+    def __init__(self, secret: bytes, namespace: str) -> None:
+        if not secret:
+            raise OptionError("the secret of the service is empty; ids would be anybody's to make")
+        self._key = hmac.digest(secret, _PURPOSE + VERSION + namespace.encode(), "sha256")
+
+    def id_of(self, receipt: Receipt) -> str | None:
+        """The id that says *receipt*; None if it would be longer than `LONGEST`."""
+        text = json.dumps(_data(receipt), separators=(",", ":")).encode("ascii")
+        signed = VERSION + zlib.compress(text, 9, wbits=-15)
+        found = urlsafe_b64encode(signed + self._digest(signed)).rstrip(b"=").decode("ascii")
+        return found if len(found) <= LONGEST else None
+
+    def receipt_of(self, text: bytes) -> Receipt | None:
+        """The receipt that the id *text* says; None if none of us made it."""
+        if not _DIGEST * 4 // 3 < len(text) <= LONGEST:
+            return None
+        try:
+            sealed = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+        except binascii.Error:
+            return None
+        signed, digest = sealed[:-_DIGEST], sealed[-_DIGEST:]
+        if signed[:1] != VERSION or not hmac.compare_digest(self._digest(signed), digest):
+            return None
+        return _receipt(json.loads(zlib.decompress(signed[1:], wbits=-15)))
+
+    def _digest(self, signed: bytes) -> bytes:
+        return hmac.digest(self._key, signed, "sha256")[:_DIGEST]
+
+
+def _held_rule(one: RulePlan) -> HeldRule:
+    rates = one.rates
+    limits = one.rule.limits.items()
+    tiers = [tier for tier, of_tier in limits if of_tier == one.limits]
+    return HeldRule(
+        one.rule.id,
+        one.cost,
+        one.key,
+        tuple(check.group for check in rates),
+        tuple(check.limit for check in rates),
+        tuple(tiers[:1]) if len(rates) == len(one.limits) else (),
+    )
+
+
+def _data(receipt: Receipt) -> list[Any]:
+    rules = [
+        [one.id, one.cost, one.key, one.groups, [str(limit) for limit in one.limits], one.tier]
+        for one in receipt.rules
+    ]
+    slots = [
+        [slot.group, slot.key, slot.limit.limit, slot.limit.ttl]
+        for slot in receipt.slots
+        if isinstance(slot.limit, Concurrency)
+    ]
+    expires_ms = receipt.expires_ns // MILLISECOND
+    return [receipt.name, expires_ms, rules, slots, receipt.is_held]
+
+
+def _receipt(data: list[Any]) -> Receipt:
+    name, expires_ms, rules, slots, is_held = data
+    return Receipt(
+        name,
+        expires_ms * MILLISECOND,
+        tuple(
+            HeldRule(id_, cost, key, tuple(groups), tuple(map(parse_limit, limits)), tuple(tier))
+            for id_, cost, key, groups, limits, tier in rules
+        ),
+        tuple(Check(group, key, Concurrency(limit, ttl)) for group, key, limit, ttl in slots),
+        is_held,
+    )

@@ -1,0 +1,125 @@
+"""Reservations: an amount held now, and settled when the real one is known.
+
+A reservation is settled once. Who settles it again hears 409; after it has lapsed, 410, whether it
+had been settled or not: nobody can tell then, and nothing is charged. What was granted while the
+store was gone (a rule that fails open) is held nowhere: to settle it is accepted, and charges
+nothing. Cancelling gives back what is held; what other rules charged for the request stays charged.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import StoreError
+from headgate.service.http.asked import TO_COMMIT, TO_RESERVE, invalid, read_asked, read_fields
+from headgate.service.http.portrait import portrait
+from headgate.service.http.receipts import Receipt, Receipts
+from headgate.service.http.replies import (
+    JSON_LINE,
+    NO_STORE,
+    RefusedError,
+    Reply,
+    json_reply,
+    problem,
+)
+from headgate.units import MILLISECOND, SECOND, duration_ns
+
+if TYPE_CHECKING:
+    from headgate.engine import Verdict
+    from headgate.rules.model import Policy, Rule
+    from headgate.service.http.checking import Checking
+    from headgate.service.http.documents import Document
+    from headgate.service.http.options import HttpOptions
+    from headgate.stores.operations import Settle
+
+_RETRY_SOON: Final = (b"retry-after", b"1")
+
+
+class Reservations:
+    """Makes, settles and cancels them. It keeps nothing: see `receipts`."""
+
+    def __init__(self, checking: Checking, options: HttpOptions) -> None:
+        self._checking = checking
+        self._core = checking.core
+        self._longest = options.longest_hold
+        self._receipts = Receipts(self._core.secret, self._core.namespace)
+        self._rules: tuple[Policy | None, dict[str, Rule]] = None, {}
+
+    async def reserve(self, document: Document, accept: str | None) -> Reply:
+        """Hold what *document* asks for: 201 with an id, or a refusal."""
+        asked = read_asked(document, TO_RESERVE, longest_ttl=self._longest)
+        engine = self._core.engine
+        verdict = await self._checking.within_deadline(
+            engine.reserve(asked.request, cost=asked.cost, ttl=asked.ttl)
+        )
+        if not verdict.allowed:
+            return self._checking.denial(verdict, accept)
+        expires_ns = self._core.clock() + duration_ns(asked.ttl, "ttl")
+        expires_ns -= expires_ns % MILLISECOND
+        name = self._receipts.id_of(Receipt.of(verdict, expires_ns))
+        if name is None:
+            raise await self._too_much(verdict)
+        lines = self._checking.teller.lines(verdict)
+        lines += [JSON_LINE, NO_STORE, (b"location", f"/v1/reservations/{name}".encode())]
+        content = {"id": name, "expires": expires_ns / SECOND, **portrait(verdict)}
+        return Reply(201, lines, json.dumps(content).encode("ascii"))
+
+    async def commit(self, name: bytes, document: Document) -> Reply:
+        """Charge what it really cost: *document* says so, or what was held."""
+        found, flaws = read_fields(document, TO_COMMIT)
+        if flaws:
+            raise invalid(flaws)
+        receipt = self._receipt(name)
+        amounts = receipt.amounts(found.get("cost"))
+        await self._close(receipt, amounts)
+        return json_reply({"charged": amounts if receipt.is_held else {}})
+
+    async def cancel(self, name: bytes) -> Reply:
+        """Give back what is held."""
+        receipt = self._receipt(name)
+        await self._close(receipt, receipt.amounts(0))
+        return Reply(204, [], b"")
+
+    def _receipt(self, name: bytes) -> Receipt:
+        receipt = self._receipts.receipt_of(name)
+        if receipt is None:
+            raise RefusedError(problem(404, "no such reservation"))
+        return receipt
+
+    async def _close(self, receipt: Receipt, amounts: dict[str, int]) -> None:
+        """Settle *receipt*, once. Raises `RefusedError` if it was not open, or nobody knows."""
+        settle = receipt.settle(amounts, self._rule) if receipt.is_held else None
+        try:
+            was_open = await self._checking.within_deadline(self._settled(receipt, settle))
+        except StoreError as error:
+            detail = f"the store could not be told ({error.reason}): try again"
+            raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
+        if was_open:
+            return
+        if self._core.clock() < receipt.expires_ns:
+            raise RefusedError(problem(409, "this reservation was settled or cancelled already"))
+        raise RefusedError(problem(410, "this reservation has lapsed, and nothing was charged"))
+
+    async def _settled(self, receipt: Receipt, settle: Settle | None) -> bool:
+        """Tell the store; whether all was held still."""
+        store = self._core.engine.runner.store
+        was_open = True if settle is None else await store.run(settle)
+        if receipt.leave is not None:
+            has_left = await store.run(receipt.leave)
+            was_open &= has_left or settle is not None  # a lease may end before the hold does
+        return was_open
+
+    async def _too_much(self, verdict: Verdict) -> RefusedError:
+        engine = self._core.engine
+        await engine.refund(verdict)
+        await engine.release(verdict)
+        detail = "too many rules hold something for this request: name those in cost that should"
+        return RefusedError(problem(422, detail))
+
+    def _rule(self, name: str) -> Rule | None:
+        """The rule *name* of the policy in force."""
+        policy = self._core.engine.in_force.policy
+        if self._rules[0] is not policy:
+            self._rules = policy, {rule.id: rule for rule in policy.rules}
+        return self._rules[1].get(name)

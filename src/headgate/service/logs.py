@@ -1,0 +1,65 @@
+"""What the service tells those who run it: lines of text for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headgate.service.settings import Settings
+
+LOG: Final = logging.getLogger("headgate.service")
+
+FIELDS: Final = "headgate_fields"
+"""Under which name a record carries figures for the JSON line."""
+
+_OURS: Final = ("headgate", "uvicorn.error")
+
+
+class _Told(logging.Formatter):
+    """`2026-11-16T12:00:00.123Z info message`; what an error was follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time_of(record)} {record.levelname.lower()} {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _Json(logging.Formatter):
+    """One JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": _time_of(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+        }
+        told.update(getattr(record, FIELDS, {}))
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
+
+
+def configure_logs(settings: Settings) -> None:
+    """Have everything told on stderr, at the level and in the form of *settings*."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if settings.log_format == "json" else _Told())
+    for name in _OURS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+    logging.getLogger("headgate").setLevel(settings.log_level.upper())
+
+
+def tell(message: str, *, level: int = logging.INFO, **fields: object) -> None:
+    """Log *message*; *fields* stand in a JSON line besides."""
+    LOG.log(level, message, extra={FIELDS: fields})
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z"

@@ -1,0 +1,84 @@
+"""Whether a worker should be given requests: has it rules, does the store answer, does it stay.
+
+The store is asked every other second, with a deadline: a look at a counter that nobody uses. What
+rules say about a store that is gone (`fail_open`, `fail_closed`, `local`) is a matter of each
+request; this is for whoever spreads requests over replicas, when another replica's store answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import StoreError
+from headgate.limits import TokenBucket
+from headgate.stores.operations import Check, Take
+from headgate.stores.port import group_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.stores.port import AsyncStore
+
+EVERY: Final = 2.0
+DEADLINE: Final = 1.0
+
+_PROBE: Final = "readiness"
+_LIMIT: Final = TokenBucket(1, 1)
+
+
+class Readiness:
+    """How this worker stands. *has_rules* says in words what is missing of the rules, if so."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        namespace: str,
+        missing_rules: Callable[[], str | None],
+        every: float = EVERY,
+        deadline: float = DEADLINE,
+    ) -> None:
+        self._store = store
+        self._missing_rules = missing_rules
+        self._every, self._deadline = every, deadline
+        self._probe = Take((Check(group_name(namespace, _PROBE), _PROBE, _LIMIT),), consume=False)
+        self._trouble: str | None = "the store has not been asked yet"
+        self._task: asyncio.Task[None] | None = None
+        self.is_draining = False
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why this worker should be given no requests; empty if it may."""
+        if self.is_draining:
+            return ("the service is shutting down",)
+        return tuple(told for told in (self._missing_rules(), self._trouble) if told is not None)
+
+    async def start(self) -> None:
+        """Ask the store once, then go on asking."""
+        await self.look()
+        self._task = asyncio.create_task(self._keep_looking(), name="headgate-readiness")
+
+    async def look(self) -> None:
+        """Ask the store now."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                await self._store.run(self._probe)
+        except TimeoutError:
+            self._trouble = f"the store did not answer within {self._deadline:g} s"
+        except StoreError as error:
+            self._trouble = f"the store cannot be asked ({error.reason})"
+        else:
+            self._trouble = None
+
+    async def aclose(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            await self.look()

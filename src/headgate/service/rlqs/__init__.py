@@ -1,0 +1,24 @@
+"""Envoy's quota service: limits divided among gateways, which enforce their parts themselves.
+
+What it promises, for a limit of burst C and rate R (see `allowance`), if messages reach connected
+gateways within `RlqsOptions.delivery`:
+
+- The rates of all gateways, on all replicas that share a board, never sum above R, and in any time
+  t gateways admit at most C + R * t together, whoever comes, goes or is moved (`ledger`). With more
+  gateways than C it is their number in place of C: each needs a token to admit anything.
+- After a restart that forgot what was assigned (`MemoryBoard`) it is 1 + `restart_share` times that
+  for one `ttl`, then the limit again. With a board that is shared nothing is forgotten.
+- Rates follow demand, fairly (`division`), and leave room for others who use the same counters
+  (`pressure`).
+
+A bucket is the way through here: `reports` (what a gateway says), `terms` (what the rules say of
+it), `tally` (demand and use), `charging` (the counters), `turn` (who gets what) on a `board`,
+`messages` (what the gateway is told).
+"""
+
+from headgate.service.rlqs.board import Board, MemoryBoard
+from headgate.service.rlqs.calls import QuotaCalls
+from headgate.service.rlqs.messages import PATH
+from headgate.service.rlqs.options import RlqsOptions
+
+__all__ = ["PATH", "Board", "MemoryBoard", "QuotaCalls", "RlqsOptions"]

@@ -1,0 +1,24 @@
+"""What a gateway is told to do with a bucket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.service.rlqs.filling import Filling
+
+BucketId = tuple[tuple[str, str], ...]
+"""A bucket as gateways name it: keys and values, sorted by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """For *ttl_seconds* let *bucket* through as *filling* says; without one, all if *is_open*, or
+    nothing. *is_abandoned*: forget the bucket instead."""
+
+    bucket: BucketId
+    ttl_seconds: int = 0
+    filling: Filling | None = None
+    is_open: bool = False
+    is_abandoned: bool = False

@@ -1,0 +1,214 @@
+"""The quota service: gateways report what they use, and are told what they may let through."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.holding import new_name
+from headgate.service.grpc.method import CallError, Code
+from headgate.service.rlqs.board import MemoryBoard
+from headgate.service.rlqs.charging import Charging
+from headgate.service.rlqs.gateway import Gateway, Part
+from headgate.service.rlqs.ledger import NEVER
+from headgate.service.rlqs.reports import read_reports
+from headgate.service.rlqs.shared import SharedCounter
+from headgate.service.rlqs.tally import Tally
+from headgate.service.rlqs.terms import terms_of
+from headgate.stores.memory import AsyncMemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from headgate.service.core import Core
+    from headgate.service.rlqs.board import Board
+    from headgate.service.rlqs.options import RlqsOptions
+    from headgate.service.rlqs.reports import Usage
+
+_TURN_SECONDS: Final = 1.0
+_AT_ONCE: Final = 64
+
+
+class QuotaCalls:
+    """The handler of `StreamRateLimitQuotas`; *board* is closed with it.
+
+    Without a *board* it must be alone: a store that replicas share needs a board that they share.
+    For one event loop.
+    """
+
+    def __init__(self, core: Core, options: RlqsOptions, *, board: Board | None = None) -> None:
+        if board is None:
+            if not isinstance(core.engine.runner.store, AsyncMemoryStore):
+                raise OptionError(
+                    "the store is shared, so replicas must share their board too:"
+                    " pass board=RedisBoard(url) with the URL of the store"
+                )
+            board = MemoryBoard(core.clock, options)
+        self._core = core
+        self._options = options
+        self._board = board
+        self._engine = core.engine.in_force.engine
+        self._charging = Charging(core.engine.runner.store)
+        self._gateways: dict[str, Gateway] = {}
+        self._counters: dict[str, SharedCounter] = {}
+        self._turning: asyncio.Task[None] | None = None
+        self._is_draining = False
+
+    async def start(self) -> None:
+        """Take turns from now on, one a second."""
+        self._turning = asyncio.get_running_loop().create_task(self._take_turns())
+
+    async def aclose(self) -> None:
+        """End all streams cleanly, take no others, and give back what the board holds open."""
+        self._is_draining = True
+        if self._turning is not None:
+            self._turning.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._turning
+            self._turning = None
+        for gateway in list(self._gateways.values()):
+            gateway.end()
+            self._part_with(gateway)
+        await self._divide(self._counters.values())  # so that other replicas know
+        await self._board.aclose()
+
+    async def stream_usage(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Serve one stream: reports in, assignments out."""
+        gateway = self._welcome()
+        reading = asyncio.get_running_loop().create_task(self._read(gateway, requests))
+        reading.add_done_callback(gateway.has_read)
+        try:
+            async for message in gateway.messages():
+                yield message
+        finally:
+            self._part_with(gateway)
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    async def turn(self) -> None:
+        """Do all that is due: once a second, by `start` or by whoever drives it."""
+        now_ns = self._core.clock()
+        if self._core.engine.in_force.engine is not self._engine:
+            self._engine = self._core.engine.in_force.engine
+            self._replan(part for one in self._gateways.values() for part in one.parts.values())
+        await self._charging.charge_ahead(self._counters.values(), now_ns)
+        for gateway in list(self._gateways.values()):
+            self._look_after(gateway, now_ns)
+        await self._divide([one for one in self._counters.values() if one.due_ns <= now_ns])
+        self._counters = {name: one for name, one in self._counters.items() if not one.is_over}
+
+    async def _take_turns(self) -> None:
+        while True:
+            await asyncio.sleep(_TURN_SECONDS)
+            await self.turn()
+
+    def _welcome(self) -> Gateway:
+        if self._is_draining:
+            raise CallError(Code.UNAVAILABLE, "the service is going down; ask another")
+        if len(self._gateways) >= self._options.most_streams:
+            most = self._options.most_streams
+            raise CallError(Code.RESOURCE_EXHAUSTED, f"there are {most} streams already")
+        gateway = Gateway(new_name(), self._core.clock, self._options.ttl)
+        self._gateways[gateway.name] = gateway
+        return gateway
+
+    def _part_with(self, gateway: Gateway) -> None:
+        self._gateways.pop(gateway.name, None)
+        for part in list(gateway.parts.values()):
+            self._drop(part, is_replaced=False)
+
+    async def _read(self, gateway: Gateway, requests: AsyncIterator[bytes]) -> None:
+        """Take in what the gateway sends, until it sends no more."""
+        async for message in requests:
+            await self._take_in(gateway, message)
+
+    async def _take_in(self, gateway: Gateway, message: bytes) -> None:
+        reports = read_reports(message, self._options)
+        gateway.enter(reports.domain)
+        now_ns = self._core.clock()
+        reported = [(self._part(gateway, one, now_ns), one) for one in reports.usages]
+        if self._engine.policy.overrides:  # they end without a word
+            self._replan(part for part, _ in reported)
+        await self._charging.charge_reported(
+            [(part, part.tally.heard(usage, now_ns)) for part, usage in reported]
+        )
+        touched: dict[str, SharedCounter] = {}
+        for part, _ in reported:
+            if part.terms.is_shared and part.terms.ledger in self._counters:
+                touched[part.terms.ledger] = self._counters[part.terms.ledger]
+            elif part.told_ns == NEVER:
+                part.tell(None, is_open=not part.terms.is_closed)
+        await self._divide(touched.values())
+
+    def _part(self, gateway: Gateway, usage: Usage, now_ns: int) -> Part:
+        known = gateway.parts.get(usage.bucket)
+        if known is not None:
+            return known
+        if len(gateway.parts) >= self._options.most_buckets:
+            most = self._options.most_buckets
+            raise CallError(Code.RESOURCE_EXHAUSTED, f"the stream has {most} buckets already")
+        terms = terms_of(self._engine, gateway.domain, usage.bucket)
+        tally = Tally(now_ns, now_ns)
+        name = f"{gateway.name}/{new_name()}"
+        part = Part(gateway, usage.bucket, name, terms, tally)
+        gateway.parts[usage.bucket] = part
+        self._join(part)
+        return part
+
+    def _join(self, part: Part) -> None:
+        if part.terms.is_shared:
+            name = part.terms.ledger
+            if name not in self._counters:
+                whole = part.terms.bindings[0].allowance
+                self._counters[name] = SharedCounter(name, whole, self._board, self._options)
+            self._counters[name].join(part)
+
+    def _drop(self, part: Part, *, is_replaced: bool) -> None:
+        part.gateway.parts.pop(part.bucket, None)
+        if part.terms.is_shared and part.terms.ledger in self._counters:
+            self._counters[part.terms.ledger].leave(part, is_replaced=is_replaced)
+
+    def _replan(self, parts: Iterable[Part]) -> None:
+        """The rules may say something else now of these *parts*."""
+        for part in list(parts):
+            terms = terms_of(self._engine, part.gateway.domain, part.bucket)
+            if terms == part.terms:
+                continue
+            before, part.terms = part.terms, terms
+            if before.is_shared and terms.is_shared and before.ledger == terms.ledger:
+                self._counters[terms.ledger].due_ns = NEVER
+                continue
+            if before.is_shared:
+                self._counters[before.ledger].leave(part, is_replaced=True)
+            part.told_ns = NEVER
+            self._join(part)
+
+    def _look_after(self, gateway: Gateway, now_ns: int) -> None:
+        """Drop what is silent or idle, tell again what is half over, end a stream that is stuck."""
+        if gateway.is_stuck(self._options.delivery_ns):
+            problem = f"nothing was taken for {self._options.delivery} seconds"
+            gateway.fail(CallError(Code.RESOURCE_EXHAUSTED, problem))
+            self._part_with(gateway)
+            return
+        for part in list(gateway.parts.values()):
+            if now_ns - part.tally.heard_ns > self._options.silence_ns:
+                self._drop(part, is_replaced=False)
+            elif now_ns - part.tally.asked_ns >= self._options.idle_ns:
+                part.abandon()
+                self._drop(part, is_replaced=True)
+            elif not part.terms.is_shared and (
+                part.told_ns == NEVER or now_ns - part.told_ns >= self._options.ttl_ns // 2
+            ):
+                part.tell(None, is_open=not part.terms.is_closed)
+
+    async def _divide(self, counters: Iterable[SharedCounter]) -> None:
+        waiting = list(counters)
+        while waiting:
+            some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            now_ns = self._core.clock()
+            await asyncio.gather(
+                *(one.take_turn(now_ns, self._charging.left(one, now_ns)) for one in some)
+            )
+            await asyncio.sleep(0)  # what came of it can be sent

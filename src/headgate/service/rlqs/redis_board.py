@@ -1,0 +1,156 @@
+"""The board that replicas of a service share, in Redis or Valkey.
+
+A ledger is one key. A turn is computed here, from the ledger as it was seen last, and put in its
+place if that is still the one that is there: one round trip. If another replica was faster the
+reply brings its ledger, and the turn is taken again from that.
+
+Time is the server's: every reply tells it, and between replies it is reckoned from this machine's
+monotonic clock. It is never taken for later than it is, so grants are never thought over too soon
+by more than the time that a round trip takes, which is a small part of `RlqsOptions.delivery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b, sha1
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from headgate.errors import StoreError
+from headgate.holding import new_name
+from headgate.service.rlqs.board import Board
+from headgate.service.rlqs.ledger import NEVER, Ledger
+from headgate.stores.redis.calls.requests import ScriptRequest, disappoint, listed
+from headgate.stores.redis.counters.scripts import Script
+from headgate.stores.redis.transport import open_async_transport
+from headgate.units import MICROSECOND, MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from headgate.service.rlqs.board import Step
+    from headgate.service.rlqs.turn import Turned
+    from headgate.stores.redis.request import Reply
+
+_ATTEMPTS: Final = 16
+_PAUSE: Final = 0.002
+_SLACK_MS: Final = 60_000
+_LONGEST_MS: Final = 10**15
+_MOST_KNOWN: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A ledger as it was last seen; without a version it is not there."""
+
+    version: bytes = b""
+    ledger: Ledger | None = None
+    as_new_ns: int = NEVER
+
+
+class RedisBoard(Board):
+    """Ledgers in the servers that *url* names, a store URL; those of *namespace*."""
+
+    def __init__(self, url: str, *, namespace: str = "headgate") -> None:
+        self._transport = open_async_transport(url)
+        self._prefix = f"{quote(namespace, safe='')}&rlqs:".encode()
+        self._seen: dict[str, _Seen] = {}
+        self._offset_ns: int | None = None
+
+    async def take(self, name: str, step: Step) -> Turned:
+        seen = self._seen.get(name, _Seen())
+        for attempt in range(_ATTEMPTS):
+            if self._offset_ns is None:
+                seen = await self._look(name)
+            now_ns = time.monotonic_ns() + (self._offset_ns or 0)
+            turned = step(seen.ledger, now_ns, NEVER)
+            version = new_name().encode()
+            reply = await self._put(name, seen.version, version, turned)
+            if reply[1] == 1:
+                self._keep(name, _Seen(version, turned.ledger, turned.as_new_ns))
+                return turned
+            seen = self._found(name, reply, seen)
+            if attempt:  # there are many at it: not all again at the same time
+                await asyncio.sleep(random.random() * attempt * _PAUSE)  # noqa: S311 (no secret)
+        raise StoreError(f"the ledger {name!r} changed {_ATTEMPTS} times while it was looked at")
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def _look(self, name: str) -> _Seen:
+        """The ledger as it is; the version asked for is one that none has."""
+        reply = await self._call(name, [b"?", b"", b"", 0])
+        return self._found(name, reply, self._seen.get(name, _Seen()))
+
+    async def _put(self, name: str, expected: bytes, version: bytes, turned: Turned) -> list[Reply]:
+        left_ms = max(turned.as_new_ns - turned.ledger.at_ns, 0) // MILLISECOND + _SLACK_MS
+        text = turned.ledger.packed().encode()
+        return await self._call(name, [expected, version, text, min(left_ms, _LONGEST_MS)])
+
+    async def _call(self, name: str, arguments: list[bytes | int]) -> list[Reply]:
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[list[Reply]] = loop.create_future()
+        request = _BoardRequest(self._prefix + _digest(name), arguments, waiter)
+        self._transport.submit(request)
+        reply = await waiter
+        self._set_clock(int(reply[0]) * MICROSECOND)
+        return reply
+
+    def _set_clock(self, told_ns: int) -> None:
+        """The server said *told_ns* some time ago: it is not earlier than that now.
+
+        The quickest reply tells best, but clocks drift: so what is known ages a little each time.
+        """
+        offset = told_ns - time.monotonic_ns()
+        if self._offset_ns is None or abs(offset - self._offset_ns) > SECOND:
+            self._offset_ns = offset
+        else:
+            self._offset_ns = max(offset, self._offset_ns - 10 * MICROSECOND)
+
+    def _found(self, name: str, reply: list[Reply], before: _Seen) -> _Seen:
+        """The ledger that *reply* brings. One that was lost is what it was when it was last
+        seen here."""
+        version, text = bytes(reply[2]), bytes(reply[3])
+        if not version:
+            found = _Seen(b"", before.ledger, before.as_new_ns)
+        else:
+            found = _Seen(version, Ledger.unpacked(text))
+        self._keep(name, found)
+        return found
+
+    def _keep(self, name: str, seen: _Seen) -> None:
+        if len(self._seen) >= _MOST_KNOWN and name not in self._seen:
+            del self._seen[next(iter(self._seen))]
+        self._seen[name] = seen
+
+
+class _BoardRequest(ScriptRequest):
+    """One call of the script."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, key: bytes, arguments: list[bytes | int], waiter: asyncio.Future[list[Reply]]
+    ) -> None:
+        super().__init__(_script(), [key], arguments)
+        self.waiter = waiter
+
+    def answered(self, reply: Reply) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result(listed(reply))
+
+    def failed(self, error: StoreError) -> None:
+        disappoint([self.waiter], error)
+
+
+@cache
+def _script() -> Script:
+    text = files("headgate.service.rlqs").joinpath("board.lua").read_bytes()
+    return Script("board", text, sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().encode()

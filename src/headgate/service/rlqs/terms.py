@@ -1,0 +1,58 @@
+"""On what terms a bucket is: what the rules in force say of requests with its attributes. No I/O.
+
+A bucket's keys and values are attributes of its requests, as the entries of a descriptor are; they
+are sorted by key, for a bucket has no order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.rules.envoy.attributes import attributes_of
+from headgate.rules.request import Request
+from headgate.service.rlqs.allowance import bindings
+
+if TYPE_CHECKING:
+    from headgate.engine.engine import Engine
+    from headgate.service.rlqs.allowance import Binding
+    from headgate.service.rlqs.assignment import BucketId
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What limits a bucket: the tightest of *bindings* comes first. Without any all may pass;
+    if it *is_closed*, nothing may."""
+
+    bindings: tuple[Binding, ...] = ()
+    is_closed: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether gateways get parts of something."""
+        return bool(self.bindings) and not self.is_closed
+
+    @property
+    def exact(self) -> tuple[Binding, ...]:
+        """Those whose counters are charged."""
+        return tuple(one for one in self.bindings if one.is_exact)
+
+    @property
+    def places(self) -> tuple[tuple[str, str, int], ...]:
+        """All counters, and what a request costs there."""
+        checks = [one.check for one in self.bindings]
+        return tuple((one.group, one.key, one.cost) for one in checks)
+
+    @property
+    def ledger(self) -> str:
+        """The name of the ledger: that of the tightest counter."""
+        check = self.bindings[0].check
+        return f"{len(check.group)}:{check.group}:{check.key}"
+
+
+def terms_of(engine: Engine, domain: str, bucket: BucketId) -> Terms:
+    """The terms of *bucket* in *domain*."""
+    plan = engine.plan(Request(attributes=attributes_of(domain, bucket)))
+    found = bindings(plan)
+    never_fits = any(one.allowance.burst < 1 for one in found)
+    return Terms(found, is_closed=plan.is_refused or never_fits)

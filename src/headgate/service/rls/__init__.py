@@ -1,0 +1,10 @@
+"""Envoy's rate limit service, `envoy.service.ratelimit.v3`: bytes in, bytes out.
+
+bytes -> reading -> ruled or configured (what is to be asked) -> asking -> answering -> bytes
+"""
+
+from headgate.service.rls.calls import RateLimitCalls
+from headgate.service.rls.messages import PATH
+from headgate.service.rls.options import RlsOptions
+
+__all__ = ["PATH", "RateLimitCalls", "RlsOptions"]

@@ -1,0 +1,108 @@
+"""The method `ShouldRateLimit`: a request's bytes to the reply's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.service.rls.amounts import Amounts
+from headgate.service.rls.answering import Answering
+from headgate.service.rls.asked import Asked
+from headgate.service.rls.asking import Question
+from headgate.service.rls.configured import Configured
+from headgate.service.rls.json_text import answer_json
+from headgate.service.rls.options import RlsOptions
+from headgate.service.rls.outage import Outage
+from headgate.service.rls.reading import read_call
+from headgate.service.rls.remembered import Remembered
+from headgate.service.rls.ruled import Ruled
+from headgate.service.rls.running import run_later, run_now
+from headgate.service.rls.ways import ShortWays
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from headgate.engine import Engine
+    from headgate.rules.envoy import EnvoyConfig
+    from headgate.service.core import Core
+    from headgate.service.rls.steps import Said
+    from headgate.service.rls.ways import Answer
+
+
+class RateLimitCalls:
+    """Envoy's rate limit service on the rules and the store of *core*; for one event loop.
+
+    A domain of envoyproxy/ratelimit's configuration, where there is one, is decided by that; every
+    other by the rules.
+    """
+
+    def __init__(self, core: Core, options: RlsOptions | None = None) -> None:
+        options = options or RlsOptions()
+        self._core = core
+        self._options = options
+        self._store = core.engine.runner.store
+        self._amounts = Amounts(options.reports)
+        self._configured = Configured(
+            self._amounts, namespace=core.namespace, on_store_failure=options.on_store_failure
+        )
+        self._ruled = Ruled(self._amounts, self._configured)
+        self._outage = Outage()
+        self._answering = Answering(core, options)
+        self._ways = ShortWays(core, options, self._outage, self._answering)
+        self._remembered: Remembered[Answer] = Remembered()
+        self._engine: Engine | None = None
+        self._envoy: EnvoyConfig | None = None
+        self._version = 0
+
+    def should_rate_limit(self, request: bytes) -> bytes | Awaitable[bytes]:
+        """The answer to *request*, at once if the store can be asked at once.
+
+        Raises `CallError` for what cannot be answered.
+        """
+        engine, envoy = self._core.engine.in_force.engine, self._core.envoy
+        is_as_before = engine is self._engine and envoy is self._envoy
+        if not is_as_before or self._amounts.version != self._version:
+            self._engine, self._envoy = engine, envoy
+            self._version = self._amounts.version
+            self._remembered.clear()
+            self._ways.clear()
+        answer = self._remembered.get(request)
+        if answer is None:
+            answer = self._prepare(request, engine, envoy)
+        return answer()
+
+    async def json(self, body: bytes) -> tuple[int, bytes]:
+        """The status and the body of the answer to `POST /json`."""
+        return await answer_json(body, self.should_rate_limit, self._options)
+
+    def _prepare(self, request: bytes, engine: Engine, envoy: EnvoyConfig | None) -> Answer:
+        call = read_call(request, self._options)
+        if envoy is not None and call.domain in envoy.domains:
+            asked = Asked.of(call, self._configured.lines(envoy, call), self._options.charge)
+        else:
+            asked = Asked.of(call, self._ruled.lines(engine, call))
+        answer = self._answer_to(asked)
+        if not engine.policy.overrides:  # those end some time
+            self._remembered.keep(request, answer)
+        return answer
+
+    def _answer_to(self, asked: Asked) -> Answer:
+        if not asked.parts:
+            constant = self._answering.answer(asked, [])
+            return lambda: constant
+        quick = self._ways.answer(asked)
+        if quick is not None:
+            return quick
+        question = Question(asked)
+        if self._store.may_wait:
+            return lambda: self._answer_later(question)
+        return lambda: self._answer_now(question)
+
+    def _answer_now(self, question: Question) -> bytes:
+        said: Said = []
+        run_now(self._store, question.rounds(said, self._outage))
+        return self._answering.answer(question.asked, said)
+
+    async def _answer_later(self, question: Question) -> bytes:
+        said: Said = []
+        await run_later(self._store, question.rounds(said, self._outage))
+        return self._answering.answer(question.asked, said)

@@ -1,0 +1,124 @@
+"""Descriptors under the configuration of envoyproxy/ratelimit, with its semantics.
+
+As there: the limit that a call brings with it takes the place of the configured one, modes and
+all; what one limit replaces is left out; unlimited is unlimited, 0 is closed; shadow and quota
+modes. Otherwise than there, by default: a denied call charges nothing (see `Charging`), an explicit
+0 is refused when nothing is left rather than when more was used, and a report beyond the limit is
+worked off in the windows that follow.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import crc32
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from headgate.limits import FixedWindow
+from headgate.rules.envoy import UNIT_SECONDS, counter_name, without_replaced
+from headgate.service.rls.amounts import amount_of
+from headgate.service.rls.asked import Line, Part
+from headgate.stores.operations import Check
+from headgate.stores.port import group_name
+
+if TYPE_CHECKING:
+    from headgate.rules.envoy import EnvoyConfig, Found
+    from headgate.rules.envoy.model import Unit
+    from headgate.service.rls.amounts import Amounts
+    from headgate.service.rls.asked import Role
+    from headgate.service.rls.options import OnStoreFailure
+    from headgate.service.rls.reading import Call, Descriptor, Limit
+
+GROUP: Final = "!envoy"
+"""What the groups of counters are called that are not of rules; the id of a rule cannot be so."""
+
+GROUPS: Final = 256
+"""How many there are. Which one it is depends on the domain and the keys of a descriptor alone, so
+a counter stays what it is when its limit changes, and few limits have their counters in one."""
+
+_UNFIT: Final = re.compile("[^ -~]")
+_LONGEST_TITLE: Final = 100
+
+
+class Configured:
+    """Makes the lines of calls for which there is a configuration."""
+
+    def __init__(
+        self, amounts: Amounts, *, namespace: str, on_store_failure: OnStoreFailure
+    ) -> None:
+        self._amounts = amounts
+        self._namespace = namespace
+        self._on_failure = on_store_failure
+
+    def lines(self, config: EnvoyConfig, call: Call) -> tuple[Line, ...]:
+        """What *config* has for each descriptor of *call*."""
+        found = [
+            config.lookup(call.domain, one.entries) if one.limit is None else None
+            for one in call.descriptors
+        ]
+        pairs = zip(call.descriptors, without_replaced(found), strict=True)
+        return tuple([self._line(call, one, limit) for one, limit in pairs])
+
+    def part_of_call(self, domain: str, descriptor: Descriptor, limit: Limit, hits: int) -> Part:
+        """A limit that a call brings with it: the descriptor itself is what is counted."""
+        keys = tuple([key for key, _ in descriptor.entries])
+        title = _title(".".join((domain, *keys)))
+        verb = self._amounts.verb(descriptor, ("call", domain, *keys))
+        group = _group(self._namespace, domain, keys)
+        counter = counter_name(domain, descriptor.entries)
+        checks = _checks(group, counter, limit.requests, limit.unit, hits)
+        closed = None if checks else limit.unit
+        return Part(checks, "", title, verb, on_failure=self._on_failure, closed=closed)
+
+    def _line(self, call: Call, one: Descriptor, found: Found | None) -> Line:
+        asked = amount_of(one, call.hits)
+        hits = 1 if asked is None else asked
+        if one.limit is not None:
+            return Line((self.part_of_call(call.domain, one, one.limit, hits),))
+        if found is None:
+            return Line()
+        limit, unit = found.limit, found.limit.unit
+        if unit is None:
+            return Line(is_unlimited=True)
+        steps = tuple([step.name for step in found.way])
+        name = limit.name or ""
+        group = _group(self._namespace, found.domain, tuple([key for key, _ in one.entries]))
+        checks = _checks(group, found.key, limit.requests_per_unit, unit, hits)
+        part = Part(
+            checks,
+            name,
+            _title(name or ".".join((found.domain, *steps))),
+            self._amounts.verb(one, ("limit", found.domain, *steps)),
+            _role(found),
+            self._on_failure,
+            closed=None if checks else unit,
+        )
+        return Line((part,), metadata=found.metadata)
+
+
+def _role(found: Found) -> Role:
+    if found.shadow_mode:
+        return "shadow"
+    return "quota" if found.quota_mode else "decides"
+
+
+@lru_cache(maxsize=4096)
+def _group(namespace: str, domain: str, keys: tuple[str, ...]) -> str:
+    digest = crc32(counter_name(domain, [(key, "") for key in keys]).encode("utf-8", "replace"))
+    return group_name(namespace, f"{GROUP}{digest % GROUPS:02x}")
+
+
+def _checks(group: str, key: str, requests: int, unit: Unit, hits: int) -> tuple[Check, ...]:
+    return (Check(group, key, window_of(requests, unit), hits),) if requests else ()
+
+
+@lru_cache(maxsize=4096)
+def window_of(requests: int, unit: Unit) -> FixedWindow:
+    """The limit of *requests* (at least 1) in a *unit*."""
+    return FixedWindow(requests, UNIT_SECONDS[unit])
+
+
+@lru_cache(maxsize=4096)
+def _title(text: str) -> str:
+    """*text* as a header can carry it."""
+    return _UNFIT.sub("?", text)[:_LONGEST_TITLE]

@@ -1,0 +1,161 @@
+"""`headgate serve` from the settings to the exit status: bind, then one worker or several."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headgate import __version__
+from headgate.service.listening import listen_as
+from headgate.service.logs import configure_logs, tell
+from headgate.service.sources import check_sources, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.rules.problems import Problem
+    from headgate.service.channel import Report
+    from headgate.service.listening import Listener, Listeners
+    from headgate.service.settings import Settings
+
+_SECRET_BYTES: Final = 32
+
+
+def check(settings: Settings) -> tuple[str, ...]:
+    """What there is to say for *settings* and the rules they name, without serving or connecting.
+
+    Raises `HeadgateError`: `PolicyError` for rules, others for URLs, files and packages.
+    """
+    from headgate.service.part_options import check_tls, http_options, rlqs_options, rls_options
+    from headgate.stores.opening import open_async_store
+
+    open_async_store(settings.store, None)
+    for options in (http_options, rls_options, rlqs_options):
+        options(settings)
+    check_tls(settings)
+    return check_sources(settings)
+
+
+def run(settings: Settings, warnings: Iterable[Problem] = ()) -> int:
+    """Serve until told to stop; the exit status. Raises `HeadgateError` if it cannot start."""
+    configure_logs(settings)
+    for warning in warnings:
+        tell(str(warning), level=logging.WARNING)
+    settings = _with_secret(settings)
+    listeners = listen_as(settings)
+    try:
+        status = _run(settings, listeners)
+    finally:
+        listeners.close()
+        listeners.remove()
+    tell("stopped" if status == 0 else "stopped, not cleanly", event="stopped", status=status)
+    return status
+
+
+def _run(settings: Settings, listeners: Listeners) -> int:
+    def on_ready(report: Report) -> None:
+        _tell_start(settings, listeners, report)
+
+    if settings.workers > 1:
+        from headgate.service.supervisor import Supervisor
+
+        return Supervisor(settings, listeners, on_ready=on_ready).run()
+    from headgate.service.worker import Worker
+
+    return Worker(
+        settings,
+        http=[one.sock for one in listeners.http],
+        grpc=[one.sock for one in listeners.grpc[0]],
+        on_ready=on_ready,
+        is_alone=True,
+    ).run()
+
+
+def _with_secret(settings: Settings) -> Settings:
+    if settings.secret:
+        return settings
+    told = (
+        "no secret is set: reservations made now cannot be settled after a restart, "
+        "nor at another replica; set HEADGATE_SECRET or secret_file"
+    )
+    tell(told, level=logging.WARNING)
+    return replace(settings, secret=secrets.token_bytes(_SECRET_BYTES))
+
+
+def _tell_start(settings: Settings, listeners: Listeners, report: Report) -> None:
+    """Say what listens where, by which rules, on which store."""
+    grpc = {id(one): one for own in listeners.grpc for one in own}.values()
+    lines = [f"headgate {__version__} serves with {counted(settings.workers, 'worker')}"]
+    lines += _listening("HTTP", listeners.http, settings.http_tls_cert, settings.http_tls_client_ca)
+    lines += _listening("gRPC", grpc, settings.grpc_tls_cert, settings.grpc_tls_client_ca)
+    lines += [
+        *_rules(settings, report),
+        f"counters: {shown_store(settings.store)}",
+        _admin(settings),
+    ]
+    for reason in report.not_ready:
+        lines.append(f"not ready: {reason}")
+    tell(
+        "\n  ".join(lines) if settings.log_format == "text" else lines[0],
+        event="started",
+        version=__version__,
+        workers=settings.workers,
+        http=[str(one.at) for one in listeners.http],
+        grpc=[str(one.at) for one in grpc],
+        rules=settings.rules and shown_store(settings.rules),
+        revision=report.revision,
+        rule_count=report.rules,
+        envoy_config=settings.envoy_config,
+        domain_count=report.domains,
+        store=shown_store(settings.store),
+        admin="open" if settings.has_admin else "closed",
+        not_ready=report.not_ready,
+    )
+
+
+def _listening(
+    what: str, listeners: Iterable[Listener], certificate: str | None, client_ca: str | None
+) -> list[str]:
+    tls = (
+        ""
+        if certificate is None
+        else " (TLS)"
+        if client_ca is None
+        else " (TLS, with client certificates)"
+    )
+    return [f"{what}: {one.at}{tls}" for one in listeners]
+
+
+def _rules(settings: Settings, report: Report) -> list[str]:
+    lines = []
+    if settings.rules is not None:
+        where = shown_store(settings.rules)
+        if report.revision is None:
+            lines.append(f"rules: {where}, none in force yet")
+        else:
+            told = counted(report.rules, "rule")
+            lines.append(f"rules: {where}, revision {report.revision}, {told}")
+    if settings.envoy_config is not None:
+        told = counted(report.domains, "domain")
+        lines.append(f"envoy config: {settings.envoy_config}, {told}")
+    return lines
+
+
+def _admin(settings: Settings) -> str:
+    if not settings.has_admin:
+        return "admin API: closed; a token opens it (HEADGATE_ADMIN_TOKEN)"
+    count = len(settings.admin_tokens) + bool(settings.admin_token)
+    told = f"admin API: open to {counted(count, 'token')}"
+    certificates = len(settings.admin_certificates)
+    return f"{told} and {counted(certificates, 'certificate')}" if certificates else told
+
+
+def shown_store(url: str) -> str:
+    """*url* without what may be a password: neither before the host nor among the options."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    rest = rest.partition("?")[0]
+    return f"{scheme}://{rest.rpartition('@')[2]}"

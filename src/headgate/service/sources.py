@@ -1,0 +1,84 @@
+"""Where the rules of the service come from: a file, a directory, etcd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from headgate.control.storage import PolicyStorage
+    from headgate.service.settings import Settings
+
+_ETCD: Final = ("etcd://", "etcds://")
+_KEPT: Final = "policy.json"
+
+
+def is_etcd(place: str) -> bool:
+    """Whether the rules at *place* are those of a fleet."""
+    return place.lower().startswith(_ETCD)
+
+
+def open_storage(place: str, *, read_only: bool) -> PolicyStorage:
+    """Where the revisions of the rules at *place* are. Raises `OptionError`.
+
+    With *read_only* nothing is written beside a file either: nobody can change rules over the
+    network, so there is no history to keep.
+    """
+    if not is_etcd(place):
+        from headgate.control.file_storage import FileStorage
+
+        return FileStorage(place, read_only=read_only)
+    try:
+        from headgate.control.etcd import EtcdStorage
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"grpc", "google"}:
+            raise
+        raise OptionError(
+            f"etcd needs the package {error.name!r}: pip install 'headgate[service]'"
+        ) from error
+    return EtcdStorage.open(place)
+
+
+def kept_policy(settings: Settings) -> Path | None:
+    """The file where the last good policy is kept, if one is to be."""
+    return None if settings.state_dir is None else Path(settings.state_dir) / _KEPT
+
+
+def check_sources(settings: Settings) -> tuple[str, ...]:
+    """What there is to say for the rules that *settings* name. Raises `PolicyError`.
+
+    Files are read and examined; etcd is not asked.
+    """
+    told = []
+    if settings.rules is not None and is_etcd(settings.rules):
+        storage = open_storage(settings.rules, read_only=True)
+        told.append(f"{storage.place}: not asked")
+    elif settings.rules is not None:
+        told.append(_checked_files(settings.rules))
+    if settings.envoy_config is not None:
+        told.append(_checked_envoy(settings.envoy_config, settings))
+    return tuple(told)
+
+
+def counted(count: int, what: str) -> str:
+    """So many of something, in words."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _checked_files(place: str) -> str:
+    from headgate.control.files import PolicyFiles
+
+    loaded = PolicyFiles(place).load()
+    warnings = "".join(f"\n{warning}" for warning in loaded.warnings)
+    return f"{place}: {counted(len(loaded.policy.rules), 'rule')}{warnings}"
+
+
+def _checked_envoy(place: str, settings: Settings) -> str:
+    from headgate.service.envoy_files import EnvoyFiles
+
+    files = EnvoyFiles(place, lambda _: None, merge_domains=settings.envoy_merge_domains)
+    config = files.read()
+    warnings = "".join(f"\n{warning}" for warning in config.warnings)
+    return f"{place}: {counted(len(config.domains), 'domain')}{warnings}"

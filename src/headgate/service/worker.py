@@ -1,0 +1,173 @@
+"""A process that serves: from the settings to an exit status.
+
+    build -> rules in force -> listen -> ready ... SIGTERM -> not ready -> linger -> drain -> gone
+
+SIGTERM and SIGINT drain, a second one ends the process at once; SIGHUP looks at the files again.
+A worker that a supervisor has started leaves SIGINT to it, and drains when the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import HeadgateError
+from headgate.service.channel import Failure, WorkerEnd
+from headgate.service.logs import LOG, configure_logs, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headgate.service.channel import Report
+    from headgate.service.settings import Settings
+
+_OTHER_FILES: Final = 256
+"""How many files are open besides connections."""
+
+DONE: Final = 0
+CUT_OFF: Final = 1
+"""The exit status if something under way had to be cut off."""
+
+
+class Worker:
+    """Serves on sockets that listen already, until it is told to stop.
+
+    *on_ready* hears what is served by as soon as it is. *is_alone*: without a supervisor.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        http: Sequence[socket.socket],
+        grpc: Sequence[socket.socket],
+        on_ready: Callable[[Report], None],
+        is_alone: bool,
+    ) -> None:
+        self._settings = settings
+        self._http, self._grpc = http, grpc
+        self._on_ready = on_ready
+        self._is_alone = is_alone
+        self._stopping = asyncio.Event()
+        self._reading: set[asyncio.Task[None]] = set()
+
+    def run(self) -> int:
+        """Serve; the exit status. Raises `HeadgateError` if it cannot start."""
+        _allow_files(2 * self._settings.max_connections + _OTHER_FILES)
+        with asyncio.Runner(loop_factory=loop_factory(self._settings)) as runner:
+            return runner.run(self.serve())
+
+    async def serve(self) -> int:
+        """As `run`, in an event loop."""
+        from headgate.service.doors import Doors
+        from headgate.service.parts import make_parts
+
+        parts = make_parts(self._settings)
+        try:
+            self._listen_to_signals(parts)
+            doors = Doors(parts)
+            await parts.start()
+            await doors.open(self._http, self._grpc)
+            self._on_ready(parts.report())
+            await self._stopping.wait()
+            parts.readiness.is_draining = True
+            is_done = await doors.drain()
+        finally:
+            await parts.aclose()
+        if not is_done:
+            told = f"requests were cut off: they took longer than {self._settings.drain:g} s"
+            tell(told, level=logging.WARNING)
+        return DONE if is_done else CUT_OFF
+
+    def stop(self) -> None:
+        """Drain; at once if it has been told before."""
+        if self._stopping.is_set():
+            LOG.warning("told to stop again: ending at once")
+            os._exit(CUT_OFF)
+        self._stopping.set()
+
+    def orphaned(self) -> None:
+        """The supervisor is gone: drain, unless that is so already."""
+        self._stopping.set()
+
+    def _listen_to_signals(self, parts: Any) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reread, parts)
+        if self._is_alone:
+            loop.add_signal_handler(signal.SIGINT, self.stop)
+
+    def _reread(self, parts: Any) -> None:
+        tell("SIGHUP: looking at the rules again")
+        task = asyncio.get_running_loop().create_task(parts.reread())
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+
+def loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed; not under grpcio's server, whose connections hang there."""
+    is_grpcio = settings.grpc_transport == "grpcio" or (
+        settings.grpc_transport == "auto" and find_spec("zttp") is None
+    )
+    if find_spec("uvloop") is None or (settings.grpc and is_grpcio):
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+def _allow_files(wanted: int) -> None:
+    """Have as many files open as the connections need, or as many as are allowed at all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(OSError, ValueError):  # forbidden: what there is has to do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def main(fileno: int) -> int:
+    """Be the worker at the other end of the channel *fileno*; the exit status."""
+    for one in (signal.SIGINT, signal.SIGHUP):  # until the worker listens to them
+        signal.signal(one, signal.SIG_IGN)
+    channel = WorkerEnd(fileno)
+    try:
+        assignment = channel.assignment()
+    except EOFError:
+        return CUT_OFF
+    configure_logs(assignment.settings)
+    worker = Worker(
+        assignment.settings,
+        http=[socket.socket(fileno=number) for number in assignment.http],
+        grpc=[socket.socket(fileno=number) for number in assignment.grpc],
+        on_ready=lambda report: _ready(channel, worker, report),
+        is_alone=False,
+    )
+    try:
+        return worker.run()
+    except HeadgateError as error:
+        channel.tell(Failure(str(error)))
+        return CUT_OFF
+
+
+def _ready(channel: WorkerEnd, worker: Worker, report: Report) -> None:
+    channel.tell(report)
+    # The supervisor says nothing more: what can be read is its end.
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(channel.fileno())
+        worker.orphaned()
+
+    loop.add_reader(channel.fileno(), ended)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,32 @@
+"""The storages that need no server keep the contract."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from headgate.control.file_storage import FileStorage
+from headgate.control.memory_storage import MemoryStorage
+from tests.contract.policy_storage import PolicyStorageContract, SharedPolicyStorageContract
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class TestMemoryStorage(PolicyStorageContract):
+    @asynccontextmanager
+    async def opened(self, place: Path) -> AsyncIterator[MemoryStorage]:
+        yield MemoryStorage()
+
+
+class TestFileStorage(SharedPolicyStorageContract):
+    @asynccontextmanager
+    async def opened(self, place: Path) -> AsyncIterator[FileStorage]:
+        yield FileStorage(place, may_be_missing=True)
+
+
+class TestFileStorageInJson(SharedPolicyStorageContract):
+    @asynccontextmanager
+    async def opened(self, place: Path) -> AsyncIterator[FileStorage]:
+        yield FileStorage(place.with_suffix(".json"), may_be_missing=True)

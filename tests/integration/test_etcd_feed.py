@@ -1,0 +1,135 @@
+"""A node that follows a policy in etcd enforces it, through whatever happens to etcd."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.control.etcd import EtcdStorage
+from headgate.control.feed import PolicyFeed
+from headgate.engine import AsyncRuleEngine
+from headgate.rules.model import Policy
+from headgate.rules.request import Request
+from tests.contract.policy_storage import revision
+from tests.integration.etcd_watching import committed
+from tests.servers.etcd import EtcdServer, etcd_is_installed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from headgate.control.feed_state import FeedState
+
+pytestmark = pytest.mark.skipif(not etcd_is_installed(), reason="run scripts/install-servers")
+
+
+@pytest.fixture
+def server() -> Iterator[EtcdServer]:
+    with EtcdServer() as running:
+        yield running
+
+
+class Node:
+    """An engine that a feed keeps up to date."""
+
+    def __init__(self, storage: EtcdStorage, keep: Path | None) -> None:
+        self.engine = AsyncRuleEngine(Policy())
+        self._news = asyncio.Event()
+        self.feed = PolicyFeed(
+            storage,
+            self.engine.replace,
+            keep=keep,
+            longest_wait=0.1,
+            longest_watch=1.0,
+            on_change=self._hear,
+        )
+
+    def _hear(self, state: FeedState) -> None:
+        self._news.set()
+
+    async def quotas(self) -> list[int]:
+        """By what quotas a request is decided now."""
+        verdict = await self.engine.check(Request(peer="192.0.2.1"))
+        return [one.decision.limit.quota for one in verdict.rules]
+
+    async def enforces(self, quota: int) -> None:
+        """Wait until requests are decided by *quota*."""
+        async with asyncio.timeout(10):
+            self._news.clear()
+            while await self.quotas() != [quota]:
+                await self._news.wait()
+                self._news.clear()
+
+    async def hears_of(self, condition: Callable[[FeedState], bool]) -> None:
+        """Wait until the state of the feed is as *condition* says."""
+        async with asyncio.timeout(10):
+            while not condition(self.feed.state):
+                self._news.clear()
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def following(server: EtcdServer, keep: Path | None = None) -> AsyncIterator[Node]:
+    storage = EtcdStorage.open(f"{server.url}?timeout=2&heartbeat=0.2")
+    node = Node(storage, keep)
+    try:
+        async with node.feed:
+            yield node
+    finally:
+        await storage.aclose()
+
+
+def test_three_nodes_come_to_enforce_every_change(server: EtcdServer) -> None:
+    async def main() -> None:
+        storage = EtcdStorage.open(server.url)
+        async with following(server) as one, following(server) as two, following(server) as three:
+            for number in range(1, 6):
+                await storage.commit(revision(number, "a", limit=f"{number}/minute"))
+                for node in (one, two, three):
+                    await node.enforces(number)
+        await storage.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_node_that_starts_while_etcd_is_down_runs_on_the_last_good_policy(
+    server: EtcdServer, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        keep = tmp_path / "kept.json"
+        storage = EtcdStorage.open(server.url)
+        await storage.commit(revision(1, "a", limit="5/minute"))
+        async with following(server, keep) as node:
+            await node.enforces(5)
+        server.stop()
+        async with following(server, keep) as node:
+            assert await node.quotas() == [5]
+            assert node.feed.state.is_stale
+            assert "cannot be reached" in str(node.feed.state.trouble)
+            server.start()
+            await committed(storage, revision(2, "a", limit="6/minute"))
+            await node.enforces(6)
+            assert not node.feed.state.is_stale
+        await storage.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_prefix_that_was_deleted_lifts_no_limit(server: EtcdServer) -> None:
+    async def main() -> None:
+        storage = EtcdStorage.open(server.url)
+        await storage.commit(revision(1, "a", limit="5/minute"))
+        await storage.commit(revision(2, "a", limit="6/minute"))
+        async with following(server) as node:
+            await node.enforces(6)
+            server.ctl("del", "--prefix", "/headgate/")
+            await node.hears_of(lambda state: state.problems is not None)
+            assert await node.quotas() == [6]
+            await storage.commit(revision(1, "a", limit="7/minute"))
+            await node.enforces(7)
+        await storage.aclose()
+
+    asyncio.run(main())

@@ -1,0 +1,231 @@
+"""The lean server over a real socket: what a peer may keep, and how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.service.grpc import GrpcLimits
+from tests.integration.grpc_frames import (
+    DATA,
+    END_HEADERS,
+    ENHANCE_YOUR_CALM,
+    HEADERS,
+    NO_ERROR,
+    PREFACE,
+    REFUSED_STREAM,
+    RST_STREAM,
+    WINDOW_UPDATE,
+    Peer,
+    asking,
+    call,
+    frame,
+    message,
+    opening,
+    settings,
+)
+from tests.integration.grpc_harm import connections, harm
+from tests.integration.grpc_serving import run, serving
+
+if TYPE_CHECKING:
+    from tests.integration.grpc_serving import Serving
+
+SHORT = 0.2
+
+
+async def deaf_peer(here: Serving, sent: bytes) -> socket.socket:
+    """A socket that takes next to nothing in, and has begun to send *sent* again and again."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(sock, ("127.0.0.1", here.port))
+    await loop.sock_sendall(sock, PREFACE + settings(x4=2**31 - 1))
+    await loop.sock_sendall(sock, frame(WINDOW_UPDATE, payload=(2**31 - 2**17).to_bytes(4, "big")))
+    await loop.sock_sendall(sock, sent)
+    while not connections(here):  # noqa: ASYNC110 (it tells nobody)
+        await asyncio.sleep(0)
+    return sock
+
+
+def test_what_a_peer_does_not_read_is_bounded_and_then_cut_off() -> None:
+    async def main() -> None:
+        limits = GrpcLimits(stall_s=2 * SHORT)
+        async with serving("lean", limits=limits) as here:
+            asked = b"".join(call(n, b"/t.T/Big", b"100000") for n in range(1, 2001, 2))
+            with await deaf_peer(here, asked):
+                connection = connections(here)[0]
+                worst = 0
+                while connections(here):
+                    transport = connection._transport
+                    assert transport is not None
+                    worst = max(worst, transport.get_write_buffer_size())
+                    await asyncio.sleep(0.01)
+                assert 1_000_000 < worst < 2_000_000
+
+    run(main())
+
+
+def test_a_peer_that_reads_late_gets_everything() -> None:
+    async def main() -> None:
+        async with serving("lean") as here:
+            asked = b"".join(call(n, b"/t.T/Big", b"100000") for n in range(1, 201, 2))
+            with await deaf_peer(here, asked) as sock:
+                while not connections(here)[0].is_full:  # noqa: ASYNC110 (it tells nobody)
+                    await asyncio.sleep(0.01)
+                reader, writer = await asyncio.open_connection(sock=sock)
+                peer = Peer(reader, writer)
+                for stream in range(1, 201, 2):
+                    assert len(await peer.reply(stream)) == 100_005
+                await peer.close()
+
+    run(main())
+
+
+def test_a_peer_that_does_not_read_is_not_read_either() -> None:
+    async def main() -> None:
+        async with serving("lean", limits=GrpcLimits(stall_s=2.0)) as here:
+            loop = asyncio.get_running_loop()
+            with await deaf_peer(here, b"") as sock:
+                flooding = asyncio.ensure_future(
+                    loop.sock_sendall(
+                        sock, b"".join(call(n, b"/t.T/Big", b"100000") for n in range(1, 6000, 2))
+                    )
+                )
+                while not connections(here)[0].is_full:  # noqa: ASYNC110 (the same)
+                    await asyncio.sleep(0.01)
+                transport = connections(here)[0]._transport
+                assert transport is not None
+                assert not transport.is_reading()
+                flooding.cancel()
+                await asyncio.gather(flooding, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_peer_that_opens_no_window_is_cut_off() -> None:
+    async def main() -> None:
+        limits = GrpcLimits(stall_s=SHORT)
+        async with harm(PREFACE + settings(x4=0), limits) as (_, peer):
+            peer.send(call(1, b"/t.T/Big", b"1000"))
+            assert (await peer.until(HEADERS, 1)).flags == END_HEADERS
+            assert await peer.last_words() == ENHANCE_YOUR_CALM
+
+    run(main())
+
+
+def test_replies_that_wait_for_a_window_are_bounded() -> None:
+    async def main() -> None:
+        limits = GrpcLimits(message_bytes=100_000, connection_bytes=1_000_000)
+        async with harm(PREFACE + settings(x4=0), limits) as (_, peer):
+            peer.send(b"".join(call(n, b"/t.T/Big", b"200000") for n in range(1, 21, 2)))
+            assert await peer.last_words() == ENHANCE_YOUR_CALM
+
+    run(main())
+
+
+def test_requests_that_are_under_way_are_bounded() -> None:
+    async def main() -> None:
+        limits = GrpcLimits(message_bytes=100_000, connection_bytes=250_000)
+        async with harm(None, limits) as (_, peer):
+            for stream in (1, 3, 5):
+                peer.send(opening(stream) + frame(DATA, 0, stream, message(b"x" * 90_000)[:16_000]))
+                for _ in range(4):
+                    peer.send(frame(DATA, 0, stream, b"x" * 16_000))
+                    await asyncio.sleep(0.01)  # the window is opened again
+            for _ in range(2):
+                peer.send(frame(DATA, 0, 5, b"x" * 5_000))
+            peer.send(frame(DATA, 0, 3, b"x" * 10_000) + frame(DATA, 0, 1, b"x" * 10_000))
+            assert (await peer.status(3))[b"grpc-status"] == b"8"
+
+    run(main())
+
+
+def test_calls_beyond_the_cap_are_refused_and_the_others_served() -> None:
+    async def main() -> None:
+        async with harm(None, GrpcLimits(calls=3)) as (here, peer):
+            peer.send(b"".join(call(stream, b"/t.T/Hang") for stream in (1, 3, 5, 7, 9)))
+            for stream in (7, 9):
+                assert (await peer.until(RST_STREAM, stream)).code == REFUSED_STREAM
+            here.trial.release.set()
+            for stream in (1, 3, 5):
+                assert await peer.reply(stream) == message(b"x")
+
+    run(main())
+
+
+def test_connections_beyond_the_cap_are_closed_until_one_goes() -> None:
+    async def main() -> None:
+        async with serving("lean", limits=GrpcLimits(connections=2)) as here:
+            peers = [await Peer.connect(here.port) for _ in range(2)]
+            for peer in peers:
+                peer.send(call(1))
+                assert await peer.reply(1) == message(b"x")
+            third = await Peer.connect(here.port)
+            assert await third.rest() == []
+            await third.close()
+            await peers.pop().close()
+            while len(connections(here)) > 1:  # noqa: ASYNC110 (the same)
+                await asyncio.sleep(0.01)
+            fourth = await Peer.connect(here.port)
+            fourth.send(call(1))
+            assert await fourth.reply(1) == message(b"x")
+            for peer in (*peers, fourth):
+                await peer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("first", [b"", PREFACE[:10], PREFACE, PREFACE + settings()[:5]])
+def test_a_peer_that_does_not_begin_is_hung_up_on(first: bytes) -> None:
+    async def main() -> None:
+        async with harm(first, GrpcLimits(preface_s=SHORT)) as (_, peer):
+            await peer.rest()
+
+    run(main())
+
+
+def test_an_idle_connection_is_closed_in_good_order() -> None:
+    async def main() -> None:
+        async with harm(None, GrpcLimits(idle_s=SHORT)) as (_, peer):
+            peer.send(call(1))
+            assert await peer.reply(1) == message(b"x")
+            assert await peer.last_words() == NO_ERROR
+
+    run(main())
+
+
+def test_a_connection_with_a_call_under_way_is_not_idle() -> None:
+    async def main() -> None:
+        async with harm(None, GrpcLimits(idle_s=SHORT)) as (here, peer):
+            peer.send(call(1, b"/t.T/Hang"))
+            await here.trial.began.wait()
+            await asyncio.sleep(3 * SHORT)
+            here.trial.release.set()
+            assert await peer.reply(1) == message(b"x")
+
+    run(main())
+
+
+def test_a_request_that_does_not_come_to_its_end_is_given_up() -> None:
+    async def main() -> None:
+        async with harm(None, GrpcLimits(request_s=SHORT)) as (_, peer):
+            peer.send(opening(1) + frame(DATA, 0, 1, message(b"hello")[:7]))
+            assert (await peer.status(1))[b"grpc-status"] == b"4"
+            peer.send(call(3))
+            assert await peer.reply(3) == message(b"x")
+
+    run(main())
+
+
+def test_a_deadline_counts_while_the_request_is_still_coming() -> None:
+    async def main() -> None:
+        async with harm() as (_, peer):
+            fields = asking(**{"grpc-timeout": b"10m"})
+            peer.send(opening(1, fields) + frame(DATA, 0, 1, message(b"hello")[:7]))
+            assert (await peer.status(1))[b"grpc-status"] == b"4"
+
+    run(main())

@@ -1,0 +1,196 @@
+"""Two real Envoys share one limit through the quota service."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.clock import MonotonicClock
+from headgate.engine import AsyncRuleEngine
+from headgate.rules.reading import read_policy
+from headgate.service.core import Core
+from headgate.service.grpc.opening import open_server
+from headgate.service.rlqs import PATH, QuotaCalls, RlqsOptions
+from tests.servers.envoy import EnvoyServer, cluster, http_listener
+from tests.servers.ports import HOST, free_port, release_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RATE = 40
+BURST = 20
+POLICY = f"""
+version: 1
+rules:
+  - id: per-user
+    match: {{attributes: {{user: true}}}}
+    key_by: "attribute:user"
+    limit: {RATE}/s burst {BURST}
+"""
+_FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
+
+
+class _Upstream(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class _Service:
+    """The quota service on a gRPC server, in a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server((HOST, 0))
+        self.port = self._socket.getsockname()[1]
+        self._is_up = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+
+    def __enter__(self) -> _Service:
+        self._thread.start()
+        assert self._is_up.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._loop.close()
+
+    async def _run(self) -> None:
+        clock = MonotonicClock()
+        engine = AsyncRuleEngine(read_policy(POLICY), clock=clock)
+        core = Core(engine=engine, clock=clock, secret=b"secret")
+        # So short that the test need not wait long for the time after a start to be over.
+        options = RlqsOptions(ttl=4, delivery=0.5)
+        calls = QuotaCalls(core, options)
+        server = open_server("auto", {}, {PATH: calls.stream_usage})
+        await calls.start()
+        await server.start(self._socket)
+        self._is_up.set()
+        await self._stop.wait()
+        await calls.aclose()
+        await server.drain(1.0)
+        await engine.aclose()
+
+
+def _envoy(port: int, service: int, upstream: int) -> dict[str, Any]:
+    bucket = {
+        "bucket_id_builder": {
+            "bucket_id_builder": {
+                "user": {
+                    "custom_value": {
+                        "name": "user",
+                        "typed_config": {
+                            "@type": "type.googleapis.com/envoy.type.matcher.v3."
+                            "HttpRequestHeaderMatchInput",
+                            "header_name": "x-user",
+                        },
+                    }
+                }
+            }
+        },
+        "reporting_interval": "5s",
+        "no_assignment_behavior": {"fallback_rate_limit": {"blanket_rule": "DENY_ALL"}},
+    }
+    quota = {
+        "name": "envoy.filters.http.rate_limit_quota",
+        "typed_config": {
+            "@type": f"{_FILTERS}.rate_limit_quota.v3.RateLimitQuotaFilterConfig",
+            "domain": "edge",
+            "rlqs_server": {"envoy_grpc": {"cluster_name": "quota"}},
+            "bucket_matchers": {
+                "on_no_match": {
+                    "action": {
+                        "name": "bucket",
+                        "typed_config": {
+                            "@type": f"{_FILTERS}.rate_limit_quota.v3.RateLimitQuotaBucketSettings",
+                            **bucket,
+                        },
+                    }
+                }
+            },
+        },
+    }
+    routes = [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}]
+    listener = http_listener(port, virtual_host={"routes": routes}, filters=[quota])
+    clusters = [cluster("upstream", upstream), cluster("quota", service, http2=True)]
+    return {"static_resources": {"listeners": [listener], "clusters": clusters}}
+
+
+@pytest.fixture
+def upstream() -> Iterator[int]:
+    server = ThreadingHTTPServer((HOST, 0), _Upstream)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class _Caller(threading.Thread):
+    """Asks one Envoy again and again; `admitted` has the times of what passed."""
+
+    def __init__(self, port: int, until: float) -> None:
+        super().__init__()
+        self._port = port
+        self._until = until
+        self.admitted: list[float] = []
+        self.refused = 0
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=5)
+        while time.monotonic() < self._until:
+            connection.request("GET", "/", headers={"x-user": "ada"})
+            reply = connection.getresponse()
+            reply.read()
+            if reply.status == 200:
+                self.admitted.append(time.monotonic())
+            else:
+                self.refused += 1
+            time.sleep(0.005)
+        connection.close()
+
+
+def test_two_envoys_stay_within_one_limit(upstream: int) -> None:
+    ports = [free_port(), free_port()]
+    with _Service() as service:
+        envoys = [EnvoyServer(_envoy(port, service.port, upstream)) for port in ports]
+        try:
+            for envoy in envoys:
+                envoy.start()
+            until = time.monotonic() + 14
+            callers = [_Caller(port, until) for port in ports]
+            for caller in callers:
+                caller.start()
+            for caller in callers:
+                caller.join()
+        finally:
+            for envoy in envoys:
+                envoy.close()
+            for port in ports:
+                release_port(port)
+    admitted = sorted(at for caller in callers for at in caller.admitted)
+    used, last = 0.0, admitted[0]
+    for at in admitted:
+        used = max(used - (at - last) * RATE, 0.0) + 1
+        last = at
+        assert used <= BURST + 5, "more than the limit, and what measuring may blur"
+    assert all(caller.admitted and caller.refused for caller in callers)
+    late = [at for at in admitted if at > until - 4]
+    assert len(late) > 0.5 * 4 * RATE, "most of what there is to share is used"

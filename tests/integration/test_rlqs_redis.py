@@ -1,0 +1,211 @@
+"""Replicas of the quota service that share their ledgers through real servers."""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.clock import MonotonicClock
+from headgate.engine import AsyncRuleEngine
+from headgate.errors import StoreError
+from headgate.rules.reading import read_policy
+from headgate.service.core import Core
+from headgate.service.rlqs import QuotaCalls, RlqsOptions
+from headgate.service.rlqs.allowance import Allowance
+from headgate.service.rlqs.filling import MILLION
+from headgate.service.rlqs.redis_board import RedisBoard
+from headgate.service.rlqs.turn import Standing, turn
+from tests.servers import ClusterSetup, RedisServer, SentinelSetup
+from tests.unit.service.rlqs.streaming import PER_USER, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from headgate.service.rlqs.board import Step
+    from headgate.service.rlqs.ledger import Ledger
+    from headgate.service.rlqs.turn import Turned
+
+LIMIT = Allowance(Fraction(100), 100)
+OPTIONS = RlqsOptions(ttl=4, delivery=0.5)
+ADA = {"user": "ada"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _empty(server: RedisServer) -> None:
+    server.cli("flushall")
+
+
+def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scene())
+
+
+def step_of(**standings: Standing) -> Step:
+    def step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Turned:
+        return turn(
+            ledger,
+            now_ns,
+            allowance=LIMIT,
+            standings=standings,
+            options=OPTIONS,
+            opens_ns=opens_ns,
+        )
+
+    return step
+
+
+def test_replicas_that_turn_at_once_lose_nothing(server: RedisServer) -> None:
+    async def scene() -> None:
+        boards = [RedisBoard(server.url) for _ in range(4)]
+
+        async def turns_of(n: int) -> None:
+            for place in range(n, 24, 4):
+                await boards[n].take("ledger", step_of(**{f"g{place}": Standing(None)}))
+
+        await asyncio.gather(*(turns_of(n) for n in range(4)))
+        turned = await boards[0].take("ledger", step_of())
+        assert set(turned.ledger.claims) == {f"g{n}" for n in range(24)}
+        assert turned.ledger.rate <= LIMIT.millionths
+        assert turned.ledger.burst * MILLION + turned.ledger.pool <= LIMIT.burst * MILLION
+        for board in boards:
+            await board.aclose()
+
+    run(scene)
+
+
+def test_a_replica_that_starts_knows_what_was_given_before(server: RedisServer) -> None:
+    async def scene() -> None:
+        before = RedisBoard(server.url)
+        await before.take("ledger", step_of(a=Standing(None)))
+        await before.aclose()
+        after = RedisBoard(server.url)
+        turned = await after.take("ledger", step_of(b=Standing(None)))
+        assert turned.ledger.claims["a"].rate == 95 * MILLION
+        assert turned.ledger.claims["b"].rate <= 5 * MILLION
+        await after.aclose()
+
+    run(scene)
+
+
+def test_a_turn_is_one_round_trip_and_its_key_does_not_live_for_ever(server: RedisServer) -> None:
+    async def scene() -> None:
+        board = RedisBoard(server.url, namespace="mine")
+        turned = await board.take("ledger", step_of(a=Standing(None)))
+        calls = _calls(server)
+        made_ns = turned.ledger.claims["a"].made_ns
+        await board.take("ledger", step_of(a=Standing(50 * MILLION, 0, made_ns)))
+        assert _calls(server) == calls + 1
+        (key,) = server.cli("keys", "*").split()
+        assert key.startswith("mine&rlqs:")
+        assert 0 < int(server.cli("pttl", key)) < 120_000
+        await board.aclose()
+
+    run(scene)
+
+
+def _calls(server: RedisServer) -> int:
+    lines = server.cli("info", "commandstats").splitlines()
+    named = [line for line in lines if line.startswith(("cmdstat_eval:", "cmdstat_evalsha:"))]
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in named)
+
+
+def test_a_forgotten_script_is_sent_again(server: RedisServer) -> None:
+    async def scene() -> None:
+        board = RedisBoard(server.url)
+        await board.take("ledger", step_of(a=Standing(None)))
+        server.cli("script", "flush")
+        turned = await board.take("ledger", step_of(b=Standing(None)))
+        assert set(turned.ledger.claims) == {"a", "b"}
+        await board.aclose()
+
+    run(scene)
+
+
+def test_a_ledger_that_the_server_lost_is_what_it_was_when_last_seen(server: RedisServer) -> None:
+    async def scene() -> None:
+        board = RedisBoard(server.url)
+        await board.take("ledger", step_of(a=Standing(None)))
+        server.cli("flushall")
+        turned = await board.take("ledger", step_of(b=Standing(None)))
+        assert turned.ledger.claims["a"].rate == 95 * MILLION
+        await board.aclose()
+
+    run(scene)
+
+
+def test_a_server_that_is_gone_is_an_error_of_the_store() -> None:
+    async def scene() -> None:
+        with RedisServer() as server:
+            board = RedisBoard(server.url)
+            await board.take("ledger", step_of(a=Standing(None)))
+        with pytest.raises(StoreError):
+            await board.take("ledger", step_of(b=Standing(None)))
+        await board.aclose()
+
+    run(scene)
+
+
+@pytest.mark.parametrize("setup", [ClusterSetup, SentinelSetup])
+def test_ledgers_are_kept_by_clusters_and_behind_sentinels_too(setup: Any) -> None:
+    async def scene(url: str) -> None:
+        boards = [RedisBoard(url), RedisBoard(url)]
+        for n in range(20):
+            await boards[0].take(f"ledger-{n}", step_of(a=Standing(None)))
+            turned = await boards[1].take(f"ledger-{n}", step_of(b=Standing(None)))
+            assert set(turned.ledger.claims) == {"a", "b"}
+        for board in boards:
+            await board.aclose()
+
+    with setup() as servers:
+        asyncio.run(scene(servers.url))
+
+
+def _replica(url: str) -> tuple[QuotaCalls, AsyncRuleEngine]:
+    engine = AsyncRuleEngine(read_policy(PER_USER), store=url)
+    core = Core(engine=engine, clock=MonotonicClock(), secret=b"secret")
+    return QuotaCalls(core, OPTIONS, board=RedisBoard(url)), engine
+
+
+class _Streams:
+    """What a `Line` needs of a service."""
+
+    def __init__(self, calls: QuotaCalls) -> None:
+        self.calls = calls
+
+
+async def _until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 (real servers, and nobody who would tell)
+            await asyncio.sleep(0.02)
+
+
+def test_gateways_on_two_replicas_share_one_limit(server: RedisServer) -> None:
+    async def scene() -> None:
+        replicas = [_replica(server.url), _replica(server.url)]
+        lines = []
+        for calls, _ in replicas:
+            await calls.start()
+            lines.append(Line(_Streams(calls)))
+        one, other = lines
+        await one.report((ADA, 0, 1, 0))
+        await _until(lambda: one.rate(**ADA) == 95)
+        await other.report((ADA, 0, 1, 0))
+        await _until(lambda: one.rate(**ADA) == other.rate(**ADA) == 47.5)
+        # One replica ends; its gateway's part is free when its time is over.
+        await replicas[0][0].aclose()
+        await _until(one.listening.done)
+        await _until(lambda: other.rate(**ADA) == 95)
+        await replicas[1][0].aclose()
+        await _until(other.listening.done)
+        for _, engine in replicas:
+            await engine.aclose()
+
+    run(scene)

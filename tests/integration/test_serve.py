@@ -1,0 +1,230 @@
+"""`headgate serve`, one process: starting, deciding, reloading, draining, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.integration.serve_driving import RULES, load_until_gone, refused, serving
+from tests.servers import Certificates, RedisServer, free_port, release_port, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORD = "sesame"
+
+
+class TestStarting:
+    def test_requests_are_limited_and_the_start_is_told(self, tmp_path: Path) -> None:
+        with serving(tmp_path) as service:
+            assert service.statuses(6) == [200] * 5 + [429]
+            assert service.statuses(1, ip="192.0.2.2") == [200]
+            assert f"HTTP: 127.0.0.1:{service.port}" in service.log
+            assert "revision 1, 1 rule" in service.log
+            assert "counters: memory://" in service.log
+            assert "admin API: closed" in service.log
+
+    def test_programs_get_a_line_of_json_for_each_thing_that_is_told(self, tmp_path: Path) -> None:
+        with serving(tmp_path, "--json") as service:
+            lines = [json.loads(line) for line in service.log.splitlines()]
+            [started] = [line for line in lines if line.get("event") == "started"]
+            assert started["http"] == [f"127.0.0.1:{service.port}"]
+            assert (started["rule_count"], started["admin"]) == (1, "closed")
+            service.signal(signal.SIGTERM)
+            assert service.wait() == 0
+            assert json.loads(service.log.splitlines()[-1])["event"] == "stopped"
+
+    def test_no_password_is_told(self, tmp_path: Path) -> None:
+        with RedisServer(password=WORD) as redis:
+            url = f"{redis.url}?timeout=1"
+            with serving(tmp_path, env={"HEADGATE_STORE": url}) as service:
+                assert service.statuses(6) == [200] * 5 + [429]
+                assert f"counters: redis://{redis.address}/0" in service.log
+                assert WORD not in service.log
+
+    def test_a_port_that_is_taken_is_one_line(self, tmp_path: Path) -> None:
+        (tmp_path / "rules.yaml").write_text(RULES)
+        with socket.create_server(("127.0.0.1", free_port())) as taken:
+            port = taken.getsockname()[1]
+            status, told = refused(
+                tmp_path, "--rules", "rules.yaml", "--http", f"127.0.0.1:{port}", "--grpc", "off"
+            )
+        release_port(port)
+        assert status == 2
+        assert told.splitlines()[-1] == (
+            f"headgate serve: cannot listen at 127.0.0.1:{port}: the address is in use; "
+            "stop what listens there, or choose another"
+        )
+
+    def test_bad_rules_are_told_with_their_place(self, tmp_path: Path) -> None:
+        (tmp_path / "rules.yaml").write_text(RULES.replace("limit:", "limt:"))
+        flags = ("--rules", "rules.yaml", "--http", "127.0.0.1:0", "--grpc", "off")
+        status, told = refused(tmp_path, *flags)
+        assert status == 2
+        assert "rules.yaml:3:" in told
+        assert "did you mean 'limit'?" in told
+        assert "Traceback" not in told
+        assert refused(tmp_path, *flags, "--check")[0] == 1
+
+    def test_check_says_that_all_is_well(self, tmp_path: Path) -> None:
+        (tmp_path / "rules.yaml").write_text(RULES)
+        (tmp_path / "headgate.yaml").write_text("rules: rules.yaml\nstore: redis://nowhere:1\n")
+        assert refused(tmp_path, "--config", "headgate.yaml", "--check") == (0, "")
+        (tmp_path / "headgate.yaml").write_text("rules: rules.yaml\nhttp_tls_cert: no\n")
+        assert refused(tmp_path, "--config", "headgate.yaml", "--check")[0] == 2
+
+    def test_no_rules_is_told_with_the_shortest_way_on(self, tmp_path: Path) -> None:
+        status, told = refused(tmp_path)
+        assert status == 2
+        assert "give --rules FILE" in told
+
+    def test_is_not_ready_while_the_store_does_not_answer(self, tmp_path: Path) -> None:
+        with RedisServer() as redis:
+            url = redis.url
+        with serving(tmp_path, "--store", url, is_awaited=False) as service:
+            wait_until(lambda: "serves with" in service.log, "the service listens")
+            answer = httpx.get(f"{service.url}/readyz")
+            assert answer.status_code == 503
+            assert "the store cannot be asked (unreachable)" in answer.text
+            assert httpx.get(f"{service.url}/healthz").status_code == 200
+
+
+class TestReloading:
+    def test_a_changed_file_comes_into_force_and_a_bad_one_does_not(self, tmp_path: Path) -> None:
+        with serving(tmp_path) as service:
+            assert service.check("192.0.2.9").headers["x-ratelimit-limit"] == "5"
+            path = tmp_path / "rules.yaml"
+            path.write_text(RULES.replace("5/hour", "7/hour"))
+
+            def limit() -> str:
+                return service.check("192.0.2.9").headers["x-ratelimit-limit"]
+
+            wait_until(lambda: limit() == "7", "the new limit is in force")
+            path.write_text("version: 1\nrules: nonsense\n")
+            service.signal(signal.SIGHUP)
+            wait_until(lambda: "nonsense" in service.log, "the mistake is told")
+            assert limit() == "7"
+            assert service.is_ready()
+
+    def test_envoys_own_configuration_is_served_and_reloaded(self, tmp_path: Path) -> None:
+        config = tmp_path / "envoy"
+        config.mkdir()
+        text = (
+            "domain: shop\n"
+            "descriptors:\n"
+            "  - key: path\n"
+            "    value: /a\n"
+            "    rate_limit: {unit: hour, requests_per_unit: 2}\n"
+        )
+        (config / "shop.yaml").write_text(text)
+        with serving(tmp_path, "--envoy-config", str(config), rules=None) as service:
+            assert "1 domain" in service.log
+
+            def ask() -> int:
+                body = {
+                    "domain": "shop",
+                    "descriptors": [{"entries": [{"key": "path", "value": "/a"}]}],
+                }
+                return httpx.post(f"{service.url}/json", json=body).status_code
+
+            assert [ask() for _ in range(3)] == [200, 200, 429]
+            (config / "shop.yaml").write_text(text.replace("requests_per_unit: 2", "unlimited: 1"))
+            service.signal(signal.SIGHUP)
+            wait_until(lambda: "cannot be put in force" in service.log, "the mistake is told")
+            assert ask() == 429
+            (config / "shop.yaml").write_text(text.replace(": 2}", ": 500}"))
+            wait_until(lambda: ask() == 200, "the new limit is in force")
+
+
+class TestDraining:
+    def test_sigterm_under_load_loses_no_request(self, tmp_path: Path) -> None:
+        rules = RULES.replace("5/hour", "1000000/hour")
+        with serving(tmp_path, "--linger", "0.3", rules=rules) as service:
+            answered = asyncio.run(load_until_gone(service.port, service.stop))
+            assert service.wait() == 0
+        assert answered > 200
+
+    def test_readiness_goes_first(self, tmp_path: Path) -> None:
+        with serving(tmp_path, "--linger", "1") as service:
+            service.signal(signal.SIGTERM)
+            wait_until(lambda: not service.is_ready(), "it is not ready", within=0.9)
+            assert service.check().status_code == 200
+            assert service.wait() == 0
+
+    def test_a_second_signal_ends_it_at_once(self, tmp_path: Path) -> None:
+        with serving(tmp_path, "--linger", "60") as service:
+            service.signal(signal.SIGTERM)
+            wait_until(lambda: not service.is_ready(), "it is not ready")
+            service.signal(signal.SIGINT)
+            assert service.wait() == 1
+
+    def test_a_unix_socket_is_gone_afterwards(self, tmp_path: Path) -> None:
+        path = tmp_path / "http.sock"
+        with serving(tmp_path, http=f"unix:{path}", is_awaited=False) as service:
+            wait_until(lambda: "serves with" in service.log, "the service listens")
+            transport = httpx.HTTPTransport(uds=str(path))
+            with httpx.Client(transport=transport, base_url="http://headgate") as client:
+                assert client.get("/readyz").status_code == 200
+                answer = client.get("/v1/authorize/things", headers={"x-forwarded-for": "1.2.3.4"})
+                assert answer.status_code == 200
+            service.signal(signal.SIGTERM)
+            assert service.wait() == 0
+        assert not path.exists()
+
+
+class TestBounds:
+    def test_oversize_headers_slow_callers_and_crowds_are_turned_away(self, tmp_path: Path) -> None:
+        flags = ("--max-header", "4096", "--receive-timeout", "1s", "--max-connections", "3")
+        with serving(tmp_path, *flags) as service:
+            answer = httpx.get(f"{service.url}/healthz", headers={"x-large": "y" * 5_000})
+            assert answer.status_code == 431
+            with socket.create_connection(("127.0.0.1", service.port)) as slow:
+                slow.settimeout(10)
+                slow.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n")
+                assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
+            lines = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(4)]
+            lines[3].settimeout(10)
+            assert lines[3].recv(100).startswith(b"HTTP/1.1 503 ")
+            for line in lines:
+                line.close()
+            wait_until(service.is_ready, "the crowd has gone")
+
+
+class TestTls:
+    @pytest.fixture
+    def certificates(self, tmp_path: Path) -> Certificates:
+        return Certificates(tmp_path)
+
+    def test_https_with_and_without_client_certificates(
+        self, tmp_path: Path, certificates: Certificates
+    ) -> None:
+        files = certificates
+        flags = ["--http-tls-cert", str(files.server), "--http-tls-key", str(files.server_key)]
+        trust = ssl.create_default_context(cafile=str(files.ca))
+        with serving(tmp_path, *flags, is_awaited=False) as service:
+            wait_until(lambda: "(TLS)" in service.log, "the service listens")
+            url = f"https://127.0.0.1:{service.port}/healthz"
+            assert httpx.get(url, verify=trust).status_code == 200
+        flags += ["--http-tls-client-ca", str(files.ca)]
+        with serving(tmp_path, *flags, is_awaited=False) as service:
+            wait_until(lambda: "client certificates" in service.log, "the service listens")
+            url = f"https://127.0.0.1:{service.port}/healthz"
+            with pytest.raises(httpx.TransportError):
+                httpx.get(url, verify=trust)
+            trust.load_cert_chain(str(files.client), str(files.client_key))
+            assert httpx.get(url, verify=trust).status_code == 200
+
+
+def test_a_lost_store_is_noticed_and_comes_back(tmp_path: Path) -> None:
+    with RedisServer() as redis, serving(tmp_path, "--store", redis.url) as service:
+        redis.pause()
+        wait_until(lambda: not service.is_ready(), "the loss is noticed")
+        redis.resume()
+        wait_until(service.is_ready, "the store is back")

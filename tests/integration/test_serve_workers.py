@@ -1,0 +1,109 @@
+"""`headgate serve --workers N`: one service of several processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.serve_driving import RULES, load_until_gone, refused, serving
+from tests.servers import RedisServer, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def shared(redis: RedisServer) -> tuple[str, ...]:
+    redis.cli("flushall")
+    return ("--workers", "2", "--store", redis.url)
+
+
+def test_two_workers_count_exactly_as_one(tmp_path: Path, shared: tuple[str, ...]) -> None:
+    rules = RULES.replace("5/hour", "50/hour")
+    with serving(tmp_path, *shared, rules=rules) as service:
+        assert len(service.workers()) == 2
+        assert "serves with 2 workers" in service.log
+        with ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(lambda _: service.check().status_code, range(80)))
+        assert sorted(statuses) == [200] * 50 + [429] * 30
+
+
+def test_sigterm_under_load_loses_no_request(tmp_path: Path, shared: tuple[str, ...]) -> None:
+    rules = RULES.replace("5/hour", "1000000/hour")
+    with serving(tmp_path, *shared, "--linger", "0.3", rules=rules) as service:
+        assert asyncio.run(load_until_gone(service.port, service.stop)) > 100
+        assert service.wait() == 0
+
+
+def test_a_worker_that_is_killed_is_replaced_and_nobody_else_notices(
+    tmp_path: Path, shared: tuple[str, ...]
+) -> None:
+    with serving(tmp_path, *shared) as service:
+        before = service.workers()
+        os.kill(before[0], signal.SIGKILL)
+        assert service.check().status_code == 200
+        wait_until(lambda: "serves again" in service.log, "another serves")
+        after = service.workers()
+        assert len(after) == 2
+        assert before[1] in after
+        assert before[0] not in after
+        assert "killed by SIGKILL" in service.log
+        service.signal(signal.SIGTERM)
+        assert service.wait() == 0
+
+
+def test_sighup_reaches_all_and_sigterm_ends_all(tmp_path: Path, shared: tuple[str, ...]) -> None:
+    with serving(tmp_path, *shared) as service:
+        workers = service.workers()
+        service.signal(signal.SIGHUP)
+        wait_until(lambda: service.log.count("SIGHUP") == 2, "both look again")
+        service.signal(signal.SIGTERM)
+        assert service.wait() == 0
+        assert not any(_is_alive(pid) for pid in workers)
+
+
+def test_workers_end_when_their_supervisor_is_killed(
+    tmp_path: Path, shared: tuple[str, ...]
+) -> None:
+    with serving(tmp_path, *shared, "--linger", "0") as service:
+        workers = service.workers()
+        service.signal(signal.SIGKILL)
+        wait_until(lambda: not any(map(_is_alive, workers)), "no worker is left")
+
+
+def test_workers_that_cannot_start_are_one_line_and_no_loop(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES.replace("limit:", "limt:"))
+    flags = ("--rules", "rules.yaml", "--http", "127.0.0.1:0", "--grpc", "off")
+    status, told = refused(tmp_path, *flags, "--workers", "2", "--store", redis.url)
+    assert status == 2
+    assert told.splitlines()[-1].startswith("headgate serve: rules.yaml:3:")
+    assert "Traceback" not in told
+
+
+def test_counting_in_memory_is_for_one_worker(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES)
+    status, told = refused(tmp_path, "--rules", "rules.yaml", "--workers", "2")
+    assert status == 2
+    assert "would each count by themselves" in told
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

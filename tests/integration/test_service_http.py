@@ -1,0 +1,166 @@
+"""The HTTP API on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+import uvicorn
+
+from headgate.engine import AsyncRuleEngine
+from headgate.rules.reading import read_policy
+from headgate.service.core import Core
+from headgate.service.http import HttpApp
+from tests.servers import RedisServer
+
+from .gateways import service, service_app
+from .uvicorn_serving import serving, wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+BEGIN = "POST /v1/check HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n"
+
+
+@asynccontextmanager
+async def on_socket(path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a service that listens on the Unix socket *path*."""
+    config = uvicorn.Config(
+        service_app(), uds=str(path), log_level="critical", proxy_headers=False, lifespan="on"
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.ensure_future(server.serve())
+    while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
+        await asyncio.sleep(0.01)
+    transport = httpx.AsyncHTTPTransport(uds=str(path))
+    async with httpx.AsyncClient(transport=transport, base_url="http://headgate") as client:
+        yield client
+    server.should_exit = True
+    await serving
+
+
+def test_checks_reservations_and_pages_over_a_connection() -> None:
+    with service() as url, httpx.Client(base_url=url) as client:
+        body = {"method": "POST", "path": "/login", "ip": "203.0.113.7"}
+        statuses = [client.post("/v1/check", json=body).status_code for _ in range(3)]
+        assert statuses == [200, 200, 429]
+        key = {"path": "/api/x", "headers": {"X-Api-Key": "k"}, "cost": 2}
+        made = client.post("/v1/reservations", json=key)
+        assert made.status_code == 201
+        settled = client.post(f"{made.headers['location']}/commit", json={"cost": 1})
+        assert settled.json() == {"charged": {"per-key": 1}}
+        assert client.delete(made.headers["location"]).status_code == 409
+        page = client.get("/v1/rate_limit", headers={"x-api-key": "k"}).json()
+        assert {one["name"]: one.get("remaining") for one in page["limits"]}["per-key"] == 1
+        assert client.get("/readyz").json() == {"status": "ready"}
+        assert client.head("/v1/authorize/x").status_code == 200
+
+
+def test_the_path_reaches_the_rules_as_it_was_sent() -> None:
+    with service() as url, httpx.Client(base_url=url) as client:
+        for n, path in enumerate((b"/%6cogin", b"/a/..%2flogin", b"//login", b"/login;x?y")):
+            asked = client.build_request("POST", "/")
+            asked.url = asked.url.copy_with(raw_path=b"/v1/authorize" + path)
+            assert client.send(asked).status_code == (200 if n < 2 else 429), path
+
+
+@pytest.mark.parametrize("parser", ["httptools", "h11"])
+def test_what_is_wrong_with_a_request_is_answered_and_the_server_goes_on(parser: str) -> None:
+    async def main(url: str) -> None:
+        async with wire(url) as line:
+            await line.say(BEGIN)
+            await line.say("content-length: 70000\r\n\r\n")
+            assert "413" in await line.hear("\r\n")
+        async with wire(url) as line:
+            await line.say(BEGIN)
+            await line.say("transfer-encoding: chunked\r\n\r\n")
+            await line.say_chunk('{"path":')
+            await line.say_chunk(' "/login"}')
+            await line.say("0\r\n\r\n")
+            assert "200" in await line.hear("\r\n")
+        async with wire(url) as line:
+            await line.say(BEGIN)
+            await line.say('content-length: 100\r\n\r\n{"path":')
+            assert "408" in await line.hear("\r\n")
+            assert "connection: close" in (await line.hear("\r\n\r\n")).lower()
+        async with wire(url) as line:
+            await line.say(BEGIN)
+            await line.say('content-length: 100\r\n\r\n{"path":')  # and gone
+
+    with serving(service_app(body_timeout=0.2), http=parser) as url:
+        asyncio.run(main(url))
+        assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def test_a_unix_socket_is_a_gateway(tmp_path: Path) -> None:
+    async def main() -> list[int]:
+        async with on_socket(tmp_path / "http.sock") as client:
+            trail = {"x-forwarded-for": "203.0.113.7"}
+            return [
+                (await client.post("/v1/authorize/login", headers=trail)).status_code
+                for _ in range(3)
+            ]
+
+    assert asyncio.run(main()) == [200, 200, 429]
+
+
+def test_a_reservation_is_settled_once_in_a_fleet_that_shares_redis() -> None:
+    policy = read_policy(
+        "version: 1\nrules:\n"
+        "  - {id: tokens, key_by: api_key, limit: 100/day}\n"
+        "  - {id: slots, key_by: api_key, algorithm: concurrency, limit: 1, ttl: 60}\n"
+    )
+    asked = {"path": "/", "headers": {"x-api-key": "k"}}
+
+    async def main(store: str) -> None:
+        engines = [AsyncRuleEngine(policy, store=store, salt=b"salt") for _ in range(2)]
+        apps = [
+            HttpApp(Core(engine=engine, clock=time.time_ns, secret=b"shared")) for engine in engines
+        ]
+        here, there = (
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://h")
+            for app in apps
+        )
+        async with here, there:
+            held = {**asked, "cost": {"tokens": 40}}
+            made = await here.post("/v1/reservations", json=held)
+            assert made.status_code == 201
+            assert (await there.post("/v1/reservations", json=held)).status_code == 429  # the slot
+            place = made.headers["location"]
+            ends = [client.post(f"{place}/commit", json={"cost": 15}) for client in (here, there)]
+            statuses = sorted(one.status_code for one in await asyncio.gather(*ends))
+            assert statuses == [200, 409]
+            made = await there.post("/v1/reservations", json={**held, "ttl": 0.05})
+            assert made.status_code == 201
+            await asyncio.sleep(0.2)
+            lapsed = await here.post(f"{made.headers['location']}/commit", json={"cost": 40})
+            assert lapsed.status_code == 410
+            page = (await here.post("/v1/rate_limit", json=asked)).json()["limits"]
+            assert {one["name"]: one["remaining"] for one in page} == {"tokens": 85, "slots": 1}
+        for engine in engines:
+            await engine.aclose()
+
+    with RedisServer() as server:
+        asyncio.run(main(server.url))
+
+
+def test_many_at_once_are_admitted_exactly() -> None:
+    policy = "version: 1\nrules: [{id: all, key_by: global, limit: 50/day}]"
+
+    async def main(url: str) -> list[int]:
+        async with httpx.AsyncClient(base_url=url) as client:
+            body = json.dumps({"path": "/"})
+            kind = {"content-type": "application/json"}
+            asked = [client.post("/v1/check", content=body, headers=kind) for _ in range(100)]
+            return [one.status_code for one in await asyncio.gather(*asked)]
+
+    with service(policy) as url:
+        statuses = asyncio.run(main(url))
+    assert statuses.count(200) == 50
+    assert statuses.count(429) == 50

@@ -1,0 +1,79 @@
+"""The service behind real gateways: what it decides reaches the client."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.servers import free_port, release_port
+from tests.servers.envoy import EnvoyServer
+
+from .gateways import caddy, envoy_config, nginx, service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+
+@contextmanager
+def envoy(at: str) -> Iterator[str]:
+    port = free_port()
+    try:
+        with EnvoyServer(envoy_config(port, int(at.rpartition(":")[2]))):
+            yield f"http://127.0.0.1:{port}"
+    finally:
+        release_port(port)
+
+
+@pytest.fixture(params=[nginx, caddy, envoy], ids=["nginx", "caddy", "envoy"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A gateway of each kind, before a service of its own."""
+    before: Callable[[str], AbstractContextManager[str]] = request.param
+    with service() as at, before(at) as found:
+        yield found
+
+
+def test_a_gateway_asks_about_every_request_and_passes_refusals_on(url: str) -> None:
+    key = {"x-api-key": "0123456789"}
+    with httpx.Client(base_url=url) as client:
+        for _ in range(2):
+            answer = client.get("/api/a?q=1", headers=key)
+            assert (answer.status_code, answer.text) == (200, "the app")
+        refused = client.get("/api/b", headers=key)
+        assert refused.status_code == 429
+        assert 1700 <= int(refused.headers["retry-after"]) <= 1800
+        assert refused.headers["ratelimit-policy"] == '"per-key";q=2;w=3600'
+        assert refused.json()["error"] == "rate_limit_exceeded"
+        assert client.head("/api/b", headers=key).status_code == 429
+        assert client.options("/api/b", headers=key).status_code == 429
+        assert client.get("/api/b", headers={"x-api-key": "another"}).status_code == 200
+        assert client.get("/elsewhere", headers=key).status_code == 200
+
+        # Neither the method nor who asks nor the path can be made up.
+        forged = {
+            "x-forwarded-for": "198.51.100.1",
+            "x-real-ip": "198.51.100.2",
+            "x-forwarded-host": "other.example",
+            "x-envoy-external-address": "198.51.100.3",
+        }
+        assert client.get("/login").status_code == 200  # not a POST
+        for n, path in enumerate(("/login", "/%6cogin", "//login?x", "/LOGIN/")):
+            answer = client.post(url + path, content=b"name=x", headers=forged)
+            assert answer.status_code == (200 if n < 2 else 429), path
+        shop = {"host": "shop.example", "x-forwarded-host": "other.example"}
+        assert client.get("/items", headers=shop).status_code == 200
+        assert client.get("/items", headers=shop).status_code == 429
+        assert client.get("/items", headers={"host": url.partition("//")[2]}).status_code == 200
+
+
+def test_a_client_cannot_say_which_request_it_is(url: str) -> None:
+    with httpx.Client(base_url=url) as client:
+        for said in ("x-original-uri", "x-forwarded-uri", "X_Original_URI"):
+            statuses = [
+                client.post("/login", headers={said: "/harmless", "x-original-method": "GET"})
+                for _ in range(3)
+            ]
+            assert statuses[-1].status_code != 200, said

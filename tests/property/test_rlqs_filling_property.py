@@ -1,0 +1,75 @@
+"""Rates as token buckets that Envoy can enforce."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import LimitError
+from headgate.service.rlqs.filling import LONGEST_SECONDS, MILLION, MOST_TOKENS, Filling, fitted
+
+RATES = st.builds(Fraction, st.integers(1, 10**16), st.integers(1, 10**9))
+FILLINGS = st.builds(
+    Filling,
+    st.one_of(st.integers(1, 100), st.integers(1, MOST_TOKENS)),
+    st.one_of(st.integers(1, 100), st.integers(1, LONGEST_SECONDS)),
+    st.integers(1, MOST_TOKENS),
+)
+
+
+@given(RATES, st.integers(1, 10**12))
+def test_a_bucket_is_never_above_its_rate_and_has_whole_seconds(rate: Fraction, burst: int) -> None:
+    filling = fitted(rate, burst)
+    if filling is None:
+        assert rate < Fraction(1, LONGEST_SECONDS)
+        return
+    assert filling.rate <= rate
+    assert filling.seconds >= 1
+    assert 1 <= filling.tokens <= MOST_TOKENS
+    assert filling.burst == min(burst, MOST_TOKENS)
+    assert filling.rate * MILLION <= filling.millionths < filling.rate * MILLION + 1
+
+
+@given(st.builds(Fraction, st.integers(2, 10**9), st.integers(1, 10**3)))
+def test_a_bucket_is_close_to_its_rate(rate: Fraction) -> None:
+    filling = fitted(rate, 1)
+    assert filling is not None
+    if rate > 1:
+        assert filling.rate > rate * Fraction(98, 100)
+    elif rate > Fraction(1, 60):
+        assert filling.rate > rate * Fraction(90, 100)
+
+
+@given(FILLINGS, FILLINGS)
+def test_a_changed_bucket_is_told_from_the_last_by_its_tokens(one: Filling, other: Filling) -> None:
+    changed = one.distinct(other)
+    if one == other:
+        assert changed == one
+        return
+    assert (changed.tokens, changed.burst) != (other.tokens, other.burst)
+    assert changed.rate <= one.rate
+    assert changed.burst == one.burst
+
+
+def test_seconds_alone_do_not_make_a_difference_to_envoy() -> None:
+    assert Filling(10, 5, 3).distinct(Filling(10, 1, 3)) == Filling(20, 10, 3)
+
+
+def test_there_is_no_bucket_for_no_rate_or_no_token() -> None:
+    assert fitted(Fraction(0), 5) is None
+    assert fitted(Fraction(5), 0) is None
+    assert fitted(Fraction(1, 10**12), 5) is None
+
+
+def test_a_low_rate_has_a_long_interval() -> None:
+    assert fitted(Fraction(1, 600), 5) == Filling(1, 600, 5)
+    assert fitted(Fraction(5, 3), 5) == Filling(5, 3, 5)
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (MOST_TOKENS + 1, 1, 1)])
+def test_a_bucket_that_the_message_cannot_carry_is_refused(numbers: tuple[int, int, int]) -> None:
+    with pytest.raises(LimitError, match="must be from 1"):
+        Filling(*numbers)

@@ -1,0 +1,126 @@
+"""Whatever fails while a revision is written, there is the old one or the new one."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.control.file_storage import FileStorage
+from headgate.control.revision import ControlError, ReadOnlyError, Revision, StorageError
+from tests.contract.policy_storage import revision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OLD, NEW = revision(1, "old"), revision(2, "new")
+
+
+class Trouble:
+    """Lets so many calls of the operating system pass, and fails the next one."""
+
+    def __init__(self, passing: int, number: int = errno.ENOSPC) -> None:
+        self.left = passing
+        self.number = number
+        self.is_over = False
+
+    def before(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if not self.is_over:
+                if self.left == 0:
+                    self.is_over = True
+                    raise OSError(self.number, os.strerror(self.number))
+                self.left -= 1
+            return real(*arguments, **options)
+
+        return call
+
+    def come(self, patched: pytest.MonkeyPatch) -> None:
+        for name in ("open", "write", "fsync"):
+            patched.setattr(os, name, self.before(getattr(os, name)))
+        for name in ("replace", "chmod"):
+            patched.setattr(Path, name, self.before(getattr(Path, name)))
+
+
+def committed(storage: FileStorage) -> ControlError | None:
+    try:
+        asyncio.run(storage.commit(NEW))
+    except ControlError as error:
+        return error
+    return None
+
+
+def begun(tmp_path: Path) -> FileStorage:
+    storage = FileStorage(tmp_path / "policy.yaml", may_be_missing=True)
+    asyncio.run(storage.commit(OLD))
+    return storage
+
+
+def newest(tmp_path: Path) -> Revision:
+    return asyncio.run(FileStorage(tmp_path / "policy.yaml").head())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_failure_at_any_step_leaves_the_old_or_the_new(tmp_path: Path, number: int) -> None:
+    failures = {"old": 0, "new": 0}
+    for passing in range(100):
+        place = tmp_path / str(passing)
+        place.mkdir()
+        storage = begun(place)
+        trouble = Trouble(passing, number)
+        with pytest.MonkeyPatch.context() as patched:
+            trouble.come(patched)
+            error = committed(storage)
+        if not trouble.is_over:
+            break
+        found = newest(place)
+        if error is None:
+            assert found == NEW  # what failed did not matter
+            continue
+        assert found in (OLD, NEW)
+        if isinstance(error, ReadOnlyError):
+            assert found == OLD  # that is what it promises
+        failures["old" if found == OLD else "new"] += 1
+        check_usable(place, found)
+    assert failures["old"] > 5
+    assert failures["new"] > 0
+
+
+def check_usable(place: Path, found: Revision) -> None:
+    """Nothing is left behind that the next change would stumble over."""
+    storage = FileStorage(place / "policy.yaml")
+    following = revision(found.number + 1, "next")
+    asyncio.run(storage.commit(following))
+    assert asyncio.run(storage.head()) == following
+    names = {path.name for path in place.iterdir()}
+    assert names == {"policy.yaml", "policy.yaml.history"}
+    assert asyncio.run(storage.at(1)) == OLD
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
+    storage = begun(tmp_path)
+    with pytest.MonkeyPatch.context() as patched:
+        Trouble(2).come(patched)
+        error = committed(storage)
+    assert isinstance(error, StorageError)
+    assert "No space left" in str(error)
+
+
+def test_an_edit_by_hand_is_read_even_if_the_disk_is_full(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = begun(tmp_path)
+    file = tmp_path / "policy.yaml"
+    file.write_text(file.read_text().replace("old", "edited"))
+    os.utime(file, ns=(1, 1))
+    with pytest.MonkeyPatch.context() as patched:
+        trouble = Trouble(0)
+        trouble.come(patched)
+        found = asyncio.run(storage.head())
+    assert (found.number, found.versions) == (2, {"edited": 2})
+    assert "the history cannot be kept" in caplog.text
+    assert newest(tmp_path).number == 2

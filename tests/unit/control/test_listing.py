@@ -1,0 +1,61 @@
+"""Finding rules among many."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.control.editing import PolicyEditor
+from headgate.control.listing import RuleFilter
+from headgate.control.memory_storage import MemoryStorage
+from tests.unit.control.editing_trial import ADA, RULE, Trial, tried
+
+
+class TestListing:
+    @pytest.mark.parametrize(
+        ("wanted", "expected"),
+        [
+            (RuleFilter(), ["a", "b", "c"]),
+            (RuleFilter(mode="shadow"), ["b"]),
+            (RuleFilter(mode="enforce"), ["a"]),
+            (RuleFilter(mode="off"), ["c"]),
+            (RuleFilter(key_by="tenant"), ["b"]),
+            (RuleFilter(endpoint="/api/**"), ["b", "c"]),
+            (RuleFilter(endpoint="/api/x"), ["b", "c"]),
+            (RuleFilter(endpoint="/login"), ["a", "c"]),
+            (RuleFilter(tier="paid"), ["b"]),
+            (RuleFilter(tier="gold"), ["c"]),
+            (RuleFilter(text="BRUTE"), ["a"]),
+            (RuleFilter(mode="shadow", text="brute"), []),
+        ],
+    )
+    def test_filters(self, wanted: RuleFilter, expected: list[str]) -> None:
+        rules: list[dict[str, Any]] = [
+            {"id": "a", **RULE, "match": {"endpoint": "/login"}, "description": "Brute force"},
+            {
+                "id": "b",
+                "key_by": ["tenant", "endpoint"],
+                "limits": {"free": "1/s", "paid": "2/s", "default": "1/s"},
+                "match": {"endpoint": ["/api/**"]},
+                "mode": "shadow",
+            },
+            {"id": "c", **RULE, "match": {"tier": "gold"}, "mode": "off"},
+        ]
+
+        async def main() -> None:
+            editor = PolicyEditor(MemoryStorage())
+            await editor.replace({"version": 1, "rules": rules}, ADA)
+            page = await editor.rules(wanted)
+            assert [rule["id"] for _, rule in page.rules] == expected
+
+        asyncio.run(main())
+
+    def test_pages(self) -> None:
+        async def body(trial: Trial) -> None:
+            page = await trial.editor.rules(offset=1, limit=1)
+            assert (page.total, page.revision) == (2, 2)
+            assert [(version, rule["id"]) for version, rule in page.rules] == [(2, "api")]
+
+        tried(body)

@@ -1,0 +1,149 @@
+"""What would change, and for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.control.differences import Differences, FieldChange, RuleChange, differences
+from headgate.control.live_counters import LiveCounter, Look, affected_by, judged
+from headgate.control.preview import Preview, preview_of
+from headgate.control.revision import Revision
+
+RULE: dict[str, Any] = {"id": "api", "key_by": "ip", "limit": "10/s"}
+
+
+def document(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"version": 1, "rules": list(rules), **more}
+
+
+def previewed(after: dict[str, Any], before: dict[str, Any] | None = None) -> Preview:
+    old = RULE if before is None else {**RULE, **before}
+    new = {**{name: value for name, value in RULE.items() if name not in after}, **after}
+    new = {name: value for name, value in new.items() if value is not None}
+    return preview_of(Revision(7, document(old)), document(new))
+
+
+class TestDifferences:
+    def test_rules_are_added_changed_and_removed(self) -> None:
+        old = document({"id": "a", "cost": 1}, {"id": "b", "match": {"tier": "x", "host": "h"}})
+        new = document({"id": "b", "match": {"tier": "y", "host": "h"}}, {"id": "c", "cost": 2})
+        assert differences(old, new).rules == (
+            RuleChange("b", "changed", (FieldChange("match.tier", "x", "y"),)),
+            RuleChange("c", "added", (FieldChange("cost", None, 2),)),
+            RuleChange("a", "removed", (FieldChange("cost", 1, None),)),
+        )
+
+    def test_another_order_is_a_difference(self) -> None:
+        a, b, c = ({"id": name} for name in "abc")
+        assert differences(document(a, b), document(b, a)).is_reordered
+        assert not differences(document(a, b), document(c, a, b)).is_reordered
+
+    def test_so_are_identity_and_overrides(self) -> None:
+        old = document(identity={"fallback": "ip"}, overrides=[{"key": 1}, {"key": 2}])
+        new = document(identity={"fallback": "skip"}, overrides=[{"key": 2}, {"key": 3}])
+        found = differences(old, new)
+        assert found.identity == (FieldChange("identity.fallback", "ip", "skip"),)
+        assert (found.overrides_added, found.overrides_removed) == (({"key": 3},), ({"key": 1},))
+
+    def test_nothing_is_nothing(self) -> None:
+        assert differences(document(RULE), document(dict(RULE))) == Differences()
+        assert Differences().is_empty
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "effects"),
+    [
+        ({}, {"limit": "5/s"}, ["tighter"]),
+        ({}, {"limit": "20/s"}, ["looser"]),
+        ({}, {"limit": "20/m"}, ["tighter", "looser"]),
+        ({}, {"limit": "10/s burst 5"}, ["tighter"]),
+        ({}, {"limit": "10/s fixed_window"}, ["algorithm"]),
+        ({}, {"limit": "10/s; 100/h"}, ["tighter"]),
+        ({"limit": "10/s; 100/h"}, {}, ["looser"]),
+        ({}, {"key_by": "global"}, ["counters"]),
+        ({}, {"match": {"endpoint": "/x"}}, ["match"]),
+        ({}, {"mode": "shadow"}, ["mode"]),
+        ({"mode": "off"}, {}, ["mode"]),
+        ({}, {"id": "other"}, ["new", "gone"]),
+        ({}, {"limit": None, "limits": {"free": "1/s", "default": "10/s"}}, ["tighter"]),
+        ({}, {"limit": None, "limits": {"free": "10/s"}}, ["looser"]),
+        ({}, {"description": "words"}, []),
+    ],
+)
+def test_consequences(before: dict[str, Any], after: dict[str, Any], effects: list[str]) -> None:
+    found = previewed(after, before)
+    assert found.is_good, found.problems
+    assert [one.effect for one in found.consequences] == effects
+
+
+def test_a_consequence_is_told_in_words() -> None:
+    found = previewed({"limit": "5/s", "mode": "enforce"}, {"mode": "shadow"})
+    assert [one.message for one in found.consequences] == [
+        "from shadow to enforce: it begins to refuse requests",
+        "was 10/s, now 5/s",
+    ]
+
+
+def test_what_is_no_policy_is_told_with_what_would_change() -> None:
+    found = previewed({"limitt": "5/s"})
+    assert not found.is_good
+    assert found.consequences == ()
+    assert [one.field for one in found.differences.rules[0].fields] == ["limitt"]
+    assert any("did you mean" in problem.hint for problem in found.problems)
+
+
+def test_warnings_are_told() -> None:
+    found = previewed({"mode": "off"})
+    assert [problem.message for problem in found.problems] == ["the rule is switched off"]
+
+
+class Counters:
+    """A store that can be looked through."""
+
+    def __init__(self, *counters: LiveCounter) -> None:
+        self.counters = counters
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def find(self, rules: Any, *, most: int, pattern: str | None = None) -> Look:
+        self.asked.append(tuple(rules))
+        return Look(self.counters[:most], has_more=len(self.counters) > most)
+
+
+def judgements(after: dict[str, Any], used: int, place: int = 0) -> tuple[Any, Any]:
+    preview = previewed(after)
+    (one,) = judged(Look((LiveCounter("api", "ip=1", place, used),)), preview)
+    return one.was_refused, one.would_be_refused
+
+
+class TestLiveCounters:
+    @pytest.mark.parametrize(
+        ("after", "used", "expected"),
+        [
+            ({"limit": "5/s"}, 4, (False, False)),
+            ({"limit": "5/s"}, 5, (False, True)),
+            ({"limit": "20/s"}, 10, (True, False)),
+            ({"limit": "5/s", "mode": "shadow"}, 5, (False, False)),
+            ({"limit": "5/s", "key_by": "global"}, 5, (False, False)),
+            ({"limit": None, "limits": {"a": "5/s", "b": "50/s"}}, 7, (False, None)),
+            ({"limit": None, "limits": {"a": "5/s", "b": "50/s"}}, 50, (True, True)),
+        ],
+    )
+    def test_whom_it_would_refuse(
+        self, after: dict[str, Any], used: int, expected: tuple[Any, Any]
+    ) -> None:
+        assert judgements(after, used) == expected
+
+    def test_those_who_would_be_refused_come_first(self) -> None:
+        preview = previewed({"limit": "5/s"})
+        look = Look(tuple(LiveCounter("api", f"k{used}", 0, used) for used in (1, 6, 9)))
+        assert [one.counter.used for one in judged(look, preview)] == [9, 6, 1]
+
+    def test_only_rules_that_change_are_looked_for(self) -> None:
+        counters = Counters(LiveCounter("api", "k", 0, 1))
+        assert asyncio.run(affected_by(previewed({"limit": "5/s"}), counters)).counters
+        assert asyncio.run(affected_by(previewed({}), counters)) == Look()
+        assert asyncio.run(affected_by(previewed({"limitt": "5/s"}), counters)) == Look()
+        assert counters.asked == [("api",)]

@@ -1,0 +1,114 @@
+"""What is told quickly is what is told slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.responses import ResponseOptions
+from headgate.rules.request import Request
+from headgate.service.http.portrait import portrait
+from headgate.service.http.telling import Teller
+from headgate.testing import ManualClock
+
+from .calling import START, FakeStore, core_of
+
+LIMITS = (
+    "3/minute",
+    "100/s burst 7",
+    "1000000/s burst 3",
+    "5/minute sliding_window_log",
+    "5/minute fixed_window",
+    "7/hour sliding_window_counter",
+    "9/minute; 100/hour",
+    "10/minute gcra; 4/second fixed_window",
+    "5/m leaky_bucket",
+    "1/h",
+)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> dict[str, Any]:
+    rules = []
+    for n in range(draw(st.integers(0, 4))):
+        rule: dict[str, Any] = {
+            "id": f"rule{n}",
+            "key_by": "ip",
+            "mode": draw(st.sampled_from(["enforce", "enforce", "shadow"])),
+            "headers": draw(st.sampled_from(["on", "on", "off", "redacted"])),
+            "on_store_failure": draw(st.sampled_from(["fail_open", "local"])),
+        }
+        if draw(st.booleans()):
+            rule |= {"algorithm": "concurrency", "limit": 3, "ttl": 30}
+        else:
+            rule["limit"] = draw(st.sampled_from(LIMITS))
+        rules.append(rule)
+    return {"version": 1, "rules": rules}
+
+
+@given(
+    policies(),
+    st.lists(st.tuples(st.floats(0, 90), st.integers(0, 3)), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_headers_and_json_are_those_of_the_long_way(
+    policy: dict[str, Any], steps: list[tuple[float, int]], is_gone: bool
+) -> None:
+    clock = ManualClock(START)
+    core = core_of(json.dumps(policy), clock=clock)
+    store = core.engine.runner.store
+    assert isinstance(store, FakeStore)
+    store.is_gone = is_gone
+    teller = Teller(ResponseOptions(), core.clock)
+    for wait, cost in steps:
+        clock.advance(wait)
+        asked = Request("GET", "/", peer="203.0.113.7")
+        verdict = asyncio.run(core.engine.check(asked, cost=cost))
+        if verdict.allowed:
+            assert teller.lines(verdict) == teller.slow_lines(verdict)
+            assert json.loads(teller.text(verdict)) == portrait(verdict)
+            assert teller.text(verdict) == json.dumps(portrait(verdict))
+
+
+@pytest.mark.parametrize("quota", [10**15 - 1, 10**14])
+def test_the_largest_quotas_are_told_as_slowly(quota: int) -> None:
+    core = core_of(f"version: 1\nrules: [{{id: a, key_by: ip, limit: {quota}/hour}}]")
+    verdict = asyncio.run(core.engine.check(Request("GET", "/", peer="203.0.113.7")))
+    teller = Teller(ResponseOptions(), core.clock)
+    assert teller.lines(verdict) == teller.slow_lines(verdict)
+
+
+def test_what_is_remembered_of_a_rule_goes_when_there_is_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.service.http.telling.REMEMBERED", 2)
+    core = core_of(
+        "version: 1\nrules: [{id: a, key_by: ip, limit: 9/s}, {id: b, key_by: ip, limit: 8/s}, "
+        "{id: c, key_by: ip, limit: 7/s}]"
+    )
+    teller = Teller(ResponseOptions(), core.clock)
+    for _ in range(3):
+        verdict = asyncio.run(core.engine.check(Request("GET", "/", peer="203.0.113.7")))
+        assert teller.lines(verdict) == teller.slow_lines(verdict)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ResponseOptions(x_ratelimit=False),
+        ResponseOptions(ratelimit=False),
+        ResponseOptions(draft03=True),
+        ResponseOptions(bucket=True),
+    ],
+)
+def test_other_families_of_headers_are_told_the_long_way(options: ResponseOptions) -> None:
+    core = core_of()
+    verdict = asyncio.run(core.engine.check(Request("GET", "/api/a", peer="203.0.113.7")))
+    teller = Teller(options, core.clock)
+    assert teller.lines(verdict) == teller.slow_lines(verdict)
+    assert teller.lines(verdict) != Teller(ResponseOptions(), core.clock).lines(verdict)

@@ -1,0 +1,81 @@
+"""Reports are read whole, or refused with what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.errors import OptionError
+from headgate.service.grpc.method import CallError, Code
+from headgate.service.rlqs import RlqsOptions
+from headgate.service.rlqs.messages import REPORTS
+from headgate.service.rlqs.reports import Usage, read_reports
+from headgate.units import SECOND
+
+SMALL = RlqsOptions(most_buckets=2, most_entries=2, longest_key=4, longest_value=5, most_bytes=200)
+
+
+def _message(*buckets: dict[str, str], domain: str = "edge") -> Any:
+    message = REPORTS(domain=domain)
+    for bucket in buckets:
+        message.bucket_quota_usages.add().bucket_id.bucket.update(bucket)
+    return message
+
+
+def test_a_report_is_read_with_its_bucket_sorted() -> None:
+    message = _message({"b": "2", "a": "1"})
+    one = message.bucket_quota_usages[0]
+    one.time_elapsed.seconds, one.num_requests_allowed, one.num_requests_denied = 5, 2**64 - 1, 3
+    reports = read_reports(message.SerializeToString(), RlqsOptions())
+    assert reports.domain == "edge"
+    assert reports.usages == (Usage((("a", "1"), ("b", "2")), 5 * SECOND, 2**64 - 1, 3),)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "words"),
+    [
+        (b"\xff\xff\xff", Code.INVALID_ARGUMENT, "no RateLimitQuotaUsageReports"),
+        (b"\x0a\x02\xff\xfe", Code.INVALID_ARGUMENT, "no RateLimitQuotaUsageReports"),
+        (_message({}), Code.INVALID_ARGUMENT, r"\[0\]: the bucket_id is empty"),
+        (_message({"a": "1"}, {"": "1"}), Code.INVALID_ARGUMENT, r"\[1\].*an empty key"),
+        (_message(*[{"a": "1"}] * 3), Code.RESOURCE_EXHAUSTED, "3 buckets; at most 2"),
+        (_message({"a": "", "b": "", "c": ""}), Code.RESOURCE_EXHAUSTED, "3 entries; at most 2"),
+        (_message({"abcde": "1"}), Code.RESOURCE_EXHAUSTED, "a key has 5 .*at most 4"),
+        (_message({"a": "123456"}), Code.RESOURCE_EXHAUSTED, "a value has 6 .*at most 5"),
+        (_message(domain="edge-1"), Code.RESOURCE_EXHAUSTED, "the domain has 6"),
+        (b"\0" * 201, Code.RESOURCE_EXHAUSTED, "201 bytes; at most 200"),
+    ],
+)
+def test_what_is_wrong_is_said(message: Any, code: Code, words: str) -> None:
+    raw = message if isinstance(message, bytes) else message.SerializeToString()
+    with pytest.raises(CallError, match=words) as caught:
+        read_reports(raw, SMALL)
+    assert caught.value.code == code
+
+
+def test_a_negative_time_is_refused() -> None:
+    message = _message({"a": "1"})
+    message.bucket_quota_usages[0].time_elapsed.seconds = -1
+    with pytest.raises(CallError, match="time_elapsed is negative"):
+        read_reports(message.SerializeToString(), SMALL)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ttl": 3},
+        {"ttl": 2.5},
+        {"delivery": 0},
+        {"delivery": 3},
+        {"silence": 5},
+        {"silence": 90},
+        {"reserve": 0},
+        {"restart_share": 1},
+        {"most_streams": 0},
+        {"most_bytes": True},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(wrong))} is .*; expected"):
+        RlqsOptions(**wrong)

@@ -1,0 +1,85 @@
+"""What rules say of a bucket, as a rate and a burst of requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from headgate.engine import Engine
+from headgate.rules.model import Cost
+from headgate.rules.reading import read_policy
+from headgate.service.rlqs.allowance import Allowance
+from headgate.service.rlqs.terms import Terms, terms_of
+
+RULE = '{{id: {id}, match: {{attributes: {{user: true}}}}, key_by: "attribute:user", {rest}}}'
+
+
+def _terms(*rules: str, bucket: tuple[tuple[str, str], ...] = (("user", "ada"),)) -> Terms:
+    lines = [RULE.format(id=f"r{n}", rest=rest) for n, rest in enumerate(rules)]
+    text = "version: 1\nrules:\n" + "".join(f"  - {line}\n" for line in lines)
+    return terms_of(Engine(read_policy(text)), "edge", bucket)
+
+
+@pytest.mark.parametrize(
+    ("limit", "rate", "burst"),
+    [
+        ("100/s", 100, 100),
+        ("100/m burst 20", Fraction(100, 60), 20),
+        ("10/s gcra burst 50", 10, 50),
+        # In no minute more than 60: a tenth at once, the rest as a rate.
+        ("60/m fixed_window", Fraction(54, 60), 6),
+        ("60/m sliding_window_log", Fraction(54, 60), 6),
+        ("2/m sliding_window_counter", Fraction(1, 60), 1),
+        ("1/m fixed_window", Fraction(1, 60), 1),
+    ],
+)
+def test_every_limit_is_a_rate_and_a_burst(limit: str, rate: Fraction, burst: int) -> None:
+    (binding,) = _terms(f"limit: {limit}").bindings
+    assert binding.allowance == Allowance(Fraction(rate), burst)
+
+
+def test_what_a_request_costs_divides_both() -> None:
+    (binding,) = _terms("limit: 100/s burst 50, cost: 8").bindings
+    assert binding.allowance == Allowance(Fraction(100, 8), 6)
+
+
+def test_a_cost_above_the_limit_closes_the_bucket() -> None:
+    line = RULE.format(id="r0", rest="limit: 5/s")
+    policy = read_policy(f"version: 1\nrules:\n  - {line}\n")
+    dear = replace(policy, rules=(replace(policy.rules[0], cost=Cost(6)),))
+    assert terms_of(Engine(dear), "edge", (("user", "ada"),)).is_closed
+
+
+def test_the_tightest_rule_comes_first_and_names_the_ledger() -> None:
+    terms = _terms("limit: 100/s", "limit: 10/s", "limit: 50/s")
+    assert [one.rule.id for one in terms.bindings] == ["r1", "r2", "r0"]
+    assert terms.is_shared
+    assert "r1" in terms.ledger
+
+
+def test_buckets_of_one_counter_have_one_ledger() -> None:
+    one = _terms("limit: 10/s")
+    other = _terms("limit: 10/s", bucket=(("path", "/x"), ("user", "ada")))
+    assert one.ledger == other.ledger
+    assert one.ledger != _terms("limit: 10/s", bucket=(("user", "bob"),)).ledger
+
+
+@pytest.mark.parametrize("mode", ["shadow", "off"])
+def test_rules_that_do_not_decide_do_not_bind(mode: str) -> None:
+    assert _terms(f"limit: 10/s, mode: {mode}") == Terms()
+
+
+def test_a_request_that_costs_nothing_is_not_limited() -> None:
+    assert _terms("limit: 10/s, cost: 0") == Terms()
+
+
+def test_no_rule_no_limit() -> None:
+    assert _terms("limit: 10/s", bucket=(("tenant", "acme"),)) == Terms()
+
+
+@pytest.mark.parametrize(("accuracy", "is_exact"), [("", True), (", accuracy: {batch: 5}", False)])
+def test_only_exact_rules_are_charged(accuracy: str, is_exact: bool) -> None:
+    terms = _terms(f"limit: 10/s{accuracy}")
+    assert bool(terms.exact) is is_exact

@@ -1,0 +1,183 @@
+"""Turns over a ledger: what is given, to whom, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from headgate.service.rlqs.allowance import Allowance
+from headgate.service.rlqs.filling import MILLION, Filling
+from headgate.service.rlqs.ledger import NEVER, Claim, Ledger
+from headgate.service.rlqs.options import RlqsOptions
+from headgate.service.rlqs.turn import Standing, Turned, turn
+from headgate.units import SECOND
+
+LIMIT = Allowance(Fraction(100), 100)
+OPTIONS = RlqsOptions()
+NOW = 1_000 * SECOND
+NEW = Standing(None)
+
+
+def _turn(
+    ledger: Ledger | None,
+    standings: dict[str, Standing],
+    *,
+    at: float = 0,
+    limit: Allowance = LIMIT,
+    gone: tuple[str, ...] = (),
+    abandoned: tuple[str, ...] = (),
+) -> Turned:
+    return turn(
+        ledger,
+        NOW + round(at * SECOND),
+        allowance=limit,
+        standings=standings,
+        options=OPTIONS,
+        gone=gone,
+        abandoned=abandoned,
+    )
+
+
+def _standing(turned: Turned, name: str, demand: int) -> Standing:
+    return Standing(demand * MILLION, 0, turned.ledger.claims[name].made_ns)
+
+
+def test_who_is_alone_gets_all_but_the_reserve_and_half_of_the_tokens() -> None:
+    turned = _turn(None, {"a": NEW})
+    assert turned.told == {"a": Filling(95, 1, 50)}
+    assert turned.ledger.pool == 50 * MILLION
+
+
+def test_a_change_is_paid_for_and_what_it_replaces_counts_until_it_has_arrived() -> None:
+    turned = _turn(None, {"a": NEW})
+    turned = _turn(turned.ledger, {"a": _standing(turned, "a", 500), "b": NEW})
+    a, b = turned.ledger.claims["a"], turned.ledger.claims["b"]
+    assert (a.given, a.rate) == (47_500_000, 95 * MILLION)
+    assert a.held_until_ns == NOW + OPTIONS.delivery_ns
+    assert b.rate == 5 * MILLION
+    assert turned.ledger.rate <= LIMIT.millionths
+    assert turned.ledger.burst * MILLION + turned.ledger.pool <= LIMIT.burst * MILLION
+    later = turned.ledger.aged(NOW + OPTIONS.delivery_ns, LIMIT)
+    assert later.claims["a"].rate == 47_500_000
+
+
+def test_nothing_changes_while_everybody_has_what_it_needs() -> None:
+    turned = _turn(None, {"a": NEW, "b": NEW})
+    turned = _turn(turned.ledger, {n: _standing(turned, n, 500) for n in "ab"}, at=2)
+    standings = {"a": _standing(turned, "a", 30), "b": _standing(turned, "b", 5)}
+    assert _turn(turned.ledger, standings, at=3).told == {}
+
+
+def test_a_late_renewal_is_a_change_for_the_bucket_was_forgotten_meanwhile() -> None:
+    turned = _turn(None, {"a": NEW})
+    renewed = _turn(turned.ledger, {"a": _standing(turned, "a", 500)}, at=5)
+    assert renewed.told == {"a": Filling(95, 1, 50)}
+    assert renewed.ledger.claims["a"].held_burst == 0
+    late = _turn(turned.ledger, {"a": _standing(turned, "a", 500)}, at=9.5)
+    given = late.told["a"]
+    assert given is not None
+    assert late.ledger.pool == 50 * MILLION - given.burst * MILLION
+    assert late.ledger.claims["a"].burst == 50 + given.burst
+    assert late.ledger.rate == 95 * MILLION  # the one takes the place of the other
+
+
+def test_what_was_never_told_counts_as_in_force_and_is_not_renewed() -> None:
+    turned = _turn(None, {"a": NEW})
+    again = _turn(turned.ledger, {"a": NEW})  # the reply of the board was lost
+    claim = again.ledger.claims["a"]
+    assert claim.held_rate == 95 * MILLION
+    assert again.ledger.rate <= LIMIT.millionths
+    assert claim.held_until_ns == turned.ledger.claims["a"].ends_ns
+
+
+def test_an_abandoned_bucket_is_free_when_the_word_has_arrived() -> None:
+    turned = _turn(None, {"a": NEW})
+    left = _turn(turned.ledger, {}, abandoned=("a",)).ledger
+    assert left.rate == 95 * MILLION
+    assert left.aged(NOW + OPTIONS.delivery_ns, LIMIT).rate == 0
+
+
+def test_who_is_gone_has_what_it_had_until_its_time_is_over() -> None:
+    turned = _turn(None, {"a": NEW})
+    left = _turn(turned.ledger, {}, gone=("a",)).ledger
+    end = OPTIONS.ttl + OPTIONS.delivery
+    assert left.aged(NOW + round((end - 0.1) * SECOND), LIMIT).rate == 95 * MILLION
+    other = _turn(left, {"b": NEW}, at=end)
+    assert other.told["b"] is not None
+    assert set(other.ledger.claims) == {"b"}
+
+
+def test_what_is_left_beside_one_who_is_gone_is_divided_fairly() -> None:
+    turned = _turn(None, {"a": NEW})
+    later = _turn(turned.ledger, {"b": NEW, "c": NEW}, at=2, gone=("a",))
+    assert later.told == {"b": None, "c": None}  # there is nothing beside the 95 of a
+    part = Claim(filling=Filling(60, 1, 30), made_ns=NOW, ends_ns=NOW + 9 * SECOND)
+    ledger = Ledger(60 * MILLION, NOW, NEVER, {"a": part})
+    given = _turn(ledger, {"b": NEW, "c": NEW}).told
+    assert [one and one.rate for one in given.values()] == [Fraction(35, 2), Fraction(35, 2)]
+
+
+def test_without_a_token_who_is_new_denies_all_until_there_is_one() -> None:
+    turned = _turn(None, {"a": NEW})
+    empty = replace(turned.ledger, pool=0)
+    standings = {"a": _standing(turned, "a", 50), "b": NEW}
+    denied = _turn(empty, standings)
+    assert denied.told["b"] is None
+    assert denied.due_ns == NOW + SECOND
+
+
+def test_a_lowered_limit_is_obeyed_even_if_that_means_nothing_for_a_moment() -> None:
+    turned = _turn(None, {"a": NEW})
+    lower = Allowance(Fraction(1), 1)
+    low = _turn(turned.ledger, {"a": _standing(turned, "a", 500)}, limit=lower)
+    assert low.told == {"a": None}
+    again = _turn(low.ledger, {"a": _standing(low, "a", 500)}, limit=lower, at=3)
+    assert again.told["a"] is not None
+    assert again.told["a"].millionths <= MILLION
+
+
+def test_a_clock_that_steps_back_gives_nothing_away() -> None:
+    turned = _turn(None, {"a": NEW})
+    back = _turn(turned.ledger, {"a": _standing(turned, "a", 500)}, at=-100)
+    assert back.ledger.at_ns == NOW
+    assert back.ledger.pool == turned.ledger.pool
+    assert back.told == {}
+
+
+def test_a_pool_grows_by_what_is_not_given_and_no_further_than_the_capacity() -> None:
+    claims = {"a": Claim(filling=Filling(60, 1, 30), made_ns=NOW, ends_ns=NOW + 2 * SECOND)}
+    ledger = Ledger(0, NOW, NEVER, claims)
+    assert ledger.aged(NOW + SECOND, LIMIT).pool == 40 * MILLION
+    assert ledger.aged(NOW + 2 * SECOND, LIMIT).pool == 70 * MILLION  # 100 less the burst in force
+    assert ledger.aged(NOW + 3 * SECOND, LIMIT).pool == 100 * MILLION
+
+
+def test_a_ledger_may_be_forgotten_when_it_is_as_new() -> None:
+    turned = _turn(None, {"a": NEW})
+    end = NOW + OPTIONS.ttl_ns + OPTIONS.delivery_ns
+    assert turned.as_new_ns == end + SECOND // 2  # and half of the tokens have come back
+    assert turned.ledger.aged(turned.as_new_ns, LIMIT).pool == LIMIT.burst * MILLION
+
+
+def test_a_ledger_is_written_and_read_as_it_is() -> None:
+    turned = _turn(None, {"a": NEW, "b/\x00é": NEW})
+    assert Ledger.unpacked(turned.ledger.packed()) == turned.ledger
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "7",
+        "[2]",
+        "[2,0,0,0,{}]",
+        "[1,0,0,0,5]",
+        '[1,0,0,0,{"a":[1]}]',
+        '[1,0,0,0,{"a":[0,0,0,[0,1,1],0,0,0,0,0]}]',
+    ],
+)
+def test_what_is_no_ledger_of_ours_is_none(text: str) -> None:
+    assert Ledger.unpacked(text) is None

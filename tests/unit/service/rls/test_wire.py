@@ -1,0 +1,53 @@
+"""What is written field by field is what others read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import UsageError
+from headgate.service.rls import wire
+from tests.unit.service.rls import theirs
+
+MOST = 2**32 - 1
+LONGEST = 315_576_000_000
+"""Seconds: what a Duration may be, by its definition."""
+
+numbers = st.one_of(st.integers(0, 300), st.integers(0, 2**40))
+
+
+@settings(deadline=None)
+@given(
+    numbers, st.integers(0, 7), st.text(max_size=200), numbers, st.none() | numbers, st.booleans()
+)
+@example(0, 0, "", 0, 2**40, True)
+def test_a_status(
+    requests: int, unit: int, name: str, remaining: int, reset: int | None, passes: bool
+) -> None:
+    limit = wire.current_limit(requests, unit, name)
+    written = wire.overall(passes=passes) + wire.status(limit, remaining, reset, passes=passes)
+    answer = theirs.service.RateLimitResponse.FromString(written)
+    (status,) = answer.statuses
+    code = theirs.service.RateLimitResponse.OK if passes else 2
+    assert (answer.overall_code, status.code) == (code, code)
+    expected = min(requests, MOST), unit, name
+    found = status.current_limit
+    assert (found.requests_per_unit, found.unit, found.name) == expected
+    assert status.limit_remaining == min(remaining, MOST)
+    assert status.HasField("duration_until_reset") == (reset is not None)
+    assert status.duration_until_reset.seconds == min(reset or 0, LONGEST)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=19), st.text(max_size=300))
+def test_a_header(name: str, value: str) -> None:
+    (header,) = theirs.service.RateLimitResponse.FromString(
+        wire.header(name, value)
+    ).response_headers_to_add
+    assert (header.key, header.value) == (name.lower(), value)
+
+
+def test_a_name_that_would_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError):
+        wire.header("x" * 60, "")

@@ -1,0 +1,296 @@
+"""The HTTP server's bounds, against real sockets of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.service.http_protocol import Bounds
+from headgate.service.http_server import HttpServer
+from headgate.service.listening import listen
+from headgate.service.settings import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+GENEROUS = Bounds(header=2_000, connections=100, receive=60.0, idle=60.0)
+
+
+class App:
+    """Answers `ok`, once *gate* is open if it has one."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.set()
+        await self.gate.wait()
+        while (await receive()).get("more_body"):
+            pass
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Line:
+    """One connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def say(self, what: bytes) -> None:
+        self._writer.write(what)
+
+    async def answer(self) -> bytes:
+        """The next answer with a body of two bytes."""
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        return head + await self._reader.readexactly(2)
+
+    async def rest(self) -> bytes:
+        """All that comes until the server closes."""
+        return await self._reader.read()
+
+    def hang_up(self) -> None:
+        self._writer.transport.abort()
+
+
+class House:
+    """A server that is being tried."""
+
+    def __init__(self, app: App, server: HttpServer, port: int) -> None:
+        self.app, self.server, self._port = app, server, port
+        self._lines: list[Line] = []
+
+    async def line(self) -> Line:
+        line = Line(*await asyncio.open_connection("127.0.0.1", self._port))
+        self._lines.append(line)
+        return line
+
+    async def leave(self) -> None:
+        for line in self._lines:
+            line.hang_up()
+        self.app.gate.set()
+        await self.server.drain(linger=0.0, grace=0.0)
+        await asyncio.sleep(0)
+
+
+def tried(trial: Callable[[House], Awaitable[None]], bounds: Bounds = GENEROUS) -> None:
+    async def run() -> None:
+        app = App()
+        listener = listen(Address("127.0.0.1", 0), mode=0o660)
+        server = HttpServer(app, bounds=bounds)
+        await server.start([listener.sock])
+        house = House(app, server, listener.at.port)
+        try:
+            await trial(house)
+        finally:
+            await house.leave()
+
+    asyncio.run(run())
+
+
+def test_an_answer_has_a_date_and_does_not_say_what_serves() -> None:
+    async def trial(house: House) -> None:
+        line = await house.line()
+        line.say(GET)
+        told = await line.answer()
+        assert told.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"\r\ndate: " in told
+        assert b"server:" not in told.lower()
+
+    tried(trial)
+
+
+class TestHead:
+    @pytest.mark.parametrize("piece", [1, 100, 100_000])
+    def test_one_that_is_too_large_is_431_however_it_comes(self, piece: int) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            request = b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 2_100 + b"\r\n\r\n"
+            for start in range(0, len(request), piece):
+                line.say(request[start : start + piece])
+                await asyncio.sleep(0)
+            assert (await line.rest()).startswith(b"HTTP/1.1 431 ")
+            assert not house.app.asked.is_set()
+
+        tried(trial)
+
+    def test_one_that_does_not_end_is_431_without_waiting_for_more(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(b"GET / HTTP/1.1\r\na: " + b"y" * 3_000)
+            assert (await line.rest()).startswith(b"HTTP/1.1 431 ")
+
+        tried(trial)
+
+    def test_many_small_headers_and_a_long_path_count_too(self) -> None:
+        async def trial(house: House) -> None:
+            for head in (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 400, b"GET /" + b"x" * 2_100):
+                line = await house.line()
+                line.say(
+                    head + b" HTTP/1.1\r\n\r\n" if head.startswith(b"GET /x") else head + b"\r\n"
+                )
+                assert (await line.rest()).startswith(b"HTTP/1.1 431 ")
+
+        tried(trial)
+
+    def test_a_large_body_is_not_taken_for_a_large_head(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            body = b"x" * 10_000
+            line.say(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n" + body + GET)
+            assert (await line.answer()).startswith(b"HTTP/1.1 200 ")
+            assert (await line.answer()).startswith(b"HTTP/1.1 200 ")
+
+        tried(trial)
+
+    def test_one_behind_another_request_is_measured_as_well(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET + b"GET / HTTP/1.1\r\na: " + b"y" * 2_100 + b"\r\n\r\n")
+            assert b" 431 " in await line.rest()
+
+        tried(trial)
+
+    def test_what_is_no_http_is_400(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(b"\x16\x03\x01nonsense\r\n\r\n")
+            assert (await line.rest()).startswith(b"HTTP/1.1 400 ")
+
+        tried(trial)
+
+
+class TestPatience:
+    """The times are tried with a clock that is set ahead: by sweeping for a later moment."""
+
+    LATER = 61.0
+
+    async def sweep(self, house: House) -> None:
+        later = asyncio.get_running_loop().time() + self.LATER
+        for one in house.server._connections():
+            one.sweep(later)
+
+    def test_a_head_that_does_not_arrive_is_408(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(b"GET / HTTP/1.1\r\nhost: x\r\n")
+            await _until(lambda: any(one._head for one in house.server._connections()))
+            await self.sweep(house)
+            assert (await line.rest()).startswith(b"HTTP/1.1 408 ")
+
+        tried(trial)
+
+    def test_a_connection_that_never_says_anything_is_closed_without_a_word(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            await _until(lambda: bool(house.server._connections()))
+            await self.sweep(house)
+            assert await line.rest() == b""
+
+        tried(trial)
+
+    def test_a_body_that_does_not_arrive_is_408(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
+            await house.app.asked.wait()
+            await self.sweep(house)
+            assert (await line.rest()).startswith(b"HTTP/1.1 408 ")
+
+        tried(trial)
+
+    def test_an_answer_that_takes_long_is_not_the_callers_fault(self) -> None:
+        async def trial(house: House) -> None:
+            house.app.gate.clear()
+            line = await house.line()
+            line.say(GET)
+            await house.app.asked.wait()
+            await self.sweep(house)
+            house.app.gate.set()
+            assert (await line.answer()).startswith(b"HTTP/1.1 200 ")
+
+        tried(trial)
+
+
+def test_one_connection_too_many_is_told_and_the_others_stay() -> None:
+    async def trial(house: House) -> None:
+        lines = [await house.line() for _ in range(3)]
+        await _until(lambda: len(house.server._connections()) == 3)
+        extra = await house.line()
+        assert (await extra.rest()).startswith(b"HTTP/1.1 503 ")
+        lines[0].say(GET)
+        assert (await lines[0].answer()).startswith(b"HTTP/1.1 200 ")
+        lines[1].hang_up()
+        await _until(lambda: len(house.server._connections()) == 2)
+        again = await house.line()
+        again.say(GET)
+        assert (await again.answer()).startswith(b"HTTP/1.1 200 ")
+
+    tried(trial, Bounds(header=2_000, connections=3, receive=60.0, idle=60.0))
+
+
+class TestDraining:
+    def test_what_is_under_way_is_answered_and_the_last_of_its_connection(self) -> None:
+        async def trial(house: House) -> None:
+            house.app.gate.clear()
+            line = await house.line()
+            line.say(GET)
+            await house.app.asked.wait()
+            draining = asyncio.create_task(house.server.drain(linger=0.0, grace=30.0))
+            await asyncio.sleep(0)
+            house.app.gate.set()
+            told = await line.rest()
+            assert told.startswith(b"HTTP/1.1 200 ")
+            assert b"connection: close" in told
+            assert await draining
+
+        tried(trial)
+
+    def test_who_comes_while_it_lingers_is_served(self) -> None:
+        async def trial(house: House) -> None:
+            idle = await house.line()
+            idle.say(GET)
+            await idle.answer()
+            draining = asyncio.create_task(house.server.drain(linger=0.2, grace=30.0))
+            await asyncio.sleep(0)
+            late = await house.line()
+            for line in (idle, late):
+                line.say(GET)
+                assert b"connection: close" in await line.rest()
+            assert await draining
+            with pytest.raises(ConnectionRefusedError):
+                await house.line()
+
+        tried(trial)
+
+    def test_idle_connections_are_closed(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET)
+            await line.answer()
+            assert await house.server.drain(linger=0.0, grace=30.0)
+            assert await line.rest() == b""
+
+        tried(trial)
+
+    def test_what_does_not_end_is_cut_off(self) -> None:
+        async def trial(house: House) -> None:
+            house.app.gate.clear()
+            line = await house.line()
+            line.say(GET)
+            await house.app.asked.wait()
+            assert not await house.server.drain(linger=0.0, grace=0.05)
+
+        tried(trial)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - nobody tells when the server has noticed
+            await asyncio.sleep(0)

@@ -1,0 +1,92 @@
+"""The pages about the service say what the program does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from headgate.cli import main
+from headgate.service.settings import SETTINGS, gather
+from headgate.service.settings.telling import table_rows
+from headgate.service.sizing import COUNTER_BYTES, LONG_KEY_BYTES, STORE_US
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGES = ("service.md", "configuration.md", "deploy.md", "scaling.md")
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
+
+
+def test_the_table_of_settings_is_that_of_the_code() -> None:
+    table = page("configuration.md").partition("## All settings\n")[2].strip()
+    assert table == "\n".join(table_rows(SETTINGS)).strip()
+
+
+def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
+    [example] = re.findall(r"```yaml\n(rules:.*?)```", page("configuration.md"), re.DOTALL)
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of some length")
+    config = tmp_path / "headgate.yaml"
+    config.write_text(re.sub(r"_file: [^}\n]+", f"_file: {secret}", example))
+    assert gather(flags={}, variables={}, config=str(config)).settings.workers == 4
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_variable_and_flag_that_a_page_names_exists(name: str) -> None:
+    text = page(name)
+    variables = {one.variable for one in SETTINGS} | {"HEADGATE_CONFIG", "HEADGATE_ETCD_PASSWORD"}
+    assert set(re.findall(r"HEADGATE_[A-Z0-9_]*[A-Z0-9]", text)) <= variables
+    flags = {one.flag for one in SETTINGS} | {"--config", "--check", "--json", "--help"}
+    for line in re.findall(r"headgate serve[^\n`]*", text):
+        assert set(re.findall(r"--[a-z][a-z0-9-]*", line)) <= flags
+
+
+def test_mistakes_are_told_as_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [shown] = re.findall(
+        r"\$ HEADGATE_DRAIN=30x [^\n]*\n(.*?)```", page("configuration.md"), re.DOTALL
+    )
+    (tmp_path / "headgate.yaml").write_text("worker: 3\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADGATE_DRAIN", "30x")
+    assert main(["serve", "--config", "headgate.yaml"]) == 2
+    assert capsys.readouterr().err == shown
+
+
+class TestScaling:
+    RUNS = re.findall(r"\$ (headgate size [^\n]*)\n(.*?)```", page("scaling.md"), re.DOTALL)
+
+    @pytest.mark.parametrize(("command", "shown"), RUNS)
+    def test_the_page_shows_what_the_command_prints(
+        self, command: str, shown: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(shlex.split(command)[1:]) == 0
+        assert capsys.readouterr().out == shown
+
+    def test_there_is_one_with_a_million_checks_a_second(self) -> None:
+        assert any(
+            "--clients 10M" in command and "--checks 1M" in command for command, _ in self.RUNS
+        )
+
+    def test_the_figures_are_those_that_were_measured(self) -> None:
+        record = json.loads((ROOT / "benchmarks" / "results" / "redis.json").read_text())
+        weighed = record["memory"]["by_key"]["headgate, token bucket"]
+        assert abs(weighed["short"]["bytes"] - COUNTER_BYTES) < 2
+        assert abs(weighed["long"]["bytes"] - LONG_KEY_BYTES) < 2
+        cpu = record["server_cost"]["us_a_check"]["cpu"]
+        together, alone = cpu["headgate, gcra"], cpu["redis-benchmark, 50 connections"]
+        assert together <= STORE_US <= 1.5 * alone
+        text = page("scaling.md")
+        for figure in (
+            f"{COUNTER_BYTES} bytes",
+            f"{LONG_KEY_BYTES} with",
+            f"{STORE_US} us to plan",
+        ):
+            assert figure in text

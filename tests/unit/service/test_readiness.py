@@ -1,0 +1,100 @@
+"""Whether a worker should be given requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import StoreError
+from headgate.service.readiness import Readiness
+from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.port import AsyncStore
+
+if TYPE_CHECKING:
+    from headgate.stores.operations import Operation
+
+
+class Fickle(AsyncStore):
+    """Answers, fails or is silent, as it is told."""
+
+    def __init__(self) -> None:
+        self.error: StoreError | None = None
+        self.is_silent = False
+        self.asked = 0
+
+    async def run(self, operation: Operation[Any]) -> Any:
+        self.asked += 1
+        if self.is_silent:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        return ()
+
+
+def looked(
+    store: AsyncStore, rules: str | None = None, *, deadline: float = 60.0
+) -> tuple[str, ...]:
+    async def look() -> tuple[str, ...]:
+        readiness = Readiness(
+            store, namespace="shop", missing_rules=lambda: rules, deadline=deadline
+        )
+        await readiness.look()
+        return readiness.reasons()
+
+    return asyncio.run(look())
+
+
+def test_is_ready_with_rules_and_a_store_that_answers() -> None:
+    assert looked(Fickle()) == ()
+
+
+def test_is_not_ready_before_the_store_has_been_asked() -> None:
+    readiness = Readiness(Fickle(), namespace="shop", missing_rules=lambda: None)
+    assert readiness.reasons() == ("the store has not been asked yet",)
+
+
+def test_says_everything_that_is_missing() -> None:
+    store = Fickle()
+    store.error = StoreError("down", reason="unreachable")
+    assert looked(store, "no policy is in force") == (
+        "no policy is in force",
+        "the store cannot be asked (unreachable)",
+    )
+
+
+def test_a_store_that_says_nothing_is_not_waited_for() -> None:
+    store = Fickle()
+    store.is_silent = True
+    assert looked(store, deadline=0.001) == ("the store did not answer within 0.001 s",)
+
+
+def test_draining_is_the_only_reason_that_counts() -> None:
+    readiness = Readiness(Fickle(), namespace="shop", missing_rules=lambda: "no rules")
+    readiness.is_draining = True
+    assert readiness.reasons() == ("the service is shutting down",)
+
+
+def test_asking_leaves_nothing_behind() -> None:
+    store = MemoryStore()
+    assert looked(AsyncMemoryStore(store)) == ()
+    assert len(store) == 0
+
+
+def test_goes_on_asking_until_it_is_closed() -> None:
+    async def trial() -> None:
+        store = Fickle()
+        readiness = Readiness(store, namespace="shop", missing_rules=lambda: None, every=0.001)
+        await readiness.start()
+        store.error = StoreError("down", reason="timeout")
+        async with asyncio.timeout(10):
+            while not readiness.reasons():  # noqa: ASYNC110 - there is nothing else to wait for
+                await asyncio.sleep(0)
+            store.error = None
+            while readiness.reasons():  # noqa: ASYNC110 - the same
+                await asyncio.sleep(0)
+        await readiness.aclose()
+        asked = store.asked
+        await asyncio.sleep(0.01)
+        assert store.asked == asked
+
+    asyncio.run(trial())

@@ -1,0 +1,84 @@
+"""What the service says of itself: names of certificates, URLs without passwords, log lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.service.certificate_names import subject_of
+from headgate.service.logs import configure_logs, tell
+from headgate.service.running import shown_store
+from headgate.service.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class TestSubjects:
+    def test_are_written_as_rfc_4514_has_them(self) -> None:
+        subject = (
+            (("countryName", "GB"),),
+            (("organizationName", "Shop, Inc."),),
+            (("commonName", "ada"), ("userId", "7")),
+        )
+        assert subject_of({"subject": subject}) == r"CN=ada+UID=7,O=Shop\, Inc.,C=GB"
+
+    @pytest.mark.parametrize("certificate", [None, {}, {"subject": ()}])
+    def test_there_may_be_none(self, certificate: dict[str, Any] | None) -> None:
+        assert subject_of(certificate) is None
+
+    @pytest.mark.parametrize(
+        ("name", "written"), [("a+b", r"a\+b"), (" a ", r"\ a\ "), ("#a", r"\#a"), ("a=b", r"a\=b")]
+    )
+    def test_nobody_can_pretend_to_be_two(self, name: str, written: str) -> None:
+        assert subject_of({"subject": ((("commonName", name),),)}) == f"CN={written}"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("memory://", "memory://"),
+        ("redis://user:pass@host:6379/0?timeout=1", "redis://host:6379/0"),
+        ("redis+sentinel://:p@ss@h1,h2/m/0?sentinel_password=x", "redis+sentinel://h1,h2/m/0"),
+        ("etcd://u:p@h:2379/teams", "etcd://h:2379/teams"),
+        ("/etc/rules@home.yaml", "/etc/rules@home.yaml"),
+    ],
+)
+def test_urls_are_shown_without_passwords(url: str, shown: str) -> None:
+    assert shown_store(url) == shown
+
+
+class TestLogs:
+    @pytest.fixture(autouse=True)
+    def _restored(self) -> Iterator[None]:
+        loggers = [logging.getLogger(name) for name in ("headgate", "uvicorn.error")]
+        before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
+        yield
+        for one, handlers, propagate, level in before:
+            one.handlers, one.propagate = handlers, propagate
+            one.setLevel(level)
+
+    def test_people_get_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure_logs(Settings(rules="x"))
+        tell("hello", event="greeting")
+        assert capsys.readouterr().err.endswith("Z info hello\n")
+
+    def test_programs_get_json_with_the_figures(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure_logs(Settings(rules="x", log_format="json"))
+        tell("hello\nworld", event="greeting")
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        line = json.loads(told)
+        assert (line["message"], line["event"], line["level"]) == (
+            "hello\nworld",
+            "greeting",
+            "info",
+        )
+
+    def test_what_is_below_the_level_is_not_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure_logs(Settings(rules="x", log_level="warning"))
+        tell("hello")
+        assert capsys.readouterr().err == ""
