@@ -230,7 +230,7 @@ class PolicyFeed:
         self._in_force = revision
         if not is_kept:
             self._refused = None
-        told = "%s: revision %d is in force: %s by %s; rules: %d"
+        told = "%s: revision %d is in force (%s, by %s); rules: %d"
         change, rules = revision.change, revision.document.get("rules") or ()
         who = change.author or "nobody"
         self._log.info(told, self.place, revision.number, change.what, who, len(rules))

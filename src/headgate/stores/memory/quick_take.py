@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from headgate.decisions import Decision
     from headgate.limits import Limit
     from headgate.stores.memory.counters import Counters, Group, State
+    from headgate.stores.memory.shelf import Shelf
     from headgate.stores.operations import Check
 
-    Found = dict["Table", tuple[dict[str, State], Check]]
-    """The live counters of each table, and the check of one of them."""
+    Found = dict[Shelf[str, State], tuple["Table", dict[str, State], Check]]
+    """By shelf, as equal limits have tables of their own: the table, its live counters, the check
+    of one of them."""
 
 MOST_LIMITS: Final = 64
 """How many limits of one group are remembered: policies change."""
@@ -86,10 +88,11 @@ class QuickTake:
                 table = self._known(check)
                 if table is None:
                     return None
-            live = table.shelf.live
-            if check.key not in live or table in found or not 0 < check.cost <= table.quota:
+            shelf = table.shelf
+            live = shelf.live
+            if check.key not in live or shelf in found or not 0 < check.cost <= table.quota:
                 return None
-            found[table] = live, check
+            found[shelf] = table, live, check
             is_paced = is_paced and table.is_paced
         return (
             _paced(found, since_origin) if is_paced else _mixed(found, since_origin + self._origin)
@@ -111,7 +114,7 @@ def _paced(found: Found, since_origin: int) -> list[Decision]:
     """GCRA over whole ticks."""
     fits = True
     asked = []
-    for table, (live, check) in found.items():
+    for table, live, check in found.values():
         now, need = since_origin * table.per_ns, check.cost * table.unit
         state = live[check.key]
         after = state - now + need if state > now else need
@@ -140,11 +143,11 @@ def _mixed(found: Found, now: int) -> list[Decision]:
     """The same with any algorithms."""
     waits = [
         table.algorithm.wait(live[check.key], check.cost, now)
-        for table, (live, check) in found.items()
+        for table, live, check in found.values()
     ]
     fits = waits.count(0) == len(waits)
     decisions = []
-    for wait, (table, (live, check)) in zip(waits, found.items(), strict=True):
+    for wait, (table, live, check) in zip(waits, found.values(), strict=True):
         if fits:
             live[check.key] = table.algorithm.charge(live[check.key], check.cost, now)
         outcome = table.algorithm.outcome(live[check.key], wait, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,18 @@ def test_what_is_remembered_of_a_rule_goes_when_there_is_too_much(
     for _ in range(3):
         verdict = asyncio.run(core.engine.check(Request("GET", "/", peer="203.0.113.7")))
         assert teller.lines(verdict) == teller.slow_lines(verdict)
+
+
+def test_a_rule_that_took_over_the_limit_of_another_speaks_for_itself() -> None:
+    core = core_of()
+    teller = Teller(ResponseOptions(), core.clock)
+    asked = Request("GET", "/api/a", peer="203.0.113.7")
+    teller.lines(asyncio.run(core.engine.check(asked)))
+    policy = core.engine.in_force.policy
+    core.engine.replace(replace(policy, rules=(replace(policy.rules[0], id="renamed"),)))
+    verdict = asyncio.run(core.engine.check(asked))
+    assert teller.lines(verdict) == teller.slow_lines(verdict)
+    assert json.loads(teller.text(verdict)) == portrait(verdict)
 
 
 @pytest.mark.parametrize(
