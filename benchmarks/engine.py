@@ -71,12 +71,21 @@ rules:
     limits: {free: 1000000/s, paid: "100/s burst 200", enterprise: 1000/s}
     cost: {default: 1, endpoints: {"POST /export/pdf": 10}}
 """
+KEYS = (
+    "api_key",
+    "ip",
+    "tenant",
+    "user_id",
+    "endpoint",
+    "global",
+    "host",
+    "[api_key, endpoint]",
+    "[ip, method]",
+    "[tenant, method]",
+)
 TEN = "version: 1\nrules:\n" + "\n".join(
     f"  - {{id: rule-{n}, match: {{endpoint: /api/**}}, key_by: {key}, limit: 1000000/s}}"
-    for n, key in enumerate(
-        ["api_key", "ip", "tenant", "user_id", "endpoint"]
-        + ["[api_key, endpoint]", "[ip, method]", "global", "host", "[tenant, method]"]
-    )
+    for n, key in enumerate(KEYS)
 )
 POLICIES = {
     "one rule by API key": ONE,

@@ -43,7 +43,6 @@ class Node:
             self.engine.replace,
             keep=keep,
             longest_wait=0.1,
-            longest_watch=1.0,
             on_change=self._hear,
         )
 

@@ -1,13 +1,14 @@
 """The request that a body describes, and what is asked about it.
 
 Every field is looked at, whatever is wrong with the others: who sends a body hears of all its
-errors at once.
+errors at once, or of the first `MOST_TOLD`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 LONGEST_METHOD: Final = 64
 LONGEST_PATH: Final = 8_192
 DEFAULT_TTL: Final = 60.0
+MOST_TOLD: Final = 20
+"""How many errors are told, so that a body of nothing else does not get many times its size."""
 _INTEGER: Final = f"an integer from 0 to {LARGEST_AMOUNT}"
 
 
@@ -98,12 +101,14 @@ def read_fields(document: Document, wanted: Wanted) -> tuple[dict[str, Any], Fla
 def invalid(flaws: Collection[Flaw]) -> RefusedError:
     """The answer to a body with *flaws*."""
     count = "1 error" if len(flaws) == 1 else f"{len(flaws)} errors"
-    return RefusedError(problem(400, f"the body has {count}", flaws=tuple(flaws)))
+    told = tuple(islice(flaws, MOST_TOLD))
+    more = "" if len(told) == len(flaws) else f"; these are the first {MOST_TOLD}"
+    return RefusedError(problem(400, f"the body has {count}{more}", flaws=told))
 
 
 def _unknown(name: str, fields: Collection[str], flaws: Flaws) -> None:
     known = sorted(fields)
-    near = closest(name, known)
+    near = closest(name, known) if len(flaws) < MOST_TOLD else None
     hint = choosing(known) if near is None else meaning(near)
     flaws.append(Flaw(name[:40], "no such field", hint))
 

@@ -18,10 +18,7 @@ class _FlawError(ValueError):
 def document_of(body: bytes) -> Document:
     """The object that *body* is. Raises `RefusedError` if it is none."""
     try:
-        text = body.decode("utf-8")
-        found, end = _SCAN(text, 0) if text[:1] == "{" else (None, 0)
-        if end != len(text) or not text:  # blanks around it, or something else
-            found = _DECODER.decode(text)
+        found = _found_in(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise _bad(f"it is not UTF-8 (byte {error.start})") from None
     except _FlawError as error:
@@ -52,6 +49,15 @@ def described(value: object) -> str:
     return json.dumps(value)
 
 
+def _found_in(text: str) -> object:
+    try:
+        found, end = _SCAN(text, 0) if text[:1] == "{" else (None, 0)
+    except StopIteration:  # no value where there has to be one; said in words below
+        end = 0
+    # If there are blanks around it, or something else, or nothing:
+    return found if end and end == len(text) else _DECODER.decode(text)
+
+
 def _bad(why: str) -> RefusedError:
     return RefusedError(problem(400, f"the body is not JSON as expected: {why}"))
 
@@ -59,9 +65,11 @@ def _bad(why: str) -> RefusedError:
 def _object(pairs: list[tuple[str, Any]]) -> Document:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _FlawError(f"{twice[:40]!r} is there twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _FlawError(f"{name[:40]!r} is there twice")
+            seen.add(name)
     return found
 
 

@@ -3,8 +3,8 @@
 Counters under paced limits are `algorithms.gcra` written out over a dict, as the hitter in `turn`
 is for a single counter; where there are others, all ask their algorithms, without the detours of
 `Opened`. A property test holds both together with the long way. What is out of the ordinary (a
-counter not seen lately or with reservations, two checks of one counter, slots, a cost that is 0 or
-can never fit, a sweep that is due) is left to that.
+counter that is new or has reservations, two checks of one counter, slots, a cost that is 0 or can
+never fit, a sweep that is due) is left to that.
 """
 # ruff: noqa: SLF001 (decisions are made by filling their slots: see `decisions.paced`)
 
@@ -90,7 +90,9 @@ class QuickTake:
                     return None
             shelf = table.shelf
             live = shelf.live
-            if check.key not in live or shelf in found or not 0 < check.cost <= table.quota:
+            if check.key not in live and shelf.get(check.key) is None:
+                return None
+            if shelf in found or not 0 < check.cost <= table.quota:
                 return None
             found[shelf] = table, live, check
             is_paced = is_paced and table.is_paced
