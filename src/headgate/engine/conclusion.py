@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import combine, decide_blocked, decide_without_store
@@ -13,7 +14,7 @@ from headgate.stores.operations import Outcomes
 from headgate.stores.port import conclude
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from headgate.decisions import Decision
     from headgate.engine.plan import Plan, RulePlan
@@ -83,16 +84,16 @@ def verdict_on_one(plan: Plan, decision: Decision) -> Verdict:
     return _verdict_at_once(plan, (_said(plan.rules[0], decision),), allowed=decision.allowed)
 
 
-def verdict_on_each(plan: Plan, decisions: Sequence[Decision]) -> Verdict:
-    """The verdict on a plain request, from the decision of each check."""
+def verdict_on_each(plan: Plan, decisions: Iterable[Decision]) -> Verdict:
+    """The verdict on a plain request, from the decision of each check, in their order."""
     said = []
     allowed = True
-    place = 0
+    left = iter(decisions)
     for one in plan.rules:
         count = len(one.checks)
-        decision = decisions[place] if count == 1 else combine(decisions[place : place + count])
-        place += count
-        allowed = allowed and decision.allowed
+        decision = next(left) if count == 1 else combine(list(islice(left, count)))
+        if not decision.allowed and one.rule.mode == "enforce":
+            allowed = False
         said.append(_said(one, decision))
     return _verdict_at_once(plan, tuple(said), allowed=allowed)
 

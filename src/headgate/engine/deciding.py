@@ -7,6 +7,7 @@ gone.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headgate.engine.conclusion import (
@@ -23,10 +24,10 @@ from headgate.engine.undoing import refund_of
 from headgate.errors import StoreError
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Take
-from headgate.stores.port import conclude
+from headgate.stores.port import conclude, concluded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
@@ -45,7 +46,8 @@ class Deciding:
     quick ways of that other one."""
 
     def __init__(self, clock: Clock | None) -> None:
-        self._local = MemoryStore(clock=clock)
+        self.local = MemoryStore(clock=clock)
+        """The counters of this process: whoever else decides without the store uses them too."""
         self._short_cuts = ShortCuts()
 
     def _without_store(self, plan: Plan, *, consume: bool) -> Verdict:
@@ -59,7 +61,7 @@ class Deciding:
         checks = tuple(check for one in locals_ for check in one.checks)
         if checks:
             take = Take(checks, consume=consume and is_open, lease=plan.lease)
-            told = self._local.run(take)
+            told = self.local.run(take)
             outcomes = iter(told)
             for one in locals_:
                 own = tuple(next(outcomes) for _ in one.checks)
@@ -104,10 +106,17 @@ class Deciding:
     def _take_quickly(self, store: Store, plan: Plan) -> Verdict | None:
         """The verdict on several limits, if *store* can give it quickly."""
         try:
-            decisions = store.take_quickly([check for one in plan.rules for check in one.checks])
+            taken: Iterable[Decision] | None = ()
+            if plan.deciding:
+                checks = [check for one in plan.deciding for check in one.checks]
+                taken = store.take_quickly(checks)
+            if taken is None:
+                return None
+            if plan.shadows:
+                taken = _with_shadows(store, plan, taken)
+            return verdict_on_each(plan, taken)
         except StoreError:
             return self._without_store(plan, consume=True)
-        return None if decisions is None else verdict_on_each(plan, decisions)
 
     def _reserved(
         self, plan: Plan, name: str, heard: Iterable[Heard]
@@ -132,12 +141,12 @@ class Deciding:
 
     def _release_here(self, verdict: Verdict) -> None:
         if verdict.local_slots is not None:
-            self._local.run(verdict.local_slots)
+            self.local.run(verdict.local_slots)
 
     def _refund_here(self, verdict: Verdict) -> None:
         here = refund_of(verdict, "local")
         if here is not None:
-            self._local.run(here)
+            self.local.run(here)
 
     def _correct_here(self, verdict: Verdict, amounts: Mapping[str, int]) -> None:
         """What was decided here by an estimate was charged here at once."""
@@ -146,4 +155,21 @@ class Deciding:
         if here and held is not None and not held.is_corrected:
             held.is_corrected = True
             for step in held.correction(amounts, here):
-                self._local.run(step)
+                self.local.run(step)
+
+
+def _with_shadows(store: Store, plan: Plan, taken: Iterable[Decision]) -> Iterator[Decision]:
+    """The decision of each check in the order of the rules: *taken* is what those that decide came
+    to; each shadow is a take of its own."""
+    left = iter(taken)
+    for one in plan.rules:
+        if one.rule.mode == "enforce":
+            yield from islice(left, len(one.checks))
+            continue
+        quick = store.take_quickly(one.checks)
+        if quick is None:
+            outcomes = store.run(Take(one.checks))
+            for check, outcome in zip(one.checks, outcomes, strict=True):
+                yield concluded(check.key, check.limit, outcome)
+        else:
+            yield from quick

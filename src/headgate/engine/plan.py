@@ -108,8 +108,8 @@ class Plan:
     """The rules that are not asked because their counters are blocked."""
 
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """Whether it is all one take that charges, and nothing else: no slots, holds, shadows, marks
-    and blocks."""
+    """Whether there are only takes that charge, that of the rules that decide and one for each
+    shadow: no slots, holds, marks and blocks."""
 
     def __post_init__(self) -> None:
         self.deciding = rules = self.rules
@@ -117,12 +117,13 @@ class Plan:
         self.is_plain = self.lease is None and not self.open
         for one in rules:
             if one.rule.mode != "enforce" or one.marker is not None or one.block is not None:
-                self.is_plain = False
                 self._tell_apart()
                 return
 
     def _tell_apart(self) -> None:
         rules = self.rules
+        if any(one.marker is not None or one.block is not None for one in rules):
+            self.is_plain = False
         self.deciding = tuple([one for one in rules if one.rule.mode == "enforce"])
         self.blocked = tuple([one for one in rules if one.block is not None])
         shadows = [one for one in rules if one.rule.mode == "shadow" and one.block is None]
@@ -136,7 +137,7 @@ class Plan:
     @property
     def only_check(self) -> Check | None:
         """The one check, if there is one and nothing else to it."""
-        if not self.is_plain or len(self.rules) != 1:
+        if not self.is_plain or len(self.rules) != 1 or self.shadows:
             return None
         checks = self.rules[0].checks
         return checks[0] if len(checks) == 1 else None

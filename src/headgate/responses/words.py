@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headgate.limits import Concurrency, PacedLimit
@@ -19,6 +20,7 @@ _UNITS: Final = (
 )
 
 
+@lru_cache(maxsize=1024)  # a flood of refusals is about few limits, and has to be cheap
 def limit_in_words(limit: Limit) -> str:
     """Such as "100 per minute", "10 per second, up to 50 at once" or "20 at the same time"."""
     if isinstance(limit, Concurrency):

@@ -1,0 +1,77 @@
+"""Rules in shadow beside rules that decide: the quick way says what the long way says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.engine import RuleEngine
+from headgate.rules.reading import read_policy
+from headgate.rules.request import Request
+from headgate.stores.memory import MemoryStore
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.decisions import Decision
+    from headgate.engine import Verdict
+    from headgate.stores.operations import Check
+
+_LIMITS = st.sampled_from(
+    ["3/s", "5/m burst 2", "4/m fixed_window", "3/m sliding_window_log", "2/s; 5/m"]
+)
+_RULES = st.lists(
+    st.tuples(_LIMITS, st.sampled_from(["enforce", "shadow"])), min_size=1, max_size=4
+)
+_STEPS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=40
+)
+
+
+class _LongWay(MemoryStore):
+    """A memory store without short cuts."""
+
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        return None
+
+
+def _policy(rules: list[tuple[str, str]]) -> str:
+    lines = [
+        f"  - {{id: r{n}, key_by: user_id, limit: '{limit}', mode: {mode}}}"
+        for n, (limit, mode) in enumerate(rules)
+    ]
+    return "\n".join(["version: 1", "rules:", *lines])
+
+
+def _told(verdict: Verdict) -> object:
+    figures = [
+        (one.rule.id, one.decision.allowed, one.decision.remaining, one.decision.retry_after_ns)
+        for one in verdict.rules
+    ]
+    return verdict.allowed, figures, [one.decision.reset_after_ns for one in verdict.rules]
+
+
+@given(_RULES, _STEPS)
+@settings(max_examples=150, deadline=None)
+def test_both_ways_say_the_same(
+    rules: list[tuple[str, str]], steps: list[tuple[str, int, int]]
+) -> None:
+    policy = read_policy(_policy(rules))
+    clock = ManualClock()
+    quick = RuleEngine(policy, store=MemoryStore(clock=clock))
+    long = RuleEngine(policy, store=_LongWay(clock=clock))
+    for user, cost, tenths in steps:
+        clock.advance(tenths / 10)
+        request = Request(headers=(("x-user-id", user),))
+        assert _told(quick.check(request, cost=cost)) == _told(long.check(request, cost=cost))
+
+
+def test_a_shadow_counts_what_a_rule_that_decides_refuses() -> None:
+    policy = read_policy(_policy([("1/m", "enforce"), ("3/m", "shadow")]))
+    engine = RuleEngine(policy, store=MemoryStore(clock=ManualClock()))
+    request = Request(headers=(("x-user-id", "a"),))
+    told = [[one.decision.allowed for one in engine.check(request).rules] for _ in range(4)]
+    assert told == [[True, True], [False, True], [False, True], [False, False]]
