@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,15 @@ bench-rules: $(VENV)/.bench  ## 10 rules beside 10,000
 
 bench-asgi: $(VENV)/.bench  ## what a limit adds to a request, beside slowapi and fastapi-limiter
 	$(BIN)/python -m benchmarks.asgi $(BENCH)
+
+bench-engine: $(VENV)/.bench  ## a whole decision, stage by stage
+	$(BIN)/python -m benchmarks.engine $(BENCH)
+
+bench-service: $(VENV)/.bench servers  ## the service: HTTP and gRPC beside bare servers, and how long a change takes
+	command -v wrk >/dev/null || sh scripts/install-servers wrk
+	$(BIN)/python -m benchmarks.service.http $(BENCH)
+	$(BIN)/python -m benchmarks.service.grpc_transports $(BENCH)
+	$(BIN)/python -m benchmarks.service.propagation $(BENCH)
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headgate.limits import Concurrency
@@ -35,6 +36,7 @@ def portrait(verdict: Verdict) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1024)
 def limit_text(limit: Limit) -> str:
     """*limit* as it is written in rules, or in words if it has no notation."""
     if isinstance(limit, Concurrency):
