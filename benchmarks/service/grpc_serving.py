@@ -1,6 +1,8 @@
 """`python -m benchmarks.service.grpc_serving NAME PORT`: a gRPC server to be loaded, until killed.
 
-Every one of them has the same method: it parses a RateLimitRequest and answers OK.
+The bare ones have the same method: it parses a RateLimitRequest and answers OK. In the others a
+rule decides, with counters in memory and all headers. Remembered are calls that came before with
+the same bytes, as those of busy callers do.
 """
 
 from __future__ import annotations
@@ -8,18 +10,45 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+import time
 from concurrent import futures
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import uvloop
 
+from headgate.engine import AsyncRuleEngine
+from headgate.rules.reading import read_policy
+from headgate.service.core import Core
 from headgate.service.grpc import open_server
+from headgate.service.rls import RateLimitCalls
 from headgate.service.rls.messages import PATH, RateLimitRequest, RateLimitResponse
+
+if TYPE_CHECKING:
+    from headgate.service.grpc.method import Unary
 
 HOST: Final = "127.0.0.1"
 READY: Final = "ready"
-NAMES: Final = ("lean on uvloop", "lean on asyncio", "grpcio.aio", "grpcio, threads")
+BARE: Final = ("lean on uvloop", "lean on asyncio", "grpcio.aio", "grpcio, threads")
+DECIDING: Final = {
+    "lean, a rule decides": ("lean", ""),
+    "lean, a rule decides, not remembered": (
+        "lean",
+        "overrides: [{rule: per-address, key: x, extra: 1, until: '2100-01-01T00:00:00Z'}]",
+    ),
+    "grpcio.aio, a rule decides": ("grpcio", ""),
+}
+"""The transport, and what the policy has besides its rule: with overrides nothing is remembered."""
+NAMES: Final = (*BARE, *DECIDING)
+
+_POLICY: Final = """
+version: 1
+rules:
+  - id: per-address
+    match: {attributes: {generic_key: api}}
+    key_by: attribute:remote_address
+    limit: 1000000000/minute
+"""
 
 
 def should_rate_limit(body: bytes) -> bytes:
@@ -44,17 +73,29 @@ def main() -> None:
     name, port = sys.argv[1], int(sys.argv[2])
     if name == "grpcio, threads":
         _serve_threads(port)
+    elif name in DECIDING:
+        kind, more = DECIDING[name]
+        # grpcio's server and uvloop do not get on.
+        runner = uvloop.run if kind == "lean" else asyncio.run
+        runner(_serve(kind, port, _deciding(_POLICY + more)))
     elif name == "lean on uvloop":
-        uvloop.run(_serve("lean", port))
+        uvloop.run(_serve("lean", port, should_rate_limit))
     else:
-        asyncio.run(_serve("lean" if name == "lean on asyncio" else "grpcio", port))
+        kind = "lean" if name == "lean on asyncio" else "grpcio"
+        asyncio.run(_serve(kind, port, should_rate_limit))
 
 
-async def _serve(kind: Any, port: int) -> None:
+def _deciding(policy: str) -> Unary:
+    engine = AsyncRuleEngine(read_policy(policy), salt=b"salt")
+    core = Core(engine=engine, clock=time.time_ns, secret=b"a secret of the benchmark")
+    return RateLimitCalls(core).should_rate_limit
+
+
+async def _serve(kind: Any, port: int, method: Unary) -> None:
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((HOST, port))
-    server = open_server(kind, {PATH: should_rate_limit}, {})
+    server = open_server(kind, {PATH: method}, {})
     await server.start(sock)
     print(READY, flush=True)
     await asyncio.Event().wait()

@@ -1,8 +1,9 @@
 """`python -m benchmarks.service.grpc_transports`: gRPC calls a second of the server's CPU time.
 
 Each server runs in a process of its own and is loaded by `h2load`, in turns, with what Envoy
-would ask of a rate limit service; the method only parses and answers. What counts is the CPU time
-of the server's process: the load and the machine's other business then matter little.
+would ask of a rate limit service. The bare servers only parse and answer; in the others a rule
+decides. What counts is the CPU time of the server's process: the load and the machine's other
+business then matter little. At half of what each can do, how long calls take is told as well.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 RESULTS: Final = Path(__file__).parents[1] / "results" / "grpc_transports.json"
 LEAST_TIMES_GRPCIO: Final = 5.0
 OURS, PEER = "lean on uvloop", "grpcio.aio"
+WHOLE, WHOLE_PEER = "lean, a rule decides", "grpcio.aio, a rule decides"
+HALF_LOAD: Final = (OURS, WHOLE, "lean, a rule decides, not remembered")
 CALLS_PER_CONNECTION: Final = 2_500
 """h2load ends with its connection, and the lean server asks for a new one after 3,072 calls."""
 AT_ONCE: Final = 25
 """Calls under way on a connection, of which there are four at a time."""
+SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -57,10 +61,22 @@ def main() -> None:
                 pid, port = servers[name]
                 some = calls if name.startswith("lean") else calls // 10
                 rates[name].append(_rate(pid, port, body, some))
+        waits = {
+            name: _latencies(servers[name][1], body, median(rates[name]) / 4, folder)
+            for name in HALF_LOAD
+        }
     print(_table(rates), end="\n\n")
-    ratio = round(max(rates[OURS]) / max(rates[PEER]), 2)
-    goal = Goal(f"calls a CPU-second, {OURS} / {PEER}", ratio, LEAST_TIMES_GRPCIO, at_least=True)
-    print(goal_lines([goal]))
+    print(table(["us, at half load", *SHARES], [[name, *map(str, waits[name])] for name in waits]))
+    goals = [
+        Goal(
+            f"calls a CPU-second, {ours} / {peer}",
+            round(max(rates[ours]) / max(rates[peer]), 2),
+            LEAST_TIMES_GRPCIO,
+            at_least=True,
+        )
+        for ours, peer in ((OURS, PEER), (WHOLE, WHOLE_PEER))
+    ]
+    print(goal_lines(goals))
     results: dict[str, object] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -69,7 +85,8 @@ def main() -> None:
         "calls_per_cpu_second": {
             name: {"best": max(found), "median": median(found)} for name, found in rates.items()
         },
-        "goals": [{**dataclasses.asdict(goal), "met": goal.met}],
+        "us_at_half_load": {name: dict(zip(SHARES, waits[name], strict=True)) for name in waits},
+        "goals": [{**dataclasses.asdict(goal), "met": goal.met} for goal in goals],
     }
     write_json(options.json, results)
 
@@ -110,6 +127,24 @@ def _load(port: int, body: Path, calls: int) -> int:
     assert match is not None, told
     assert int(match[1]) == calls, told
     return calls
+
+
+def _latencies(port: int, body: Path, per_second: float, folder: str) -> list[int]:
+    """How many microseconds calls take at so many a second: see `SHARES`."""
+    log = Path(folder) / "calls.log"
+    log.unlink(missing_ok=True)
+    fields = ("content-type: application/grpc", "te: trailers", "grpc-timeout: 5S")
+    headers = [part for field in fields for part in ("-H", field)]
+    rate = max(1, round(per_second / 4))
+    run(
+        "h2load",
+        *("-n", str(min(4 * CALLS_PER_CONNECTION, 20 * rate)), "-c", "4", "-m", "8"),
+        *("--rps", str(rate), "--log-file", str(log), "-d", str(body), *headers),
+        f"http://{HOST}:{port}{PATH}",
+        within=300,
+    )
+    taken = sorted(int(line.split()[2]) for line in log.read_text().splitlines())
+    return [taken[min(len(taken) - 1, int(len(taken) * share))] for share in SHARES.values()]
 
 
 def _cpu_s(pid: int) -> float:
