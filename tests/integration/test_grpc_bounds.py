@@ -144,15 +144,61 @@ def test_requests_that_are_under_way_are_bounded() -> None:
     run(main())
 
 
-def test_calls_beyond_the_cap_are_refused_and_the_others_served() -> None:
+def test_messages_that_wait_to_be_taken_are_bounded() -> None:
+    async def main() -> None:
+        limits = GrpcLimits(message_bytes=100_000, connection_bytes=250_000)
+        async with harm(None, limits) as (here, peer):
+            for stream in (1, 3, 5):
+                peer.send(opening(stream, asking(b"/t.T/Deaf")))
+                left = message(b"x" * 90_000)
+                while left:
+                    peer.send(frame(DATA, 0, stream, left[:16_000]))
+                    left = left[16_000:]
+                    await asyncio.sleep(0.01)  # the window is opened again
+            assert (await peer.status(5))[b"grpc-status"] == b"8"
+            assert connections(here)[0]._held == 2 * 90_000
+
+    run(main())
+
+
+def test_calls_beyond_the_cap_wait_while_others_are_worked_on() -> None:
+    # A gateway makes its first calls before it has heard how many it may make.
     async def main() -> None:
         async with harm(None, GrpcLimits(calls=3)) as (here, peer):
-            peer.send(b"".join(call(stream, b"/t.T/Hang") for stream in (1, 3, 5, 7, 9)))
+            streams = range(1, 41, 2)
+            peer.send(b"".join(call(stream, b"/t.T/Hang") for stream in streams))
+            await here.trial.began.wait()
+            here.trial.release.set()
+            for stream in streams:
+                assert await peer.reply(stream) == message(b"x")
+            assert connections(here)[0].working == 0
+
+    run(main())
+
+
+def test_calls_beyond_the_cap_are_refused_if_those_before_them_are_not_whole() -> None:
+    async def main() -> None:
+        async with harm(None, GrpcLimits(calls=3)) as (_, peer):
+            peer.send(b"".join(opening(stream) for stream in (1, 3, 5, 7, 9)))
             for stream in (7, 9):
                 assert (await peer.until(RST_STREAM, stream)).code == REFUSED_STREAM
-            here.trial.release.set()
             for stream in (1, 3, 5):
+                peer.send(frame(DATA, 1, stream, message(b"x")))
                 assert await peer.reply(stream) == message(b"x")
+
+    run(main())
+
+
+def test_a_peer_that_is_gone_while_its_calls_wait_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        async with serving("lean", limits=GrpcLimits(calls=3)) as here:
+            peer = await Peer.connect(here.port)
+            peer.send(b"".join(call(stream, b"/t.T/Hang") for stream in range(1, 41, 2)))
+            await here.trial.began.wait()
+            await peer.close()
+            here.trial.release.set()
+            while connections(here):  # noqa: ASYNC110 (the same)
+                await asyncio.sleep(0.01)
 
     run(main())
 

@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 
 from headgate.errors import OptionError
-from headgate.service.grpc import TlsFiles, open_server
+from headgate.service.grpc import GrpcLimits, TlsFiles, open_server
 from tests.integration.grpc_serving import Trial, many, run, serving, unary
 from tests.servers import Certificates
 
@@ -169,6 +169,33 @@ def test_tls_with_and_without_certificates_of_callers(
             assert await ask(here.port, proven) == b"x"
             with pytest.raises(aio.AioRpcError):
                 await ask(here.port, unproven)
+
+    run(main(), loop)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_who_never_ends_the_handshake_of_tls_counts_and_is_cut_off(
+    loop: Loop, tmp_path: Path
+) -> None:
+    made = Certificates(tmp_path)
+    credentials = grpc.ssl_channel_credentials(made.ca.read_bytes())
+
+    async def main() -> None:
+        files = TlsFiles(certificate=made.server, key=made.server_key)
+        limits = GrpcLimits(connections=3, preface_s=0.5)
+        async with serving("lean", tls=files, limits=limits) as here:
+            peers = [await asyncio.open_connection("127.0.0.1", here.port) for _ in range(9)]
+            ends = [asyncio.ensure_future(reader.read()) for reader, _ in peers]
+            most = 0
+            while not all(end.done() for end in ends):
+                most = max(most, len(here.server._service.arrivals))  # type: ignore[attr-defined]
+                await asyncio.sleep(0.01)
+            assert 1 <= most <= 3
+            async with aio.secure_channel(f"127.0.0.1:{here.port}", credentials) as channel:
+                assert await unary(channel, "/t.T/Echo")(b"x") == b"x"
+            for end, (_, writer) in zip(ends, peers, strict=True):
+                assert end.exception() is None or isinstance(end.exception(), OSError)
+                writer.close()
 
     run(main(), loop)
 

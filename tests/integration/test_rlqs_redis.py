@@ -18,6 +18,7 @@ from headgate.service.rlqs.allowance import Allowance
 from headgate.service.rlqs.filling import MILLION
 from headgate.service.rlqs.redis_board import RedisBoard
 from headgate.service.rlqs.turn import Standing, turn
+from headgate.units import SECOND
 from tests.servers import ClusterSetup, RedisServer, SentinelSetup
 from tests.unit.service.rlqs.streaming import PER_USER, Line
 
@@ -137,6 +138,29 @@ def test_a_ledger_that_the_server_lost_is_what_it_was_when_last_seen(server: Red
         turned = await board.take("ledger", step_of(b=Standing(None)))
         assert turned.ledger.claims["a"].rate == 95 * MILLION
         await board.aclose()
+
+    run(scene)
+
+
+def test_a_server_whose_clock_is_behind_the_one_before_it_does_not_stop_time(
+    server: RedisServer,
+) -> None:
+    hour_ns = 3_600 * SECOND
+
+    def an_hour_ahead(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Turned:
+        return step_of(a=Standing(None))(ledger, now_ns + hour_ns, opens_ns)
+
+    async def scene() -> None:
+        before, after = RedisBoard(server.url), RedisBoard(server.url)
+        ahead = await before.take("ledger", an_hour_ahead)
+        turned = await after.take("ledger", step_of(b=Standing(None)))
+        assert turned.ledger.at_ns < ahead.ledger.at_ns - hour_ns // 2
+        # Nothing has ended because of it, and nothing lasts an hour longer.
+        assert turned.ledger.claims["a"].rate == 95 * MILLION
+        left = turned.ledger.claims["a"].free_at_ns - turned.ledger.at_ns
+        assert 0 < left <= OPTIONS.ttl_ns + OPTIONS.delivery_ns
+        for board in (before, after):
+            await board.aclose()
 
     run(scene)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.integration.serve_driving import RULES, load_until_gone, refused, serving
+from tests.integration.serve_driving import PLAIN, RULES, load_until_gone, refused, serving
 from tests.servers import Certificates, RedisServer, free_port, release_port, wait_until
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ class TestStarting:
             url = redis.url
         with serving(tmp_path, "--store", url, is_awaited=False) as service:
             wait_until(lambda: "serves with" in service.log, "the service listens")
-            answer = httpx.get(f"{service.url}/readyz")
+            answer = PLAIN.get(f"{service.url}/readyz")
             assert answer.status_code == 503
             assert "the store cannot be asked (unreachable)" in answer.text
-            assert httpx.get(f"{service.url}/healthz").status_code == 200
+            assert PLAIN.get(f"{service.url}/healthz").status_code == 200
 
 
 class TestReloading:
@@ -132,7 +132,7 @@ class TestReloading:
                     "domain": "shop",
                     "descriptors": [{"entries": [{"key": "path", "value": "/a"}]}],
                 }
-                return httpx.post(f"{service.url}/json", json=body).status_code
+                return PLAIN.post(f"{service.url}/json", json=body).status_code
 
             assert [ask() for _ in range(3)] == [200, 200, 429]
             (config / "shop.yaml").write_text(text.replace("requests_per_unit: 2", "unlimited: 1"))
@@ -183,7 +183,7 @@ class TestBounds:
     def test_oversize_headers_slow_callers_and_crowds_are_turned_away(self, tmp_path: Path) -> None:
         flags = ("--max-header", "4096", "--receive-timeout", "1s", "--max-connections", "3")
         with serving(tmp_path, *flags) as service:
-            answer = httpx.get(f"{service.url}/healthz", headers={"x-large": "y" * 5_000})
+            answer = PLAIN.get(f"{service.url}/healthz", headers={"x-large": "y" * 5_000})
             assert answer.status_code == 431
             with socket.create_connection(("127.0.0.1", service.port)) as slow:
                 slow.settimeout(10)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.integration.serve_driving import Service, serving
+from tests.integration.serve_driving import PLAIN, Service, serving
 from tests.servers import Certificates, RedisServer, wait_until
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ RULE = {"key_by": "ip", "limit": "2/hour"}
 
 def put(service: Service, token: str, rule: dict[str, Any]) -> httpx.Response:
     headers = {"authorization": f"Bearer {token}"}
-    return httpx.put(f"{service.url}/admin/v1/rules/per-ip", json=rule, headers=headers)
+    return PLAIN.put(f"{service.url}/admin/v1/rules/per-ip", json=rule, headers=headers)
 
 
 def test_without_a_token_it_is_closed(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import yaml
 
-from tests.integration.serve_driving import serving
+from tests.integration.serve_driving import PLAIN, serving
 from tests.servers import free_port, release_port
 from tests.servers.envoy import EnvoyServer
 
@@ -39,7 +38,7 @@ def sidecar(port: int, socket: Path, application: int) -> AbstractContextManager
 
 def statuses(url: str, count: int, **options: Any) -> Iterator[int]:
     for _ in range(count):
-        yield httpx.get(url, **options).status_code
+        yield PLAIN.get(url, **options).status_code
 
 
 def test_a_sidecar_limits_what_reaches_the_application(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_a_sidecar_limits_what_reaches_the_application(tmp_path: Path) -> None:
         sidecar(port, socket, service.port),
     ):
         assert list(statuses(f"{url}/healthz", 5)) == [200] * 3 + [429] * 2
-        assert "retry-after" in httpx.get(f"{url}/healthz").headers
+        assert "retry-after" in PLAIN.get(f"{url}/healthz").headers
         for key in ("ada", "bob"):
             asked = {"headers": {"x-api-key": key}}
             assert list(statuses(f"{url}/openapi.json", 2, **asked)) == [200, 429]

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.integration.serve_driving import Service, serving
+from tests.integration.serve_driving import PLAIN, Service, serving
 from tests.servers import free_port, release_port, wait_until
 from tests.servers.etcd import EtcdServer
 from tests.servers.process import Process
@@ -52,7 +52,7 @@ def test_nginx_as_the_page_has_it_limits_requests(tmp_path: Path) -> None:
         try:
             url = f"http://127.0.0.1:{port}/healthz"
             wait_until(lambda: _is_there(url), "nginx answers")
-            answers = [httpx.get(url) for _ in range(6)]
+            answers = [PLAIN.get(url) for _ in range(6)]
             statuses = [answer.status_code for answer in answers]
             assert statuses == sorted(statuses)
             assert statuses[-1] == 429
@@ -65,7 +65,7 @@ def test_nginx_as_the_page_has_it_limits_requests(tmp_path: Path) -> None:
 
 def _is_there(url: str) -> bool:
     try:
-        return httpx.get(url).status_code in (200, 429)
+        return PLAIN.get(url).status_code in (200, 429)
     except httpx.TransportError:
         return False
 
@@ -74,7 +74,7 @@ class TestEtcd:
     def put(self, service: Service, limit: str) -> httpx.Response:
         rule = {"key_by": "ip", "limit": limit}
         url = f"{service.url}/admin/v1/rules/per-ip"
-        return httpx.put(url, json=rule, headers=AUTHORIZED)
+        return PLAIN.put(url, json=rule, headers=AUTHORIZED)
 
     def limit(self, service: Service) -> str | None:
         answer = service.check("192.0.2.77")
@@ -120,6 +120,6 @@ class TestEtcd:
             url = etcd.url
         with serving(tmp_path, "--rules", url, rules=None, is_awaited=False) as service:
             wait_until(lambda: "serves with" in service.log, "the service listens")
-            answer = httpx.get(f"{service.url}/readyz")
+            answer = PLAIN.get(f"{service.url}/readyz")
             assert answer.status_code == 503
             assert "no policy is in force" in answer.text

@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
-from tests.integration.serve_driving import Service, serving
+from tests.integration.serve_driving import PLAIN, Service, serving
 from tests.servers import RedisServer, wait_until
 from tests.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import httpx
 
 _TOKEN = "open-sesame-open-sesame"  # noqa: S105 - the tests' own
 _BEARER = {"authorization": f"Bearer {_TOKEN}"}
@@ -36,12 +36,12 @@ def _node(directory: Path, number: int, etcd: EtcdServer, store: str) -> Iterato
 
 
 def _put(service: Service, rule: str, **data: Any) -> httpx.Response:
-    return httpx.put(f"{service.url}/admin/v1/rules/{rule}", json=data, headers=_BEARER)
+    return PLAIN.put(f"{service.url}/admin/v1/rules/{rule}", json=data, headers=_BEARER)
 
 
 def _limit_of(service: Service, ip: str) -> int | None:
     """The quota that a caller has here, looked at without using any."""
-    told = httpx.post(f"{service.url}/v1/rate_limit", json={"path": "/", "ip": ip})
+    told = PLAIN.post(f"{service.url}/v1/rate_limit", json={"path": "/", "ip": ip})
     limits = told.json()["limits"]
     return limits[0]["quota"] if limits else None
 
@@ -67,7 +67,7 @@ def test_one_call_changes_the_limit_of_the_whole_fleet(tmp_path: Path) -> None:
         assert asked == [200] * 5 + [429] * 2
 
         version = first.json()["version"]
-        stale = httpx.put(
+        stale = PLAIN.put(
             f"{nodes[1].url}/admin/v1/rules/per-ip",
             json={"key_by": "ip", "limit": "1/hour"},
             headers={**_BEARER, "if-match": f'"{version - 1}"'},

@@ -116,6 +116,7 @@ class World:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
         self._names = 0
+        self._known: set[str] = set()
         self.changes = 0
         for n in range(replicas):
             self.at(self.random.randrange(SECOND), partial(self._tick, n))
@@ -211,6 +212,9 @@ class World:
         late = self.random.randrange(self.options.delivery_ns)
         arrives = gateway.arrives_ns = max(self.now_ns + late, gateway.arrives_ns)
         ttl_ns = self.options.ttl_ns
+        if gateway.name not in self._known:  # what it may have of a stream before is replaced
+            self._known.add(gateway.name)
+            self.at(arrives - self.now_ns, lambda: gateway.told(None, ttl_ns, self.now_ns))
         self.at(arrives - self.now_ns, lambda: gateway.told(filling, ttl_ns, self.now_ns))
 
     def _next_request(self, gateway: Gateway) -> None:

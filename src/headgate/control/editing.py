@@ -35,7 +35,7 @@ from headgate.control.revision import (
     UnknownRevisionError,
 )
 from headgate.rules.problems import PolicyError
-from headgate.rules.reading import examine_policy_data
+from headgate.rules.reading import RuleMemory, examine_policy_data
 from headgate.rules.reading.instants import instant_text
 from headgate.rules.reading.tree import shown
 
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 TRIES: Final = 10
 """How often an edit is made again after somebody else's."""
-_LONGEST_STEP_ASIDE: Final = 0.05
+_STEP_ASIDE: Final = 0.05
+"""Seconds that are waited for others at the most, times the number of tries so far."""
 _FAR_BACK: Final = 20
 """How many changes of a rule are looked at for the mode that it was in."""
 
@@ -99,18 +100,31 @@ class Edited:
 class PolicyEditor:
     """Edits what *storage* keeps. For one event loop; its own edits wait for each other.
 
+    *memory* is that of the feed, if there is one: what one of them has read the other knows.
+
     Raises `PolicyError` for what is no policy, `StaleVersionError`, `UnknownRuleError`,
     `ConflictError` if others keep changing it, and what the storage raises.
     """
 
-    def __init__(self, storage: PolicyStorage, *, clock: Clock = time.time_ns) -> None:
+    def __init__(
+        self,
+        storage: PolicyStorage,
+        *,
+        clock: Clock = time.time_ns,
+        memory: RuleMemory | None = None,
+    ) -> None:
         self.storage = storage
         self._clock = clock
+        self._memory = memory or RuleMemory()
         self._turn = asyncio.Lock()
 
     async def head(self) -> Revision:
         """The newest revision."""
         return await self.storage.head()
+
+    async def check_revision(self, wish: Wish) -> None:
+        """Raise `StaleVersionError` unless the policy is at a version that *wish* names."""
+        _check_revision(await self.head(), wish)
 
     async def rule(self, rule_id: str) -> tuple[int, Data]:
         """The version and the data of a rule. Raises `UnknownRuleError`."""
@@ -220,7 +234,7 @@ class PolicyEditor:
     async def _previewed(self, newest: Revision, document: Data) -> Preview:
         check_size(document)
         document = without_expired(document, self._clock())
-        return await asyncio.to_thread(preview_of, newest, document)
+        return await asyncio.to_thread(preview_of, newest, document, self._memory)
 
     async def _override(self, override: Data, wish: Wish, what: str) -> Edited:
         def edit(newest: Revision) -> Data:
@@ -232,7 +246,7 @@ class PolicyEditor:
     async def _change(self, edit: Callable[[Revision], Data], wish: Wish, what: str) -> Edited:
         """Make *edit*, and again if somebody else was quicker."""
         async with self._turn:
-            for _ in range(TRIES):
+            for tries in range(1, TRIES + 1):
                 newest = await self.head()
                 document = edit(newest)
                 if document == dict(newest.document):
@@ -242,7 +256,7 @@ class PolicyEditor:
                     await self.storage.commit(revision)
                 except ConflictError:
                     # Whoever was quicker may have more to do: not all again at once.
-                    await asyncio.sleep(random.uniform(0, _LONGEST_STEP_ASIDE))  # noqa: S311
+                    await asyncio.sleep(random.uniform(0, tries * _STEP_ASIDE))  # noqa: S311
                 else:
                     return Edited(revision, is_changed=True, warnings=warnings)
         raise ConflictError(f"somebody else changed the policy {TRIES} times meanwhile; try again")
@@ -254,7 +268,7 @@ class PolicyEditor:
         now_ns = self._clock()
         document = without_expired(document, now_ns)
         check_size(document)
-        examined = await asyncio.to_thread(examine_policy_data, document)
+        examined = await asyncio.to_thread(examine_policy_data, document, memory=self._memory)
         if examined.policy is None:
             raise PolicyError(examined.problems)
         number = newest.number + 1

@@ -6,7 +6,7 @@ What the storage answers when it is asked (`head`) is the truth, an older number
 restored from a backup then. What a watch brings counts only if it is newer; anything else makes the
 feed ask. One answer is not believed: that there is nothing at all, after there was something. A
 storage that was emptied by mistake must not take every limit away, so the last good policy stays
-until something is written, whatever its number.
+until something is written, whatever its number; after a restart that is the one that was kept.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate.control.endless import EndlessTask
 from headgate.control.feed_state import FeedState
 from headgate.control.kept import KeptRevision
 from headgate.control.policy_file import UnreadableFileError
 from headgate.control.revision import StorageError
 from headgate.errors import HeadgateError
 from headgate.rules.problems import PolicyError, Problem
-from headgate.rules.reading import examine_policy_data
+from headgate.rules.reading import RuleMemory, examine_policy_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,8 +82,16 @@ class PolicyFeed:
         self._turn = asyncio.Lock()
         self._in_force: Revision | None = None
         self._refused: Revision | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._following = EndlessTask(
+            self._follow,
+            name="headgate-policy-feed",
+            pause=longest_wait,
+            on_mistake=self._mistaken,
+            log=log,
+        )
         self._asked = asyncio.Event()
+        self.memory = RuleMemory()
+        """What was read of the rules, for whoever reads more of them."""
         self.state = FeedState()
 
     @property
@@ -100,10 +109,9 @@ class PolicyFeed:
         except StorageError as error:
             self._lose(error)
         if self._in_force is None:
-            await self._fall_back()
-        if self._task is None:
-            self._task = asyncio.create_task(self._follow(), name="headgate-policy-feed")
-            self._task.add_done_callback(self._ended)
+            async with self._turn:
+                await self._fall_back()
+        self._following.start()
 
     async def learn(self, revision: Revision) -> None:
         """Put *revision* in force now if it is newer: one that was just committed here."""
@@ -117,10 +125,7 @@ class PolicyFeed:
 
     async def aclose(self) -> None:
         """Follow no longer. What is in force stays; the storage is its owner's to close."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._following.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -178,16 +183,21 @@ class PolicyFeed:
                 self._become(replace(self.state, is_stale=False, trouble=None))
             if newest == self._in_force:
                 self._forget_refused()
-            elif self._is_emptied(newest):
+            elif newest.number == 0 and await self._had_something():
                 self._tell_emptied()
             else:
                 self._tell_set_back(newest)
                 await self._take(newest)
         return newest
 
-    def _is_emptied(self, newest: Revision) -> bool:
-        before = self._in_force
-        return newest.number == 0 and before is not None and before.number > 0
+    async def _had_something(self) -> bool:
+        """Whether there were rules once: before the storage was asked, or before we were started.
+
+        What was kept of them is in force then. The caller has the turn.
+        """
+        if self._in_force is None:
+            await self._fall_back()
+        return self._in_force is not None and self._in_force.number > 0
 
     def _tell_emptied(self) -> None:
         told = (
@@ -209,7 +219,9 @@ class PolicyFeed:
         """Put *revision* in force if it is a policy; told if not, once. The caller has the turn."""
         if revision == self._refused:
             return
-        examined = await asyncio.to_thread(examine_policy_data, revision.document)
+        examined = await asyncio.to_thread(
+            examine_policy_data, revision.document, memory=self.memory
+        )
         problems = examined.problems
         if examined.policy is not None:
             try:
@@ -274,7 +286,7 @@ class PolicyFeed:
             self._log.warning("revision %d cannot be kept: %s", revision.number, error)
 
     async def _fall_back(self) -> None:
-        """Begin with the revision that was kept."""
+        """Begin with the revision that was kept. The caller has the turn."""
         if self._kept is None:
             return
         try:
@@ -288,13 +300,12 @@ class PolicyFeed:
         number = revision.number
         told = "%s: starting on revision %d, the last good one, as it was kept here"
         self._log.warning(told, self.place, number)
-        async with self._turn:
-            before = self.state
-            await self._take(revision, is_kept=True)
-            if before.problems is not None and self._in_force is not None:
-                # The newest is still refused: only what is in force has changed.
-                problems, refused = before.problems, before.refused
-                self._become(replace(self.state, problems=problems, refused=refused))
+        before = self.state
+        await self._take(revision, is_kept=True)
+        if before.problems is not None and self._in_force is not None:
+            # The newest is still refused: only what is in force has changed.
+            problems, refused = before.problems, before.refused
+            self._become(replace(self.state, problems=problems, refused=refused))
 
     def _lose(self, error: StorageError) -> None:
         told = str(error)
@@ -312,11 +323,9 @@ class PolicyFeed:
         if self._on_change is not None:
             self._on_change(state)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            told = "%s: no longer followed, because of a mistake"
-            self._log.critical(told, self.place, exc_info=error)
+    def _mistaken(self, error: BaseException) -> None:
+        trouble = f"no longer followed, because of a mistake: {type(error).__name__}"
+        self._become(replace(self.state, is_stale=True, trouble=trouble))
 
 
 def _lines(problems: Sequence[Problem]) -> str:

@@ -184,10 +184,13 @@ class FileHistory:
         try:
             found = path.stat()
             stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if path not in self._read or self._read[path][0] != stamp:
+            # Looked at once: other threads remember others meanwhile.
+            known = self._read.get(path)
+            if known is None or known[0] != stamp:
                 # One is remembered: the newest, as a rule, and it may be large.
-                self._read = {path: (stamp, _entry_of(path.read_bytes()))}
-            return self._read[path][1]
+                known = stamp, _entry_of(path.read_bytes())
+                self._read = {path: known}
+            return known[1]
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.control.replacement import clear_leftovers, replace_file
 from headgate.control.revision import StorageError, revision_from_json
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headgate.control.revision import Revision
+
+
+_OLD: Final = 60.0
 
 
 class KeptRevision:
@@ -37,5 +40,5 @@ class KeptRevision:
             raise StorageError(f"{self._path}: {error.strerror or error}") from error
 
     def clear_leftovers(self) -> None:
-        """Remove what a killed process left behind."""
-        clear_leftovers(self._path)
+        """Remove what a killed process left behind, and nothing that another is about to write."""
+        clear_leftovers(self._path, age=_OLD)

@@ -49,10 +49,14 @@ _ANY_WRITE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnreadableFileError(StorageError):
-    """A policy file that is no policy now, or gone. `problems` has all that is wrong with it."""
+    """A policy file that is no policy now, or gone. `problems` has all that is wrong with it.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    *is_lasting*: it is what the file says, and will be until somebody changes it.
+    """
+
+    def __init__(self, problems: Sequence[Problem], *, is_lasting: bool = False) -> None:
         self.problems = tuple(problems)
+        self.is_lasting = is_lasting
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
@@ -81,18 +85,26 @@ class PolicyFile:
         self._read_only = read_only
         self._pause = pause
         self._unrecorded: Entry | None = None
-        self._known: tuple[Stamp, Revision] | None = None
+        self._known: tuple[Stamp, Revision | tuple[Problem, ...]] | None = None
 
     def head(self) -> Revision:
         """The newest revision. Raises `UnreadableFileError`, `StorageError`."""
         stamp, known = self.files.stamp(), self._known
-        if known is not None and known[0] == stamp:
+        if known is None or known[0] != stamp:
+            found: Revision | tuple[Problem, ...]
+            try:
+                with _translated(self.place):
+                    found = self._looked_at()
+            except UnreadableFileError as error:
+                if not error.is_lasting:
+                    raise
+                found = error.problems
+            known = stamp, found
+            # A file that has just been written may be written again without looking different.
+            self._known = None if _is_fresh(stamp) else known
+        if isinstance(known[1], Revision):
             return known[1]
-        with _translated(self.place):
-            revision = self._looked_at()
-        # A file that has just been written may be written again without its looking different.
-        self._known = None if _is_fresh(stamp) else (stamp, revision)
-        return revision
+        raise UnreadableFileError(known[1], is_lasting=True)
 
     def commit(self, revision: Revision) -> None:
         """Make *revision* the newest: `PolicyStorage.commit`."""
@@ -242,7 +254,7 @@ class PolicyFile:
         try:
             document = document_of(texts.parts)
         except PolicyError as error:
-            raise UnreadableFileError(error.problems) from error
+            raise UnreadableFileError(error.problems, is_lasting=True) from error
         latest = self._unrecorded or newest
         before = Revision(0) if latest is None else latest.revision
         number = max(last, before.number) + 1
@@ -255,14 +267,13 @@ class PolicyFile:
 
     def _write(self, entry: Entry) -> None:
         target = self._target
-        try:
-            mode = stat.S_IMODE(target.stat().st_mode)
-        except FileNotFoundError:
-            mode = 0o600
         self.history.prepare(entry)
         try:
             clear_leftovers(target)
-            replace_file(target, entry.text, mode=mode)
+            replace_file(target, entry.text, is_like_old=True, check=self._check_untouched)
+        except ConflictError:
+            self.history.abandon()
+            raise
         except OSError as error:
             if _has(target, entry.text):
                 raise self._half_done(error) from error
@@ -272,6 +283,15 @@ class PolicyFile:
             self.history.complete()
         except OSError as error:
             raise self._half_done(error) from error
+
+    def _check_untouched(self) -> None:
+        """Raise `ConflictError` if somebody has written the file while this was under way."""
+        try:
+            texts = self._read()
+        except UnreadableFileError as error:
+            raise ConflictError(f"{self.place}: somebody is writing it") from error
+        if texts is not None and not self._is_known(texts):
+            raise ConflictError(f"{self.place}: it was changed by hand meanwhile")
 
     def _half_done(self, error: OSError) -> StorageError:
         told = "it was changed, and the change may not last"
@@ -308,6 +328,9 @@ def _translated(place: str, *, is_change: bool = False) -> Iterator[None]:
         yield
     except OSError as error:
         told = f"{place}: {error.strerror or error}"
+        if is_change and error.errno == errno.EBUSY:
+            hint = "a file that is mounted by itself cannot be replaced; mount its directory"
+            raise ReadOnlyError(f"{told}: {hint}") from error
         if is_change and error.errno in _FORBIDDEN:
             raise ReadOnlyError(f"{told}: it cannot be changed by this user") from error
         raise StorageError(told) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.control.consequences import consequences
 from headgate.control.differences import differences
 from headgate.rules.model import Policy
-from headgate.rules.reading import examine_policy_data
+from headgate.rules.reading import RuleMemory, examine_policy_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,10 +45,12 @@ class Preview:
         return tuple(one.rule for one in self.differences.rules if one.kind == "changed")
 
 
-def preview_of(newest: Revision, document: Mapping[str, Any]) -> Preview:
-    """What *document* would change of *newest*."""
-    examined = examine_policy_data(document)
-    before = examine_policy_data(newest.document).policy or Policy()
+def preview_of(
+    newest: Revision, document: Mapping[str, Any], memory: RuleMemory | None = None
+) -> Preview:
+    """What *document* would change of *newest*. What is in *memory* is not read again."""
+    before = examine_policy_data(newest.document, memory=memory).policy or Policy()
+    examined = examine_policy_data(document, memory=memory)
     policy = examined.policy
     found = differences(newest.document, document)
     told = () if policy is None else consequences(before, policy)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from headgate.control.audit import AuditFile, AuditLog
 from headgate.control.editing import PolicyEditor
+from headgate.control.memory_counters import MemoryCounters
 from headgate.service.admin import AdminApp, Certificate
 from headgate.service.settings.tokens import AdminToken, digest_of
+from headgate.stores.memory import AsyncMemoryStore
 
 if TYPE_CHECKING:
     from headgate.control.feed import PolicyFeed
@@ -31,11 +33,11 @@ def make_admin(
     ]
     return AdminApp(
         core,
-        PolicyEditor(storage),
+        PolicyEditor(storage, memory=feed.memory),
         feed,
         tokens_of(settings),
         AuditLog() if path is None else AuditFile(Path(path)),
-        live=_live(settings),
+        live=_live(core, settings),
         certificates=certificates,
     )
 
@@ -48,10 +50,11 @@ def tokens_of(settings: Settings) -> tuple[AdminToken, ...]:
     return (first, *settings.admin_tokens)
 
 
-def _live(settings: Settings) -> LiveCounters | None:
-    """The store, if it can be looked through."""
-    if settings.is_in_memory:
-        return None
+def _live(core: Core, settings: Settings) -> LiveCounters:
+    """The store, to be looked through: all of Redis, or what this worker has in memory."""
+    store = core.engine.runner.store
+    if isinstance(store, AsyncMemoryStore):
+        return MemoryCounters(store.store, namespace=settings.namespace)
     from headgate.control.redis_counters import RedisCounters
 
     return RedisCounters(settings.store, namespace=settings.namespace)

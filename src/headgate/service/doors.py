@@ -118,7 +118,7 @@ class Doors:
 
 def make_app(parts: Parts, calls: RateLimitCalls) -> App:
     """Everything that is served over HTTP."""
-    from headgate.service.admin.openapi import admin_paths
+    from headgate.service.admin.openapi import SECURITY_SCHEME, SECURITY_SCHEMES, admin_paths
     from headgate.service.administration import make_admin
     from headgate.service.http import HttpApp
 
@@ -126,11 +126,12 @@ def make_app(parts: Parts, calls: RateLimitCalls) -> App:
     paths: dict[str, Any] = {}
     if parts.storage is not None and parts.feed is not None:
         others["/admin"] = make_admin(parts.core, parts.settings, parts.storage, parts.feed)
-        paths = admin_paths()
+        paths = admin_paths(security=SECURITY_SCHEME)
     return HttpApp(
         parts.core,
         options=part_options.http_options(parts.settings),
         others=others,
         json=calls.json,
         paths=paths,
+        schemes=SECURITY_SCHEMES,
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from headgate.control.endless import EndlessTask
 from headgate.control.files import PolicyFiles, place_of
 from headgate.rules.envoy import read_envoy_config
 from headgate.rules.problems import PolicyError
@@ -44,7 +44,7 @@ class EnvoyFiles:
         self._moving: Stamp | None = None
         self._fingerprint: str | None = None
         self._told: str | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._watching = EndlessTask(self._watch, name="headgate-envoy-files")
 
     @property
     def place(self) -> str:
@@ -60,7 +60,7 @@ class EnvoyFiles:
         self._fingerprint, config = await asyncio.to_thread(self._read)
         self._warn(config)
         self._apply(config)
-        self._task = asyncio.create_task(self._watch(), name="headgate-envoy-files")
+        self._watching.start()
 
     async def check(self) -> None:
         """Read the files now, and put them in force if they are new and good."""
@@ -79,10 +79,7 @@ class EnvoyFiles:
 
     async def aclose(self) -> None:
         """Watch no longer."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._watching.aclose()
 
     def _read(self) -> tuple[str, EnvoyConfig]:
         texts = self._files.read()

@@ -1,8 +1,8 @@
 """uvicorn's HTTP/1.1 protocol with the bounds that it does not have.
 
-- The head of a request is at most so large; 431 beyond.
+- The head of a request is at most so large; 431 beyond. Trailers are no headers, and bounded too.
 - A request arrives within so many seconds, whole; 408 and the end of the connection otherwise.
-- A reader that does not read is dropped.
+- A reader that does not read is dropped, also while the connection is being closed.
 - There are at most so many connections; one more is told 503.
 - While the service drains, every answer says `Connection: close`.
 
@@ -55,12 +55,16 @@ class BoundedProtocol(HttpToolsProtocol):
     """When the request that is arriving began to; None while none is."""
     _stalled: float | None = None
     """Since when what is sent has not been taken."""
+    _closing: float | None = None
+    """Since when the connection is being closed, as far as a sweep has seen."""
     _is_in_head = True
     _head = 0
     """How much has come since the head began, at most."""
     _carried = 0
     """How much of the head may have come with the end of the request before."""
     _chunk = 0
+    _without_body = 0
+    """How much has come of a body without anything of its content: trailers, extensions."""
     _flaw: HTTPStatus | None = None
     _extensions: dict[str, Any] | None = None
 
@@ -79,8 +83,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._chunk = len(data)
         if self._is_in_head:
             self._head += self._chunk
+        else:
+            self._without_body += self._chunk
         super().data_received(data)
-        if self._is_in_head and self._head > self.bounds.header and self._flaw is None:
+        if self._began is None and self._is_in_head and self._head:
+            self._began = self.loop.time()  # blank lines, which are no beginning to the parser
+        arrived = self._head if self._is_in_head else self._without_body
+        if arrived > self.bounds.header and self._flaw is None:
             self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
@@ -92,11 +101,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._head + self._carried > self.bounds.header:
             self._check_head()
-        self._is_in_head = False
-        self._head = self._carried = 0
         super().on_headers_complete()
-        if self.is_draining:
+        self._is_in_head = False
+        self._head = self._carried = self._without_body = 0
+        self.headers = []  # What comes of trailers goes there, not into the headers of the scope.
+        # The parser throws away what comes with a request to upgrade: nothing more can follow it.
+        if self.is_draining or self.parser.should_upgrade():
             self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._without_body = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._began = None
@@ -104,8 +119,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._carried = self._chunk
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        cycle = cast("Any", self.cycle)
+        if self._flaw is not None and cycle.response_complete and not self.transport.is_closing():
+            self._tell(self._flaw)
+
     def send_400_response(self, msg: str) -> None:
         self.refuse(self._flaw or HTTPStatus.BAD_REQUEST)
+
+    def shutdown(self) -> None:
+        """Make the answer that is being given the last; what is arriving goes on to."""
+        cycle = cast("Any", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -118,32 +145,35 @@ class BoundedProtocol(HttpToolsProtocol):
     def refuse(self, status: HTTPStatus) -> None:
         """Answer with *status* and close, unless an answer is being given already.
 
-        What the caller goes on sending is thrown away for a moment: closing a connection with
-        something unread in it would take the answer away from the caller.
+        Requests that came before the one at fault are answered first. What the caller goes on
+        sending is thrown away for a moment: closing a connection with something unread in it would
+        take the answer away from the caller.
         """
         self._flaw = status
         cycle = cast("Any", self.cycle)
-        if cycle is not None and cycle.response_started and not cycle.response_complete:
-            self.transport.abort()
+        if cycle is not None and not cycle.response_complete:
+            if self._is_in_head:
+                return  # until `on_response_complete`
+            if cycle.response_started:
+                self.transport.abort()
+                return
+            # Its app may be under way: it hears that there is nobody to answer any more.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        elif not self._is_in_head:  # answered before all of it had come
+            self.transport.close()
             return
-        body = _MESSAGES[status].encode("ascii")
-        lines = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-            "content-type: text/plain; charset=utf-8\r\n"
-            f"content-length: {len(body)}\r\n"
-            "connection: close\r\n\r\n"
-        )
-        self.transport.write(lines.encode("ascii") + body)
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self.loop.call_later(_MOMENT, self.transport.close)
+        self._tell(status)
 
     def sweep(self, now: float) -> None:
         """End the connection if it has taken too long over something."""
         patience = self.bounds.receive
-        if self._stalled is not None and now - self._stalled > patience:
-            self.transport.abort()
-            return
+        if self.transport.is_closing():
+            self._closing = self._closing or now
+        for since in (self._stalled, self._closing):
+            if since is not None and now - since > patience:
+                self.transport.abort()
+                return
         is_over = self._flaw is not None or self.transport.is_closing()
         if is_over or self._began is None or now - self._began <= patience:
             return
@@ -158,6 +188,19 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle = cast("Any", self.cycle)
         is_answered = cycle is None or cycle.response_complete
         return bool(is_answered) and self._is_in_head and not self._head
+
+    def _tell(self, status: HTTPStatus) -> None:
+        body = _MESSAGES[status].encode("ascii")
+        lines = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: text/plain; charset=utf-8\r\n"
+            f"content-length: {len(body)}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        self.transport.write(lines.encode("ascii") + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_MOMENT, self.transport.close)
 
     def _check_head(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)

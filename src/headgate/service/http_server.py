@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from headgate.service.http_protocol import BoundedProtocol
+from headgate.service.listening import BACKLOG
 
 if TYPE_CHECKING:
     import socket
@@ -46,6 +47,7 @@ class HttpServer:
         )
         self._config.load()
         self._context = context
+        self._patience = None if context is None else bounds.receive
         self._state = ServerState()
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -58,7 +60,13 @@ class HttpServer:
         for sock in sockets:
             # A copy, to look after it whether anybody is still waiting there.
             self._sockets.append(sock.dup())
-            server = await loop.create_server(self._made, sock=sock, ssl=self._context)
+            server = await loop.create_server(
+                self._made,
+                sock=sock,
+                backlog=BACKLOG,  # or it would be asyncio's, whatever the socket has
+                ssl=self._context,
+                ssl_handshake_timeout=self._patience,
+            )
             self._servers.append(server)
         self._ticking = asyncio.create_task(self._keep_ticking(), name="headgate-http-tick")
 
@@ -69,8 +77,7 @@ class HttpServer:
         """
         self._protocol.is_draining = True
         for one in self._connections():
-            if not one.is_idle:
-                one.shutdown()
+            one.shutdown()
         await asyncio.sleep(linger)
         await self._stop_listening()
         is_done = await self._finished(linger, grace)
@@ -90,7 +97,9 @@ class HttpServer:
                 except OSError:
                     break
                 accepted.settimeout(0)
-                await loop.connect_accepted_socket(self._made, accepted, ssl=self._context)
+                await loop.connect_accepted_socket(
+                    self._made, accepted, ssl=self._context, ssl_handshake_timeout=self._patience
+                )
             sock.close()
 
     async def _finished(self, linger: float, grace: float) -> bool:

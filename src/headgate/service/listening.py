@@ -17,7 +17,7 @@ from headgate.service.settings.address import Address
 if TYPE_CHECKING:
     from headgate.service.settings import Settings
 
-_BACKLOG: Final = 2_048
+BACKLOG: Final = 2_048
 
 
 class ListenError(HeadgateError):
@@ -118,7 +118,7 @@ def _listen_tcp(address: Address) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(where)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
         sock.settimeout(0)
     except OSError:
         sock.close()
@@ -134,7 +134,7 @@ def _listen_unix(address: Address, mode: int) -> Listener:
         # Nobody may connect before the permissions are what they shall be: nobody listens yet.
         sock.bind(address.path)
         path.chmod(mode)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
         sock.settimeout(0)
         return Listener(address, sock, path.stat().st_ino)
     except OSError:

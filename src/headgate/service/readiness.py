@@ -8,9 +8,9 @@ request; this is for whoever spreads requests over replicas, when another replic
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Final
 
+from headgate.control.endless import EndlessTask
 from headgate.errors import StoreError
 from headgate.limits import TokenBucket
 from headgate.stores.operations import Check, Take
@@ -29,7 +29,7 @@ _LIMIT: Final = TokenBucket(1, 1)
 
 
 class Readiness:
-    """How this worker stands. *has_rules* says in words what is missing of the rules, if so."""
+    """How this worker stands. *missing_rules* says in words what is missing of the rules, if so."""
 
     def __init__(
         self,
@@ -45,7 +45,9 @@ class Readiness:
         self._every, self._deadline = every, deadline
         self._probe = Take((Check(group_name(namespace, _PROBE), _PROBE, _LIMIT),), consume=False)
         self._trouble: str | None = "the store has not been asked yet"
-        self._task: asyncio.Task[None] | None = None
+        self._looking = EndlessTask(
+            self._keep_looking, name="headgate-readiness", pause=every, on_mistake=self._mistaken
+        )
         self.is_draining = False
 
     def reasons(self) -> tuple[str, ...]:
@@ -57,7 +59,7 @@ class Readiness:
     async def start(self) -> None:
         """Ask the store once, then go on asking."""
         await self.look()
-        self._task = asyncio.create_task(self._keep_looking(), name="headgate-readiness")
+        self._looking.start()
 
     async def look(self) -> None:
         """Ask the store now."""
@@ -73,10 +75,10 @@ class Readiness:
 
     async def aclose(self) -> None:
         """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._looking.aclose()
+
+    def _mistaken(self, error: BaseException) -> None:
+        self._trouble = f"the store cannot be asked ({type(error).__name__})"
 
     async def _keep_looking(self) -> None:
         while True:

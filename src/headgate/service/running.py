@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headgate.service.settings import Settings
 
 _SECRET_BYTES: Final = 32
+_STDERR: Final = 2
 
 
 def check(settings: Settings) -> tuple[str, ...]:
@@ -40,6 +42,7 @@ def check(settings: Settings) -> tuple[str, ...]:
 
 def run(settings: Settings, warnings: Iterable[Problem] = ()) -> int:
     """Serve until told to stop; the exit status. Raises `HeadgateError` if it cannot start."""
+    _hold_standard_files()
     configure_logs(settings)
     for warning in warnings:
         tell(str(warning), level=logging.WARNING)
@@ -71,6 +74,13 @@ def _run(settings: Settings, listeners: Listeners) -> int:
         on_ready=on_ready,
         is_alone=True,
     ).run()
+
+
+def _hold_standard_files() -> None:
+    """Have files 0 to 2, whoever started us: else a socket would be taken for stdin or stderr."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(number, True)  # noqa: FBT003 - as it is called
+    os.close(number)
 
 
 def _with_secret(settings: Settings) -> Settings:

@@ -34,6 +34,8 @@ STEADY: Final = 10.0
 _MORE: Final = 5.0
 """How many seconds longer than its own drain a worker may take to end."""
 
+_LOOK: Final = 0.01
+
 _EARLY_DEATHS: Final = 3
 """How many workers may die, without a word and before any has served, until that is the end."""
 
@@ -68,7 +70,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._hands: dict[int, _Hand] = {}
         self._pauses = dict.fromkeys(range(settings.workers), 0.0)
-        self._waiting: set[asyncio.TimerHandle] = set()
+        self._waiting: dict[int, asyncio.TimerHandle] = {}
         self._ended = asyncio.Event()
         self._early_deaths = 0
         self._has_served = False
@@ -86,9 +88,10 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        loop.add_signal_handler(signal.SIGHUP, self._reread)
         for number in range(self._settings.workers):
-            self._start(number)
+            if not self._is_stopping:
+                self._start(number)
         await self._ended.wait()
         if self._failure is not None:
             raise StartError(self._failure)
@@ -98,13 +101,13 @@ class Supervisor:
         """Have all workers drain; end them at once if they have been told before."""
         if self._is_stopping:
             LOG.warning("told to stop again: ending at once")
-            self._status = 1
             self._kill()
             return
         self._is_stopping = True
-        for waiting in self._waiting:
+        for waiting in self._waiting.values():
             waiting.cancel()
-        self._pass_on(signal.SIGTERM)
+        for hand in self._hands.values():
+            hand.process.send_signal(signal.SIGTERM)
         # The workers have copies. Nobody shall wait where only this process would listen.
         self._listeners.close()
         patience = self._settings.linger + self._settings.drain + _MORE
@@ -112,20 +115,33 @@ class Supervisor:
         self._check_end()
 
     def _start(self, number: int) -> None:
+        try:
+            self._hands[number] = hand = self._begun(number)
+        except OSError as error:
+            self._cannot_start(number, f"no process for it: {error.strerror or error}")
+            return
+        asyncio.get_running_loop().add_reader(hand.channel.fileno(), self._heard, hand)
+
+    def _begun(self, number: int) -> _Hand:
+        """A worker, told what to do. Raises `OSError` if the machine has none to give."""
         ours, theirs = socket.socketpair()
         http = tuple(one.sock.fileno() for one in self._listeners.http)
         grpc = tuple(one.sock.fileno() for one in self._listeners.grpc[number])
         call = [sys.executable, "-P", "-m", "headgate.service.worker", str(theirs.fileno())]
-        with theirs:
+        with ours, theirs:
             process = subprocess.Popen(  # noqa: S603 - our own module
                 call, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), *http, *grpc)
             )
-        channel = SupervisorEnd(ours.detach())
-        loop = asyncio.get_running_loop()
-        hand = _Hand(number, process, channel, loop.time())
-        self._hands[number] = hand
+            channel = SupervisorEnd(ours.detach())
         channel.assign(Assignment(self._settings, number, http, grpc))
-        loop.add_reader(channel.fileno(), self._heard, hand)
+        return _Hand(number, process, channel, asyncio.get_running_loop().time())
+
+    def _cannot_start(self, number: int, reason: str) -> None:
+        if self._has_served:
+            self._start_later(number, reason)
+            return
+        self._failure = f"worker {number} cannot start: {reason}"
+        self.stop()
 
     def _heard(self, hand: _Hand) -> None:
         match hand.channel.hear():
@@ -150,10 +166,20 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.remove_reader(hand.channel.fileno())
         hand.channel.close()
-        status = hand.process.wait()
+        # As a rule it is over at once; but its last thread may hang where nothing can be done.
+        loop.call_later(_MORE, hand.process.kill)
+        self._bury(hand)
+
+    def _bury(self, hand: _Hand) -> None:
+        status = hand.process.poll()
+        if status is None:
+            asyncio.get_running_loop().call_later(_LOOK, self._bury, hand)
+            return
         del self._hands[hand.number]
         if self._is_stopping:
-            self._status = self._status or (1 if status else 0)
+            # Who is told to stop before it listens to signals has nothing that could be cut off.
+            is_unheard = status == -signal.SIGTERM and not hand.is_ready
+            self._status = self._status or int(status != 0 and not is_unheard)
         elif not self._has_served:
             self._failed_early(hand, status)
         else:
@@ -173,20 +199,28 @@ class Supervisor:
     def _replace(self, hand: _Hand, status: int) -> None:
         loop = asyncio.get_running_loop()
         is_steady = hand.is_ready and loop.time() - hand.began >= STEADY
-        before = self._pauses[hand.number]
-        pause = 0.0 if is_steady else min(LONGEST_PAUSE, 2 * before or FIRST_PAUSE)
-        self._pauses[hand.number] = pause
-        reason = hand.failure or _ending(status)
-        told = f"worker {hand.number} ended: {reason}; another starts in {pause:g} s"
-        tell(told, level=logging.ERROR, worker=hand.number, pid=hand.process.pid)
-        self._waiting.add(loop.call_later(pause, self._start, hand.number))
+        reason = f"{hand.failure or _ending(status)} (process {hand.process.pid})"
+        self._start_later(hand.number, reason, is_steady=is_steady)
 
-    def _pass_on(self, which: signal.Signals) -> None:
+    def _start_later(self, number: int, reason: str, *, is_steady: bool = False) -> None:
+        """Have another worker instead of one that has ended, or of one that could not begin."""
+        before = self._pauses[number]
+        pause = 0.0 if is_steady else min(LONGEST_PAUSE, 2 * before or FIRST_PAUSE)
+        self._pauses[number] = pause
+        told = f"worker {number} ended: {reason}; another starts in {pause:g} s"
+        tell(told, level=logging.ERROR, worker=number)
+        loop = asyncio.get_running_loop()
+        self._waiting[number] = loop.call_later(pause, self._start, number)
+
+    def _reread(self) -> None:
+        """Have the workers look at the rules again; who is about to serve is about to look."""
         for hand in self._hands.values():
-            hand.process.send_signal(which)
+            if hand.is_ready:
+                hand.process.send_signal(signal.SIGHUP)
 
     def _kill(self) -> None:
         for hand in self._hands.values():
+            self._status = 1
             LOG.error("worker %d did not end in time: killed", hand.number)
             hand.process.kill()
 

@@ -4,6 +4,8 @@
 
 SIGTERM and SIGINT drain, a second one ends the process at once; SIGHUP looks at the files again.
 A worker that a supervisor has started leaves SIGINT to it, and drains when the supervisor is gone.
+A second SIGTERM is nothing to such a worker: who stops a group of processes (a cgroup, a session)
+signals the workers as well as the supervisor, which passes it on. The supervisor kills who must go.
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ class Worker:
         return DONE if is_done else CUT_OFF
 
     def stop(self) -> None:
-        """Drain; at once if it has been told before."""
-        if self._stopping.is_set():
+        """Drain; at once if it has been told before, and there is no supervisor to say so."""
+        if self._stopping.is_set() and self._is_alone:
             LOG.warning("told to stop again: ending at once")
             os._exit(CUT_OFF)
         self._stopping.set()

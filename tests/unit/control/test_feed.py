@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.unit.control.writing import BAD, policy_text, save
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headgate.control.feed_state import FeedState
     from headgate.control.storage import PolicyStorage
 
 
@@ -213,6 +215,30 @@ def test_a_mistake_in_what_applies_is_not_hidden(caplog: pytest.LogCaptureFixtur
     asyncio.run(main())
 
 
+def test_after_a_mistake_it_says_so_and_goes_on() -> None:
+    class MistakenOnce(Engine):
+        has_failed = False
+
+        def __call__(self, policy: Any) -> int:
+            if policy.revision == 2 and not self.has_failed:
+                self.has_failed = True
+                raise ZeroDivisionError
+            return super().__call__(policy)
+
+    async def main() -> None:
+        storage, engine = ShakyStorage(made(1)), MistakenOnce()
+        states: list[FeedState] = []
+        async with feed_of(storage, engine, on_change=states.append) as feed:
+            await storage.commit(made(2))
+            await until(lambda: feed.state.revision == 2)
+            assert feed.state.is_current
+        assert [one.trouble for one in states if one.is_stale] == [
+            "no longer followed, because of a mistake: ZeroDivisionError"
+        ]
+
+    asyncio.run(main())
+
+
 class TestKept:
     def test_the_last_good_revision_is_kept(self, tmp_path: Path) -> None:
         kept = tmp_path / "state" / "kept.json"
@@ -260,6 +286,36 @@ class TestKept:
             assert engine.revisions == [4]
 
         fed(body, first=made(5, limitt="1/s"), keep=kept)
+
+    def test_it_is_what_a_service_starts_on_if_the_storage_was_emptied(
+        self, tmp_path: Path
+    ) -> None:
+        kept = tmp_path / "kept.json"
+        kept.write_bytes(made(4).to_json())
+
+        async def body(feed: PolicyFeed, storage: ShakyStorage, engine: Engine) -> None:
+            assert (feed.state.revision, feed.state.is_current) == (4, False)
+            assert "there are no rules there any more" in str((feed.state.problems or ("",))[0])
+            await storage.commit(made(1, "1/s"))
+            await until(lambda: feed.state.is_current)
+            assert engine.limits == ["5/s", "1/s"]
+
+        fed(body, first=Revision(0), keep=kept)
+
+    def test_what_another_process_is_about_to_keep_is_left_alone(self, tmp_path: Path) -> None:
+        kept, other = tmp_path / "kept.json", tmp_path / ".kept.json.1-ab.new"
+        old = tmp_path / ".kept.json.2-cd.new"
+        for path in (other, old):
+            path.write_bytes(b"half")
+        os.utime(old, (1, 1))
+
+        async def main() -> None:
+            storage = ShakyStorage(made(1))
+            storage.fail()
+            async with feed_of(storage, Engine(), keep=kept):
+                assert (other.exists(), old.exists()) == (True, False)
+
+        asyncio.run(main())
 
     def test_without_one_nothing_is_in_force_and_it_is_said_why(self, tmp_path: Path) -> None:
         async def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.control import policy_file
+from headgate.control.documents import document_of
 from headgate.control.file_storage import FileStorage
 from headgate.control.policy_file import UnreadableFileError
 from headgate.control.revision import (
@@ -117,6 +120,13 @@ def test_a_change_keeps_the_permissions_of_the_file(file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
+def test_a_change_leaves_the_file_to_its_owner(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
+    asyncio.run(storage_of(file).commit(revision(2, "a")))
+    assert given == [(file.stat().st_uid, file.stat().st_gid)]
+
+
 def test_the_history_is_for_its_owner_only(file: Path) -> None:
     head(file)
     directory = file.with_name("policy.yaml.history")
@@ -154,6 +164,41 @@ def test_a_file_that_is_no_policy_is_told_and_the_history_is_as_before(file: Pat
     assert history_of(file) == ["1.json", "lock"]
 
 
+def test_a_file_that_is_no_policy_is_not_read_again_until_it_is_changed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+
+    def reading(texts: Any) -> Any:
+        read.append(texts)
+        return document_of(texts)
+
+    monkeypatch.setattr(policy_file, "document_of", reading)
+    storage = storage_of(file)
+    edit(file, BAD)
+    for _ in range(3):
+        with pytest.raises(UnreadableFileError, match="did you mean 'limit'"):
+            asyncio.run(storage.head())
+    assert len(read) == 1
+    edit(file, policy_text("6/minute"))
+    assert asyncio.run(storage.head()).number == 1
+
+
+def test_a_file_that_could_not_be_read_is_tried_again(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = storage_of(file, read_only=True)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "open", fail)
+        with pytest.raises(UnreadableFileError, match="cannot be read: Input/output error"):
+            asyncio.run(storage.head())
+    assert asyncio.run(storage.head()).number == 1
+
+
 def test_what_somebody_is_writing_by_hand_is_not_overwritten(file: Path) -> None:
     head(file)
     edit(file, BAD)
@@ -168,6 +213,19 @@ def test_a_file_that_was_edited_meanwhile_is_not_overwritten(file: Path) -> None
     with pytest.raises(ConflictError, match="revision 2"):
         asyncio.run(storage_of(file).commit(revision(2, "a")))
     assert file.read_text() == policy_text("6/minute")
+
+
+@pytest.mark.parametrize("text", [policy_text("6/minute"), BAD])
+def test_an_edit_at_the_last_moment_is_not_overwritten(
+    file: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    head(file)
+    monkeypatch.setattr(policy_file, "clear_leftovers", lambda _: edit(file, text))
+    with pytest.raises(ConflictError, match="by hand meanwhile"):
+        asyncio.run(storage_of(file).commit(revision(2, "a")))
+    assert file.read_text() == text
+    assert history_of(file) == ["1.json", "lock"]
+    assert not list(file.parent.glob(".*.new"))
 
 
 def test_a_file_that_is_being_written_is_waited_for(file: Path) -> None:

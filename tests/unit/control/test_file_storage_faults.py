@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.control.file_history import FileHistory
 from headgate.control.file_storage import FileStorage
 from headgate.control.revision import ControlError, ReadOnlyError, Revision, StorageError
 from tests.contract.policy_storage import revision
@@ -108,6 +111,37 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
         error = committed(storage)
     assert isinstance(error, StorageError)
     assert "No space left" in str(error)
+
+
+def test_a_file_that_is_mounted_by_itself_is_told_as_what_cannot_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, real = begun(tmp_path), Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if target.name == "policy.yaml":
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    error = committed(storage)
+    assert isinstance(error, ReadOnlyError)
+    assert "mount its directory" in str(error)
+    assert asyncio.run(storage.head()) == OLD
+
+
+def test_threads_that_look_at_several_revisions_find_them_all(tmp_path: Path) -> None:
+    storage = begun(tmp_path)
+    asyncio.run(storage.commit(NEW))
+    history = FileHistory(tmp_path / "policy.yaml.history", most=10)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(history.at, [1, 2] * 2_000))
+    finally:
+        sys.setswitchinterval(interval)
+    assert [entry.revision for entry in found] == [OLD, NEW] * 2_000
 
 
 def test_an_edit_by_hand_is_read_even_if_the_disk_is_full(

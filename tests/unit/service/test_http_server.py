@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import socket
+import sys
+from typing import Any
 
 import pytest
 
@@ -12,86 +14,7 @@ from headgate.service.http_server import HttpServer
 from headgate.service.listening import listen
 from headgate.service.settings import Address
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
-GENEROUS = Bounds(header=2_000, connections=100, receive=60.0, idle=60.0)
-
-
-class App:
-    """Answers `ok`, once *gate* is open if it has one."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.asked = asyncio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.asked.set()
-        await self.gate.wait()
-        while (await receive()).get("more_body"):
-            pass
-        headers = [(b"content-length", b"2")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-
-class Line:
-    """One connection to the server."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    def say(self, what: bytes) -> None:
-        self._writer.write(what)
-
-    async def answer(self) -> bytes:
-        """The next answer with a body of two bytes."""
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        return head + await self._reader.readexactly(2)
-
-    async def rest(self) -> bytes:
-        """All that comes until the server closes."""
-        return await self._reader.read()
-
-    def hang_up(self) -> None:
-        self._writer.transport.abort()
-
-
-class House:
-    """A server that is being tried."""
-
-    def __init__(self, app: App, server: HttpServer, port: int) -> None:
-        self.app, self.server, self._port = app, server, port
-        self._lines: list[Line] = []
-
-    async def line(self) -> Line:
-        line = Line(*await asyncio.open_connection("127.0.0.1", self._port))
-        self._lines.append(line)
-        return line
-
-    async def leave(self) -> None:
-        for line in self._lines:
-            line.hang_up()
-        self.app.gate.set()
-        await self.server.drain(linger=0.0, grace=0.0)
-        await asyncio.sleep(0)
-
-
-def tried(trial: Callable[[House], Awaitable[None]], bounds: Bounds = GENEROUS) -> None:
-    async def run() -> None:
-        app = App()
-        listener = listen(Address("127.0.0.1", 0), mode=0o660)
-        server = HttpServer(app, bounds=bounds)
-        await server.start([listener.sock])
-        house = House(app, server, listener.at.port)
-        try:
-            await trial(house)
-        finally:
-            await house.leave()
-
-    asyncio.run(run())
+from .house import GENEROUS, GET, House, tried, until
 
 
 def test_an_answer_has_a_date_and_does_not_say_what_serves() -> None:
@@ -166,6 +89,21 @@ class TestHead:
         tried(trial)
 
 
+class Leaving:
+    """A transport that is closing, and has something that nobody takes."""
+
+    is_aborted = False
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
 class TestPatience:
     """The times are tried with a clock that is set ahead: by sweeping for a later moment."""
 
@@ -180,7 +118,7 @@ class TestPatience:
         async def trial(house: House) -> None:
             line = await house.line()
             line.say(b"GET / HTTP/1.1\r\nhost: x\r\n")
-            await _until(lambda: any(one._head for one in house.server._connections()))
+            await until(lambda: any(one._head for one in house.server._connections()))
             await self.sweep(house)
             assert (await line.rest()).startswith(b"HTTP/1.1 408 ")
 
@@ -189,9 +127,21 @@ class TestPatience:
     def test_a_connection_that_never_says_anything_is_closed_without_a_word(self) -> None:
         async def trial(house: House) -> None:
             line = await house.line()
-            await _until(lambda: bool(house.server._connections()))
+            await until(lambda: bool(house.server._connections()))
             await self.sweep(house)
             assert await line.rest() == b""
+
+        tried(trial)
+
+    def test_blank_lines_are_not_a_way_to_stay(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET)
+            await line.answer()
+            line.say(b"\r\n")
+            await until(lambda: any(one._head for one in house.server._connections()))
+            await self.sweep(house)
+            assert (await line.rest()).startswith(b"HTTP/1.1 408 ")
 
         tried(trial)
 
@@ -202,6 +152,19 @@ class TestPatience:
             await house.app.asked.wait()
             await self.sweep(house)
             assert (await line.rest()).startswith(b"HTTP/1.1 408 ")
+
+        tried(trial)
+
+    def test_a_connection_that_cannot_be_closed_for_what_is_unread_is_dropped(self) -> None:
+        async def trial(house: House) -> None:
+            transport: Any = Leaving()
+            connection = house.server._made()
+            connection.connection_made(transport)
+            connection.sweep(1000.0)
+            assert not transport.is_aborted
+            connection.sweep(1000.0 + self.LATER)
+            assert transport.is_aborted
+            connection.connections.discard(connection)
 
         tried(trial)
 
@@ -221,18 +184,38 @@ class TestPatience:
 def test_one_connection_too_many_is_told_and_the_others_stay() -> None:
     async def trial(house: House) -> None:
         lines = [await house.line() for _ in range(3)]
-        await _until(lambda: len(house.server._connections()) == 3)
+        await until(lambda: len(house.server._connections()) == 3)
         extra = await house.line()
         assert (await extra.rest()).startswith(b"HTTP/1.1 503 ")
         lines[0].say(GET)
         assert (await lines[0].answer()).startswith(b"HTTP/1.1 200 ")
         lines[1].hang_up()
-        await _until(lambda: len(house.server._connections()) == 2)
+        await until(lambda: len(house.server._connections()) == 2)
         again = await house.line()
         again.say(GET)
         assert (await again.answer()).startswith(b"HTTP/1.1 200 ")
 
     tried(trial, Bounds(header=2_000, connections=3, receive=60.0, idle=60.0))
+
+
+def test_as_many_may_wait_to_be_accepted_as_the_socket_says() -> None:
+    async def main() -> tuple[int, int]:
+        listener = listen(Address("127.0.0.1", 0), mode=0o660)
+        before = _waiting_room(listener.sock)
+        server = HttpServer(None, bounds=GENEROUS)
+        await server.start([listener.sock])
+        after = _waiting_room(server._sockets[0])
+        await server.drain(linger=0.0, grace=0.0)
+        return before, after
+
+    before, after = asyncio.run(main())
+    assert before == after
+
+
+def _waiting_room(sock: socket.socket) -> int:
+    """The backlog of a socket that listens, which Linux tells as `tcpi_sacked`."""
+    told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+    return int.from_bytes(told[28:32], sys.byteorder)
 
 
 class TestDraining:
@@ -269,6 +252,19 @@ class TestDraining:
 
         tried(trial)
 
+    def test_a_request_that_is_arriving_is_served(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET[:-2])
+            await until(lambda: any(one._head for one in house.server._connections()))
+            draining = asyncio.create_task(house.server.drain(linger=0.0, grace=30.0))
+            await asyncio.sleep(0)
+            line.say(GET[-2:])
+            assert b"connection: close" in await line.rest()
+            assert await draining
+
+        tried(trial)
+
     def test_idle_connections_are_closed(self) -> None:
         async def trial(house: House) -> None:
             line = await house.line()
@@ -288,9 +284,3 @@ class TestDraining:
             assert not await house.server.drain(linger=0.0, grace=0.05)
 
         tried(trial)
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - nobody tells when the server has noticed
-            await asyncio.sleep(0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headgate.errors import StoreError
 from headgate.service.readiness import Readiness
 from headgate.stores.memory import AsyncMemoryStore, MemoryStore
@@ -18,7 +20,7 @@ class Fickle(AsyncStore):
     """Answers, fails or is silent, as it is told."""
 
     def __init__(self) -> None:
-        self.error: StoreError | None = None
+        self.error: Exception | None = None
         self.is_silent = False
         self.asked = 0
 
@@ -80,12 +82,13 @@ def test_asking_leaves_nothing_behind() -> None:
     assert len(store) == 0
 
 
-def test_goes_on_asking_until_it_is_closed() -> None:
+@pytest.mark.parametrize("error", [StoreError("down", reason="timeout"), ZeroDivisionError()])
+def test_goes_on_asking_until_it_is_closed(error: Exception) -> None:
     async def trial() -> None:
         store = Fickle()
         readiness = Readiness(store, namespace="shop", missing_rules=lambda: None, every=0.001)
         await readiness.start()
-        store.error = StoreError("down", reason="timeout")
+        store.error = error
         async with asyncio.timeout(10):
             while not readiness.reasons():  # noqa: ASYNC110 - there is nothing else to wait for
                 await asyncio.sleep(0)

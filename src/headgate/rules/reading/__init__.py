@@ -3,6 +3,7 @@
 text, data -> tree (shape and places) -> fields -> rules -> policies
 """
 
+from headgate.rules.reading.memory import RuleMemory
 from headgate.rules.reading.plain import (
     identity_to_data,
     override_to_data,
@@ -22,6 +23,7 @@ from headgate.rules.reading.policies import (
 
 __all__ = [
     "Examined",
+    "RuleMemory",
     "examine_policies",
     "examine_policy",
     "examine_policy_data",

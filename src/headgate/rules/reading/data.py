@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from headgate.rules.reading.memory import Known
 from headgate.rules.reading.tree import NOWHERE, Listing, Scalar, Table
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def _take(item: object, grower: Grower, findings: Findings) -> Iterator[object] 
     if isinstance(item, list | tuple):
         grower.begin(Listing())
         return iter(item)
+    if isinstance(item, Known):
+        grower.graft(item.node, item.size, item.height)
+        return None
     grower.scalar(_scalar(item, findings))
     return None
 

@@ -12,6 +12,7 @@ from headgate.rules.model import Override
 from headgate.rules.reading import scalars
 from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.instants import AN_INSTANT, instant_ns
+from headgate.rules.reading.memory import KnownOverride
 from headgate.rules.reading.tree import Listing, Scalar, shown
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def read_overrides(given: Sequence[Spot], rules: Iterable[Read]) -> tuple[Overri
     found: dict[tuple[str, str], Override] = {}
     for spot in given:
         for child in _items(spot, MOST_OVERRIDES - len(found)):
-            one = _override(child, known)
+            one = _read(child, known)
             if one is None:
                 continue
             if (one.rule, one.key) in found:
@@ -56,6 +57,12 @@ def _items(spot: Spot, most: int) -> list[Spot]:
         spot.wrong(f"more than {MOST_OVERRIDES} overrides; expected at most so many")
         return []
     return list(spot.children())
+
+
+def _read(spot: Spot, rules: Mapping[str, Rule | None]) -> Override | None:
+    if isinstance(spot.node, KnownOverride):
+        return spot.node.override
+    return _override(spot, rules)
 
 
 def _override(spot: Spot, rules: Mapping[str, Rule | None]) -> Override | None:

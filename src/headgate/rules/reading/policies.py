@@ -14,15 +14,16 @@ from headgate.rules.reading.callers import read_identity
 from headgate.rules.reading.documents import grow_object, grow_text
 from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.findings import Findings, Spot
+from headgate.rules.reading.memory import KnownRule
 from headgate.rules.reading.overrides import read_overrides
-from headgate.rules.reading.rules import read_rule
+from headgate.rules.reading.rules import Read, read_rule
 from headgate.rules.reading.tree import Listing, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headgate.rules.model import Rule
-    from headgate.rules.reading.rules import Read
+    from headgate.rules.reading.memory import RuleMemory
     from headgate.rules.reading.tree import Node
 
 VERSION: Final = 1
@@ -71,9 +72,16 @@ def read_policy_data(data: object, *, where: str = UNNAMED) -> Policy:
     return _policy_of(examine_policy_data(data, where=where))
 
 
-def examine_policy_data(data: object, *, where: str = UNNAMED) -> Examined:
-    """The same, with the warnings, and without raising."""
-    return _assembled([_Part.of(where, partial(grow_object, data))])
+def examine_policy_data(
+    data: object, *, where: str = UNNAMED, memory: RuleMemory | None = None
+) -> Examined:
+    """The same, with the warnings, and without raising. What is in *memory* is not read again."""
+    glance = None if memory is None else memory.look(data)
+    grown = data if glance is None else glance.data
+    examined = _assembled([_Part.of(where, partial(grow_object, grown))])
+    if memory is not None and glance is not None and examined.policy is not None:
+        memory.learn(glance, examined.policy, examined.problems)
+    return examined
 
 
 def read_rule_data(
@@ -175,7 +183,14 @@ def _rules(fields: Fields, identity: Identity) -> list[Read]:
     if not isinstance(spot.node, Listing):
         spot.expected("a list of rules ([] for none)")
         return []
-    return [read_rule(child, identity) for child in spot.children()]
+    return [_read(child, identity) for child in spot.children()]
+
+
+def _read(spot: Spot, identity: Identity) -> Read:
+    if isinstance(spot.node, KnownRule):
+        rule = spot.node.rule
+        return Read(spot.in_rule(rule.id), rule.id, rule)
+    return read_rule(spot, identity)
 
 
 def _check_ids(read: list[Read]) -> None:

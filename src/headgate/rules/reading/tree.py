@@ -128,6 +128,10 @@ class Grower:
             found = (Scalar("", is_plain=False, place=place), 1, 0)
         self._put(found[0], place, found[1], found[2], new=found[1])
 
+    def graft(self, node: Node, size: int, height: int) -> None:
+        """Put a *node* that has been grown before, and counts as if it were grown now."""
+        self._put(node, node.place, size, height, new=size)
+
     def _put(self, node: Node, place: Place, size: int, height: int, new: int = 1) -> None:
         """Hang *node* where the next one belongs; *new* of its *size* was not counted yet."""
         self._count += new

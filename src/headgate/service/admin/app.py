@@ -136,15 +136,23 @@ class AdminApp:
 
     async def _changed(self, route: Route, call: Call, note: Note) -> Reply:
         """Have something changed, in force here before it is answered, and noted."""
-        reply = await _answered(route, call)
-        revision = call.revision
-        if reply.status >= 400:
-            call.outcome = "failed" if reply.status >= 500 else "refused"
-        elif revision is not None and call.outcome == "changed":
-            await self._feed.learn(revision)
-        number = None if revision is None else revision.number
-        await note.end(call.outcome, reply.status, number)
+        status: int | None = None
+        try:
+            reply = await _answered(route, call)
+            status = reply.status
+            if call.revision is not None and call.outcome == "changed":
+                await self._feed.learn(call.revision)
+        finally:
+            # Whatever went wrong: an attempt that was noted has an end.
+            if status is not None or note.is_attempt:
+                await _noted(call, note, 500 if status is None else status)
         return reply
+
+
+async def _noted(call: Call, note: Note, status: int) -> None:
+    if status >= 400 and call.outcome != "changed":
+        call.outcome = "failed" if status >= 500 else "refused"
+    await note.end(call.outcome, status, None if call.revision is None else call.revision.number)
 
 
 async def _answered(route: Route, call: Call) -> Reply:

@@ -66,7 +66,9 @@ class KeyCalls:
     async def reset(self, call: Call) -> Reply:
         """POST /keys:reset: as if it had never been used, reservations included."""
         call.query()
-        named = self._naming.named(await call.document())
+        document, wish = await call.document(), call.wish()
+        named = self._naming.named(document)
+        await self._editor.check_revision(wish)
         await call.begin(f"reset {named.key} under {named.rule.id}")
         checks = named.every_check(self._core.namespace)
         await self._core.engine.runner.store.run(Reset(checks))
@@ -110,8 +112,7 @@ class KeyCalls:
         document, wish = await call.document(), call.wish()
         named = self._naming.named(document)
         rule_id, key = named.rule.id, named.key
-        standing = override_of((await self._editor.head()).document, rule_id, key)
-        if standing is None or not standing.get("block"):
+        if not (await self._standing(rule_id, key)).get("block"):
             raise UnknownOverrideError(f"the key {key!r} is not blocked under {rule_id!r}")
         await call.begin(f"unblock {key} under {rule_id}")
         edited = call.edited(await self._editor.remove_override(rule_id, key, wish))
@@ -141,9 +142,17 @@ class KeyCalls:
         if missing:
             raise RefusedError(problem(400, "the query is wrong", flaws=tuple(missing)))
         rule_id, key = query["rule"], query["key"]
+        await self._standing(rule_id, key)  # or it is nothing to be noted, and may be a secret
         await call.begin(f"end the override of {key} under {rule_id}")
         edited = call.edited(await self._editor.remove_override(rule_id, key, wish))
         return edited_reply({"rule_id": rule_id, "key": key}, edited, rule_id=rule_id)
+
+    async def _standing(self, rule_id: str, key: str) -> Data:
+        """What is otherwise for *key*. Raises `UnknownOverrideError`."""
+        standing = override_of((await self._editor.head()).document, rule_id, key)
+        if standing is None:
+            raise UnknownOverrideError(f"the key {key!r} has no override under {rule_id!r}")
+        return standing
 
     async def _portrait(self, named: Named) -> Reply:
         checks = named.checks(self._core.namespace)
@@ -179,8 +188,8 @@ class KeyCalls:
             ends_ns = (instant_ns(until) if isinstance(until, str) else None) or 0
             if not now_ns < ends_ns <= now_ns + LONGEST * SECOND:
                 flaws.add("until", until, f"{AN_INSTANT}, to come, within ten years")
-        elif ttl is None or type(ttl) not in (int, float) or not 0 < ttl <= LONGEST:
-            flaws.add("ttl", ttl, f"seconds, above 0, at most {LONGEST}")
+        elif ttl is None or type(ttl) not in (int, float) or not 0.001 <= ttl <= LONGEST:
+            flaws.add("ttl", ttl, f"seconds, at least 0.001, at most {LONGEST}")
         else:
             ends_ns = now_ns + int(ttl * SECOND)
         if flaws:

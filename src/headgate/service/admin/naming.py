@@ -10,6 +10,7 @@ from headgate.limits import with_extra
 from headgate.rules.reading.amounts import DEFAULT_TIER
 from headgate.rules.reading.overrides import LONGEST_KEY
 from headgate.rules.request import Request
+from headgate.service.admin.key_shape import fits, key_shape
 from headgate.service.http.asked import TO_LOOK, Flaws, invalid, read_asked
 from headgate.service.http.replies import Flaw, RefusedError, problem
 
@@ -69,6 +70,7 @@ class Naming:
             told = f"there is no rule {document['rule'][:100]!r} in force"
             raise RefusedError(problem(404, told))
         if "key" in document:
+            _check_shape(document["key"], rule, policy.identity)
             tier = _tier(rule, document.get("tier"))
             return self._named(policy, rule, document["key"], rule.limits_for(tier), None)
         request = _request(document, policy.identity)
@@ -125,6 +127,13 @@ def _check(document: dict[str, Any], more: tuple[str, ...]) -> None:
         flaws.append(Flaw("tier", "it is for a key", "expected it in request or identity"))
     if flaws:
         raise invalid(flaws)
+
+
+def _check_shape(key: str, rule: Rule, identity: Identity) -> None:
+    """Refuse what cannot be a key of *rule*; it may be a secret, so it is not repeated."""
+    if not fits(key, rule, identity):
+        hint = f"expected {key_shape(rule, identity)}; or say identity, to name a caller by it"
+        raise invalid([Flaw("key", f"no key of the rule {rule.id!r}", hint)])
 
 
 def _tier(rule: Rule, named: object) -> str | None:

@@ -108,7 +108,7 @@ _COUNTER: Final[dict[str, Data]] = {
 }
 _UNTIL: Final[dict[str, Data]] = {
     "until": _MOMENT,
-    "ttl": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds, in place of until."},
+    "ttl": {"type": "number", "minimum": 0.001, "description": "Seconds, in place of until."},
 }
 
 
@@ -131,7 +131,9 @@ def _operation(
 ) -> Data:
     parameters = list(query)
     if versioned:
-        meaning = "The version that is to be changed; 412 if it is another by now."
+        meaning = (
+            "The version of the rule (else of the policy) that is meant; 412 if it has gone on."
+        )
         parameters.append(
             {"name": "If-Match", "in": "header", "description": meaning, "schema": _TEXT}
         )
@@ -233,7 +235,7 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
         "/history/{number}": {"get": _operation("One revision, and what it changed.", _REVISION)},
         "/rollback": {
             "post": _operation(
-                "Make an old revision the newest again.",
+                "Make an old revision the newest again, with its switches, blocks and grants.",
                 _REVISED,
                 body=_object(("revision",), revision={"type": "integer", "minimum": 1}),
                 versioned=True,
@@ -241,26 +243,35 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
         },
         "/keys": {"get": _operation("One counter, or some of a rule.", _ANY, query=_KEYS)},
         "/keys:lookup": {"post": _operation("One counter.", _ANY, body=_named())},
-        "/keys:reset": {"post": _operation("Forget a counter.", _ANY, body=_named())},
+        "/keys:reset": {
+            "post": _operation("Forget a counter.", _ANY, body=_named(), versioned=True)
+        },
         "/keys:grant": {
             "post": _operation(
                 "Let a caller have more for a while.",
                 _ANY,
                 body=_named(extra={"type": "integer", "minimum": 1}, **_UNTIL),
+                versioned=True,
             )
         },
         "/keys:block": {
-            "post": _operation("Refuse a caller for a while.", _ANY, body=_named(**_UNTIL))
+            "post": _operation(
+                "Refuse a caller for a while.", _ANY, body=_named(**_UNTIL), versioned=True
+            )
         },
-        "/keys:unblock": {"post": _operation("Refuse it no longer.", _ANY, body=_named())},
+        "/keys:unblock": {
+            "post": _operation("Refuse it no longer.", _ANY, body=_named(), versioned=True)
+        },
         "/overrides": {
             "get": _operation("Blocks and grants that have not ended.", _ANY, query=_BY_KEY),
-            "delete": _operation("End one.", _ANY, query=_BY_KEY),
+            "delete": _operation("End one.", _ANY, query=_BY_KEY, versioned=True),
         },
         "/status": {"get": _operation("What is in force, and how it stands.", _ANY)},
         "/audit": {
             "get": _operation(
-                "Who did, or tried to do, what.", _ANY, query=(_query("limit", "", _WHOLE),)
+                "Who did, or tried to do, what; without an audit file, at this worker.",
+                _ANY,
+                query=(_query("limit", "", _WHOLE),),
             )
         },
     }

@@ -8,24 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
-_BACKLOG: Final = 1024
+BACKLOG: Final = 1024
 
 
 async def listen(
-    sock: socket.socket,
-    make: Callable[[], asyncio.Protocol],
-    *,
-    tls: ssl.SSLContext | None = None,
-    handshake_s: float | None = None,
+    sock: socket.socket, make: Callable[[], asyncio.Protocol]
 ) -> asyncio.AbstractServer:
     """Accept connections of *sock*, TCP or unix, each with a protocol that *make* makes."""
     loop = asyncio.get_running_loop()
-    options: dict[str, Any] = {"sock": sock, "backlog": _BACKLOG, "ssl": tls}
-    if tls is not None:
-        options["ssl_handshake_timeout"] = handshake_s
+    options: dict[str, Any] = {"sock": sock, "backlog": BACKLOG}
     if sock.family != socket.AF_UNIX:
         return await loop.create_server(make, **options)
     if sys.version_info >= (3, 13):

@@ -11,30 +11,43 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 16
 """Messages that may wait before the caller has to."""
+BACKLOG_BYTES: Final = 1 << 22
+"""Bytes of messages that may wait so."""
 
 
 class Inbox:
     """The messages of a caller, in the order in which they came; an iterator that is read once.
 
-    `on_low` and `on_high` are called when the backlog has become small, and large.
+    `on_low` and `on_high` are called when the backlog has become small, and large, `on_taken` with
+    the length of each message that is handed out.
     """
 
-    def __init__(self, *, on_high: Callable[[], None], on_low: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        on_high: Callable[[], None],
+        on_low: Callable[[], None],
+        on_taken: Callable[[int], None] | None = None,
+    ) -> None:
         self._waiting: deque[bytes] = deque()
+        self._size = 0
         self._is_closed = False
         self._is_high = False
         self._reader: asyncio.Future[None] | None = None
-        self._on_high, self._on_low = on_high, on_low
+        self._on_high, self._on_low, self._on_taken = on_high, on_low, on_taken
 
-    def put(self, message: bytes) -> None:
-        """One more; after `close` it is not taken any more."""
+    def put(self, message: bytes) -> bool:
+        """One more; after `close` it is not taken any more, which is what it says."""
         if self._is_closed:
-            return
+            return False
         self._waiting.append(message)
-        if len(self._waiting) > BACKLOG and not self._is_high:
+        self._size += len(message)
+        is_large = len(self._waiting) > BACKLOG or self._size > BACKLOG_BYTES
+        if is_large and not self._is_high:
             self._is_high = True
             self._on_high()
         self._wake()
+        return True
 
     def close(self) -> None:
         """No more will come. What is there is still handed out."""
@@ -45,6 +58,7 @@ class Inbox:
         """Close it, and throw away what is there."""
         self.close()
         self._waiting.clear()
+        self._size = 0
         self._lower()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -60,8 +74,11 @@ class Inbox:
             finally:
                 self._reader = None
         message = self._waiting.popleft()
-        if len(self._waiting) <= BACKLOG // 2:
+        self._size -= len(message)
+        if len(self._waiting) <= BACKLOG // 2 and self._size <= BACKLOG_BYTES // 2:
             self._lower()
+        if self._on_taken is not None:
+            self._on_taken(len(message))
         return message
 
     def _lower(self) -> None:

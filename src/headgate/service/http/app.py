@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 from headgate.enforcement.lazy import encoded
 from headgate.service.http.checking import TOO_MANY_REQUESTS, Checking
 from headgate.service.http.endpoints import Endpoints
+from headgate.service.http.openapi import openapi_document
 from headgate.service.http.options import HttpOptions
 from headgate.service.http.original import Peers, original_at, original_in, untrusted
 from headgate.service.http.receiving import DisconnectedError
@@ -30,8 +31,8 @@ class HttpApp:
     """The HTTP API of one worker.
 
     *others* are apps for all paths below a prefix, as `/admin`; they see the whole path. *json*
-    answers `POST /json`. *paths* are what they add to the OpenAPI document. The app opens and
-    closes nothing: *core* is its maker's.
+    answers `POST /json`. *paths* are what they add to the OpenAPI document, and *schemes* who may
+    go there. The app opens and closes nothing: *core* is its maker's.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class HttpApp:
         others: Mapping[str, App] = MappingProxyType({}),
         json: Callable[[bytes], Awaitable[tuple[int, bytes]]] | None = None,
         paths: Mapping[str, object] = MappingProxyType({}),
+        schemes: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.options = HttpOptions() if options is None else options
         self._checking = Checking(core, self.options)
         self._peers = Peers(self.options)
-        self._endpoints = Endpoints(self._checking, self._peers, self.options, json, paths)
+        document = openapi_document(paths, schemes=schemes, has_rls=json is not None)
+        self._endpoints = Endpoints(self._checking, self._peers, self.options, json, document)
         self._others = [
             (prefix.rstrip("/").encode(), prefix.rstrip("/").encode() + b"/", app)
             for prefix, app in others.items()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.service.http.asked import TO_CHECK, read_asked
 from headgate.service.http.documents import document_of
-from headgate.service.http.openapi import openapi_document
 from headgate.service.http.receiving import any_body_of, body_of, json_body_of
 from headgate.service.http.replies import (
     JSON_LINE,
@@ -57,16 +56,14 @@ class Endpoints:
         peers: Peers,
         options: HttpOptions,
         rls_json: RlsJson | None,
-        paths: Mapping[str, object],
+        document: Mapping[str, object],
     ) -> None:
         self._checking = checking
         self._options = options
         self._rls_json = rls_json
         self._reservations = Reservations(checking, options)
         standing = Standing(checking, peers, options)
-        self._document = json.dumps(openapi_document(paths, has_rls=rls_json is not None)).encode(
-            "ascii"
-        )
+        self._document = json.dumps(document).encode("ascii")
         self._table: dict[bytes, dict[str, Endpoint]] = {
             b"/v1/check": {"POST": self._check},
             b"/v1/rate_limit": {"GET": standing.of_this, "POST": standing.of_described},

@@ -25,7 +25,8 @@ class HttpOptions:
     (`/v1/authorize`). The server must leave the peer's address as it is: uvicorn's `proxy_headers`
     has to be off.
 
-    *deadline*: seconds that a decision may take; beyond, the answer is 503. *body_timeout*: seconds
+    *deadline*: seconds that a decision may take; beyond, the answer is 503, and what the store
+    decides later is charged all the same (a reservation is given back). *body_timeout*: seconds
     that a body may take to arrive; beyond, 408. *largest_body*: bytes of it; beyond, 413.
     *longest_target*: bytes of a path; beyond, 414. *most_headers*: lines; beyond, 431.
     *longest_hold*: seconds that a reservation may be held.

@@ -265,6 +265,8 @@ def _described(said: dict[bytes, bytes]) -> Described:
     verb = said[method].strip().decode("latin-1").upper()
     if not 0 < len(verb) <= LONGEST_METHOD:
         raise _misled(f"{method.decode()} is no method")
+    if said[uri][:1] not in (b"/", b"*"):
+        raise _misled(f"{uri.decode()} is no path: expected one that begins with /")
     host = None if is_nginx else said.get(FORWARDED_HOST)
     return Described(verb, path_text(said[uri]), None if host is None else host.decode("latin-1"))
 

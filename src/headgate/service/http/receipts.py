@@ -85,9 +85,10 @@ class Receipt:
     def of(cls, verdict: Verdict, expires_ns: int) -> Receipt:
         """The receipt for what was granted by *verdict*."""
         held, leaving = verdict.held, verdict.slots
+        name = "" if leaving is None else leaving.lease  # which a hold beside it has too
         sources = {one.decision.source for one in verdict.rules if not one.is_shadow}
         return cls(
-            "" if held is None else held.name,
+            name if held is None else held.name,
             expires_ns,
             () if held is None else tuple(map(_held_rule, held.rules)),
             () if leaving is None else leaving.checks,

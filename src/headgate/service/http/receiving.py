@@ -130,4 +130,6 @@ def _bounded(body: bytes, most: int) -> bytes:
 
 
 def _too_large(most: int) -> RefusedError:
-    return RefusedError(problem(413, f"the body is larger than {most} bytes", headers=(CLOSE,)))
+    # The connection stays: closing it while more is coming would take the answer from the caller.
+    # The server throws the rest away, as long as it takes a request to arrive at the most.
+    return RefusedError(problem(413, f"the body is larger than {most} bytes"))

@@ -24,6 +24,8 @@ TEXT_LINE: Final = (b"content-type", b"text/plain; charset=utf-8")
 NO_STORE: Final = (b"cache-control", b"no-store")
 _NO_LENGTH: Final = (b"content-length", b"0")
 CLOSE: Final = (b"connection", b"close")
+_WITHOUT_LENGTH: Final = (204, 304)
+"""What has no length, or that of something else (RFC 9110, 8.6)."""
 
 
 class Reply(NamedTuple):
@@ -53,7 +55,7 @@ class RefusedError(HeadgateError):
 async def respond(send: Send, reply: Reply, *, is_head: bool = False) -> None:
     """Send *reply*, and add to its headers what is missing; of one to HEAD no body."""
     status, headers, body = reply
-    if status != 204:  # which has no length (RFC 9110, 8.6)
+    if status not in _WITHOUT_LENGTH:
         headers.append((b"content-length", b"%d" % len(body)) if body else _NO_LENGTH)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if is_head else body})

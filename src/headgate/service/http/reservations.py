@@ -1,9 +1,13 @@
 """Reservations: an amount held now, and settled when the real one is known.
 
 A reservation is settled once. Who settles it again hears 409; after it has lapsed, 410, whether it
-had been settled or not: nobody can tell then, and nothing is charged. What was granted while the
-store was gone (a rule that fails open) is held nowhere: to settle it is accepted, and charges
-nothing. Cancelling gives back what is held; what other rules charged for the request stays charged.
+had been settled or not: nobody can tell then, and nothing is charged. Which of the two goes by the
+clock of the worker that answers, and the hold by the store's: near the end either may be said. Who
+hears 503 does not know; the next try says 409 if it was settled after all.
+
+What was granted while the store was gone (a rule that fails open) is held nowhere: to settle it is
+accepted, and charges nothing. Cancelling gives back what is held; what other rules charged for the
+request stays charged.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Settle
 
 _RETRY_SOON: Final = (b"retry-after", b"1")
+_TOO_MUCH: Final = "too many rules hold something for this request: name those in cost that should"
 
 
 class Reservations:
@@ -55,11 +60,13 @@ class Reservations:
         )
         if not verdict.allowed:
             return self._checking.denial(verdict, accept)
-        expires_ns = self._core.clock() + duration_ns(asked.ttl, "ttl")
+        lasts_ns = min([duration_ns(asked.ttl, "ttl"), *_leases_ns(verdict)])
+        expires_ns = self._core.clock() + lasts_ns
         expires_ns -= expires_ns % MILLISECOND
         name = self._receipts.id_of(Receipt.of(verdict, expires_ns))
         if name is None:
-            raise await self._too_much(verdict)
+            await engine.runner.to_the_end(self._given_back(verdict))
+            raise RefusedError(problem(422, _TOO_MUCH))
         lines = self._checking.teller.lines(verdict)
         lines += [JSON_LINE, NO_STORE, (b"location", f"/v1/reservations/{name}".encode())]
         content = {"id": name, "expires": expires_ns / SECOND, **portrait(verdict)}
@@ -110,12 +117,10 @@ class Reservations:
             was_open &= has_left or settle is not None  # a lease may end before the hold does
         return was_open
 
-    async def _too_much(self, verdict: Verdict) -> RefusedError:
+    async def _given_back(self, verdict: Verdict) -> None:
         engine = self._core.engine
         await engine.refund(verdict)
         await engine.release(verdict)
-        detail = "too many rules hold something for this request: name those in cost that should"
-        return RefusedError(problem(422, detail))
 
     def _rule(self, name: str) -> Rule | None:
         """The rule *name* of the policy in force."""
@@ -123,3 +128,10 @@ class Reservations:
         if self._rules[0] is not policy:
             self._rules = policy, {rule.id: rule for rule in policy.rules}
         return self._rules[1].get(name)
+
+
+def _leases_ns(verdict: Verdict) -> list[int]:
+    """How long places last that are all a reservation has; longer than they do, it does not."""
+    if verdict.held is not None or verdict.slots is None:
+        return []
+    return [check.limit.period_ns for check in verdict.slots.checks]

@@ -79,7 +79,9 @@ class Saying:
             return b"%b;r=%d" % (self.name, remaining)
         if self.is_paced and (others := self.quota - remaining - 1) > 0:
             reset_ns -= others * self.period_ns // self.quota
-        return b"%b;r=%d;t=%d" % (self.name, remaining, (reset_ns + UP) // SECOND or 1)
+        # What is held counts as used but is not worked off: then there may be less to wait for.
+        seconds = max(1, (reset_ns + UP) // SECOND)
+        return b"%b;r=%d;t=%d" % (self.name, remaining, seconds)
 
 
 class Teller:

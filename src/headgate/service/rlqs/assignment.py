@@ -15,10 +15,14 @@ BucketId = tuple[tuple[str, str], ...]
 @dataclass(frozen=True, slots=True)
 class Action:
     """For *ttl_seconds* let *bucket* through as *filling* says; without one, all if *is_open*, or
-    nothing. *is_abandoned*: forget the bucket instead."""
+    nothing. *is_abandoned*: forget the bucket instead.
+
+    *is_anew*: whatever the gateway has, the filling takes its place. Else one that looks the same
+    (see `filling`) goes on as it is."""
 
     bucket: BucketId
     ttl_seconds: int = 0
     filling: Filling | None = None
     is_open: bool = False
+    is_anew: bool = False
     is_abandoned: bool = False

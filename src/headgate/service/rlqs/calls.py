@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -18,41 +20,58 @@ from headgate.service.rlqs.shared import SharedCounter
 from headgate.service.rlqs.tally import Tally
 from headgate.service.rlqs.terms import terms_of
 from headgate.stores.memory import AsyncMemoryStore
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from headgate.clock import Clock
     from headgate.service.core import Core
     from headgate.service.rlqs.board import Board
     from headgate.service.rlqs.options import RlqsOptions
     from headgate.service.rlqs.reports import Usage
+    from headgate.service.rlqs.terms import Terms
 
+_LOG: Final = logging.getLogger("headgate.service.rlqs")
 _TURN_SECONDS: Final = 1.0
 _AT_ONCE: Final = 64
+_SAID_EVERY_NS: Final = 60 * SECOND
+"""Time between two words in the log on what goes wrong again and again."""
 
 
 class QuotaCalls:
     """The handler of `StreamRateLimitQuotas`; *board* is closed with it.
 
     Without a *board* it must be alone: a store that replicas share needs a board that they share.
-    For one event loop.
+    *clock* tells how much time passes, and is never set: what is assigned holds for so long,
+    whatever the time of day. For one event loop.
     """
 
-    def __init__(self, core: Core, options: RlqsOptions, *, board: Board | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        options: RlqsOptions,
+        *,
+        board: Board | None = None,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
         if board is None:
             if not isinstance(core.engine.runner.store, AsyncMemoryStore):
                 raise OptionError(
                     "the store is shared, so replicas must share their board too:"
                     " pass board=RedisBoard(url) with the URL of the store"
                 )
-            board = MemoryBoard(core.clock, options)
+            board = MemoryBoard(clock, options)
         self._core = core
+        self._clock = clock
         self._options = options
         self._board = board
         self._engine = core.engine.in_force.engine
         self._charging = Charging(core.engine.runner.store)
         self._gateways: dict[str, Gateway] = {}
         self._counters: dict[str, SharedCounter] = {}
+        self._buckets = 0
+        self._said_ns: int | None = None
         self._turning: asyncio.Task[None] | None = None
         self._is_draining = False
 
@@ -88,21 +107,38 @@ class QuotaCalls:
             await asyncio.wait([reading])
 
     async def turn(self) -> None:
-        """Do all that is due: once a second, by `start` or by whoever drives it."""
-        now_ns = self._core.clock()
-        if self._core.engine.in_force.engine is not self._engine:
-            self._engine = self._core.engine.in_force.engine
-            self._replan(part for one in self._gateways.values() for part in one.parts.values())
-        await self._charging.charge_ahead(self._counters.values(), now_ns)
-        for gateway in list(self._gateways.values()):
-            self._look_after(gateway, now_ns)
-        await self._divide([one for one in self._counters.values() if one.due_ns <= now_ns])
-        self._counters = {name: one for name, one in self._counters.items() if not one.is_over}
+        """Do all that is due: once a second, by `start` or by whoever drives it.
+
+        What fails is logged; the rest is done nevertheless, and all of it again the next time.
+        """
+        now_ns = self._clock()
+        for step in (self._follow_policy, self._charge_ahead, self._look_around, self._divide_due):
+            try:
+                await step(now_ns)
+            except Exception as error:  # noqa: BLE001 (no mistake may stop the turns for good)
+                self._say(error, now_ns)
 
     async def _take_turns(self) -> None:
         while True:
             await asyncio.sleep(_TURN_SECONDS)
             await self.turn()
+
+    async def _follow_policy(self, _now_ns: int) -> None:
+        if self._core.engine.in_force.engine is not self._engine:
+            self._engine = self._core.engine.in_force.engine
+            parts = [part for one in self._gateways.values() for part in one.parts.values()]
+            await self._replan(parts)
+
+    async def _charge_ahead(self, now_ns: int) -> None:
+        await self._charging.charge_ahead(self._counters.values(), now_ns)
+
+    async def _look_around(self, now_ns: int) -> None:
+        for gateway in list(self._gateways.values()):
+            self._look_after(gateway, now_ns)
+
+    async def _divide_due(self, now_ns: int) -> None:
+        await self._divide([one for one in self._counters.values() if one.due_ns <= now_ns])
+        self._counters = {name: one for name, one in self._counters.items() if not one.is_over}
 
     def _welcome(self) -> Gateway:
         if self._is_draining:
@@ -110,7 +146,7 @@ class QuotaCalls:
         if len(self._gateways) >= self._options.most_streams:
             most = self._options.most_streams
             raise CallError(Code.RESOURCE_EXHAUSTED, f"there are {most} streams already")
-        gateway = Gateway(new_name(), self._core.clock, self._options.ttl)
+        gateway = Gateway(new_name(), self._clock, self._options.ttl)
         self._gateways[gateway.name] = gateway
         return gateway
 
@@ -127,12 +163,12 @@ class QuotaCalls:
     async def _take_in(self, gateway: Gateway, message: bytes) -> None:
         reports = read_reports(message, self._options)
         gateway.enter(reports.domain)
-        now_ns = self._core.clock()
+        now_ns = self._clock()
         reported = [(self._part(gateway, one, now_ns), one) for one in reports.usages]
         if self._engine.policy.overrides:  # they end without a word
-            self._replan(part for part, _ in reported)
+            await self._replan([part for part, _ in reported])
         await self._charging.charge_reported(
-            [(part, part.tally.heard(usage, now_ns)) for part, usage in reported]
+            [(part.terms, part.tally.heard(usage, now_ns)) for part, usage in reported]
         )
         touched: dict[str, SharedCounter] = {}
         for part, _ in reported:
@@ -149,11 +185,15 @@ class QuotaCalls:
         if len(gateway.parts) >= self._options.most_buckets:
             most = self._options.most_buckets
             raise CallError(Code.RESOURCE_EXHAUSTED, f"the stream has {most} buckets already")
+        if self._buckets >= self._options.most_buckets_in_all:
+            most = self._options.most_buckets_in_all
+            raise CallError(Code.RESOURCE_EXHAUSTED, f"all streams have {most} buckets already")
         terms = terms_of(self._engine, gateway.domain, usage.bucket)
         tally = Tally(now_ns, now_ns)
         name = f"{gateway.name}/{new_name()}"
         part = Part(gateway, usage.bucket, name, terms, tally)
         gateway.parts[usage.bucket] = part
+        self._buckets += 1
         self._join(part)
         return part
 
@@ -166,17 +206,25 @@ class QuotaCalls:
             self._counters[name].join(part)
 
     def _drop(self, part: Part, *, is_replaced: bool) -> None:
-        part.gateway.parts.pop(part.bucket, None)
+        if part.gateway.parts.pop(part.bucket, None) is not None:
+            self._buckets -= 1
         if part.terms.is_shared and part.terms.ledger in self._counters:
             self._counters[part.terms.ledger].leave(part, is_replaced=is_replaced)
 
-    def _replan(self, parts: Iterable[Part]) -> None:
-        """The rules may say something else now of these *parts*."""
-        for part in list(parts):
+    async def _replan(self, parts: Iterable[Part]) -> None:
+        """The rules may say something else now of these *parts*.
+
+        What was charged ahead to counters that are not charged any more is given back: the next
+        report is charged to the new ones in full.
+        """
+        ahead: list[tuple[Terms, int]] = []
+        for part in parts:
             terms = terms_of(self._engine, part.gateway.domain, part.bucket)
             if terms == part.terms:
                 continue
             before, part.terms = part.terms, terms
+            if before.charged != terms.charged:
+                ahead.append((before, -part.tally.forget_ahead()))
             if before.is_shared and terms.is_shared and before.ledger == terms.ledger:
                 self._counters[terms.ledger].due_ns = NEVER
                 continue
@@ -184,6 +232,7 @@ class QuotaCalls:
                 self._counters[before.ledger].leave(part, is_replaced=True)
             part.told_ns = NEVER
             self._join(part)
+        await self._charging.charge_reported(ahead)
 
     def _look_after(self, gateway: Gateway, now_ns: int) -> None:
         """Drop what is silent or idle, tell again what is half over, end a stream that is stuck."""
@@ -207,8 +256,23 @@ class QuotaCalls:
         waiting = list(counters)
         while waiting:
             some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
-            now_ns = self._core.clock()
-            await asyncio.gather(
-                *(one.take_turn(now_ns, self._charging.left(one, now_ns)) for one in some)
+            now_ns = self._clock()
+            told = await asyncio.gather(
+                *(one.take_turn(now_ns, self._charging.left(one, now_ns)) for one in some),
+                return_exceptions=True,
             )
+            for one, result in zip(some, told, strict=True):
+                if isinstance(result, Exception):
+                    one.go_on_alone(now_ns)
+                    self._say(result, now_ns)
+            if not any(told):  # to wait for the board again and again would take too long
+                for one in waiting:
+                    one.go_on_alone(now_ns)
+                return
             await asyncio.sleep(0)  # what came of it can be sent
+
+    def _say(self, error: Exception, now_ns: int) -> None:
+        """Log *error*, unless there was one a short while ago."""
+        if self._said_ns is None or now_ns - self._said_ns >= _SAID_EVERY_NS:
+            self._said_ns = now_ns
+            _LOG.error("dividing quotas among gateways went wrong; it goes on", exc_info=error)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from headgate.algorithms import Outcome
     from headgate.service.rlqs.allowance import Binding
-    from headgate.service.rlqs.gateway import Part
     from headgate.service.rlqs.shared import SharedCounter
     from headgate.service.rlqs.terms import Terms
     from headgate.stores.operations import Check, Outcomes
@@ -63,15 +62,15 @@ class Charging:
         self._usage = usage
         await asyncio.gather(*(self._charge_ahead(*one) for one in amounts.all))
 
-    async def charge_reported(self, reported: Sequence[tuple[Part, int]]) -> None:
+    async def charge_reported(self, reported: Sequence[tuple[Terms, int]]) -> None:
         """Charge what was used beyond what was charged ahead; give back what was not.
 
         That is at most what a counter can hold: what was used before that has come back meanwhile.
         """
         amounts = _Amounts()
-        for part, amount in reported:
-            if part.terms.is_shared:
-                amounts.add(part.terms, amount)
+        for terms, amount in reported:
+            if terms.is_shared:
+                amounts.add(terms, amount)
         await asyncio.gather(
             *(
                 self._charge(terms, amount) if amount > 0 else self._give_back(terms, -amount)

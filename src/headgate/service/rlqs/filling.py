@@ -51,11 +51,13 @@ class Filling:
         """Millionths of a token a second, rounded up."""
         return -(-self.tokens * MILLION // self.seconds)
 
+    def looks_like(self, other: Filling) -> bool:
+        """Whether Envoy takes the one for the other, though they differ."""
+        return self != other and (self.tokens, self.burst) == (other.tokens, other.burst)
+
     def distinct(self, before: Filling | None) -> Filling:
         """The same, written so that Envoy sees that it is not *before*."""
-        if before is None or self == before:
-            return self
-        if (self.tokens, self.burst) != (before.tokens, before.burst):
+        if before is None or not self.looks_like(before):
             return self
         if 2 * self.tokens <= MOST_TOKENS and 2 * self.seconds <= LONGEST_SECONDS:
             return Filling(2 * self.tokens, 2 * self.seconds, self.burst)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.service.grpc.method import CallError, Code
@@ -37,10 +37,16 @@ class Part:
     told_ns: int = NEVER
 
     def tell(self, filling: Filling | None, *, is_open: bool = False) -> None:
-        """Have the gateway told to let through what *filling* says, or nothing, or all."""
+        """Have the gateway told to let through what *filling* says, or nothing, or all.
+
+        The first time nobody knows what it has: it may be of a stream before this one.
+        """
+        is_anew = filling is not None and (
+            self.told_ns == NEVER or (self.told is not None and filling.looks_like(self.told))
+        )
         self.told, self.told_ns = filling, self.gateway.now_ns()
         ttl = self.gateway.ttl_seconds
-        self.gateway.tell(Action(self.bucket, ttl, filling, is_open=is_open))
+        self.gateway.tell(Action(self.bucket, ttl, filling, is_open=is_open, is_anew=is_anew))
 
     def abandon(self) -> None:
         """Have the gateway told to forget the bucket."""
@@ -78,6 +84,9 @@ class Gateway:
             return
         if not self._pending:
             self._pending_ns = self.now_ns()
+        before = self._pending.get(action.bucket)
+        if before is not None and (before.is_anew or before.filling != action.filling):
+            action = replace(action, is_anew=True)  # for it never hears of the one before
         self._pending[action.bucket] = action
         self._wake.set()
 

@@ -84,6 +84,16 @@ class Claim:
             claim = replace(claim, filling=None, made_ns=NEVER, ends_ns=NEVER)
         return claim
 
+    def earlier(self, by_ns: int) -> Claim:
+        """The same with all times earlier, those that mean never excepted."""
+        return replace(
+            self,
+            seen_ns=max(self.seen_ns - by_ns, NEVER),
+            made_ns=max(self.made_ns - by_ns, NEVER),
+            ends_ns=max(self.ends_ns - by_ns, NEVER),
+            held_until_ns=max(self.held_until_ns - by_ns, NEVER),
+        )
+
     def let_go(self, until_ns: int | None = None) -> Claim:
         """What it has is no longer given, but may be in force until then, or until its end."""
         if self.filling is None:
@@ -130,25 +140,34 @@ class Ledger:
         """The ledger at *now_ns*: what has ended is gone, the pool has grown meanwhile."""
         if not self.claims and self.pool == allowance.burst * MILLION:
             return replace(self, at_ns=max(now_ns, self.at_ns))
-        ledger = self
-        ends = {
-            end
-            for one in self.claims.values()
-            for end in (one.ends_ns, one.held_until_ns)
-            if self.at_ns < end < now_ns
-        }
-        for moment in (*sorted(ends), now_ns):
-            ledger = ledger._grown(moment, allowance)
-        return ledger
+        ending: dict[int, list[str]] = {}
+        for name, one in self.claims.items():
+            for end in (one.ends_ns, one.held_until_ns):
+                if self.at_ns < end < now_ns:
+                    ending.setdefault(end, []).append(name)
+        claims = dict(self.claims)
+        pool, at_ns, rate, burst = self.pool, self.at_ns, self.rate, self.burst
+        for moment in (*sorted(ending), now_ns):
+            spare = max(allowance.millionths - rate, 0)
+            room = max(self.capacity(allowance) - burst, 0) * MILLION
+            pool = min(pool + spare * max(moment - at_ns, 0) // SECOND, room)
+            at_ns = max(moment, at_ns)
+            for name in ending.get(moment, ()):
+                before, claims[name] = claims[name], claims[name].aged(moment)
+                rate += claims[name].rate - before.rate
+                burst += claims[name].burst - before.burst
+        claims = {name: one.aged(now_ns) for name, one in claims.items()}
+        return replace(self, pool=pool, at_ns=at_ns, claims=claims)
 
-    def _grown(self, now_ns: int, allowance: Allowance) -> Ledger:
-        """The same later; nothing may end in between."""
-        passed = max(now_ns - self.at_ns, 0)
-        spare = max(allowance.millionths - self.rate, 0)
-        room = max(self.capacity(allowance) - self.burst, 0) * MILLION
-        pool = min(self.pool + spare * passed // SECOND, room)
-        claims = {name: one.aged(now_ns) for name, one in self.claims.items()}
-        return replace(self, pool=pool, at_ns=max(now_ns, self.at_ns), claims=claims)
+    def set_back(self, now_ns: int) -> Ledger:
+        """The same if it is *now_ns*, earlier than it was: the clock was set back meanwhile.
+
+        No time counts as passed, so all that is in force stays so for as long as it would have.
+        """
+        by_ns = self.at_ns - now_ns
+        claims = {name: one.earlier(by_ns) for name, one in self.claims.items()}
+        opens_ns = max(self.opens_ns - by_ns, NEVER)
+        return replace(self, at_ns=now_ns, opens_ns=opens_ns, claims=claims)
 
     def without_idle(self, is_known: Iterable[str], silence_ns: int) -> Ledger:
         """The same without claims that nobody makes and that have nothing in force."""

@@ -5,6 +5,7 @@ Field numbers are those of Envoy's definitions; a test holds them against `xds-p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.protos import (
@@ -151,20 +152,26 @@ def encoded(actions: Iterable[Action]) -> bytes:
     """One message that tells a gateway all *actions*."""
     response = RESPONSE()
     for action in actions:
-        one = response.bucket_action.add()
-        one.bucket_id.bucket.update(action.bucket)
-        if action.is_abandoned:
-            one.abandon_action.SetInParent()
-            continue
-        assignment = one.quota_assignment_action
-        assignment.assignment_time_to_live.seconds = action.ttl_seconds
-        strategy = assignment.rate_limit_strategy
-        filling = action.filling
-        if filling is None:
-            strategy.blanket_rule = ALLOW_ALL if action.is_open else DENY_ALL
-            continue
-        strategy.token_bucket.max_tokens = filling.burst
-        strategy.token_bucket.tokens_per_fill.value = filling.tokens
-        strategy.token_bucket.fill_interval.seconds = filling.seconds
+        if action.is_anew and action.filling is not None:
+            # Envoy applies all of a message at once, so nothing is denied because of this.
+            _write(response.bucket_action.add(), replace(action, filling=None, is_open=False))
+        _write(response.bucket_action.add(), action)
     encoded_: bytes = response.SerializeToString()
     return encoded_
+
+
+def _write(one: Any, action: Action) -> None:
+    one.bucket_id.bucket.update(action.bucket)
+    if action.is_abandoned:
+        one.abandon_action.SetInParent()
+        return
+    assignment = one.quota_assignment_action
+    assignment.assignment_time_to_live.seconds = action.ttl_seconds
+    strategy = assignment.rate_limit_strategy
+    filling = action.filling
+    if filling is None:
+        strategy.blanket_rule = ALLOW_ALL if action.is_open else DENY_ALL
+        return
+    strategy.token_bucket.max_tokens = filling.burst
+    strategy.token_bucket.tokens_per_fill.value = filling.tokens
+    strategy.token_bucket.fill_interval.seconds = filling.seconds

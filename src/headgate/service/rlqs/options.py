@@ -25,7 +25,8 @@ class RlqsOptions:
     *restart_share* is the part of a limit that is given out in the first *ttl* after a start
     without a shared store, when assignments of the time before may still be in force.
 
-    The rest are bounds: what is beyond them ends the stream.
+    The rest are bounds, on streams and their buckets, on the entries of a bucket and the characters
+    of its keys, its values and all of them, on a message: what is beyond them ends the stream.
     """
 
     ttl: int = 10
@@ -36,9 +37,11 @@ class RlqsOptions:
     restart_share: float = 0.5
     most_streams: int = 1_000
     most_buckets: int = 10_000
+    most_buckets_in_all: int = 100_000
     most_entries: int = 32
     longest_key: int = 256
     longest_value: int = 4_096
+    longest_bucket: int = 8_192
     most_bytes: int = 4_194_304
 
     def __post_init__(self) -> None:
@@ -61,9 +64,11 @@ class RlqsOptions:
         for name in (
             "most_streams",
             "most_buckets",
+            "most_buckets_in_all",
             "most_entries",
             "longest_key",
             "longest_value",
+            "longest_bucket",
             "most_bytes",
         ):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:

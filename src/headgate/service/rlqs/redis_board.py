@@ -6,7 +6,8 @@ reply brings its ledger, and the turn is taken again from that.
 
 Time is the server's: every reply tells it, and between replies it is reckoned from this machine's
 monotonic clock. It is never taken for later than it is, so grants are never thought over too soon
-by more than the time that a round trip takes, which is a small part of `RlqsOptions.delivery`.
+by more than the time that a round trip takes, which is a small part of `RlqsOptions.delivery`. If
+the server's clock is set back, ledgers are too (see `Ledger.set_back`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ _PAUSE: Final = 0.002
 _SLACK_MS: Final = 60_000
 _LONGEST_MS: Final = 10**15
 _MOST_KNOWN: Final = 65_536
+_SET_BACK_NS: Final = 2 * SECOND
+"""Replicas differ by less on what time it is; a ledger that is further ahead is of a clock that has
+been set back since, or of a server that was ahead of the one that has taken its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,13 @@ class RedisBoard(Board):
         for attempt in range(_ATTEMPTS):
             if self._offset_ns is None:
                 seen = await self._look(name)
-            now_ns = time.monotonic_ns() + (self._offset_ns or 0)
-            turned = step(seen.ledger, now_ns, NEVER)
+            if self._is_ahead(seen):  # of a clock of ours that stood still, or the server's
+                seen = await self._look(name)
+            now_ns = self._now_ns()
+            ledger = seen.ledger
+            if ledger is not None and self._is_ahead(seen):
+                ledger = ledger.set_back(now_ns)
+            turned = step(ledger, now_ns, NEVER)
             version = new_name().encode()
             reply = await self._put(name, seen.version, version, turned)
             if reply[1] == 1:
@@ -79,6 +88,12 @@ class RedisBoard(Board):
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() + (self._offset_ns or 0)
+
+    def _is_ahead(self, seen: _Seen) -> bool:
+        return seen.ledger is not None and seen.ledger.at_ns - self._now_ns() > _SET_BACK_NS
 
     async def _look(self, name: str) -> _Seen:
         """The ledger as it is; the version asked for is one that none has."""

@@ -67,6 +67,9 @@ def _usage(read: Any, where: str, options: RlqsOptions) -> Usage:
             raise _beyond(f"{where}: a value has {len(value)} characters", options.longest_value)
         if not key:
             raise _invalid(f"{where}: the bucket_id has an empty key")
+    size = sum(len(key) + len(value) for key, value in entries.items())
+    if size > options.longest_bucket:
+        raise _beyond(f"{where}: the bucket_id has {size} characters", options.longest_bucket)
     elapsed_ns = read.time_elapsed.seconds * SECOND + read.time_elapsed.nanos
     if elapsed_ns < 0:
         raise _invalid(f"{where}: time_elapsed is negative")

@@ -55,30 +55,39 @@ class SharedCounter:
         self.due_ns = NEVER
 
     def leave(self, part: Part, *, is_replaced: bool) -> None:
-        """*part* is no more. What it had ends with its time, or at once if it *is_replaced*."""
-        if self.parts.pop(part.name, None) is not None:
+        """*part* is no more. What it had ends with its time, or at once if it *is_replaced*.
+
+        One that the board does not know is forgotten: there may be no end of them while the board
+        is out of reach.
+        """
+        if self.parts.pop(part.name, None) is not None and part.made_ns > NEVER:
             (self._abandoned if is_replaced else self._gone).add(part.name)
             self.due_ns = NEVER
 
-    async def take_turn(self, now_ns: int, left: Fraction) -> None:
-        """Divide what there is, *left* being the part of it that is for gateways, and tell them."""
+    async def take_turn(self, now_ns: int, left: Fraction) -> bool:
+        """Divide what there is, *left* being the part of it that is for gateways, and tell them.
+
+        Whether the board could be asked.
+        """
         async with self._lock:
             gone, abandoned = frozenset(self._gone), frozenset(self._abandoned)
             try:
                 turned = await self._turned(left, gone, abandoned)
             except StoreError:
-                self.due_ns = now_ns + SECOND
-                self._go_on_alone(now_ns)
-                return
+                self.go_on_alone(now_ns)
+                return False
             self._gone -= gone
             self._abandoned -= abandoned
             self.due_ns = now_ns + turned.due_ns - turned.ledger.at_ns
             self.usage = sum(one.usage for one in turned.ledger.claims.values())
             for name, filling in turned.told.items():
                 part = self.parts.get(name)
-                if part is not None:
+                if part is None:
+                    self._gone.add(name)  # it left meanwhile
+                else:
                     part.made_ns = turned.ledger.claims[name].made_ns
                     part.tell(filling)
+            return True
 
     async def _turned(
         self, left: Fraction, gone: frozenset[str], abandoned: frozenset[str]
@@ -110,12 +119,13 @@ class SharedCounter:
             break
         return self._whole
 
-    def _go_on_alone(self, now_ns: int) -> None:
-        """The board is out of reach: each rule says what to do then.
+    def go_on_alone(self, now_ns: int) -> None:
+        """The board cannot be asked: each rule says what to do then.
 
         Under `fail_closed` nothing passes when the time of what a gateway has is over. Else it goes
         on with what it has, and one that has nothing gets the whole limit for itself.
         """
+        self.due_ns = now_ns + SECOND
         half_ns = self._options.ttl_ns // 2
         for part in self.parts.values():
             if part.told_ns != NEVER and now_ns - part.told_ns < half_ns:

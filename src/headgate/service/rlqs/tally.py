@@ -66,6 +66,11 @@ class Tally:
         self._ahead += amount
         return amount
 
+    def forget_ahead(self) -> int:
+        """What was charged ahead since the last report, which is then for others to put right."""
+        ahead, self._ahead, self._carry = self._ahead, 0, 0
+        return ahead
+
     def _reckon(self, asked: int, used: int) -> None:
         """Demand that grows is believed at once, demand that falls by halves."""
         self.demand = asked if self.demand is None else max(asked, (asked + self.demand) // 2)

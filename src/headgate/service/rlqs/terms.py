@@ -38,6 +38,12 @@ class Terms:
         return tuple(one for one in self.bindings if one.is_exact)
 
     @property
+    def charged(self) -> tuple[tuple[str, str, int], ...]:
+        """The counters that are charged, and what a request costs there."""
+        exact = self.exact if self.is_shared else ()
+        return tuple((one.check.group, one.check.key, one.check.cost) for one in exact)
+
+    @property
     def places(self) -> tuple[tuple[str, str, int], ...]:
         """All counters, and what a request costs there."""
         checks = [one.check for one in self.bindings]

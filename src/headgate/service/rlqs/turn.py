@@ -164,7 +164,8 @@ class _Turn:
             for name, one in self._claims.items()
             if one.seen_ns != NEVER and self._now_ns - one.seen_ns <= self._options.silence_ns
         )
-        away = sum(one.rate for name, one in self._claims.items() if name not in here)
+        known = set(here)
+        away = sum(one.rate for name, one in self._claims.items() if name not in known)
         total = max(self._total - away, 0)
         needs = {name: self._need(name, len(here)) for name in here}
         if len(here) == 1:

@@ -6,8 +6,8 @@ closed or blocked denies the call, and all others are then only looked at.
 
 Two round trips are needed where something has to be known before anything may be charged:
 
-- a call that only looks at some limits and charges others: what is looked at must not deny after
-  the others have been charged;
+- a call that only looks at some limits, or reports, and charges others: what is looked at, or used
+  up by the report, must not deny after the others have been charged;
 - quotas, of which one that has room is enough: only those that have are charged.
 """
 
@@ -49,16 +49,15 @@ class Question:
         """
         parts, plan = self.asked.parts, self._plan
         said += [_blocked(part) for part in parts]
+        silent: Places = ()
         if self._operations:
             silent = self._first.hear(parts, (yield self._operations), said)
             if silent:
                 outage.decide(parts, silent, said, is_open=not plan.is_refused)
-                if any(_has_a_say(parts[place]) for place in silent):
-                    return
         if self.asked.charge == "always":
             yield from _fill_up(parts, plan.takers, said)
         elif plan.has_more_to_know and not plan.is_refused:
-            yield from _take_what_fits(parts, plan, said, outage)
+            yield from _take_what_fits(parts, plan, said, outage, silent)
 
 
 class _Plan:
@@ -80,7 +79,7 @@ class _Plan:
     @property
     def has_more_to_know(self) -> bool:
         """Whether something is to be known before anything may be charged."""
-        return bool(self.looks or self.quotas)
+        return bool(self.looks or self.quotas or (self.reports and self.takes))
 
     def first(self) -> Step:
         """What to ask first; all there is to ask in most calls."""
@@ -127,14 +126,19 @@ def _blocked(part: Part) -> Decision | None:
     return decide_blocked(part.blocked_ns, [(check.key, check.limit) for check in part.checks])
 
 
-def _take_what_fits(parts: Sequence[Part], plan: _Plan, said: Said, outage: Outage) -> Rounds:
-    """Charge, now that it is known that the call passes.
+def _take_what_fits(
+    parts: Sequence[Part], plan: _Plan, said: Said, outage: Outage, decided: Places
+) -> Rounds:
+    """Charge, now that it is known that the call passes, all but what was *decided* without the
+    store.
 
     Should a quota be used up meanwhile, the others are asked again without it.
     """
+    takes = [n for n in plan.takes if n not in decided]
+    quotas = [n for n in plan.quotas if n not in decided]
     while is_passing(parts, said):
-        fitting = [n for n in plan.quotas if has_passed(parts[n], said[n])]
-        places = (*plan.takes, *fitting)
+        fitting = [n for n in quotas if has_passed(parts[n], said[n])]
+        places = (*takes, *fitting)
         if not places:
             return
         step = Step((Bundle(places, consume=True),))

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 from headgate.decisions import decide_without_store
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls.steps import Bundle, Step
-from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.clock import Clock
     from headgate.service.rls.asked import Part
     from headgate.service.rls.steps import Places, Said
+    from headgate.stores.memory import MemoryStore
 
 
 class Outage:
-    """Decides without the store; rules that are `local` have counters in this process."""
+    """Decides without the store; rules that are `local` have counters in *local*, which are those
+    of this process for every way into it."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._local = MemoryStore(clock=clock)
+    def __init__(self, local: MemoryStore) -> None:
+        self._local = local
 
     def decide(
         self, parts: Sequence[Part], silent: Places, said: Said, *, is_open: bool = True

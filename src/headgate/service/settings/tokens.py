@@ -57,15 +57,16 @@ T = TypeVar("T", AdminToken, AdminCertificate)
 
 
 def digest_of(token: bytes) -> bytes:
-    """What is kept of *token*."""
-    return sha256(token).digest()
+    """What is kept of *token*; blanks and ends of lines around it, as in a file, are not of it."""
+    return sha256(token.strip()).digest()
 
 
 def too_short(token: bytes) -> str | None:
     """What is wrong with *token* (or a secret), if it can be guessed."""
-    if len(token) >= SHORTEST:
+    length = len(token.strip())
+    if length >= SHORTEST:
         return None
-    return f"{len(token)} characters can be guessed; expected at least {SHORTEST}"
+    return f"{length} characters can be guessed; expected at least {SHORTEST}"
 
 
 def read_tokens(spot: Spot) -> tuple[AdminToken, ...] | None:

@@ -12,6 +12,7 @@ Where a counter is:
 from __future__ import annotations
 
 import weakref
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, carry
@@ -20,7 +21,7 @@ from headgate.stores.memory.shelf import Shelf
 from headgate.units import MINUTE, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from headgate.limits import Limit
     from headgate.stores.port import Hitter
@@ -115,6 +116,16 @@ class Counters:
             if self._room.taken >= self._room.most or slot in self._overflow:
                 return slot
         return key
+
+    def own_keys(self) -> Iterator[str]:
+        """The keys that have a counter of their own here, perhaps an idle one."""
+        return chain(self._plain, self._held)
+
+    def used(self, key: str, now: int) -> int:
+        """What is used and held of the counter that *key* has here of its own; 0 if it has none."""
+        entry = self._held.look(key) or Entry(self._plain.look(key), NO_HOLDS)
+        held = sum(hold.amount for hold in open_holds(entry.holds, now).values())
+        return held + (0 if entry.state is None else self.algorithm.used(entry.state, now))
 
     def load(self, key: str, now: int) -> Entry:
         """The counter of *key*, wherever it is."""

@@ -7,7 +7,11 @@ once. So nothing is looked at twice in a round, nothing is missed, and no step i
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,6 +25,9 @@ class Shelf(Generic[K, V]):
     def __init__(self) -> None:
         self.live: dict[K, V] = {}
         self.aging: dict[K, V] = {}
+
+    def __iter__(self) -> Iterator[K]:
+        return chain(self.live, self.aging)
 
     def __len__(self) -> int:
         return len(self.live) + len(self.aging)
@@ -36,6 +43,11 @@ class Shelf(Generic[K, V]):
             if value is not None:
                 self.live[key] = value
         return value
+
+    def look(self, key: K) -> V | None:
+        """The value of *key*, live or aging as it was."""
+        value = self.live.get(key)
+        return self.aging.get(key) if value is None else value
 
     def put(self, key: K, value: V) -> None:
         """Make *value* the value of *key*, live from now on."""

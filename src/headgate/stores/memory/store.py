@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.algorithms import Paced, algorithm_for
@@ -98,6 +99,32 @@ class MemoryStore(Store):
         try:
             groups = list(self._groups.values())
             return sum(len(counters) for group in groups for counters in group.values())
+        finally:
+            self._turn.give_back()
+
+    def groups(self) -> list[str]:
+        """The names of all groups that have counters."""
+        self._turn.take()
+        try:
+            return list(self._groups)
+        finally:
+            self._turn.give_back()
+
+    def keys_in(self, group: str, *, most: int) -> list[str]:
+        """Up to *most* keys with a counter of their own in *group*, idle ones among them."""
+        self._turn.take()
+        try:
+            tables = self._groups.get(group, {}).values()
+            return list(islice((key for table in tables for key in table.own_keys()), most))
+        finally:
+            self._turn.give_back()
+
+    def used_in(self, group: str, key: str) -> int:
+        """What is used and held now of the counter of *key* in *group*; nothing is changed."""
+        self._turn.take()
+        try:
+            now = self._clock()
+            return sum(table.used(key, now) for table in self._groups.get(group, {}).values())
         finally:
             self._turn.give_back()
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.control.memory_storage import MemoryStorage
 from headgate.errors import OptionError
 from headgate.service.admin import Certificate, Token
 from tests.unit.service.admin.desk import READER, WRITER, Desk, FailingAudit, attended
 
 if TYPE_CHECKING:
     from headgate.control.audit import AuditEvent
+    from headgate.control.revision import Revision
 
 RULE = {"key_by": "ip", "limit": "7/s"}
 WRITES: list[tuple[str, Any]] = [
@@ -234,6 +236,21 @@ class TestAudit:
             assert await desk.hits(1) == [False]
 
         attended(main)
+
+    def test_an_attempt_has_an_end_whatever_goes_wrong(self) -> None:
+        class Broken(MemoryStorage):
+            async def commit(self, revision: Revision) -> None:
+                if revision.number > 1:
+                    raise ZeroDivisionError
+                await super().commit(revision)
+
+        async def main(desk: Desk) -> None:
+            with pytest.raises(ZeroDivisionError):
+                await desk.call("DELETE /rules/login")
+            told = [(event.outcome, event.status) for event in desk.audit.events]
+            assert told == [("attempt", None), ("failed", 500)]
+
+        attended(main, Desk(storage=Broken()))
 
     def test_a_change_that_could_not_be_noted_afterwards_is_told_to_the_log(
         self, caplog: pytest.LogCaptureFixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -231,5 +231,75 @@ def test_what_is_no_amount_changes_nothing(extra: Any) -> None:
         sent = {**BY_KEY, "extra": extra, "ttl": 60}
         assert (await desk.refusal("POST /keys:grant", sent))[0] == 400
         assert await desk.is_unchanged()
+
+    attended(body)
+
+
+class TestShape:
+    """A key that cannot be one of the rule is not taken for one."""
+
+    POLICY: ClassVar[dict[str, Any]] = {
+        "version": 1,
+        "identity": {"plan": {"attribute": "plan"}},
+        "rules": [
+            {"id": "secret", "key_by": ["api_key", "ip"], "limit": "5/m"},
+            {"id": "all", "key_by": "global", "limit": "5/m"},
+            {"id": "plain", "key_by": ["plan", "header:X-Team"], "limit": "5/m"},
+        ],
+    }
+    DIGEST = "~" + "0a" * 16
+
+    @pytest.mark.parametrize(
+        ("rule", "key", "is_one"),
+        [
+            ("secret", f"api_key={DIGEST}&ip=192.0.2.1", True),
+            ("secret", "api_key!ip=192.0.2.1&ip=192.0.2.1", True),
+            ("secret", "api_key!shared&ip=192.0.2.1", True),
+            ("secret", "api_key=sk_live_1234&ip=192.0.2.1", False),
+            ("secret", "sk_live_1234", False),
+            ("secret", f"api_key={DIGEST}", False),
+            ("all", "global", True),
+            ("all", "ip=192.0.2.1", False),
+            ("plain", "plan=gold&header:x-team=a", True),
+            ("plain", "plan=gold&header:x-team=a&ip=192.0.2.1", False),
+        ],
+    )
+    def test_a_key_has_the_parts_of_its_rule_and_secrets_are_digests(
+        self, rule: str, key: str, is_one: bool
+    ) -> None:
+        async def body(desk: Desk) -> None:
+            await desk.ask("PUT /policy", self.POLICY)
+            answer = await desk.call("POST /keys:block", {"rule": rule, "key": key, "ttl": 60})
+            assert answer.status_code == (200 if is_one else 400), answer.text
+            assert is_one or "expected" in answer.json()["errors"][0]["hint"]
+
+        attended(body)
+
+    def test_a_raw_credential_is_neither_kept_nor_noted_nor_repeated(self) -> None:
+        async def body(desk: Desk) -> None:
+            await desk.ask("PUT /policy", self.POLICY)
+            raw = {"rule": "secret", "key": "sk_live_1234"}
+            for verb, more in (
+                ("block", {"ttl": 60}),
+                ("grant", {"ttl": 60, "extra": 1}),
+                ("reset", {}),
+                ("unblock", {}),
+            ):
+                answer = await desk.call(f"POST /keys:{verb}", {**raw, **more})
+                assert (answer.status_code, "sk_live" in answer.text) == (400, False)
+            await desk.call("DELETE /overrides?rule=secret&key=sk_live_1234")
+            assert "sk_live" not in str((await desk.storage.head()).document)
+            assert "sk_live" not in str(desk.audit.events)
+
+        attended(body)
+
+
+def test_a_reset_goes_by_the_revision_of_the_policy() -> None:
+    async def body(desk: Desk) -> None:
+        await desk.hits(5)
+        assert (await desk.refusal("POST /keys:reset", BY_KEY, if_match='"7"'))[0] == 412
+        assert await desk.hits(1) == [False]
+        await desk.ask("POST /keys:reset", BY_KEY, if_match='"1"')
+        assert await desk.hits(1) == [True]
 
     attended(body)

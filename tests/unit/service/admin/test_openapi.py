@@ -41,3 +41,14 @@ def test_parameters_of_a_path_are_declared() -> None:
         named: list[Any] = [one["name"] for one in item.get("parameters", ())]
         assert all(f"{{{name}}}" in path for name in named)
         assert path.count("{") == len(named)
+
+
+def test_every_write_says_that_it_goes_by_versions() -> None:
+    async def body(desk: Desk) -> None:
+        for path, methods in desk.app._routes.table.items():
+            for method, route in methods.items():
+                told = admin_paths()[f"{PREFIX}{path}"][method.lower()].get("parameters", ())
+                named = [one["name"] for one in told]
+                assert ("If-Match" in named) == (route.role == "write"), (method, path)
+
+    attended(body)

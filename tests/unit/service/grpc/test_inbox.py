@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.service.grpc.inbox import BACKLOG, Inbox
+from headgate.service.grpc.inbox import BACKLOG, BACKLOG_BYTES, Inbox
 
 
 class Gate:
@@ -87,3 +87,22 @@ def test_a_reader_that_is_cancelled_loses_nothing() -> None:
 
 async def _all(inbox: Inbox) -> list[bytes]:
     return [message async for message in inbox]
+
+
+def test_a_heavy_backlog_keeps_the_caller_waiting_too_and_what_is_taken_is_told() -> None:
+    async def main() -> None:
+        gate = Gate()
+        taken: list[int] = []
+        inbox = Inbox(on_high=gate.shut, on_low=gate.open, on_taken=taken.append)
+        assert inbox.put(bytes(BACKLOG_BYTES))
+        assert not gate.is_shut
+        assert inbox.put(b"x")
+        assert gate.is_shut
+        await anext(inbox)
+        assert not gate.is_shut
+        inbox.close()
+        assert not inbox.put(b"too late")
+        await anext(inbox)
+        assert taken == [BACKLOG_BYTES, 1]
+
+    asyncio.run(main())

@@ -195,6 +195,9 @@ def test_an_address_that_a_client_sends_through_caddy_does_not_count() -> None:
         replaced(nginx("/shop/a"), "x-original-method", ""),
         replaced(caddy("/shop/a"), "x-forwarded-method"),
         replaced(caddy("/shop/a"), "x-forwarded-uri"),
+        replaced(caddy("/shop/a"), "x-forwarded-uri", "shop/a"),
+        replaced(caddy("/shop/a"), "x-forwarded-uri", ""),
+        replaced(nginx("/shop/a"), "x-original-uri", "http://shop.example/shop/a"),
         [("host", "shop.example")],
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from headgate.service.http import HttpApp
+from headgate.service.http import HttpApp, HttpOptions
 from headgate.service.http.asked import TO_CHECK, TO_COMMIT, TO_LOOK, TO_RESERVE, Wanted
 
 from .calling import Answer, FakeStore, app_of, ask, check, core_of, post
@@ -33,9 +33,13 @@ def test_the_document_is_valid() -> None:
 
 
 def test_other_parts_add_their_paths() -> None:
-    extra = {"/admin/v1/rules": {"get": {"responses": {"200": {"description": "All rules."}}}}}
-    document = ask(HttpApp(core_of(), paths=extra), "GET", "/openapi.json").json
+    operation = {"responses": {"200": {"description": "All."}}, "security": [{"token": []}]}
+    extra = {"/admin/v1/rules": {"get": operation}}
+    schemes = {"token": {"type": "http", "scheme": "bearer"}}
+    app = HttpApp(core_of(), paths=extra, schemes=schemes)
+    document = ask(app, "GET", "/openapi.json").json
     validate(document)
+    assert document["components"]["securitySchemes"] == schemes
     assert "/admin/v1/rules" in document["paths"]
 
 
@@ -96,3 +100,25 @@ def test_answers_are_as_it_says() -> None:
     outage = check(app)
     assert outage.status == 503
     conforms(outage, "post", "/v1/check")
+
+
+def test_answers_of_a_store_that_does_not_answer_are_as_it_says() -> None:
+    store = FakeStore()
+    app = HttpApp(core_of(store=store), options=HttpOptions(deadline=0.01))
+    store.is_stuck = True
+    for answer, method, path in (
+        (check(app), "post", "/v1/check"),
+        (ask(app, "GET", "/v1/authorize/api/x"), "get", "/v1/authorize/{path}"),
+        (post(app, "/v1/reservations", {"path": "/api/x", "cost": 1}), "post", "/v1/reservations"),
+        (ask(app, "GET", "/v1/rate_limit"), "get", "/v1/rate_limit"),
+    ):
+        assert answer.status == 503
+        conforms(answer, method, path)
+
+
+def test_a_refusal_as_403_is_in_it() -> None:
+    app = app_of()
+    says = [("x-original-uri", "/api/x"), ("x-original-method", "GET"), ("x-real-ip", "192.0.2.7")]
+    answers = [ask(app, "GET", "/v1/authorize", says, query=b"deny=403") for _ in range(4)]
+    assert answers[-1].status == 403
+    conforms(answers[-1], "get", "/v1/authorize")

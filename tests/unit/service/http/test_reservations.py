@@ -231,6 +231,25 @@ def test_places_under_a_concurrency_limit_are_given_back_at_the_end() -> None:
     assert reserve(here, {"tokens": 5}).status == 201
 
 
+def test_places_alone_are_given_back_too_and_lapse_by_themselves() -> None:
+    policy = """
+    version: 1
+    rules:
+      - {id: slots, key_by: global, algorithm: concurrency, limit: 1, ttl: 30}
+    """
+    here, there, clock = two_workers(policy)
+    for end in (commit, cancel):
+        made = reserve(here, 1, ttl=60)
+        assert made.json["expires"] == START + 30  # places last no longer
+        assert reserve(there, 1).status == 429
+        assert end(there, made.json["id"]).status in (200, 204)
+        assert end(here, made.json["id"]).status == 409
+    name = reserve(here, 1, ttl=60).json["id"]
+    clock.advance(31)
+    assert reserve(there, 1).status == 201
+    assert commit(here, name).status == 410
+
+
 def test_what_no_rule_is_for_has_nothing_to_settle() -> None:
     app = app_of("version: 1\nrules: []")
     name = reserve(app).json["id"]

@@ -76,6 +76,15 @@ def test_headers_and_json_are_those_of_the_long_way(
             assert teller.text(verdict) == json.dumps(portrait(verdict))
 
 
+def test_what_is_held_is_told_as_slowly() -> None:
+    core = core_of("version: 1\nrules: [{id: a, key_by: ip, limit: 1000/hour}]")
+    asked = Request("GET", "/", peer="203.0.113.7")
+    verdict = asyncio.run(core.engine.reserve(asked, cost=700, ttl=60))
+    teller = Teller(ResponseOptions(), core.clock)
+    assert (b"ratelimit", b'"a";r=300;t=1') in teller.lines(verdict)
+    assert teller.lines(verdict) == teller.slow_lines(verdict)
+
+
 @pytest.mark.parametrize("quota", [10**15 - 1, 10**14])
 def test_the_largest_quotas_are_told_as_slowly(quota: int) -> None:
     core = core_of(f"version: 1\nrules: [{{id: a, key_by: ip, limit: {quota}/hour}}]")

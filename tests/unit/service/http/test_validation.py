@@ -9,6 +9,8 @@ import pytest
 
 from headgate.errors import OptionError
 from headgate.service.http import HttpApp, HttpOptions
+from headgate.service.http.documents import document_of
+from headgate.service.http.replies import RefusedError
 
 from .calling import Answer, app_of, ask, core_of, post, scope_of
 
@@ -136,7 +138,27 @@ def test_a_large_body_is_refused_announced_or_not() -> None:
     untold = ask(app, "POST", "/v1/check", [JSON], b" " * 60, b" " * 60, b" " * 60)
     digits = ask(app, "POST", "/v1/check", [JSON, ("content-length", "9" * 30)])
     assert told.status == untold.status == digits.status == 413
-    assert untold.headers["connection"] == "close"
+
+
+def test_a_value_that_is_none_is_told_where() -> None:
+    for body in (b'{"path": x}', b'{"path":}', b'{"headers": [x]}'):
+        answer = ask(app_of(), "POST", "/v1/check", [JSON], body)
+        assert answer.status == 400
+        assert "Expecting value" in answer.json["detail"]
+
+
+def test_of_very_many_errors_the_first_are_told() -> None:
+    many = {f"f{number}": 0 for number in range(3_000)}
+    answer = post(app_of(), "/v1/check", {"path": "/", **many})
+    assert answer.json["detail"] == "the body has 3000 errors; these are the first 20"
+    assert len(answer.json["errors"]) == 20
+
+
+def test_one_name_twice_among_very_many_is_found_at_once() -> None:
+    # As quick as reading it: 200,000 names would take minutes if each was looked for in all.
+    names = ",".join(f'"{number:x}":0' for number in range(200_000))
+    with pytest.raises(RefusedError):
+        document_of(f'{{{names},"30d3f":0}}'.encode())
 
 
 def test_no_more_of_a_large_body_is_read_than_shows_that_it_is() -> None:

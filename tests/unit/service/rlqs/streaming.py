@@ -52,7 +52,7 @@ class Service:
         self.clock = clock or ManualClock(1_000_000)
         self.options = options or RlqsOptions()
         self.core = core_of(text, self.clock)
-        self.calls = QuotaCalls(self.core, self.options, board=board)
+        self.calls = QuotaCalls(self.core, self.options, board=board, clock=self.clock)
         if not is_fresh:
             self.clock.advance(self.options.ttl + self.options.delivery)
 

@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import OptionError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
-from headgate.service.rlqs.messages import REPORTS
+from headgate.service.rlqs.messages import DENY_ALL, REPORTS
 from headgate.stores.port import AsyncStore
 from tests.unit.service.rlqs.streaming import PER_USER, Envoy, Line, Service, breathe, core_of
 
@@ -32,7 +32,7 @@ def test_the_first_report_is_answered_at_once_with_a_token_bucket() -> None:
         line = Line(service)
         await line.report(FIRST)
         (message,) = line.messages
-        (action,) = message.bucket_action
+        *_, action = message.bucket_action
         assert dict(action.bucket_id.bucket) == ADA
         assigned = action.quota_assignment_action
         assert assigned.assignment_time_to_live.seconds == service.options.ttl
@@ -40,6 +40,20 @@ def test_the_first_report_is_answered_at_once_with_a_token_bucket() -> None:
         assert 90 <= bucket.tokens_per_fill.value <= 100
         assert bucket.fill_interval.seconds == 1
         assert 1 <= bucket.max_tokens <= 100
+        await line.vanish()
+
+    run(scene)
+
+
+def test_nothing_that_a_gateway_had_before_its_stream_outlives_the_first_message() -> None:
+    async def scene() -> None:
+        line = Line(Service())
+        await line.report(FIRST)
+        denied, given = line.messages[0].bucket_action
+        strategy = denied.quota_assignment_action.rate_limit_strategy
+        assert strategy.WhichOneof("strategy") == "blanket_rule"
+        assert strategy.blanket_rule == DENY_ALL
+        assert given.quota_assignment_action.rate_limit_strategy.token_bucket.max_tokens
         await line.vanish()
 
     run(scene)
@@ -90,7 +104,8 @@ def test_an_assignment_is_told_again_when_half_its_time_is_over_and_not_before()
         await service.pass_time(2)
         assert len(line.messages) == 2
         # The same figures, or Envoy would fill the bucket anew.
-        assert line.messages[0] == line.messages[1]
+        first, again = (message.bucket_action for message in line.messages)
+        assert [first[-1]] == list(again)
         await line.vanish()
 
     run(scene)

@@ -73,3 +73,13 @@ def test_an_abandoned_bucket_is_told_as_such() -> None:
     message = encoded([Action((("user", "ada"),), is_abandoned=True)])
     (action,) = rlqs_pb2.RateLimitQuotaResponse.FromString(message).bucket_action
     assert action.WhichOneof("bucket_action") == "abandon_action"
+
+
+def test_one_that_is_anew_takes_the_place_of_whatever_the_gateway_has() -> None:
+    # Envoy leaves a token bucket as it is if only the seconds differ; after a denial it cannot.
+    message = encoded([Action((("user", "ada"),), 10, Filling(7, 3, 5), is_anew=True)])
+    first, then = rlqs_pb2.RateLimitQuotaResponse.FromString(message).bucket_action
+    denied = first.quota_assignment_action.rate_limit_strategy
+    assert denied.BlanketRule.Name(denied.blanket_rule) == "DENY_ALL"
+    assert then.quota_assignment_action.rate_limit_strategy.token_bucket.max_tokens == 5
+    assert first.bucket_id == then.bucket_id

@@ -132,6 +132,18 @@ def test_a_check_of_zero_beside_others_lets_them_be_charged(asker: Asker) -> Non
     assert [one.statuses[1].limit_remaining for one in answers] == [2, 1, 0, 0]
 
 
+def test_a_report_beyond_the_limit_denies_its_call_and_nothing_else_is_charged(
+    asker: Asker,
+) -> None:
+    assert check(asker) == OK
+    both = (desc("user=ada", hits=500), desc("who=ada"))
+    assert codes_of(asker.ask("edge", *both)) == [OVER, OK]
+    assert asker.left("edge", "who=ada") == 3
+    within = (desc("user=bob", hits=5), desc("who=ada"))
+    assert asker.code("edge", *within) == OK
+    assert asker.left("edge", "who=ada") == 2
+
+
 def test_a_report_counts_though_another_descriptor_is_denied(asker: Asker) -> None:
     check(asker)
     asker.code("edge", desc("who=ada"), hits=3)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
 from headgate.errors import StoreError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
+from headgate.service.rls.ruled import request_of
+from headgate.stores.operations import TakeEach
 from headgate.stores.port import AsyncStore
 from headgate.testing import ManualClock
 from tests.unit.service.rls import theirs
@@ -80,6 +83,14 @@ def test_a_rule_that_is_local_goes_on_in_this_process() -> None:
     assert [asker.code("edge", desc("local=x")) for _ in range(3)] == [OK, OK, OVER]
 
 
+def test_a_local_rule_has_the_same_counters_for_every_way_into_the_service() -> None:
+    asker = without_store()
+    engine = asker.core.engine
+    asked = request_of("edge", (("local", "x"),))
+    assert asyncio.run(engine.check(asked)).allowed
+    assert [asker.code("edge", desc("local=x")) for _ in range(2)] == [OK, OVER]
+
+
 def test_a_local_rule_is_not_charged_for_what_another_one_refuses() -> None:
     asker = without_store()
     for _ in range(3):
@@ -142,6 +153,32 @@ def test_a_check_that_charges_in_a_second_step_survives_the_loss_of_the_store_be
     asker = Asker(RULES, store=Leaving(ManualClock(NOON)))
     answer = asker.ask("edge", desc("open=x", hits=0), desc("closed=x"))
     assert codes_of(answer) == [OK, OVER]
+
+
+class HalfGone(DistantStore):
+    """A store of two servers, of which the one with the counters of *rule* is gone."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(ManualClock(NOON))
+        self._rule = rule
+
+    async def run(self, operation: Operation[R]) -> R:
+        reply = await super().run(operation)
+        if not isinstance(operation, TakeEach):
+            return reply
+        gone = [self._rule in one.checks[0].group for one in operation.takes]
+        replies: Any = reply
+        kept = [
+            StoreError("gone") if lost else one for lost, one in zip(gone, replies, strict=True)
+        ]
+        return cast("R", tuple(kept))
+
+
+@pytest.mark.parametrize("charge", ["all_or_nothing", "always"])
+def test_a_limit_that_cannot_be_looked_at_leaves_the_others_in_force(charge: str) -> None:
+    asker = Asker(RULES, store=HalfGone("open"), options=RlsOptions(charge=charge))  # type: ignore[arg-type]  # as above
+    both = (desc("open=x", hits=0), desc("closed=x"))
+    assert [asker.code("edge", *both) for _ in range(3)] == [OK, OK, OVER]
 
 
 def test_a_store_that_never_waits_may_be_gone_too() -> None:

@@ -166,7 +166,7 @@ class TestSecrets:
 class TestTokens:
     def test_are_kept_as_digests_however_they_are_given(self, desk: Desk) -> None:
         digest = hashlib.sha256(TOKEN.encode()).digest()
-        file = desk.file(TOKEN, "token")
+        file = desk.file(f" {TOKEN} \n\n", "token")
         text = (
             "admin_tokens:\n"
             f"  - {{name: ada, role: write, token: {TOKEN}}}\n"

@@ -29,6 +29,8 @@ class Carrier(Protocol):
     limits: GrpcLimits
     owed: int
     """Bytes of replies that have been put out since the last ones were sent."""
+    working: int
+    """Calls of one message whose methods have yet to answer."""
 
     def hold(self, size: int) -> bool:
         """Count *size* more bytes (or less) as kept for calls; false if that is too many."""
@@ -110,7 +112,7 @@ class Call:
 class UnaryCall(Call):
     """A call of one message each way. Its method is called when the request has ended."""
 
-    __slots__ = ("_held", "_message", "_messages", "_method")
+    __slots__ = ("_held", "_is_working", "_message", "_messages", "_method")
 
     def __init__(self, carrier: Carrier, stream: zttp.Stream, method: Unary) -> None:
         super().__init__(carrier, stream)
@@ -118,6 +120,7 @@ class UnaryCall(Call):
         self._message: bytes | None = None
         self._messages: Messages | None = None
         self._held = 0
+        self._is_working = False
 
     def feed(self, data: bytes) -> None:
         size = len(data) - PREFIX
@@ -163,6 +166,8 @@ class UnaryCall(Call):
                 # The awaitable is the task itself: one cancelled before it began is closed too.
                 self.task = asyncio.ensure_future(reply, loop=self.carrier.loop)
                 self.task.add_done_callback(self._done)
+                self._is_working = True
+                self.carrier.working += 1
                 return
         except CallError as error:
             self.fail(error.code, str(error))
@@ -200,4 +205,7 @@ class UnaryCall(Call):
         if self._held:
             self.carrier.hold(-self._held)
             self._held = 0
+        if self._is_working:
+            self._is_working = False
+            self.carrier.working -= 1
         super().drop()

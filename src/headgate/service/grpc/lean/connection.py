@@ -56,8 +56,10 @@ class Connection(asyncio.Protocol):
         self._patience = Patience(self.limits, now=self.loop.time())
         self._is_flushing = False
         self._is_closed = False
+        self._is_held_back = False
         self.is_full = False
         self.owed = 0
+        self.working = 0
 
     # what asyncio calls
 
@@ -86,9 +88,16 @@ class Connection(asyncio.Protocol):
             self.close()  # zttp has put a GOAWAY with the reason into what is to be sent
 
     def _go_on(self) -> None:
-        """Take what has come, as long as the peer reads what it is answered."""
+        """Take what has come, as long as the peer reads what it is answered.
+
+        A gateway learns how many calls it may make only when it has made its first ones, which may
+        be many more. So while the methods of as many are at work, the others wait their turn.
+        """
         engine, patience = self._engine, self._patience
         while not self._is_closed and not self.is_full:
+            if self.working and len(self._calls) >= self.limits.calls:
+                self._hold_back()
+                break
             event = engine.next_event()
             if event is NEED_DATA or event is CONNECTION_CLOSED:
                 break
@@ -135,15 +144,28 @@ class Connection(asyncio.Protocol):
         self.is_full = False
         self.resume()
         self._wake()
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Go on where we left off."""
         try:
             self._go_on()
         except zttp.RemoteProtocolError:
             self.close()
 
+    def _hold_back(self) -> None:
+        if not self._is_held_back:
+            self._is_held_back = True
+            self.pause()
+
     # what calls need of their connection
 
     def forget(self, call: Call) -> None:
         self._calls.pop(call.stream.stream_id, None)
+        if self._is_held_back:
+            self._is_held_back = False
+            self.resume()
+            self.loop.call_soon(self._take_up)
 
     def flush_soon(self) -> None:
         if not self._is_flushing:

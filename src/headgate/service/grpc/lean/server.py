@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.service.grpc.accepting import listen
 from headgate.service.grpc.limits import DEFAULT, GrpcLimits
 
+from .arriving import Arrivals
 from .connection import Connection
 from .service import Service
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from headgate.service.grpc.method import Methods, Streams
     from headgate.service.grpc.tls import TlsFiles
 
+LOG: Final = logging.getLogger("headgate.service")
 _MOST_S: Final = 1.0
 _NOTICE_S: Final = 0.1
 """How long a peer gets to read that it shall make no more calls."""
@@ -38,7 +41,7 @@ class LeanServer:
         self._limits = limits
         self._tls = None if tls is None else tls.context()
         self._service: Service | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.AbstractServer | Arrivals | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, sock: socket.socket) -> None:
@@ -46,12 +49,10 @@ class LeanServer:
             raise OptionError("this gRPC server has been started already: make another one")
         loop = asyncio.get_running_loop()
         service = Service(self._methods, self._streams, limits=self._limits, loop=loop)
-        self._server = await listen(
-            sock,
-            lambda: Connection(service),
-            tls=self._tls,
-            handshake_s=self._limits.preface_s,
-        )
+        if self._tls is None:
+            self._server = await listen(sock, lambda: Connection(service))
+        else:
+            self._server = Arrivals(service, sock, self._tls)
         self._service = service
         self._sweeper = loop.create_task(self._sweep(service))
 
@@ -96,4 +97,13 @@ class LeanServer:
             await asyncio.sleep(min(_MOST_S, shortest / 4))
             now = service.loop.time()
             for connection in list(service.connections):
-                connection.tick(now)
+                _tick(connection, now)
+
+
+def _tick(connection: Connection, now: float) -> None:
+    """What goes wrong with one connection must not be the end of looking after the others."""
+    try:
+        connection.tick(now)
+    except Exception:
+        LOG.exception("a gRPC connection could not be looked after: it was closed")
+        connection.abort()

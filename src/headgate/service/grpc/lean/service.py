@@ -28,6 +28,8 @@ class Service:
         self.limits = limits
         self.loop = loop
         self.connections: set[Connection] = set()
+        self.arrivals: set[asyncio.Task[None]] = set()
+        """Those that will be connections when their TLS is agreed on."""
         self.is_open = True
         self.gone = asyncio.Event()
         """Set whenever a connection has gone."""
@@ -38,6 +40,11 @@ class Service:
             return False
         self.connections.add(connection)
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many connections as there may be, with those that arrive."""
+        return len(self.connections) + len(self.arrivals) >= self.limits.connections
 
     def dismiss(self, connection: Connection) -> None:
         """It is gone."""

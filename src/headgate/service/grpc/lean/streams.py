@@ -40,7 +40,7 @@ class StreamCarrier(Carrier, Protocol):
 class StreamCall(Call):
     """A call of many messages. Its method runs in a task from the beginning."""
 
-    __slots__ = ("_flow", "_held", "_inbox", "_messages", "_method")
+    __slots__ = ("_flow", "_held", "_inbox", "_messages", "_method", "_waiting")
 
     def __init__(self, carrier: StreamCarrier, stream: zttp.Stream, method: Stream) -> None:
         super().__init__(carrier, stream)
@@ -48,21 +48,29 @@ class StreamCall(Call):
         self._method = method
         self._messages = Messages(carrier.limits.message_bytes)
         self._held = 0
-        self._inbox = Inbox(on_high=carrier.pause, on_low=carrier.resume)
+        self._waiting = 0
+        self._inbox = Inbox(on_high=carrier.pause, on_low=carrier.resume, on_taken=self._taken)
         self.task = carrier.loop.create_task(self._run())
 
     def feed(self, data: bytes) -> None:
         try:
             for message in self._messages.feed(data):
-                self._inbox.put(message)
+                if self._inbox.put(message):
+                    self._waiting += len(message)
         except CallError as error:
             self.fail(error.code, str(error))
             return
-        more, self._held = self._messages.held - self._held, self._messages.held
+        held = self._messages.held + self._waiting
+        more, self._held = held - self._held, held
         if not self.carrier.hold(more):
             self.fail(Code.RESOURCE_EXHAUSTED, "this connection has too much under way")
-        elif len(data) < TINY and self._held:
+        elif len(data) < TINY and self._messages.held:
             self.carrier.grumble()
+
+    def _taken(self, size: int) -> None:
+        self._waiting -= size
+        self._held -= size
+        self.carrier.hold(-size)
 
     def end(self) -> None:
         self.is_whole = True

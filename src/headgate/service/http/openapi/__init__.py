@@ -16,12 +16,17 @@ OPENAPI: Final = "3.1.0"
 
 
 def openapi_document(
-    paths: Mapping[str, object] = MappingProxyType({}), *, has_rls: bool = False
+    paths: Mapping[str, object] = MappingProxyType({}),
+    *,
+    schemes: Mapping[str, object] = MappingProxyType({}),
+    has_rls: bool = False,
 ) -> dict[str, Any]:
-    """The document, with the *paths* of other parts of the service added.
+    """The document, with the *paths* of other parts of the service added, and the security
+    *schemes* that they name.
 
     *has_rls*: whether there is `POST /json`.
     """
+    secured = {"securitySchemes": dict(schemes)} if schemes else {}
     own = {**PATHS, **RLS_JSON} if has_rls else PATHS
     return {
         "openapi": OPENAPI,
@@ -33,5 +38,5 @@ def openapi_document(
         },
         "servers": [{"url": "/"}],
         "paths": {**own, **paths},
-        "components": {"schemas": SCHEMAS, "headers": HEADERS},
+        "components": {"schemas": SCHEMAS, "headers": HEADERS, **secured},
     }

@@ -47,24 +47,35 @@ def _problems(*statuses: int) -> Part:
     }
 
 
+def _refused(description: str, name: str) -> Part:
+    """A refusal, or a problem, under one status."""
+    said = _told(description, name, denied=True)
+    either = {"anyOf": [_ref(name), _ref("Problem")]}
+    said["content"]["application/problem+json"] = {"schema": either}
+    return said
+
+
 def _body(name: str, *, required: bool = True) -> Part:
     return {"required": required, "content": _content(name)}
 
 
 _WHY: Final = {
     400: "Something is wrong with what was sent; all errors at once.",
-    403: "The peer is not among the gateways.",
     404: "There is no such thing.",
     408: "The body did not arrive in time.",
-    409: "It was settled or cancelled already.",
+    409: "It was settled or cancelled already, perhaps by a call that was answered 503.",
     410: "It has lapsed; nothing was charged.",
     413: "The body is too large.",
     414: "The path is too long.",
     415: "The body is not JSON.",
     422: "Too many rules would hold something.",
     431: "Too many headers.",
-    503: "No decision in time.",
+    503: "No answer of the store in time. What it was told it may have done all the same.",
 }
+_OUTAGE: Final = (
+    "A rule that fails closed, and no store; or no decision in time: what the store decides later "
+    "is charged all the same, but for reservations, which are given back."
+)
 _OF_BODY: Final = (400, 408, 413, 415)
 _ID: Final[Part] = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 
@@ -76,7 +87,7 @@ _CHECK: Final[Part] = {
         "200": _told("It may.", "Decision"),
         "429": _told("It may not.", "DeniedDecision", denied=True),
         **_problems(*_OF_BODY),
-        "503": _told("A rule that fails closed, and no store.", "DeniedDecision", denied=True),
+        "503": _refused(_OUTAGE, "DeniedDecision"),
     },
 }
 
@@ -89,8 +100,11 @@ def _authorize(method: str, place: str, summary: str, parameters: list[Part]) ->
         "responses": {
             "200": _told("It may go on.", None),
             "429": _told("It may not.", "Refusal", denied=True),
-            **_problems(400, 403, 414, 431),
-            "503": _told("A rule that fails closed, and no store.", "Refusal", denied=True),
+            "403": _refused(
+                "The peer is not among the gateways; or it may not, if deny is 403.", "Refusal"
+            ),
+            **_problems(400, 414, 431),
+            "503": _refused(_OUTAGE, "Refusal"),
         },
     }
 
@@ -142,9 +156,7 @@ PATHS: Final[Part] = {
                 "201": _told("It is held.", "Reservation"),
                 "429": _told("It does not fit.", "DeniedDecision", denied=True),
                 **_problems(*_OF_BODY, 422),
-                "503": _told(
-                    "A rule that fails closed, and no store.", "DeniedDecision", denied=True
-                ),
+                "503": _refused(_OUTAGE, "DeniedDecision"),
             },
         }
     },

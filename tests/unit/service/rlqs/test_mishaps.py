@@ -1,0 +1,241 @@
+"""What goes wrong without anybody's fault: mistakes, storms, clocks, policies that change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from fractions import Fraction
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.errors import StoreError
+from headgate.rules.envoy.attributes import attributes_of
+from headgate.rules.request import Request
+from headgate.service.grpc.method import CallError, Code
+from headgate.service.rlqs import RlqsOptions
+from headgate.service.rlqs.allowance import Allowance
+from headgate.service.rlqs.board import Board
+from headgate.service.rlqs.filling import MILLION, Filling
+from headgate.service.rlqs.ledger import Claim, Ledger
+from headgate.units import SECOND
+from tests.unit.service.rlqs.streaming import PER_USER, Line, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from headgate.service.rlqs.board import Step
+    from headgate.service.rlqs.turn import Turned
+
+ADA = {"user": "ada"}
+FIRST = (ADA, 0, 1, 0)
+HOURLY = PER_USER.replace("100/s", "100000/h fixed_window")
+
+
+def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scene())
+
+
+class _MistakenBoard(Board):
+    """A board with a mistake in it, for some ledgers; or that is out of reach, for all."""
+
+    def __init__(self, board: Board, error: Exception, of: str = "") -> None:
+        self._board = board
+        self._error = error
+        self._of = of
+        self.asked = 0
+
+    async def take(self, name: str, step: Step) -> Turned:
+        self.asked += 1
+        if self._of in name:
+            raise self._error
+        return await self._board.take(name, step)
+
+
+async def _used(service: Service, rule: str) -> int:
+    request = Request(attributes=attributes_of("edge", [("user", "ada")]))
+    verdict = await service.core.engine.peek(request)
+    (one,) = [one for one in verdict.enforced if one.rule.id == rule]
+    return one.decision.limit.quota - one.decision.remaining
+
+
+def test_a_mistake_about_one_counter_leaves_the_others_and_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        service = Service()
+        line = Line(service)
+        both = (FIRST, ({"user": "bob"}, 0, 1, 0))
+        await line.report(*both)
+        service.calls._board = board = _MistakenBoard(
+            service.calls._board, RuntimeError("a mistake"), of="ada"
+        )
+        for counter in service.calls._counters.values():
+            counter._board = board
+        before = len(line.messages)
+        for _ in range(6):
+            await service.pass_time(5)
+            await line.report(*both)
+        assert line.error is None
+        assert len(line.messages) > before + 4
+        assert line.rate(user="ada") == line.rate(user="bob") == 95
+        logged = [one for one in caplog.records if "went wrong" in one.message]
+        assert len(logged) == 1
+        assert "a mistake" in str(logged[0].exc_info)
+        await line.vanish()
+
+    with caplog.at_level(logging.ERROR):
+        run(scene)
+
+
+def test_a_mistake_in_charging_does_not_stop_the_turns(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        service = Service()
+        line = Line(service)
+        await line.report(FIRST)
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a mistake")
+
+        service.calls._charging.charge_ahead = fail  # type: ignore[assignment,method-assign]
+        await service.pass_time(12)
+        assert len(line.messages) == 3, "it was told again when half its time was over"
+        assert [one.message for one in caplog.records if one.levelno >= logging.ERROR]
+        await line.vanish()
+
+    run(scene)
+
+
+def test_streams_that_come_and_go_while_the_board_is_gone_leave_nothing_behind() -> None:
+    async def scene() -> None:
+        service = Service()
+        first = Line(service)
+        await first.report(FIRST)
+        board = _MistakenBoard(service.calls._board, StoreError("gone"))
+        for counter in service.calls._counters.values():
+            counter._board = board
+        for _ in range(20):
+            line = Line(service)
+            await line.report(FIRST)
+            await line.vanish()
+        (counter,) = service.calls._counters.values()
+        assert len(counter._gone | counter._abandoned) <= 1
+        assert service.calls._buckets == 1
+        await first.vanish()
+        assert service.calls._buckets == 0
+
+    run(scene)
+
+
+def test_a_board_that_is_gone_is_not_waited_for_again_and_again() -> None:
+    async def scene() -> None:
+        service = Service()
+        line = Line(service)
+        users = [{"user": str(n)} for n in range(200)]
+        await line.report(*((user, 0, 1, 0) for user in users))
+        board = _MistakenBoard(service.calls._board, StoreError("gone"))
+        for counter in service.calls._counters.values():
+            counter._board = board
+        before = len(line.messages)
+        await service.pass_time(6)
+        assert board.asked <= 6 * 64
+        again = {
+            tuple(action.bucket_id.bucket.items())
+            for message in line.messages[before:]
+            for action in message.bucket_action
+        }
+        assert len(again) == len(users), "all go on with what they have"
+        await line.vanish()
+
+    run(scene)
+
+
+def test_the_buckets_of_all_streams_are_bounded_together() -> None:
+    async def scene() -> None:
+        service = Service(options=RlqsOptions(most_buckets=2, most_buckets_in_all=3))
+        one, other = Line(service), Line(service)
+        for line in (one, other):
+            await line.report(*(({"user": f"{id(line)}-{n}"}, 0, 1, 0) for n in range(2)))
+        assert one.error is None
+        assert isinstance(other.error, CallError)
+        assert other.error.code == Code.RESOURCE_EXHAUSTED
+        again = Line(service)
+        await again.report(FIRST)
+        assert again.rate(**ADA)
+        for line in (one, again):
+            await line.vanish()
+
+    run(scene)
+
+
+def test_a_bucket_that_is_too_long_in_all_ends_the_stream() -> None:
+    async def scene() -> None:
+        line = Line(Service(options=RlqsOptions(longest_bucket=100)))
+        await line.report(({f"k{n}": "x" * 30 for n in range(4)}, 0, 1, 0))
+        assert isinstance(line.error, CallError)
+        assert line.error.code == Code.RESOURCE_EXHAUSTED
+
+    run(scene)
+
+
+def test_what_was_charged_ahead_under_another_policy_is_put_right_where_it_was_charged() -> None:
+    other = HOURLY.replace("per-user", "renamed")
+
+    async def scene() -> None:
+        service = Service(HOURLY)
+        line = Line(service)
+        await line.report((ADA, 5, 50, 0))
+        await service.pass_time(4)
+        assert await _used(service, "per-user") == 90
+        service.replace(other)
+        await service.pass_time(1)
+        await line.report((ADA, 5, 7, 0))
+        assert await _used(service, "renamed") == 7
+        service.replace(HOURLY)
+        assert await _used(service, "per-user") == 50
+        await line.vanish()
+
+    run(scene)
+
+
+def _ledger(random: Random, claims: int) -> Ledger:
+    def end() -> int:
+        return random.choice([0, 100 * SECOND + random.randrange(1, 30 * SECOND)])
+
+    made = {
+        f"g{n}": Claim(
+            filling=Filling(random.randrange(1, 5), 1, random.randrange(1, 4)),
+            made_ns=90 * SECOND,
+            ends_ns=100 * SECOND + random.randrange(1, 30 * SECOND),
+            held_rate=random.randrange(MILLION),
+            held_burst=random.randrange(3),
+            held_until_ns=end() or 100 * SECOND + 1,
+        )
+        for n in range(claims)
+    }
+    return Ledger(random.randrange(MILLION), 100 * SECOND, claims=made)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_to_age_at_once_is_to_age_from_end_to_end(seed: int) -> None:
+    ledger = _ledger(Random(seed), 20)
+    allowance = Allowance(Fraction(60), 100)
+    ends = {end for one in ledger.claims.values() for end in (one.ends_ns, one.held_until_ns)}
+    now_ns = 125 * SECOND
+    step = ledger
+    for end in (*sorted(one for one in ends if one < now_ns), now_ns):
+        step = step.aged(end, allowance)
+    assert ledger.aged(now_ns, allowance) == step
+
+
+def test_a_clock_that_was_set_back_keeps_all_in_force_for_as_long_as_it_would_have_been() -> None:
+    ledger = _ledger(Random(1), 5)
+    back = ledger.set_back(40 * SECOND)
+    assert back.at_ns == 40 * SECOND
+    assert (back.pool, back.rate, back.burst) == (ledger.pool, ledger.rate, ledger.burst)
+    for name, one in ledger.claims.items():
+        assert back.claims[name].free_at_ns == one.free_at_ns - 60 * SECOND
+    allowance = Allowance(Fraction(60), 100)
+    later, also = (one.aged(one.at_ns + 17 * SECOND, allowance) for one in (ledger, back))
+    assert (later.pool, later.rate, later.burst) == (also.pool, also.rate, also.burst)

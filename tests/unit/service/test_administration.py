@@ -1,0 +1,65 @@
+"""The admin API as the service puts it together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from headgate.rules.request import Request
+from headgate.service.administration import make_admin
+from headgate.service.parts import make_parts
+from headgate.service.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKEN = "t" * 20
+RULES = """
+version: 1
+rules:
+  - {id: login, key_by: ip, limit: 5/hour}
+"""
+
+
+def test_the_default_store_can_be_looked_through(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
+    parts = make_parts(Settings(rules=str(rules), admin_token=TOKEN.encode(), secret=b"s"))
+
+    async def main() -> tuple[Any, Any]:
+        await parts.start()
+        assert parts.storage is not None
+        assert parts.feed is not None
+        admin = make_admin(parts.core, parts.settings, parts.storage, parts.feed)
+        for _ in range(3):
+            await parts.core.engine.check(Request(peer="192.0.2.1"))
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(admin),
+            base_url="http://headgate/admin/v1",
+            headers={"authorization": f"Bearer {TOKEN}"},
+        ) as client:
+            tighter = {"rules": {"login": {"key_by": "ip", "limit": "2/hour"}}}
+            preview = await client.post("/rules:preview", json=tighter)
+            listed = await client.get("/keys?rule=login")
+        await parts.aclose()
+        return preview.json(), listed.json()
+
+    preview, listed = asyncio.run(main())
+    assert preview["counters"] == {
+        "available": True,
+        "affected": [
+            {
+                "rule_id": "login",
+                "key": "ip=192.0.2.1",
+                "is_digest": False,
+                "limit": 0,
+                "used": 3,
+                "refused_now": False,
+                "refused_after": True,
+            }
+        ],
+        "more": False,
+    }
+    assert [one["key"] for one in listed["counters"]] == ["ip=192.0.2.1"]
