@@ -85,14 +85,19 @@ class Revision:
 
 
 def revision_from_json(text: bytes) -> Revision:
-    """The revision that was written as *text*. Raises `StorageError` if it is none."""
+    """The revision that was written as *text*. Raises `StorageError` if it is none.
+
+    What a newer Headgate may have added beside the document is passed over: while a fleet is being
+    upgraded both follow the same revisions.
+    """
     try:
         data = json.loads(text)
-        change = Change(**data["change"])
+        told = data["change"]
+        change = Change(told["author"], told["time_ns"], told["what"], told.get("note", ""))
         number, document, versions = data["number"], data["document"], data["versions"]
         shapes = isinstance(document, dict) and isinstance(versions, dict)
         if not shapes or not isinstance(number, int) or not isinstance(change.time_ns, int):
             raise StorageError("what is kept as a revision is not of its shape")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StorageError(f"what is kept is not a revision: {error}") from error
     return Revision(number, document, versions, change)

@@ -104,7 +104,7 @@ def listen(address: Address, *, mode: int) -> Listener:
             return _listen_unix(address, mode)
         return Listener(address, _listen_tcp(address))
     except OSError as error:
-        raise ListenError(f"cannot listen at {address}: {_reason(error)}") from error
+        raise ListenError(f"cannot listen at {address}: {_reason(error, address)}") from error
 
 
 def _listen_tcp(address: Address) -> socket.socket:
@@ -162,9 +162,9 @@ def _clear(path: Path) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, address: Address) -> str:
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; stop what listens there, or choose another"
-    if error.errno == errno.EACCES:
+    if error.errno == errno.EACCES and not address.is_unix:
         return "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE"
     return error.strerror or str(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from headgate.control.revision import Change, Revision, StorageError, revision_from_json
@@ -13,6 +15,13 @@ def test_a_revision_is_read_as_it_was_written() -> None:
     document = {"version": 1, "rules": [{"id": "läuft", "limit": "5/s"}]}
     revision = Revision(7, document, {"läuft": 7}, Change("ada", 1_700_000_000_000_000_001, "put"))
     assert revision_from_json(revision.to_json()) == revision
+
+
+def test_what_a_newer_version_says_besides_is_passed_over() -> None:
+    revision = Revision(7, {"version": 1, "rules": []}, {}, Change("ada", 1, "put", "why"))
+    data = json.loads(revision.to_json())
+    data["change"]["ticket"] = data["signature"] = "new"
+    assert revision_from_json(json.dumps(data).encode()) == revision
 
 
 def test_the_first_revision_is_an_empty_policy() -> None:
