@@ -28,7 +28,7 @@ def should_rate_limit(request: bytes) -> bytes:
 
 
 async def should_rate_limit_later(request: bytes) -> bytes:
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.004)  # so that many are under way at the same time
     return should_rate_limit(request)
 
 
@@ -75,8 +75,9 @@ def status_of(port: int, path: str) -> int:
 
 
 def load(port: int, requests: int) -> str:
+    """Make requests, more at the same time than a connection of the lean server takes calls."""
     url = f"http://127.0.0.1:{port}/allowed"
-    return run_program("h2load", "--h1", "-n", str(requests), "-c", "16", url, within=60)
+    return run_program("h2load", "--h1", "-n", str(requests), "-c", "200", url, within=60)
 
 
 @pytest.mark.parametrize("kind", ["lean", "grpcio"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
 
 Limits = Mapping[str | None, tuple[Limit, ...]]
+
+_parsed: Final = lru_cache(maxsize=512)(parse_limits)
+"""Rules have many limits in common, and to read one takes long."""
 
 DEFAULT_TIER: Final = "default"
 """In `limits` by tier: callers of all other tiers, and of none."""
@@ -170,7 +174,7 @@ def _written(spot: Spot) -> tuple[Limit, ...] | None:
         spot.expected(_A_LIMIT)
         return None
     try:
-        found = parse_limits(node.text)
+        found = _parsed(node.text)
     except NotationError as error:
         _not_a_limit(spot, node, error)
         return None

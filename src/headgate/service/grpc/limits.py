@@ -22,8 +22,9 @@ class GrpcLimits:
     connection_bytes: int = 16 * MEBIBYTE
     """What is kept of a connection: messages that have begun, or wait to be taken or sent."""
     calls: int = 100
-    """Calls at the same time on a connection, as advertised; more are refused. The lean server
-    goes no higher than 128, grpcio no lower than 1024."""
+    """Calls at the same time on a connection, as advertised. More wait until the methods of others
+    have answered, or are refused if none is at work. The lean server goes no higher than 128,
+    grpcio no lower than 1024."""
     connections: int = 1024
     """Connections at the same time; more are closed as soon as they come (lean server)."""
     control_frames: int = 1000
