@@ -158,7 +158,7 @@ def _revision(number: int) -> Revision:
             "id": f"rule-{n}",
             "match": {"endpoint": f"/route-{n}", "method": "GET"},
             "key_by": "ip",
-            "limit": f"{_limit(number)}/minute",
+            "limit": f"{_limit(number) if n == 0 else 100}/minute",
         }
         for n in range(RULES)
     ]

@@ -312,10 +312,11 @@ class PolicyFeed:
         if self.state.trouble != told:
             kept = self.state.revision
             stays = "nothing is in force" if kept is None else f"revision {kept} stays in force"
-            self._log.warning("%s: cannot be asked; %s: %s", self.place, stays, told)
             problems = self.state.problems
+            what = "cannot be asked"
             if isinstance(error, UnreadableFileError):
-                problems = error.problems
+                problems, what = error.problems, "no policy now"
+            self._log.warning("%s: %s; %s: %s", self.place, what, stays, told)
             self._become(replace(self.state, is_stale=True, trouble=told, problems=problems))
 
     def _become(self, state: FeedState) -> None:

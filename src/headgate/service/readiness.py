@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.control.endless import EndlessTask
 from headgate.errors import StoreError
 from headgate.limits import TokenBucket
+from headgate.service.logs import LOG
 from headgate.stores.operations import Check, Take
 from headgate.stores.port import group_name
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 EVERY: Final = 2.0
 DEADLINE: Final = 1.0
 
+NOT_YET: Final = "the store has not been asked yet"
 _PROBE: Final = "readiness"
 _LIMIT: Final = TokenBucket(1, 1)
 
@@ -44,7 +46,7 @@ class Readiness:
         self._missing_rules = missing_rules
         self._every, self._deadline = every, deadline
         self._probe = Take((Check(group_name(namespace, _PROBE), _PROBE, _LIMIT),), consume=False)
-        self._trouble: str | None = "the store has not been asked yet"
+        self._trouble: str | None = NOT_YET
         self._looking = EndlessTask(
             self._keep_looking, name="headgate-readiness", pause=every, on_mistake=self._mistaken
         )
@@ -63,15 +65,23 @@ class Readiness:
 
     async def look(self) -> None:
         """Ask the store now."""
+        before = self._trouble
+        self._trouble = await self._asked()
+        if self._trouble is not None and before != self._trouble:
+            LOG.error("%s; requests are decided as each rule says for that case", self._trouble)
+        elif self._trouble is None and before not in (None, NOT_YET):
+            LOG.info("the store answers again")
+
+    async def _asked(self) -> str | None:
+        """What is wrong with the store, in words; None if it answers."""
         try:
             async with asyncio.timeout(self._deadline):
                 await self._store.run(self._probe)
         except TimeoutError:
-            self._trouble = f"the store did not answer within {self._deadline:g} s"
+            return f"the store did not answer within {self._deadline:g} s"
         except StoreError as error:
-            self._trouble = f"the store cannot be asked ({error.reason})"
-        else:
-            self._trouble = None
+            return f"the store cannot be asked ({error.reason})"
+        return None
 
     async def aclose(self) -> None:
         """Ask no more."""

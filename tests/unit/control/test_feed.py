@@ -377,7 +377,7 @@ class TestFile:
                 await until(lambda: feed.state.revision == 2)
 
         asyncio.run(main())
-        assert caplog.text.count("cannot be asked; revision 1 stays in force") == 1
+        assert caplog.text.count("no policy now; revision 1 stays in force") == 1
 
     def test_a_bad_file_at_the_start_leaves_nothing_in_force(self, tmp_path: Path) -> None:
         file = tmp_path / "policy.yaml"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Operation
 
 
+_DECIDED = "requests are decided as each rule says for that case"
+
+
 class Fickle(AsyncStore):
     """Answers, fails or is silent, as it is told."""
 
@@ -101,3 +104,23 @@ def test_goes_on_asking_until_it_is_closed(error: Exception) -> None:
         assert store.asked == asked
 
     asyncio.run(trial())
+
+
+def test_a_store_that_goes_and_comes_back_is_told_once_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Fickle()
+
+    async def look() -> None:
+        readiness = Readiness(store, namespace="shop", missing_rules=lambda: None)
+        gone = StoreError("down", reason="unreachable")
+        for error in (None, gone, gone, None, None):
+            store.error = error
+            await readiness.look()
+
+    with caplog.at_level("INFO", logger="headgate.service"):
+        asyncio.run(look())
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", f"the store cannot be asked (unreachable); {_DECIDED}"),
+        ("INFO", "the store answers again"),
+    ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.control.audit import AuditError
 from headgate.control.editing import StaleVersionError, UnknownModeError
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
+from headgate.control.policy_file import UnreadableFileError
 from headgate.control.revision import (
     ConflictError,
     ControlError,
@@ -180,7 +181,10 @@ def _went_wrong(error: HeadgateError, *, is_change: bool) -> Reply:
     told = str(error)
     if isinstance(error, StoreError):
         told = f"the store cannot be asked ({error.reason})"
-    if isinstance(error, StorageError) and is_change:
+    if isinstance(error, UnreadableFileError) and is_change:
+        status = 409
+        told = f"the file is no policy now, and nothing was changed; mend it first\n{told}"
+    elif isinstance(error, StorageError) and is_change:
         told = f"{told}\nwhether anything was changed is not known; look before you try again"
     headers = (_SOON,) if status == 503 or isinstance(error, ConflictError) else ()
     return problem(status, told, headers=headers)

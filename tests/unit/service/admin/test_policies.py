@@ -190,7 +190,8 @@ class TestTrouble:
             file.write_text("version: 1\nrules: [{id: login, limitt: 5/s}]\n")
             status, told = await desk.refusal("GET /policy")
             assert (status, "limitt" in told) == (503, True)
-            assert (await desk.refusal("PUT /policy", ONE))[0] == 503
+            status, told = await desk.refusal("PUT /policy", ONE)
+            assert (status, "limitt" in told, "nothing was changed" in told) == (409, True, True)
 
         storage = FileStorage(file, may_be_missing=True, interval=60, pause=lambda _: None)
         attended(body, Desk(storage=storage))
