@@ -30,7 +30,7 @@ STORE_US: Final = 20
 """Microseconds of one core of Redis for a counter in a check: about 10 where many checks travel
 together, twice as many where a fleet is so wide that few do."""
 
-WORKER_US: Final[dict[Way, int]] = {"http": 90, "rls": 50}
+WORKER_US: Final[dict[Way, int]] = {"http": 130, "rls": 90}
 """Microseconds of one core for a check that a worker answers, the store's client included."""
 
 BYTES_IN: Final = 180
