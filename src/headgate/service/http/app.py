@@ -13,11 +13,12 @@ from headgate.service.http.openapi import openapi_document
 from headgate.service.http.options import HttpOptions
 from headgate.service.http.original import Peers, original_at, original_in, untrusted
 from headgate.service.http.receiving import DisconnectedError
-from headgate.service.http.replies import RefusedError, Reply, problem, respond
+from headgate.service.http.replies import RefusedError, Reply, header_of, problem, respond
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from headgate.engine import Plan
     from headgate.service.core import Core
     from headgate.service.http.original import Original
     from headgate.service.http.replies import App, Receive, Scope, Send
@@ -78,17 +79,6 @@ class HttpApp:
 
     async def _authorize(self, scope: Scope, rest: bytes) -> Reply:
         """What a gateway is told that asks about a request."""
-        request, denied_as = self._asked_about(scope, rest)
-        checking = self._checking
-        plan, verdict = checking.asked(request)
-        if verdict is None:
-            verdict = await checking.decided(plan)
-        if verdict.allowed:
-            return Reply(200, checking.teller.lines(verdict), b"")
-        return checking.refusal(verdict, request.header("accept"), denied_as=denied_as)
-
-    def _asked_about(self, scope: Scope, rest: bytes) -> tuple[Original, int]:
-        """The request, and the status that its refusal is to have."""
         if len(scope["headers"]) > self.options.most_headers:
             raise RefusedError(problem(431, f"more than {self.options.most_headers} headers"))
         if len(rest) > self.options.longest_target:
@@ -96,6 +86,29 @@ class HttpApp:
         peer, is_gateway = self._peers.peer_of(scope)
         if not is_gateway:
             raise untrusted(peer)
+        checking = self._checking
+        plan, denied_as = self._plan(scope, rest, peer)
+        verdict = checking.at_once(plan)
+        if verdict is None:
+            verdict = await checking.decided(plan)
+        if verdict.allowed:
+            return Reply(200, checking.teller.lines(verdict), b"")
+        return checking.refusal(verdict, header_of(scope, b"accept"), denied_as=denied_as)
+
+    def _plan(self, scope: Scope, rest: bytes, peer: str) -> tuple[Plan, int]:
+        """What is asked about the request, and the status that its refusal is to have."""
+        familiar = self._checking.familiar
+        key = familiar.key_of(scope, rest, peer)
+        known = familiar.get(key)
+        if known is not None:
+            return known
+        request, denied_as = self._asked_about(scope, rest, peer)
+        plan = self._checking.plan(familiar.engine, request)
+        familiar.keep(key, plan, denied_as)
+        return plan, denied_as
+
+    def _asked_about(self, scope: Scope, rest: bytes, peer: str) -> tuple[Original, int]:
+        """The request, and the status that its refusal is to have."""
         if not rest:
             return original_in(scope, peer), _denied_as(scope.get("query_string", b""))
         if rest[0] not in b"/*":

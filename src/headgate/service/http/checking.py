@@ -15,6 +15,9 @@ from headgate.enforcement.asgi.sending import encoded
 from headgate.engine import answer_of
 from headgate.holding import new_name
 from headgate.responses import refusal
+from headgate.service.http.asked import TO_CHECK, read_asked
+from headgate.service.http.documents import document_of
+from headgate.service.http.familiar import Familiar
 from headgate.service.http.portrait import portrait
 from headgate.service.http.replies import (
     JSON_LINE,
@@ -29,11 +32,10 @@ from headgate.service.http.telling import Teller
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from headgate.engine import Plan, Verdict
+    from headgate.engine import Engine, Plan, Verdict
     from headgate.engine.engine import Costs
     from headgate.rules.request import Request
     from headgate.service.core import Core
-    from headgate.service.http.asked import Asked
     from headgate.service.http.options import HttpOptions
     from headgate.service.http.replies import Headers, Scope
 
@@ -53,12 +55,23 @@ class Checking:
         self._deadline = options.deadline
         self._in_force = core.engine.in_force
         self._runner = core.engine.runner
+        self._familiar = Familiar(self._in_force.engine)
 
-    def asked(self, request: Request, cost: Costs = None) -> tuple[Plan, Verdict | None]:
-        """What is asked about *request*, and what came of it; None if that has to be waited for."""
+    @property
+    def familiar(self) -> Familiar:
+        """What is known of requests under the rules in force."""
         engine = self._in_force.engine
-        plan = engine.plan(request, cost=cost, lease=new_name() if engine.has_slots else None)
-        return plan, self._runner.decide_now(plan)
+        if engine is not self._familiar.engine:
+            self._familiar = Familiar(engine)
+        return self._familiar
+
+    def plan(self, engine: Engine, request: Request, cost: Costs = None) -> Plan:
+        """What is asked about *request* under the rules of *engine*."""
+        return engine.plan(request, cost=cost, lease=new_name() if engine.has_slots else None)
+
+    def at_once(self, plan: Plan) -> Verdict | None:
+        """What comes of *plan*; None if that has to be waited for."""
+        return self._runner.decide_now(plan)
 
     async def decided(self, plan: Plan) -> Verdict:
         """What comes of *plan*, waited for."""
@@ -73,15 +86,21 @@ class Checking:
             detail = f"no decision within {self._deadline:g} seconds"
             raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
 
-    async def check(self, asked: Asked, scope: Scope) -> Reply:
-        """What somebody is told who described a request; *scope* is that of his own."""
-        if asked.peek:
-            peek = self.core.engine.peek(asked.request, cost=asked.cost)
-            verdict: Verdict | None = await self.within_deadline(peek)
-        else:
-            plan, verdict = self.asked(asked.request, asked.cost)
-        if verdict is None:
-            verdict = await self.decided(plan)
+    async def check(self, body: bytes, scope: Scope) -> Reply:
+        """What somebody is told who described a request in *body*; *scope* is that of his own."""
+        familiar = self.familiar
+        plan = familiar.described(body)
+        if plan is None:
+            asked = read_asked(document_of(body), TO_CHECK)
+            plan = self.plan(familiar.engine, asked.request, asked.cost)
+            if asked.peek:
+                looking = self._runner.decide(plan, consume=False)
+                return self._told(await self.within_deadline(looking), scope)
+            familiar.keep_described(body, plan)
+        verdict = self.at_once(plan)
+        return self._told(await self.decided(plan) if verdict is None else verdict, scope)
+
+    def _told(self, verdict: Verdict, scope: Scope) -> Reply:
         if not verdict.allowed:
             return self.denial(verdict, header_of(scope, b"accept"))
         lines = self.teller.lines(verdict)

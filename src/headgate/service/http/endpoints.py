@@ -6,7 +6,6 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from headgate.service.http.asked import TO_CHECK, read_asked
 from headgate.service.http.documents import document_of
 from headgate.service.http.receiving import any_body_of, body_of, json_body_of
 from headgate.service.http.replies import (
@@ -113,7 +112,7 @@ class Endpoints:
 
     async def _check(self, scope: Scope, receive: Receive) -> Reply:
         body = await json_body_of(scope, receive, self._options)
-        return await self._checking.check(read_asked(document_of(body), TO_CHECK), scope)
+        return await self._checking.check(body, scope)
 
     async def _reserve(self, scope: Scope, receive: Receive) -> Reply:
         document = document_of(await json_body_of(scope, receive, self._options))

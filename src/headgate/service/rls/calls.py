@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.service.remembered import LARGEST, Remembered
 from headgate.service.rls.amounts import Amounts
 from headgate.service.rls.answering import Answering
 from headgate.service.rls.asked import Asked
@@ -13,7 +14,6 @@ from headgate.service.rls.json_text import answer_json
 from headgate.service.rls.options import RlsOptions
 from headgate.service.rls.outage import Outage
 from headgate.service.rls.reading import read_call
-from headgate.service.rls.remembered import Remembered
 from headgate.service.rls.ruled import Ruled
 from headgate.service.rls.running import run_later, run_now
 from headgate.service.rls.ways import ShortWays
@@ -48,7 +48,7 @@ class RateLimitCalls:
         self._outage = Outage(core.engine.runner.local)
         self._answering = Answering(core, options)
         self._ways = ShortWays(core, options, self._outage, self._answering)
-        self._remembered: Remembered[Answer] = Remembered()
+        self._remembered: Remembered[bytes, Answer] = Remembered()
         self._engine: Engine | None = None
         self._envoy: EnvoyConfig | None = None
         self._version = 0
@@ -81,7 +81,7 @@ class RateLimitCalls:
         else:
             asked = Asked.of(call, self._ruled.lines(engine, call))
         answer = self._answer_to(asked)
-        if not engine.policy.overrides:  # those end some time
+        if len(request) <= LARGEST and not engine.policy.overrides:  # those end some time
             self._remembered.keep(request, answer)
         return answer
 

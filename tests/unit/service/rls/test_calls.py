@@ -7,8 +7,7 @@ import inspect
 import pytest
 
 from headgate.responses import ResponseOptions
-from headgate.service.rls import RlsOptions, remembered
-from headgate.service.rls.remembered import Remembered
+from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
 from tests.unit.service.rls.asking_with import (
     NOON,
@@ -140,33 +139,3 @@ def test_the_same_request_again_is_counted_again() -> None:
     message = request("edge", desc("user=ada"))
     answers = [asker.calls.should_rate_limit(message) for _ in range(4)]
     assert len(set(answers)) == 4
-
-
-def test_what_is_remembered_is_bounded_and_keeps_what_comes_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(remembered, "MOST", 10)
-    monkeypatch.setattr(remembered, "MOST_SEEN", 30)
-    cache: Remembered[int] = Remembered()
-    cache.keep(b"often", 1)
-    assert cache.get(b"often") is None
-    cache.keep(b"often", 1)
-    for n in range(1000):
-        for _ in range(2):
-            cache.keep(b"%d" % n, n)
-        assert cache.get(b"often") == 1
-        assert len(cache) <= 20
-        assert len(cache._seen) <= 30
-    assert cache.get(b"0") is None
-    for _ in range(2):
-        cache.keep(b"x" * 513, 1)
-    assert cache.get(b"x" * 513) is None
-    cache.clear()
-    assert len(cache) == 0
-
-
-def test_those_who_come_by_once_are_not_remembered() -> None:
-    cache: Remembered[int] = Remembered()
-    for n in range(20_000):
-        cache.keep(b"%d" % n, n)
-    assert len(cache) == 0
