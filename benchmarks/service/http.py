@@ -16,7 +16,14 @@ from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.measure import Timing
 from benchmarks.inprocess.report import goal_lines, table, write_json
 from benchmarks.service.http_apps import BARE, POLICIES
-from benchmarks.service.http_load import AUTHORIZE, CHECK, Served, latencies_us, sample
+from benchmarks.service.http_load import (
+    AUTHORIZE,
+    CHECK,
+    VARIED,
+    Served,
+    latencies_us,
+    sample,
+)
 from benchmarks.service.http_serving import SERVERS
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ CHOSEN: Final = "uvicorn"
 """What the service runs on, and what the goals are about."""
 
 MOST_ADDED_US: Final = 25.0
-LOADS: Final = (AUTHORIZE, CHECK)
+LOADS: Final = (AUTHORIZE, VARIED, CHECK)
 
 
 class Case(NamedTuple):
@@ -49,7 +56,13 @@ def main() -> None:
     options = _parser().parse_args()
     rounds, seconds, latency_seconds = (3, 1.0, 2.0) if options.quick else (7, 3.0, 10.0)
     apps = (BARE, *POLICIES)
-    cases = [Case(server, app, load) for server in SERVERS for app in apps for load in LOADS]
+    cases = [
+        Case(server, app, load)
+        for server in SERVERS
+        for app in apps
+        for load in LOADS
+        if server == CHOSEN or not load.is_varied
+    ]
     with ExitStack() as stack:
         served = {
             (server, app): stack.enter_context(Served(server, app))
@@ -62,7 +75,7 @@ def main() -> None:
                 served[case.server, case.app], case.load, rates[case] / 2, latency_seconds
             )
             for case in cases
-            if case.server == CHOSEN
+            if case.server == CHOSEN and not case.load.is_varied
         }
     added = {case: _added_us(timings, case) for case in cases if case.app != BARE}
     print(_speed_table(cases, timings, added), end="\n\n")

@@ -43,13 +43,14 @@ _CHECKED: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """A request, sent over and over."""
+    """A request, sent over and over; *is_varied*: each time by another of many callers."""
 
     name: str
     method: str
     path: str
     headers: dict[str, str]
     body: str = ""
+    is_varied: bool = False
 
     def write_script(self, directory: Path) -> Path:
         """The same for wrk, in Lua."""
@@ -60,12 +61,26 @@ class Load:
         ]
         if self.body:
             lines.append(f"wrk.body = {json.dumps(self.body)}")
+        if self.is_varied:
+            lines.append(_VARIED)
         script = directory / f"{self.name}.lua"
         script.write_text("\n".join(lines))
         return script
 
 
+_VARIED: Final = """
+local caller = 0
+request = function()
+  caller = (caller + 1) % 100000
+  local high, low = math.floor(caller / 250), caller % 250
+  wrk.headers["X-Forwarded-For"] = string.format("203.%d.%d.%d", high / 250, high % 250, low)
+  wrk.headers["X-Api-Key"] = "0123456789" .. caller
+  return wrk.format()
+end
+"""
+
 AUTHORIZE: Final = Load("authorize", "GET", "/v1/authorize/api/v1/items", SENT)
+VARIED: Final = Load("authorize by 100,000 callers", "GET", AUTHORIZE.path, SENT, is_varied=True)
 CHECK: Final = Load(
     "check",
     "POST",
