@@ -11,6 +11,12 @@
     ├── StoreURLError (ValueError)        a store URL nobody can open
     ├── StoreError                        the store could not decide
     ├── SettledError                      a reservation or slot that is no longer open
+    ├── ControlError                      a change of rules that was not made (`headgate.control`)
+    │   ├── ConflictError, StaleVersionError, UnknownRuleError, UnknownRevisionError, ...
+    │   ├── ReadOnlyError                 rules that cannot be changed where they are kept
+    │   └── StorageError                  the place where they are kept could not be asked
+    ├── SettingsError, ListenError, StartError   a service that does not start (`headgate.service`)
+    ├── CallError                         a gRPC call that ends with a status (`headgate.service`)
     ├── MissingPackageError (ModuleNotFoundError)   an extra to install (`headgate.enforcement`)
     └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)
     HeadgateWarning (UserWarning)         something that works, and that its user will regret

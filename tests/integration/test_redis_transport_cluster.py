@@ -125,7 +125,8 @@ def test_keys_that_stay_apart_fail_at_the_deadline(
         with cluster.migrating(slot, target) as migration:
             migration.move_keys(most=1)
             begin = time.monotonic()
-            assert reason(driver.ask(*keys)) == "cluster_down"
+            # It is asked again until the deadline, which may come while an answer is awaited.
+            assert reason(driver.ask(*keys)) in ("cluster_down", "timeout")
             assert time.monotonic() - begin < 4
 
 

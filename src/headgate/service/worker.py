@@ -11,6 +11,7 @@ signals the workers as well as the supervisor, which passes it on. The superviso
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -78,6 +79,10 @@ class Worker:
             doors = Doors(parts)
             await parts.start()
             await doors.open(self._http, self._grpc)
+            # What is there now stays for good: the collector need not go through it ever again,
+            # which it would do in the middle of a request.
+            gc.collect()
+            gc.freeze()
             self._on_ready(parts.report())
             await self._stopping.wait()
             parts.readiness.is_draining = True
