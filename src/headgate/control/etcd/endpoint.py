@@ -15,7 +15,7 @@ from headgate.errors import OptionError
 if TYPE_CHECKING:
     from headgate.control.etcd.messages import Method
     from headgate.control.etcd.options import TLSFiles
-    from headgate.control.etcd.url import Address
+    from headgate.server_urls import Address
 
 _MOST_RECEIVED: Final = 64 * 2**20
 _OPTIONS: Final = (

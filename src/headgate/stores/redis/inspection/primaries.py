@@ -16,6 +16,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from headgate.errors import StoreError
+from headgate.server_urls import Address
 from headgate.stores.redis import faults
 from headgate.stores.redis.inspection.reading import (
     BEGINNING,
@@ -24,11 +25,12 @@ from headgate.stores.redis.inspection.reading import (
     read_slots,
     read_state,
 )
-from headgate.stores.redis.url import Address, RedisURL
 from headgate.units import MICROSECOND, MILLISECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from headgate.stores.redis.url import RedisURL
 
 _STEP: Final = 1_000
 """How many keys the server looks at in one step of SCAN: a fraction of a millisecond."""

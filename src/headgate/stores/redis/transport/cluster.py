@@ -30,8 +30,9 @@ from headgate.stores.redis.transport.wire import ASKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from headgate.server_urls import Address
     from headgate.stores.redis.request import Reply
-    from headgate.stores.redis.url import Address, RedisURL
+    from headgate.stores.redis.url import RedisURL
 
 _ReplyError: Final = hiredis.ReplyError
 

@@ -18,8 +18,9 @@ from headgate.stores.redis.transport.verdict import Refusal, Remedy, judge, paus
 from headgate.stores.redis.transport.wire import Owner, Pending, Wire, wire_on
 
 if TYPE_CHECKING:
+    from headgate.server_urls import Address
     from headgate.stores.redis.request import Request
-    from headgate.stores.redis.url import Address, RedisURL
+    from headgate.stores.redis.url import RedisURL
 
 _monotonic: Final = time.monotonic
 

@@ -26,9 +26,10 @@ from headgate.stores.redis.transport import takeover
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headgate.server_urls import Address
     from headgate.stores.redis.options import TLSFiles
     from headgate.stores.redis.request import Reply
-    from headgate.stores.redis.url import Address, RedisURL
+    from headgate.stores.redis.url import RedisURL
 
 NAME: Final = "headgate"
 _DISPENSABLE: Final = (

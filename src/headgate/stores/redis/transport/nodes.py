@@ -12,8 +12,9 @@ from headgate.stores.redis.transport.discovery import Plan, Question
 from headgate.stores.redis.transport.slots import SLOTS, owners
 
 if TYPE_CHECKING:
+    from headgate.server_urls import Address
     from headgate.stores.redis.request import Reply
-    from headgate.stores.redis.url import Address, RedisURL
+    from headgate.stores.redis.url import RedisURL
 
 _SPACING: Final = 0.1  # seconds between two questions for the map, however many want it
 

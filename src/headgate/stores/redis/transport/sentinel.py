@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
+from headgate.server_urls import Address
 from headgate.stores.redis.transport.connecting import (
     door_to,
     door_to_sentinel,
@@ -17,10 +18,10 @@ from headgate.stores.redis.transport.connecting import (
 from headgate.stores.redis.transport.discovery import Plan, Question, carry_out, carry_out_async
 from headgate.stores.redis.transport.lane import Lane, lane_on
 from headgate.stores.redis.transport.wire import Owner, Wire, wire_on
-from headgate.stores.redis.url import Address, RedisURL
 
 if TYPE_CHECKING:
     from headgate.stores.redis.request import Reply
+    from headgate.stores.redis.url import RedisURL
 
 _PAUSE: Final = 0.02
 

@@ -6,7 +6,7 @@ from binascii import crc_hqx
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.stores.redis.url import Address
+from headgate.server_urls import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

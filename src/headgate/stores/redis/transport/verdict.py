@@ -11,7 +11,7 @@ from headgate.stores.redis import faults
 from headgate.stores.redis.transport.slots import Redirection, redirection
 
 if TYPE_CHECKING:
-    from headgate.stores.redis.url import Address
+    from headgate.server_urls import Address
 
 MOST_DETOURS: Final = 5
 """How often a request is sent again, other than after TRYAGAIN."""

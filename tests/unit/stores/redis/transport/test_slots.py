@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.server_urls import Address
 from headgate.stores.redis.transport.slots import SLOTS, Redirection, owners, redirection, slot_of
-from headgate.stores.redis.url import Address
 
 ASKED = Address("10.0.0.1", 7000)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.server_urls import Address
 from headgate.stores.redis.transport.slots import Redirection
 from headgate.stores.redis.transport.verdict import MOST_DETOURS, Refusal, Remedy, judge, pause
-from headgate.stores.redis.url import Address
 
 NODE = Address("a", 1)
 
