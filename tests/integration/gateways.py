@@ -33,7 +33,7 @@ rules:
   - {id: strict, match: {endpoint: /strict}, key_by: ip, limit: 9/m, on_store_failure: fail_closed}
 """
 
-NGINX = """
+NGINX_HEAD = """\
 daemon off;
 worker_processes 1;
 pid {directory}/nginx.pid;
@@ -46,6 +46,12 @@ http {{
   fastcgi_temp_path {directory}/fastcgi;
   uwsgi_temp_path {directory}/uwsgi;
   scgi_temp_path {directory}/scgi;
+"""
+"""How a configuration begins that needs no rights; the block of `http` is still open."""
+
+NGINX = (
+    NGINX_HEAD
+    + """\
   server {{
     listen 127.0.0.1:{app};
     location / {{ return 200 "the app"; }}
@@ -85,6 +91,7 @@ http {{
   }}
 }}
 """
+)
 
 CADDY = """
 {{

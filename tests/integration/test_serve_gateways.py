@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from tests.integration.gateways import NGINX_HEAD
 from tests.integration.serve_driving import PLAIN, Service, serving
 from tests.servers import free_port, release_port, wait_until
 from tests.servers.etcd import EtcdServer
@@ -17,25 +18,16 @@ from tests.servers.process import Process
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 TOKEN = "correct-horse-battery"  # noqa: S105 - nobody's
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
-FRAME = """\
-daemon off;
-worker_processes 1;
-pid {directory}/nginx.pid;
-error_log {directory}/error.log;
-events {{}}
-http {{
-  access_log off;
-  client_body_temp_path {directory}/body;
-  proxy_temp_path {directory}/proxy;
-  fastcgi_temp_path {directory}/fastcgi;
-  uwsgi_temp_path {directory}/uwsgi;
-  scgi_temp_path {directory}/scgi;
+FRAME = (
+    NGINX_HEAD
+    + """\
   server {{
     listen 127.0.0.1:{port};
 {locations}
   }}
 }}
 """
+)
 
 
 def test_nginx_as_the_page_has_it_limits_requests(tmp_path: Path) -> None:
