@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from headgate.rules.problems import Problem
     from headgate.service.settings import Gathered
-    from headgate.service.settings.declaring import Setting
+    from headgate.settings.declaring import Setting
 
 _DESCRIPTION: Final = """\
 Serve decisions over HTTP and gRPC: to Envoy (RLS, RLQS, ext_authz), nginx, Caddy, Traefik, and to
@@ -72,7 +72,7 @@ def _metavar(one: Setting) -> str:
 
 
 def _help(one: Setting) -> str:
-    from headgate.service.settings.telling import default_of
+    from headgate.settings.telling import default_of
 
     expected = f": {one.expected}" if _metavar(one) == "WORD" else ""
     default = default_of(one)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
-from headgate.service.settings.address import Address
+from headgate.settings.address import Address
 
 if TYPE_CHECKING:
     from headgate.service.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 
 from headgate.cli import main
 from headgate.service.settings import SETTINGS, gather
-from headgate.service.settings.telling import table_rows
 from headgate.service.sizing import COUNTER_BYTES, LONG_KEY_BYTES, STORE_US
+from headgate.settings.telling import table_rows
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

@@ -17,8 +17,8 @@ import pytest
 from headgate.service import supervisor as module
 from headgate.service.listening import listen_as
 from headgate.service.settings import Settings
-from headgate.service.settings.address import Address
 from headgate.service.supervisor import StartError, Supervisor
+from headgate.settings.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,12 +1,9 @@
-"""The configuration of the service: what can be set, where it is said, what wins.
+"""The configuration of the service: what can be set of it, and what makes sense together."""
 
-declaring (what a setting is) -> model (all of them) -> gathering (file, variables, flags)
-"""
-
-from headgate.service.settings.address import Address, parse_address
-from headgate.service.settings.gathering import Gathered, SettingsError, gather
+from headgate.service.settings.gathered import Gathered, gather
 from headgate.service.settings.model import SETTINGS, Settings
 from headgate.service.settings.tokens import AdminToken
+from headgate.settings import Address, SettingsError, parse_address
 
 __all__ = [
     "SETTINGS",

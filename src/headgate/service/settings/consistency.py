@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Told = tuple[str, str]
-"""The name of a setting, and what is wrong with it beside the others."""
+    from headgate.settings import Told
 
 NO_RULES: Final = (
     "there are no rules; give --rules FILE (a file, a directory or etcd://...) or --envoy-config "

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.errors import OptionError
-from headgate.service.settings import readers
-from headgate.service.settings.address import EXPECTED, Address
 from headgate.service.settings.consistency import contradictions
-from headgate.service.settings.declaring import declared_in, setting
 from headgate.service.settings.tokens import (
     AdminCertificate,
     AdminToken,
     read_certificates,
     read_tokens,
 )
+from headgate.settings import readers
+from headgate.settings.address import EXPECTED, Address
+from headgate.settings.declaring import declared_in, setting
 
 _MIB: Final = 1024 * 1024
 _RULES: Final = "Rules and counters"

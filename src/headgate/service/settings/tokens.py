@@ -11,8 +11,8 @@ from headgate.errors import OptionError
 from headgate.rules.reading import scalars
 from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.tree import Listing
-from headgate.service.settings.files import secret_in
-from headgate.service.settings.readers import secret
+from headgate.settings.files import secret_in, too_short
+from headgate.settings.readers import secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
 
 Role = Literal["read", "write"]
-
-SHORTEST: Final = 16
-"""How many characters a token or a secret has at least."""
 
 _FIELDS: Final = ("name", "role", "token", "token_file", "sha256")
 _WAYS: Final = ("token", "token_file", "sha256")
@@ -59,14 +56,6 @@ T = TypeVar("T", AdminToken, AdminCertificate)
 def digest_of(token: bytes) -> bytes:
     """What is kept of *token*; blanks and ends of lines around it, as in a file, are not of it."""
     return sha256(token.strip()).digest()
-
-
-def too_short(token: bytes) -> str | None:
-    """What is wrong with *token* (or a secret), if it can be guessed."""
-    length = len(token.strip())
-    if length >= SHORTEST:
-        return None
-    return f"{length} characters can be guessed; expected at least {SHORTEST}"
 
 
 def read_tokens(spot: Spot) -> tuple[AdminToken, ...] | None:

@@ -1,4 +1,4 @@
-"""Secrets that are kept in files, and files that must be there."""
+"""Secrets: how long they are, and those that are kept in files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
 
 _MOST: Final = 4_096
+SHORTEST: Final = 16
+"""How many characters a token or a secret has at least."""
 
 
 def secret_in(path: str, spot: Spot) -> bytes | None:
@@ -27,3 +29,11 @@ def secret_in(path: str, spot: Spot) -> bytes | None:
         spot.wrong(f"{path}: more than {_MOST} bytes; expected a secret")
         return None
     return found
+
+
+def too_short(token: bytes) -> str | None:
+    """What is wrong with *token* (or a secret), if it can be guessed."""
+    length = len(token.strip())
+    if length >= SHORTEST:
+        return None
+    return f"{length} characters can be guessed; expected at least {SHORTEST}"

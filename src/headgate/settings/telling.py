@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.service.settings.declaring import Setting
+    from headgate.settings.declaring import Setting
 
 
 def default_of(one: Setting) -> str:

@@ -13,11 +13,11 @@ from headgate.errors import OptionError
 from headgate.rules.reading import scalars
 from headgate.rules.reading.fields import several
 from headgate.rules.reading.tree import Scalar
-from headgate.service.settings.address import EXPECTED, parse_address
+from headgate.settings.address import EXPECTED, parse_address
 
 if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
-    from headgate.service.settings.address import Address
+    from headgate.settings.address import Address
 
 T = TypeVar("T")
 Reader = Callable[["Spot"], T | None]

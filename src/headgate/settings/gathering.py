@@ -1,4 +1,4 @@
-"""From flags, variables and a file to settings, or to everything that is wrong with them."""
+"""From flags, variables and a file to values, or to everything that is wrong with them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from headgate.rules.reading.documents import grow_text
 from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.findings import Findings, Spot, closest, meaning
 from headgate.rules.reading.tree import LARGEST_TEXT, Listing, Scalar
-from headgate.service.settings import readers
-from headgate.service.settings.consistency import contradictions
-from headgate.service.settings.declaring import PREFIX
-from headgate.service.settings.files import secret_in
-from headgate.service.settings.model import NAMES, SETTINGS, Settings
-from headgate.service.settings.tokens import too_short
+from headgate.settings import readers
+from headgate.settings.declaring import PREFIX
+from headgate.settings.files import secret_in, too_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headgate.service.settings.declaring import Setting
+    from headgate.settings.declaring import Setting
 
 CONFIG: Final = f"{PREFIX}CONFIG"
 """The variable that names the file, if no flag does."""
 
-_SECRETS: Final = (
-    ("salt", "salt_file"),
-    ("secret", "secret_file"),
-    ("admin_token", "admin_token_file"),
-)
 _OTHERS: Final = frozenset((CONFIG, f"{PREFIX}KEYS_LIMIT", f"{PREFIX}ETCD_PASSWORD"))
-"""Variables of ours that are not settings of the service."""
+"""Variables of ours that are settings of nothing that is gathered here."""
+
+_ANY_LENGTH: Final = frozenset(("salt",))
+"""Secrets that may be short."""
+
+Told = tuple[str, str]
+"""The name of a setting, and what is wrong with it beside the others."""
 
 _SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_\w+)?)")
 """What Kubernetes tells every pod of a Service whose name begins with ours."""
@@ -52,39 +50,45 @@ class SettingsError(HeadgateError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """The settings, and what their author may regret."""
+class Values:
+    """A value for every setting, by name, and what their author may regret."""
 
-    settings: Settings
+    values: dict[str, Any]
     warnings: tuple[Problem, ...]
 
 
-def gather(
+def gather_values(
+    settings: Sequence[Setting],
     *,
     flags: Mapping[str, str | Sequence[str] | None],
     variables: Mapping[str, str],
     config: str | None = None,
-) -> Gathered:
-    """The settings that *flags* (by the names of settings), *variables* and the file *config* make.
+    contradictions: Callable[[Mapping[str, Any]], Iterable[Told]] = lambda _: (),
+    others: Sequence[Setting] = (),
+) -> Values:
+    """The values of *settings* by *flags* (under their names), *variables* and the file *config*.
 
-    A variable that is empty is one that is not set. Raises `SettingsError` with all that is wrong.
+    A variable that is empty is one that is not set. A secret with a setting `NAME_file` beside it
+    may come from a file. *contradictions* tells what is wrong with all values as a whole. *others*
+    are settings of another part, which may stand in the same file and mean nothing here. Raises
+    `SettingsError` with all that is wrong.
     """
-    said = _Said()
+    said = _Said(tuple(settings), tuple(others), {one.name: one.default for one in settings})
     path = config or variables.get(CONFIG)
     if path:
         said.take_file(path)
     said.take_variables(variables)
     said.take_flags(flags)
-    return said.settled()
+    return said.settled(contradictions)
 
 
 @dataclass(slots=True)
 class _Said:
     """What has been said so far; what is taken later wins."""
 
-    values: dict[str, Any] = field(
-        default_factory=lambda: {one.name: one.default for one in SETTINGS}
-    )
+    settings: tuple[Setting, ...]
+    others: tuple[Setting, ...]
+    values: dict[str, Any]
     spots: dict[str, Spot] = field(default_factory=dict)
     findings: list[Findings] = field(default_factory=list)
     stopped: list[Problem] = field(default_factory=list)
@@ -101,32 +105,35 @@ class _Said:
             return
         try:
             root = Spot(grow_text(content, findings), findings)
-            fields = Fields.of(root, NAMES, "a configuration")
+            known = [one.name for one in (*self.settings, *self.others)]
+            fields = Fields.of(root, known, "a configuration")
         except PolicyError as error:
             self.findings.remove(findings)
             self.stopped += error.problems
             return
-        for one in SETTINGS if fields is not None else ():
+        for one in self.settings if fields is not None else ():
             if fields is not None and one.name in fields:
                 self._take(one, fields[one.name])
 
     def take_variables(self, variables: Mapping[str, str]) -> None:
-        known = {one.variable: one for one in SETTINGS if one.variable}
+        known = {one.variable: one for one in self.settings if one.variable}
+        strange = _OTHERS.union(one.variable for one in self.others if one.variable)
         for name, text in variables.items():
             if text and name in known:
                 self._take_text(known[name], text, name)
-            elif name.startswith(PREFIX) and name not in _OTHERS:
+            elif name.startswith(PREFIX) and name not in strange and name not in known:
                 self._warn_of_variable(name, tuple(known))
 
     def take_flags(self, flags: Mapping[str, str | Sequence[str] | None]) -> None:
-        for one in SETTINGS:
+        for one in self.settings:
             text = flags.get(one.name)
             if text is not None and one.flag:
                 self._take_text(one, text, one.flag)
 
-    def settled(self) -> Gathered:
-        for name, file in _SECRETS:
-            self._take_secret(name, file)
+    def settled(self, contradictions: Callable[[Mapping[str, Any]], Iterable[Told]]) -> Values:
+        for one in self.settings:
+            if one.is_secret and f"{one.name}_file" in self.values:
+                self._take_secret(one.name, f"{one.name}_file")
         self._check_secrets()
         if not self._errors():
             for name, told in contradictions(self.values):
@@ -134,7 +141,7 @@ class _Said:
         errors = self._errors()
         if errors:
             raise SettingsError(errors)
-        return Gathered(Settings(**self.values), tuple(self.warnings))
+        return Values(self.values, tuple(self.warnings))
 
     def _take(self, one: Setting, spot: Spot) -> None:
         try:
@@ -169,8 +176,10 @@ class _Said:
             self.spots[name] = spot
 
     def _check_secrets(self) -> None:
-        for name in ("secret", "admin_token"):
-            value = self.values[name]
+        for one in self.settings:
+            name, value = one.name, self.values[one.name]
+            if not one.is_secret or name in _ANY_LENGTH:
+                continue
             flaw = too_short(value) if value else None
             if flaw is not None:
                 self._wrong(name, flaw)

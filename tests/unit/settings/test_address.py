@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import OptionError
-from headgate.service.settings import Address, parse_address
+from headgate.settings import Address, parse_address
 
 
 @pytest.mark.parametrize(
