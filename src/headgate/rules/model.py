@@ -26,6 +26,10 @@ OnStoreFailure = Literal["fail_open", "fail_closed", "local"]
 HeaderMode = Literal["on", "off", "redacted"]
 """What a response tells of a rule: all, nothing, or only that the request was refused."""
 
+Decide = Literal["exact", "quota", "local"]
+"""How a gateway decides: it asks the service about every request; or enforces its share of a quota
+that the service assigns; or limits by itself."""
+
 Fallback = Literal["ip", "shared", "skip"]
 """Whose counter it is when the caller did not say who it is: that of its address, one for all such
 callers, or none: the rule then does not apply."""
@@ -70,14 +74,29 @@ class EndpointCost:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """What a request has cost when it is over: the number in *header* of the response, or, without
+    one, the bytes of its body; one unit for every *per* of them begun, at most *most* units."""
+
+    header: str | None = None
+    per: int = 1
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What a request costs: by a header of it, else by endpoint (the first that fits), else the
-    default. A header that is missing or no whole number counts as the default; at most *most*."""
+    default. A header that is missing or no whole number counts as the default; at most *most*.
+
+    With *after* that is what it takes to be admitted; what it has cost beyond that is charged when
+    it is over, in full.
+    """
 
     default: int = 1
     endpoints: tuple[EndpointCost, ...] = ()
     header: str | None = None
     most: int | None = None
+    after: After | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +124,7 @@ class Rule:
 
     *limits* has those for callers of every tier under None, else under the name of the tier; a
     tier that is not named, with nothing under None, is not limited. Several limits are stacked.
+    *decide* is for gateways only; None: as the gateway decides otherwise.
     """
 
     id: str
@@ -118,6 +138,7 @@ class Rule:
     headers: HeaderMode = "on"
     idempotency: Idempotency | None = None
     description: str = ""
+    decide: Decide | None = None
 
     def limits_for(self, tier: str | None) -> tuple[Limit, ...]:
         """The limits for callers of *tier*; none if they are not limited."""
