@@ -9,6 +9,7 @@ from headgate.enforcement.allowance import Allowance
 from headgate.enforcement.naming import free_name
 from headgate.enforcement.passage import NOTHING, Entry
 from headgate.engine import Plan
+from headgate.engine.afterwards import charged_after
 from headgate.errors import UsageError
 from headgate.holding import new_name
 
@@ -27,10 +28,11 @@ def entry_of(
     asked: Sequence[Asked],
     *,
     is_preflight: bool = False,
+    charges_after: bool = False,
 ) -> Entry | None:
     """What *rules* and allowances ask together; None if there are none.
 
-    A preflight is counted apart.
+    A preflight is counted apart. *charges_after*: a rule may have to be told what it has cost.
     """
     asked = _apart(rules, asked)
     every = (*rules, *[one for one, _ in asked])
@@ -42,11 +44,13 @@ def entry_of(
     has_slots = any(one.has_slots for one in every)
     opened = frozenset(rule for rule, _ in later)
     plan = Plan(revision, every, new_name() if has_slots else None, opened)
+    after = charged_after(every) if charges_after else ()
     if not later:
-        return Entry(plan)
+        return Entry(plan, after=after) if after else Entry(plan)
     minds = {rule: one.charge_when for rule, one in later if one.charge_when is not None}
     at_once = not any(one.is_estimate for _, one in later)
-    return Entry(plan, minds or NOTHING, max(one.ttl_ns for _, one in later), at_once)
+    ttl_ns = max(one.ttl_ns for _, one in later)
+    return Entry(plan, minds or NOTHING, ttl_ns, at_once, after)
 
 
 def _apart(rules: Sequence[RulePlan], asked: Sequence[Asked]) -> Sequence[Asked]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from headgate.enforcement.afterwards import Afterwards
 from headgate.enforcement.allowance import (
     Allowance,
     Asking,
@@ -141,6 +142,8 @@ class Gate:
         self.exempt_when = exempt_when
         self.limits_preflights = limits_preflights
         self.now_ns: Clock = clock or time.time_ns
+        self.afterwards = Afterwards(self.now_ns)
+        """What could not be charged when requests were over."""
         self._key = key
         proxies = trusted_proxies if isinstance(trusted_proxies, str) else list(trusted_proxies)
         self.believes_nobody = not proxies and policy is None
@@ -198,15 +201,16 @@ class Gate:
         if self.exempt_when is not None and (yield self.exempt_when(request)):
             return None
         rules: tuple[RulePlan, ...] = ()
-        revision = 0
+        revision, after = 0, False
         if self.rules is not None:
-            planned = self.rules.engine.plan(request)
+            engine = self.rules.engine
+            planned, after = engine.plan(request), engine.charges_after
             rules, revision = planned.rules, planned.revision
         asked: list[Asked] = []
         if self.allowance is not None:
             asked = yield from self._ask(self.allowance, request, request, _UNNAMED)
         is_apart = not self.limits_preflights and is_preflight(request)
-        return entry_of(revision, rules, asked, is_preflight=is_apart)
+        return entry_of(revision, rules, asked, is_preflight=is_apart, charges_after=after)
 
     def entry_for(
         self,

@@ -9,6 +9,7 @@ held is settled and what was occupied is set free.
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
     from headgate.enforcement.allowance import ChargeWhen
     from headgate.enforcement.gate import Gate
-    from headgate.engine import Plan, Verdict
+    from headgate.engine import Plan, RulePlan, Verdict
     from headgate.responses import Told
+    from headgate.rules.model import Rule
+
+_LENGTH: Final = re.compile("[0-9]{1,18}")
 
 NOTHING: Final[Mapping[str, ChargeWhen]] = MappingProxyType({})
 """No allowance that minds the outcome."""
@@ -45,6 +49,10 @@ class Responded:
         """The value of the header *name* (in lower case); of several lines the first."""
         return next((value for other, value in self.headers if other.lower() == name), None)
 
+    def header_lines(self, name: str) -> list[str]:
+        """The values of all lines of the header *name* (in lower case), in their order."""
+        return [value for other, value in self.headers if other.lower() == name]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -55,6 +63,14 @@ class Entry:
     ttl_ns: int = 60_000_000_000
     is_known_at_once: bool = False
     """Whether what is held depends on nothing but the outcome, so that its beginning settles it."""
+
+    after: tuple[RulePlan, ...] = ()
+    """The rules that are to be told what the request has cost."""
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether one of them goes by the bytes of the response."""
+        return any(_goes_by_bytes(one.rule) for one in self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +85,9 @@ class Grant:
     def has_an_end(self) -> bool:
         """Whether there is anything to do at the end of the request."""
         verdict = self.verdict
-        return not (verdict.held is None and verdict.slots is None and verdict.local_slots is None)
+        if verdict.held is None and verdict.slots is None and verdict.local_slots is None:
+            return bool(self.entry.after)
+        return True
 
     @property
     def is_open(self) -> bool:
@@ -97,11 +115,13 @@ class Passage:
 
     *is_watched*: somebody will send the headers and see the end of the response.
     *is_cross_origin*: a browser asks for a page of another origin; there was an `Origin`.
-    `asked` are the gates that have been asked what applies to the request as a whole.
+    `asked` are the gates that have been asked what applies to the request as a whole. Whoever sends
+    the response adds the bytes of its body to `sent` if it `counts_bytes`.
     """
 
     __slots__ = (
         "asked",
+        "counts_bytes",
         "gate",
         "grants",
         "is_cross_origin",
@@ -109,6 +129,7 @@ class Passage:
         "jitter",
         "refusal",
         "refusal_told",
+        "sent",
         "told",
         "unnamed",
         "used",
@@ -128,6 +149,8 @@ class Passage:
         self.jitter = 0.0  # drawn once: the header and the body tell the same wait
         self.used: dict[str, int] = {}
         self.unnamed = 0
+        self.counts_bytes = False
+        self.sent = 0
 
     def report(self, amounts: Mapping[str, int]) -> None:
         """Note what the request really cost, by the name of an allowance or the id of a rule."""
@@ -143,6 +166,8 @@ class Passage:
     def granted(self, grant: Grant) -> None:
         """Note what was granted."""
         self.grants.append(grant)
+        if grant.entry.after and grant.entry.counts_bytes:
+            self.counts_bytes = True
         new = told_of(grant.verdict)
         self.told += new if not self.told else _told_apart(new, {one.name for one in self.told})
 
@@ -185,6 +210,16 @@ class Passage:
         if self.refusal is None or (status is not None and status < 400):
             return Answer(allowed=True, told=tuple(self.told))
         return Answer(allowed=False, told=self.refusal_told, jitter=self.jitter)
+
+
+def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:
+    """How long a body is by the header of its response; None if it does not say."""
+    said = [value for name, value in headers if name.lower() == "content-length"]
+    return int(said[0]) if len(said) == 1 and _LENGTH.fullmatch(said[0]) else None
+
+
+def _goes_by_bytes(rule: Rule) -> bool:
+    return rule.cost.after is not None and rule.cost.after.header is None
 
 
 def _told_apart(told: Iterable[Told], taken: set[str]) -> Iterator[Told]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING
 
+from headgate.enforcement.afterwards import owed
 from headgate.enforcement.asking import answered, answered_async
 from headgate.enforcement.passage import Grant
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.enforcement.allowance import Asking
     from headgate.enforcement.gate import Gate
     from headgate.enforcement.passage import Entry, Passage, Responded
+    from headgate.engine.afterwards import Owed
 
 
 def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
@@ -52,8 +54,10 @@ def finish(passage: Passage, responded: Responded) -> None:
         for grant in passage.take():
             if is_refusal:
                 ends.callback(_give_back, grant)
-            else:
-                ends.callback(_settle, grant, responded, passage.used)
+                continue
+            ends.callback(_settle, grant, responded, passage.used)
+            if grant.entry.after:
+                ends.callback(_charge_after, grant, owed(grant, passage, responded))
 
 
 async def enter_async(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
@@ -83,6 +87,7 @@ async def finish_async(passage: Passage, responded: Responded) -> None:
     is_refusal = passage.is_refusal(responded.status)
     async with AsyncExitStack() as ends:
         for grant in passage.take():
+            to_the_end = grant.gate.async_runner.to_the_end
             ending: Coroutine[None, None, None]
             if is_refusal:
                 ending = _give_back_async(grant)
@@ -90,7 +95,10 @@ async def finish_async(passage: Passage, responded: Responded) -> None:
                 ending = _settle_async(grant, responded, passage.used)
             else:
                 continue
-            ends.push_async_callback(grant.gate.async_runner.to_the_end, ending)
+            ends.push_async_callback(to_the_end, ending)
+            if grant.entry.after and not is_refusal:
+                more = owed(grant, passage, responded)
+                ends.push_async_callback(to_the_end, _charge_after_async(grant, more))
 
 
 async def settle_outcome(passage: Passage, responded: Responded) -> None:
@@ -123,6 +131,14 @@ async def _settle_async(grant: Grant, responded: Responded, used: Mapping[str, i
         if grant.is_open:
             await runner.settle(verdict, amounts)
         await runner.release(verdict)
+
+
+def _charge_after(grant: Grant, more: Owed) -> None:
+    grant.gate.afterwards.note_lost(grant.gate.runner.charge(more))
+
+
+async def _charge_after_async(grant: Grant, more: Owed) -> None:
+    grant.gate.afterwards.note_lost(await grant.gate.async_runner.charge(more))
 
 
 def _give_back(grant: Grant) -> None:

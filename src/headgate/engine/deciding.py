@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from headgate.engine.afterwards import charge_of
 from headgate.engine.conclusion import (
     repeated,
     verdict_of,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
+    from headgate.engine.afterwards import Owed
     from headgate.engine.holding import Holding
     from headgate.engine.plan import Plan, RulePlan
     from headgate.engine.verdict import Verdict
@@ -147,6 +149,14 @@ class Deciding:
         here = refund_of(verdict, "local")
         if here is not None:
             self.local.run(here)
+
+    def _charge_here(self, owed: Owed) -> Owed:
+        """Charge in this process, where they are decided now, the rules that are `local`; of what
+        is *owed* that is left, which nobody is told."""
+        charge = charge_of([each for each in owed if each[0].rule.on_store_failure == "local"])
+        if charge is not None:
+            self.local.run(charge)
+        return [each for each in owed if each[0].rule.on_store_failure != "local"]
 
     def _correct_here(self, verdict: Verdict, amounts: Mapping[str, int]) -> None:
         """What was decided here by an estimate was charged here at once."""

@@ -45,6 +45,7 @@ class Engine:
         "_namespace",
         "_overrides",
         "_prepared",
+        "charges_after",
         "counts_endpoints",
         "has_slots",
         "policy",
@@ -68,6 +69,8 @@ class Engine:
         """Whether requests may take places for a while, for which they need a lease."""
         self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
         """Whether it matters which route of an app a request is for."""
+        self.charges_after = any(rule.cost.after is not None for rule in policy.rules)
+        """Whether some requests cost more when they are over than they took to enter."""
         self._caller_matcher: CallerMatcher | None = None
         self._overrides: Overrides | None = None
         if policy.overrides:
@@ -122,6 +125,21 @@ class Engine:
                 has_slots = has_slots or (one.has_slots and planned.has_slots)
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
         return Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_)
+
+    def plan_of(self, rule_id: str, request: Request, cost: int | None = None) -> Plan:
+        """What is to be asked about *request* under one rule, without asking whether it matches.
+
+        For a gateway that has seen to that. *cost* takes the place of what the rule says. The plan
+        is empty if there is no such rule, it is off, or it does not apply to the caller; and it has
+        no lease, so no places can be taken with it.
+        """
+        if cost is not None:
+            checked_cost(cost)
+        one = self._prepared.get(rule_id)
+        planned = None
+        if one is not None and one.rule.mode != "off":
+            planned = one.plan(self._identifier.find(request), cost, self._overrides)
+        return Plan(self.policy.revision, () if planned is None else (planned,))
 
 
 def _check_costs(cost: Costs) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headgate.engine.afterwards import charge_of
 from headgate.engine.conclusion import repeated, verdict_of, verdict_unasked
 from headgate.engine.deciding import Deciding
 from headgate.engine.holding import holdings
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headgate.clock import Clock
+    from headgate.engine.afterwards import Owed
     from headgate.engine.holding import Holding
     from headgate.engine.plan import Plan
     from headgate.engine.verdict import Verdict
@@ -71,6 +73,17 @@ class Runner(Deciding):
             return False
         held.settled = settled
         return was_open or held.is_empty
+
+    def charge(self, owed: Owed) -> Owed:
+        """Record what requests have cost beyond what they took to enter, in full.
+
+        The rest of what is *owed*, if the store is gone: `local` rules are charged here then, and
+        nobody hears of the others.
+        """
+        charge = charge_of(owed)
+        if charge is None or self._tell(charge):
+            return ()
+        return self._charge_here(owed)
 
     def give_back(self, verdict: Verdict) -> None:
         """Give back all that a request was charged, and what is held for it; once.
@@ -179,6 +192,13 @@ class AsyncRunner(Deciding):
             return False
         held.settled = settled
         return was_open or held.is_empty
+
+    async def charge(self, owed: Owed) -> Owed:
+        """As `Runner.charge`."""
+        charge = charge_of(owed)
+        if charge is None or await self._tell(charge):
+            return ()
+        return self._charge_here(owed)
 
     async def give_back(self, verdict: Verdict) -> None:
         """As `Runner.give_back`."""

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.limits.notation import LONGEST_TEXT
+from headgate.rules.cost_schema import after_schema, with_after
 from headgate.rules.model import BUILT_IN_PARTS
 from headgate.rules.override_schema import override_schema
 from headgate.rules.reading.amounts import DEFAULT_TIER, FORMS, LONG_FIELDS, MOST_STACKED
 from headgate.rules.reading.callers import FALLBACKS, KINDS, RESERVED
 from headgate.rules.reading.overrides import MOST_OVERRIDES
 from headgate.rules.reading.policies import VERSION
-from headgate.rules.reading.rules import HEADER_MODES, MODES, STORE_FAILURES
+from headgate.rules.reading.rules import HEADER_MODES, MODES, STORE_FAILURES, WAYS_TO_DECIDE
 from headgate.rules.reading.scalars import LONGEST_WORD
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -304,9 +305,11 @@ def _cost() -> Schema:
         ),
         "header": {**_ref("token"), "description": "The header that says it; needs max."},
         "max": _whole(1, LARGEST_QUOTA, "The most that the header can say."),
+        "after": after_schema(),
     }
     both = {"header": ["max"], "max": ["header"]}
-    table = _object("Cost", "How to find the cost.", properties, dependentRequired=both)
+    more = {"dependentRequired": both, "dependentSchemas": {"after": with_after()}}
+    table = _object("Cost", "How to find the cost.", properties, **more)
     return {
         "description": "What a request costs; 1 if nothing is said.",
         "anyOf": [amount, table],
@@ -361,6 +364,10 @@ def _rule_properties() -> Schema:
             "default": "on",
         },
         "idempotency": _idempotency(),
+        "decide": {
+            "description": "How a gateway decides: as it does otherwise if nothing is said.",
+            "enum": list(WAYS_TO_DECIDE),
+        },
     }
 
 

@@ -27,7 +27,8 @@ rules:
   - id: second
     key_by: global
     limits: {free: 10/s, paid: ["100/s burst 200", 1000/h]}
-    cost: {default: 1, endpoints: {"POST /a": 2}}
+    cost: {default: 1, endpoints: {"POST /a": 2}, after: {bytes: true, per: 1_024, max: 9}}
+    decide: quota
 """
 
 
@@ -46,6 +47,14 @@ def test_a_document_keeps_the_shape_that_was_written() -> None:
         "version": 1,
         "rules": [{"id": "a", "key_by": "ip", "limit": "5/minute", "cost": 2}],
     }
+
+
+@pytest.mark.parametrize("is_yaml", [True, False])
+def test_costs_afterwards_and_how_to_decide_survive_being_written(is_yaml: bool) -> None:
+    cost = {"default": 2, "after": {"header": "x-tokens", "per": 10, "max": 50}}
+    rule = {"id": "a", "key_by": "ip", "limit": "100/s", "cost": cost, "decide": "local"}
+    one = {"version": 1, "rules": [rule]}
+    assert document_of([("x", text_of(one, is_yaml=is_yaml))]) == one
 
 
 def test_several_texts_are_one_document() -> None:

@@ -21,7 +21,11 @@ IDS = st.sampled_from("abc")
 KEYS = st.sampled_from(["ip=1", "ip=2"])
 RULES = st.fixed_dictionaries(
     {"key_by": st.sampled_from(["ip", "global"]), "limit": st.sampled_from(["1/s", "2/s"])},
-    optional={"mode": st.sampled_from(["shadow", "off"])},
+    optional={
+        "mode": st.sampled_from(["shadow", "off"]),
+        "decide": st.sampled_from(["exact", "quota", "local"]),
+        "cost": st.sampled_from([{"after": {"header": "x-tokens"}}, {"after": {"bytes": True}}]),
+    },
 )
 EDITS = st.one_of(
     st.tuples(st.just("put"), IDS, RULES),

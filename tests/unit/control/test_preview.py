@@ -36,6 +36,16 @@ class TestDifferences:
             RuleChange("a", "removed", (FieldChange("cost", 1, None),)),
         )
 
+    def test_costs_afterwards_and_how_to_decide_are_told_field_by_field(self) -> None:
+        old = document({**RULE, "cost": {"after": {"header": "x", "per": 5}}})
+        new = document({**RULE, "cost": {"after": {"bytes": True, "per": 5}}, "decide": "exact"})
+        (changed,) = differences(old, new).rules
+        assert changed.fields == (
+            FieldChange("cost.after.header", "x", None),
+            FieldChange("cost.after.bytes", None, after=True),
+            FieldChange("decide", None, "exact"),
+        )
+
     def test_another_order_is_a_difference(self) -> None:
         a, b, c = ({"id": name} for name in "abc")
         assert differences(document(a, b), document(b, a)).is_reordered

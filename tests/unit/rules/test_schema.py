@@ -13,7 +13,12 @@ from jsonschema import Draft202012Validator
 from headgate.rules.reading import examine_policy_data, policy_to_data, read_policy_data
 from headgate.rules.reading.amounts import FORMS, LONG_FIELDS
 from headgate.rules.reading.callers import ADDRESS_FIELDS, SOURCE_FIELDS
-from headgate.rules.reading.costs import ACCURACY_FIELDS, COST_FIELDS, IDEMPOTENCY_FIELDS
+from headgate.rules.reading.costs import (
+    ACCURACY_FIELDS,
+    AFTER_FIELDS,
+    COST_FIELDS,
+    IDEMPOTENCY_FIELDS,
+)
 from headgate.rules.reading.matches import MATCH_FIELDS
 from headgate.rules.reading.overrides import OVERRIDE_FIELDS
 from headgate.rules.reading.policies import POLICY_FIELDS
@@ -55,6 +60,9 @@ GOOD_RULES: list[dict[str, Any]] = [
     *each("idempotency", True, False, {}, {"ttl": "1h"}, {"header": "x"}),
     *each("cost", 0, 5, {}, {"default": 5}, {"header": "x", "max": 5}),
     rule(cost={"endpoints": {"POST /x": 3, "/y/**": 0}}),
+    *each("cost.after", {"header": "X-Tokens"}, {"bytes": True}),
+    rule(cost={"default": 2, "endpoints": {"/x": 3}, "after": {"header": "x", "per": 5, "max": 9}}),
+    *each("decide", "exact", "quota", "local"),
     rule(match={"endpoint": "/a", "method": "get", "host": "a.b", "tier": 5}),
     rule(match={"endpoint": ["/a", "/b"], "method": ["GET"], "host": ["*"], "tier": ["x", 1]}),
     rule(match={"headers": {"a": True, "b": 5, "c": ["x", 1.5]}, "cookies": {"a": "b"}}),
@@ -138,6 +146,14 @@ BAD_RULES: list[Any] = [
     *each("idempotency", None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"}),
     *each("cost", -1, 1.5, "5", None, {"header": "x"}, {"max": 5}, {"x": 1}),
     *each("cost.endpoints", {}, {"/x": -1}, [], {"/x": "1"}),
+    *each("cost.after", None, 5, {}, {"bytes": False}, {"bytes": 1}, {"header": "a b"}),
+    *each("cost.after", {"header": "x", "bytes": True}, {"header": "x", "pre": 5}),
+    *each("cost.after", *({"bytes": True, name: n} for name in ("per", "max") for n in (0, 1.5))),
+    rule(cost={"default": 0, "after": {"bytes": True}}),
+    rule(cost={"endpoints": {"/x": 0}, "after": {"bytes": True}}),
+    rule(cost={"header": "x", "max": 5, "after": {"bytes": True}}),
+    rule(cost={"max": 5, "after": {"bytes": True}}),
+    *each("decide", "exactly", None, True, []),
     *each("match", None, [], {"path": "/a"}, {"endpoint": "a"}),
     *each("match.endpoint", [], None, 5, ["a"], {}),
     *each("match.headers", {}, {"a": None}, {"a": False}, {"a": []}),
@@ -195,6 +211,7 @@ ONLY_THE_READER: list[Any] = [
         rule(match={"endpoint": "/a**"}),
         rule(match={"host": "a:80"}),
         rule(accuracy={"max_overshoot": "101%"}),
+        limited(algorithm="concurrency", limit=5, ttl=9, cost={"after": {"bytes": True}}),
     )
 ]
 ONLY_THE_READER += [
@@ -259,6 +276,7 @@ def test_it_names_exactly_the_fields_that_the_reader_knows() -> None:
         ADDRESS_FIELDS: parts["address"]["properties"],
         OVERRIDE_FIELDS: parts["override"]["properties"],
         COST_FIELDS: parts["cost"]["anyOf"][1]["properties"],
+        AFTER_FIELDS: parts["cost"]["anyOf"][1]["properties"]["after"]["properties"],
         ACCURACY_FIELDS: rules["accuracy"]["properties"],
         IDEMPOTENCY_FIELDS: rules["idempotency"]["anyOf"][1]["properties"],
     }
@@ -333,6 +351,16 @@ def test_they_agree_on_a_match_with_anything_in_a_field(field: str, value: Any) 
 )
 def test_they_agree_on_identity_with_anything_in_a_field(field: str, value: Any, name: str) -> None:
     agree({"version": 1, "identity": {name: {"header": "x", field: value}}})
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(COST_FIELDS), ANYTHING, st.sampled_from(AFTER_FIELDS), ANYTHING)
+def test_they_agree_on_costs_afterwards_with_anything_in_a_field(
+    field: str, value: Any, inner: str, amount: Any
+) -> None:
+    after = {"header": "x", inner: amount}
+    agree({"version": 1, "rules": [rule(cost={"after": after, field: value})]})
+    agree({"version": 1, "rules": [rule(cost={field: value, "after": {"bytes": True}})]})
 
 
 @settings(max_examples=200)

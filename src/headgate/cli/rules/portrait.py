@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headgate.cli.rules.explanation import Explanation, Member, Response
     from headgate.decisions import Decision
     from headgate.engine import RuleVerdict, Verdict
+    from headgate.rules.model import After
 
 _MOST_LISTED: Final = 20
 _WIDTH: Final = 12
@@ -24,6 +25,12 @@ _OUTAGE: Final = {
     "fail_open": "without the store it is let pass (fail_open)",
     "fail_closed": "without the store it is refused (fail_closed)",
     "local": "without the store each process counts for itself (local)",
+}
+
+_GATEWAY: Final = {
+    "exact": "it asks the service about every request (exact)",
+    "quota": "it enforces the share that the service assigns (quota)",
+    "local": "it limits by itself (local)",
 }
 
 
@@ -75,9 +82,20 @@ def _figures(said: RuleVerdict, tier: str | None) -> Iterator[str]:
     for part in said.decision.limits:
         yield _field("limit", _limit(part, said.cost))
     yield _field("cost", str(said.cost))
+    if rule.cost.after is not None:
+        yield _field("afterwards", _after(rule.cost.after))
     if rule.headers != "on":
         yield _field("headers", f"{rule.headers}: callers are not told of it")
     yield _field("outage", _OUTAGE[rule.on_store_failure])
+    if rule.decide is not None:
+        yield _field("gateway", _GATEWAY[rule.decide])
+
+
+def _after(after: After) -> str:
+    source = "the bytes of its body" if after.header is None else f"what {after.header} says"
+    units = "" if after.per == 1 else f", one for every {after.per} begun"
+    most = "" if after.most is None else f", at most {after.most}"
+    return f"what the response makes it: {source}{units}{most}; the cost is taken off"
 
 
 def _opinion(said: RuleVerdict) -> str:

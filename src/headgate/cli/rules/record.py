@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headgate.cli.rules.explanation import Explanation, Member, Response
     from headgate.decisions import Decision
     from headgate.engine import RuleVerdict
+    from headgate.rules.model import After
 
 
 def record(explanation: Explanation) -> str:
@@ -49,8 +50,17 @@ def _member(member: Member) -> dict[str, Any]:
         "account": list(member.account),
         "on_store_failure": rule.on_store_failure,
         "headers": rule.headers,
+        "decide": rule.decide,
+        "cost_after": _after(rule.cost.after),
         **_said(said),
     }
+
+
+def _after(after: After | None) -> dict[str, Any] | None:
+    if after is None:
+        return None
+    is_by_bytes = after.header is None
+    return {"header": after.header, "bytes": is_by_bytes, "per": after.per, "max": after.most}
 
 
 def _said(said: RuleVerdict) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class RateLimitMiddleware:
         if outer is not None:  # another of our middlewares, further out, sees to the response
             await self.app(scope, receive, send)
             return
-        response = Response(passage, send)
+        response = Response(passage, send, has_body=request.method != "HEAD")
         try:
             await self.app(scope, receive, response.send)
         except BaseException as error:

@@ -109,7 +109,7 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
                             break
                     else:
                         return send({**message, "headers": headers + lines(decision)})
-            response = Response(passage, send)
+            response = Response(passage, send, has_body=scope.get("method") != "HEAD")
             return response.send({**message, "headers": headers})
 
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.enforcement.asgi.lines import quick_lines
 from headgate.enforcement.merging import ALLOW_ORIGIN, with_limits
-from headgate.enforcement.passage import Responded
+from headgate.enforcement.passage import Responded, announced_size
 from headgate.enforcement.passing import finish_async, settle_outcome
 from headgate.responses import ResponseOptions, expose_headers
 
@@ -36,6 +36,10 @@ LAST: Final = frozenset({"http.response.body", "http.response.pathsend"})
 """What a response ends with, unless more of it is announced."""
 
 
+FILES: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+"""What hands a file to the server, which sends it in its own way."""
+
+
 class Response:
     """The response to a request: its headers are completed, its end is noticed.
 
@@ -43,11 +47,12 @@ class Response:
     sent, when the app is done with it, in whatever way.
     """
 
-    __slots__ = ("_headers", "_passage", "_send", "_status", "error")
+    __slots__ = ("_has_body", "_headers", "_passage", "_send", "_status", "error")
 
-    def __init__(self, passage: Passage, send: Send) -> None:
+    def __init__(self, passage: Passage, send: Send, *, has_body: bool = True) -> None:
         self._passage = passage
         self._send = send
+        self._has_body = has_body  # servers leave that of a HEAD out
         self._status = 500
         self._headers: Headers = []
         self.error: BaseException | None = None
@@ -57,6 +62,8 @@ class Response:
         if message["type"] == "http.response.start":
             await self._send(self._begun(message))
             return
+        if self._passage.counts_bytes and self._has_body:  # before: it may be cancelled half sent
+            self._passage.sent += self._size(message)
         await self._send(message)
         if message["type"] in LAST and not message.get("more_body", False):
             await self.finish()
@@ -66,6 +73,14 @@ class Response:
         if self._passage.has_an_end:
             responded = Responded(self._status, decoded(self._headers), self.error)
             await finish_async(self._passage, responded)
+
+    def _size(self, message: Message) -> int:
+        """How many bytes of the body *message* is: of a file as many as were announced."""
+        if message["type"] == "http.response.body":
+            return len(message.get("body") or b"")
+        if message["type"] == "http.response.zerocopysend" and message.get("count") is not None:
+            return int(message["count"])
+        return (announced_size(decoded(self._headers)) or 0) if message["type"] in FILES else 0
 
     def _begun(self, message: Message) -> Message:
         self._status = message["status"]
@@ -96,6 +111,8 @@ class Handshake:
 
     async def send(self, message: Message) -> None:
         """Pass *message* on to the server."""
+        if message["type"] == "websocket.send" and self._passage.counts_bytes:
+            self._passage.sent += _payload(message)
         if message["type"] == "websocket.accept":
             self._status = 101
             headers = completed(list(message.get("headers", ())), self._passage, self._status)
@@ -107,6 +124,12 @@ class Handshake:
             headers = completed(list(message.get("headers", ())), self._passage, self._status)
             message = {**message, "headers": headers}
         await self._send(message)
+
+
+def _payload(message: Message) -> int:
+    """How many bytes a message to a websocket has."""
+    text = message.get("text")
+    return len(message.get("bytes") or b"") if text is None else len(text.encode())
 
 
 def completed(headers: Headers, passage: Passage, status: int) -> Headers:

@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import async_to_sync
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
-from django.http import Http404, StreamingHttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 
-from headgate.enforcement.passage import Passage, Responded
+from headgate.enforcement.passage import Passage, Responded, announced_size
 from headgate.enforcement.passing import finish, finish_async
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Iterable,
+        Iterator,
+    )
 
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
@@ -35,6 +42,7 @@ def end(request: HttpRequest, response: HttpResponseBase, passage: Passage) -> N
     if isinstance(response, StreamingHttpResponse):
         _watch(request, response, passage)
     else:
+        _count_content(request, response, passage)
         finish(passage, _responded(response))
 
 
@@ -45,6 +53,7 @@ async def end_async(request: HttpRequest, response: HttpResponseBase, passage: P
     if isinstance(response, StreamingHttpResponse):
         _watch(request, response, passage)
     else:
+        _count_content(request, response, passage)
         await finish_async(passage, _responded(response))
 
 
@@ -62,15 +71,49 @@ def _responded(response: HttpResponseBase) -> Responded:
     return Responded(response.status_code, tuple(response.items()))
 
 
+def _count_content(request: HttpRequest, response: HttpResponseBase, passage: Passage) -> None:
+    if passage.counts_bytes and request.method != "HEAD" and isinstance(response, HttpResponse):
+        passage.sent += len(response.content)
+
+
 def _watch(request: HttpRequest, response: StreamingHttpResponse, passage: Passage) -> None:
+    if request.method == "HEAD":
+        passage.counts_bytes = False  # servers leave the body out
     responded = _responded(response)
     parts: Any = response.streaming_content if hasattr(request, "scope") else None
     if parts is None:
-        _finish_on_close(response, passage, responded)  # the stream, or file, is left as it is
+        if passage.counts_bytes:
+            _count_parts(response, passage)
+        _finish_on_close(response, passage, responded)  # else it is left as it is: a file may be
     elif response.is_async:
         response.streaming_content = AsyncParts(parts, passage, responded)
     else:
         response.streaming_content = Parts(parts, passage, responded)
+
+
+def _count_parts(response: StreamingHttpResponse, passage: Passage) -> None:
+    """Count a stream on its way. A file that the server sends itself is as long as it says."""
+    is_file = getattr(response, "file_to_stream", None) is not None
+    size = announced_size(response.items()) if is_file else None
+    parts: Any = response.streaming_content
+    if size is not None:
+        passage.sent += size
+    elif response.is_async:
+        response.streaming_content = _counted_async(parts, passage)
+    else:
+        response.streaming_content = _counted(parts, passage)
+
+
+def _counted(parts: Iterable[bytes], passage: Passage) -> Iterator[bytes]:
+    for part in parts:
+        passage.sent += len(part)
+        yield part
+
+
+async def _counted_async(parts: AsyncIterable[bytes], passage: Passage) -> AsyncIterator[bytes]:
+    async for part in parts:
+        passage.sent += len(part)
+        yield part
 
 
 def _finish_on_close(response: HttpResponseBase, passage: Passage, responded: Responded) -> None:
@@ -98,13 +141,16 @@ class Parts:
 
     def __next__(self) -> bytes:
         try:
-            return next(self._parts)
+            part = next(self._parts)
         except StopIteration:
             _finish_in_thread(self._passage, self._responded)
             raise
         except BaseException as error:
             _finish_in_thread(self._passage, replace(self._responded, error=error))
             raise
+        if self._passage.counts_bytes:
+            self._passage.sent += len(part)
+        return part
 
     def close(self) -> None:
         """Nobody wants the rest."""
@@ -146,6 +192,8 @@ async def _to_the_end(
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for part in parts:
+            if passage.counts_bytes:
+                passage.sent += len(part)
             yield part
     except GeneratorExit:
         await _give_up(parts, passage, responded)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def report(request: object, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-    """Say what *request* has used of the limits that were asked for an estimate, by their names.
+    """Say what *request* has used of the limits that were asked for an estimate, by their names, or
+    of rules that are charged afterwards, by their ids.
 
     At any time until the response is over, while it is streamed too; the last word counts.
     `UsageError` if nobody limits the request.

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from headgate.enforcement.merging import with_limits
-from headgate.enforcement.passage import Responded
+from headgate.enforcement.passage import Responded, announced_size
 from headgate.enforcement.passing import finish
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def watched(
 
     *knows_whole* tells a body that is all there, which ends the matter at once.
     """
-    response = Response(passage, start_response)
+    has_body = environ.get("REQUEST_METHOD") != "HEAD"
+    response = Response(passage, start_response, has_body=has_body)
     try:
         result = app(environ, response.start)
-        if knows_whole(result):
+        if knows_whole(result) and response.knows_size(result):
             return response.whole(result)
         return response.body(result, environ)
     except BaseException as error:
@@ -57,10 +58,21 @@ class Response:
     body is closed.
     """
 
-    __slots__ = ("_headers", "_passage", "_start_response", "_status", "error", "has_sent")
+    __slots__ = (
+        "_has_body",
+        "_headers",
+        "_passage",
+        "_start_response",
+        "_status",
+        "error",
+        "has_sent",
+    )
 
-    def __init__(self, passage: Passage, start_response: StartResponse) -> None:
+    def __init__(
+        self, passage: Passage, start_response: StartResponse, *, has_body: bool = True
+    ) -> None:
         self._passage = passage
+        self._has_body = has_body  # that of a HEAD is not sent
         self._start_response = start_response
         self._status: str | None = None
         self._headers: Headers = []
@@ -80,16 +92,32 @@ class Response:
             write = self._start_response(status, completed, exc_info)
 
         def writing(data: bytes) -> object:
-            self.has_sent = True
+            self.sends(data)
             return write(data)
 
         return writing
+
+    def sends(self, chunk: bytes) -> None:
+        """Note that *chunk* goes out."""
+        self.has_sent = True
+        if self._passage.counts_bytes and self._has_body:
+            self._passage.sent += len(chunk)
+
+    def knows_size(self, result: object) -> bool:
+        """Whether it need not be watched how long *result*, all of the body, is."""
+        if not self._passage.counts_bytes or not self._has_body or isinstance(result, list | tuple):
+            return True
+        return announced_size(self._headers) is not None
 
     def whole(self, result: Iterable[bytes]) -> Iterable[bytes]:
         """*result*, which is all of the body: the app has nothing more to say.
 
         Not all wait to see it closed: test clients, for one, do not close.
         """
+        if self._passage.counts_bytes and self._has_body:
+            is_plain = isinstance(result, list | tuple)
+            size = sum(map(len, result)) if is_plain else announced_size(self._headers)
+            self._passage.sent += size or 0
         try:
             self.finish()
         except BaseException:
@@ -155,7 +183,7 @@ class Body:
             self._response.error = error
             raise
         if chunk:
-            self._response.has_sent = True
+            self._response.sends(chunk)
         return chunk
 
     def close(self) -> None:

@@ -6,7 +6,9 @@ configuration that `headgate.gateway` makes.
     RLS, domain `headgate`      one descriptor for a request:
                                 [decided=a,b] method path host remote_address [header ...]
                                 and for what it has cost, when it is over, one for each such rule:
-                                report=rule method path host remote_address [header ...]
+                                report=rule [refused=why] method path host remote_address
+                                [header ...]
+                                A refusal has dynamic metadata: refused=why
     RLQS, domain `headgate`     a bucket for each rule and caller:
                                 rule=id [remote_address] [method] [host] [header ...]
 """
@@ -22,6 +24,14 @@ DECIDED: Final = "headgate.decided"
 
 REPORT: Final = "headgate.report"
 """The id of the one rule that is told what a request has cost, by the hits of its descriptor."""
+
+REFUSED: Final = "headgate.refused"
+"""Why a request was refused, as dynamic metadata of Envoy's filter: `LIMIT` or `OUTAGE`. Envoy
+reports the bytes of refusals too; a report with this entry, taken from there, does not count. And
+Envoy's status for refusals is one for all: for an outage it is to be changed by this."""
+
+LIMIT: Final = "limit"
+OUTAGE: Final = "outage"
 
 RULE: Final = "headgate.rule"
 """The id of the rule that a bucket is of; whether it matches, the gateway has seen to."""

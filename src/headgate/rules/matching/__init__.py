@@ -1,7 +1,7 @@
 """Which rules are for a request, and what it costs."""
 
 from headgate.rules.matching.cookie import cookies_of
-from headgate.rules.matching.costing import cost_of
+from headgate.rules.matching.costing import cost_after, cost_of, cost_said_after
 from headgate.rules.matching.endpoint import endpoint_of
 from headgate.rules.matching.host import normalised_host
 from headgate.rules.matching.matcher import Matcher
@@ -14,7 +14,9 @@ __all__ = [
     "Pattern",
     "compiled",
     "cookies_of",
+    "cost_after",
     "cost_of",
+    "cost_said_after",
     "endpoint_of",
     "methods_of",
     "normalised_host",

@@ -10,8 +10,10 @@ from headgate.rules.matching.path import readings, segments_of
 from headgate.rules.matching.pattern import compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.rules.matching.path import Segments
-    from headgate.rules.model import Cost
+    from headgate.rules.model import After, Cost
     from headgate.rules.request import Request
 
 MOST: Final = 2**53 - 1
@@ -38,18 +40,42 @@ def cost_of(cost: Cost, request: Request, path: str) -> int:
     return max(_by_endpoint(cost, methods, way) for way in (segments_of(path), *others))
 
 
+def cost_after(after: After, amount: int) -> int:
+    """What a request has cost for which *amount* was said, or so many bytes sent."""
+    units = -(-amount // after.per)
+    return units if after.most is None else min(units, after.most)
+
+
+def cost_said_after(after: After, lines: Sequence[str]) -> int | None:
+    """The same by the *lines* of the response's header; None if they do not say it.
+
+    They do as those of a request do: there is one, and it is a whole number; one beyond `MOST` is
+    `after.most`, and does not count if there is no such bound.
+    """
+    amount = _whole_number(lines)
+    if amount is None:
+        return None
+    return cost_after(after, amount) if amount <= MOST else after.most
+
+
 def _by_header(name: str, most: int | None, request: Request) -> int | None:
-    lines = request.header_lines(name.lower())
+    asked = _whole_number(request.header_lines(name.lower()))
+    if asked is None:
+        return None
+    if most is not None:
+        return min(asked, most)
+    return asked if asked <= MOST else None
+
+
+def _whole_number(lines: Sequence[str]) -> int | None:
+    """What a header says that is there once; `MOST + 1` stands for anything larger."""
     if len(lines) != 1:
         return None
     text = lines[0].strip()
     if _WHOLE_NUMBER.fullmatch(text) is None:
         return None
     digits = text.lstrip("0") or "0"
-    asked = int(digits) if len(digits) <= len(str(MOST)) else MOST + 1
-    if most is not None:
-        return min(asked, most)
-    return asked if asked <= MOST else None
+    return min(int(digits), MOST + 1) if len(digits) <= len(str(MOST)) else MOST + 1
 
 
 def _by_endpoint(cost: Cost, methods: tuple[str, ...], segments: Segments) -> int:

@@ -61,6 +61,10 @@ _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff\udc85\
 _BLANKS_AND_DOTS = _BLANKS + "."
 _PARAMETER = re.compile(r";[^/]*")
 _UNSPELT = re.compile("[%\udc00-\udcff]")
+_SPELLING = {
+    ord("%"): "%25",
+    **{0xDC00 + byte: f"%{byte:02X}" for byte in range(256)},
+}
 
 _DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
 _NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
@@ -207,7 +211,7 @@ def _without_dots(pieces: list[str]) -> list[str]:
 
 
 def _spelt(piece: str) -> str:
-    return _UNSPELT.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", piece)
+    return piece.translate(_SPELLING)
 
 
 def _looked_at(segments: Segments) -> Segments:

@@ -11,7 +11,7 @@ from headgate.rules.reading.tree import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.rules.model import Identity, Rule, Source, Values
+    from headgate.rules.model import After, Identity, Rule, Source, Values
     from headgate.rules.reading.fields import Fields
     from headgate.rules.reading.findings import Spot
 
@@ -45,6 +45,18 @@ def _check_cost(rule: Rule, fields: Fields) -> None:
     if not dearest and cost.header is None:
         spot.warn("nothing costs anything: the rule never refuses")
     _check_cost_methods(rule, spot)
+    if cost.after is not None:
+        _check_after(rule, spot, cost.after, min(amount for _, amount in fixed))
+
+
+def _check_after(rule: Rule, spot: Spot, after: After, least: int) -> None:
+    """Whether anything can be charged afterwards; *least* is what it takes to enter."""
+    if all(isinstance(limit, Concurrency) for many in rule.limits.values() for limit in many):
+        told = "nothing can be charged afterwards: the rule has slots only, which are given back"
+        spot.wrong(told, hint="expected a limit with a rate, such as 1000/minute, beside them")
+    if after.most is not None and after.most <= least:
+        told = f"nothing is ever charged afterwards: at most {after.most}, and {least} to enter"
+        spot.warn(told, hint="what is charged is what it has cost beyond what it took to enter")
 
 
 def _refuse_dear(spot: Spot, fixed: Sequence[tuple[str, int]], quota: int, who: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.rules.matching.method import GET, HEAD
-from headgate.rules.model import Accuracy, Cost, EndpointCost, Idempotency
+from headgate.rules.model import Accuracy, After, Cost, EndpointCost, Idempotency
 from headgate.rules.reading import scalars
 from headgate.rules.reading.fields import Fields, entries
 from headgate.rules.reading.matches import method
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from headgate.rules.reading.findings import Findings, Spot
 
-COST_FIELDS: Final = ("default", "endpoints", "header", "max")
+COST_FIELDS: Final = ("default", "endpoints", "header", "max", "after")
+AFTER_FIELDS: Final = ("header", "bytes", "per", "max")
 ACCURACY_FIELDS: Final = ("max_overshoot", "batch")
 IDEMPOTENCY_FIELDS: Final = ("header", "ttl")
 IDEMPOTENCY_HEADER: Final = Idempotency(DAY).header
@@ -33,19 +34,67 @@ def read_cost(spot: Spot) -> Cost | None:
     fields = Fields.of(spot, COST_FIELDS, "the cost")
     if fields is None:
         return None
-    if ("header" in fields) != ("max" in fields):
-        given, other = ("header", "max") if "header" in fields else ("max", "header")
-        told = f"{given} needs {other}: what a caller says must be bounded"
-        spot.missing(other, f"missing; {told}")
+    _check_header(fields)
     cost = Cost(
         default=fields.read("default", _amount, 1),
         endpoints=fields.read("endpoints", _endpoints, ()),
         header=fields.read("header", scalars.header_name, None),
         most=fields.read("max", _most, None),
+        after=fields.read("after", _after, None),
     )
     if cost.most is not None and cost.default > cost.most:
         fields["max"].wrong(f"the default of {cost.default} is above the max of {cost.most}")
+    if "after" in fields:
+        _check_admission(cost, fields)
     return cost
+
+
+def _check_header(fields: Fields) -> None:
+    """Note a header without a bound, a bound without a header, and a header with `after`."""
+    if "after" in fields and "header" in fields:
+        told = "header and after exclude each other: a caller who says 0 would pay nothing to enter"
+        fields["header"].wrong(told, hint="say with default or endpoints what it takes to enter")
+    elif "after" in fields and "max" in fields:
+        told = "max is about header, which is not there"
+        fields["max"].wrong(told, hint="what is charged afterwards is bounded by max in after")
+    elif ("header" in fields) != ("max" in fields):
+        given, other = ("header", "max") if "header" in fields else ("max", "header")
+        told = f"{given} needs {other}: what a caller says must be bounded"
+        fields.spot.missing(other, f"missing; {told}")
+
+
+def _check_admission(cost: Cost, fields: Fields) -> None:
+    """Note what would be let in for nothing: what it has cost afterwards would never stop it."""
+    told = "with after it takes at least 1 to enter: who takes nothing is never refused"
+    if not cost.default:
+        fields["default"].wrong(f"found 0; {told}")
+    for one in cost.endpoints:
+        if not one.cost:
+            fields["endpoints"].wrong(f"found 0 for {_written(one)}; {told}")
+
+
+def _after(spot: Spot) -> After | None:
+    """What a request has cost when it is over."""
+    fields = Fields.of(spot, AFTER_FIELDS, "what it costs afterwards")
+    if fields is None:
+        return None
+    found = fields.present(("header", "bytes"))
+    if len(found) != 1 and not fields.meant.intersection(("header", "bytes")):
+        what = "found both" if found else "found none"
+        spot.wrong(f"{what}, expected exactly one of header and bytes")
+    fields.read("bytes", _bytes, default=False)
+    return After(
+        header=fields.read("header", scalars.header_name, None),
+        per=fields.read("per", _most, 1),
+        most=fields.read("max", _most, None),
+    )
+
+
+def _bytes(spot: Spot) -> bool | None:
+    said = scalars.boolean(spot)
+    if said is False:
+        spot.wrong("found false, expected true", hint="leave after out where nothing is charged")
+    return said
 
 
 def _amount(spot: Spot) -> int | None:

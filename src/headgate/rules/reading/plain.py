@@ -9,7 +9,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headgate.limits import Concurrency
-from headgate.rules.model import DEFAULT_SOURCES, EXACT, AddressSource, Cost, Match, Source
+from headgate.rules.model import (
+    DEFAULT_SOURCES,
+    EXACT,
+    AddressSource,
+    After,
+    Cost,
+    Match,
+    Source,
+)
 from headgate.rules.reading.amounts import DEFAULT_TIER
 from headgate.rules.reading.instants import instant_text
 from headgate.rules.reading.policies import VERSION
@@ -59,6 +67,8 @@ def rule_to_data(rule: Rule) -> Data:
         data["accuracy"] = _accuracy(rule.accuracy)
     if rule.idempotency is not None:
         data["idempotency"] = _idempotency(rule.idempotency)
+    if rule.decide is not None:
+        data["decide"] = rule.decide
     return data
 
 
@@ -156,6 +166,17 @@ def _cost(cost: Cost) -> object:
         }
     if cost.header is not None:
         data |= {"header": cost.header, "max": cost.most}
+    if cost.after is not None:
+        data["after"] = _after(cost.after)
+    return data
+
+
+def _after(after: After) -> Data:
+    data: Data = {"bytes": True} if after.header is None else {"header": after.header}
+    if after.per != After().per:
+        data["per"] = after.per
+    if after.most is not None:
+        data["max"] = after.most
     return data
 
 

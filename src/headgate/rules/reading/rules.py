@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
-from headgate.rules.model import EXACT, Cost, HeaderMode, Match, Mode, OnStoreFailure, Rule
+from headgate.rules.model import (
+    EXACT,
+    Cost,
+    Decide,
+    HeaderMode,
+    Match,
+    Mode,
+    OnStoreFailure,
+    Rule,
+)
 from headgate.rules.reading import scalars
 from headgate.rules.reading.amounts import LONG_FIELDS, read_limits
 from headgate.rules.reading.callers import A_NAME, NAME
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 STORE_FAILURES: Final[tuple[OnStoreFailure, ...]] = get_args(OnStoreFailure)
 HEADER_MODES: Final[tuple[HeaderMode, ...]] = get_args(HeaderMode)
+WAYS_TO_DECIDE: Final[tuple[Decide, ...]] = get_args(Decide)
 
 RULE_FIELDS: Final = (
     "id",
@@ -37,6 +47,7 @@ RULE_FIELDS: Final = (
     "accuracy",
     "headers",
     "idempotency",
+    "decide",
 )
 
 
@@ -81,6 +92,7 @@ def _rule(fields: Fields, rule_id: str, identity: Identity) -> Rule | None:
         headers=fields.read("headers", _headers, "on"),
         idempotency=fields.read("idempotency", read_idempotency, None),
         description=fields.read("description", scalars.prose, ""),
+        decide=fields.read("decide", _decide, None),
     )
     return rest if key_by and limits else None
 
@@ -127,3 +139,8 @@ def _on_store_failure(spot: Spot) -> OnStoreFailure | None:
 def _headers(spot: Spot) -> HeaderMode | None:
     word = scalars.choice(spot, *HEADER_MODES, switch=("on", "off"))
     return next((known for known in HEADER_MODES if known == word), None)
+
+
+def _decide(spot: Spot) -> Decide | None:
+    word = scalars.choice(spot, *WAYS_TO_DECIDE)
+    return next((known for known in WAYS_TO_DECIDE if known == word), None)

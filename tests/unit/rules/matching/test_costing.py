@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.rules.matching import cost_of, normalised_path
-from headgate.rules.model import Cost, EndpointCost
+from headgate.rules.matching import cost_after, cost_of, cost_said_after, normalised_path
+from headgate.rules.model import After, Cost, EndpointCost
 from headgate.rules.request import Request
 
 BY_ENDPOINT = Cost(
@@ -94,3 +94,54 @@ def test_without_the_header_the_endpoint_says_the_cost() -> None:
     assert cost(both, Request(path="/export")) == 5
     assert cost(both, Request(path="/export", headers=(("x-cost", "junk"),))) == 5
     assert cost(both, Request(path="/export", headers=(("x-cost", "3"),))) == 3
+
+
+@pytest.mark.parametrize(
+    ("after", "amount", "cost"),
+    [
+        (After(), 0, 0),
+        (After(), 812, 812),
+        (After(per=1000), 0, 0),
+        (After(per=1000), 1, 1),
+        (After(per=1000), 1000, 1),
+        (After(per=1000), 1001, 2),
+        (After(most=5), 4, 4),
+        (After(most=5), 6, 5),
+        (After(per=10, most=5), 41, 5),
+        (After(per=10, most=5), 51, 5),
+    ],
+)
+def test_afterwards_every_part_that_is_begun_costs_one_up_to_the_most(
+    after: After, amount: int, cost: int
+) -> None:
+    assert cost_after(after, amount) == cost
+
+
+@pytest.mark.parametrize(
+    ("lines", "cost"),
+    [
+        (["812"], 82),
+        ([" 0812 "], 82),
+        (["0"], 0),
+        ([], None),
+        ([""], None),
+        (["8", "8"], None),
+        (["8, 8"], None),
+        (["-8"], None),
+        (["+8"], None),
+        (["8.0"], None),
+        (["٨"], None),
+        ([str(2**53 - 1)], (2**53 + 8) // 10),
+        ([str(2**53)], None),
+        (["9" * 5000], None),
+    ],
+)
+def test_a_response_says_what_it_cost_in_one_whole_number(
+    lines: list[str], cost: int | None
+) -> None:
+    assert cost_said_after(After("x", per=10), lines) == cost
+
+
+@pytest.mark.parametrize("number", ["2000", str(2**53), "9" * 5000])
+def test_what_is_beyond_the_most_is_the_most(number: str) -> None:
+    assert cost_said_after(After("x", per=10, most=7), [number]) == 7

@@ -34,6 +34,8 @@ rules:
     refill_rate_per_sec: 1.67
     key_by: api_key
     idempotency: {ttl: 1 hour}
+    cost: {default: 2, after: {header: x-tokens, per: 10, max: 50}}
+    decide: exact
   - id: tiers
     key_by: &who [tier, endpoint]
     limits: {free: 10/s, default: [{algorithm: concurrency, limit: 12, ttl: 30s}]}

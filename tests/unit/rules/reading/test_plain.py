@@ -24,6 +24,7 @@ from headgate.rules.model import (
     DEFAULT_SOURCES,
     Accuracy,
     AddressSource,
+    After,
     Cost,
     EndpointCost,
     Idempotency,
@@ -100,8 +101,14 @@ ENDPOINT_COSTS = st.lists(
     max_size=3,
     unique_by=lambda cost: (cost.endpoint, cost.method),
 ).map(tuple)
-COSTS = st.builds(Cost, st.integers(0, 100), ENDPOINT_COSTS) | st.builds(
-    Cost, st.integers(0, 100), ENDPOINT_COSTS, HEADERS, st.integers(100, 10**6)
+AFTERS = st.builds(
+    After, st.none() | HEADERS, st.integers(1, 10**6), st.none() | st.integers(1, 10**6)
+)
+PAID = ENDPOINT_COSTS.map(lambda costs: tuple(replace(one, cost=max(1, one.cost)) for one in costs))
+COSTS = st.one_of(
+    st.builds(Cost, st.integers(0, 100), ENDPOINT_COSTS),
+    st.builds(Cost, st.integers(0, 100), ENDPOINT_COSTS, HEADERS, st.integers(100, 10**6)),
+    st.builds(Cost, st.integers(1, 100), PAID, after=AFTERS),
 )
 KEYS = st.lists(
     st.sampled_from(("ip", "api_key", "team", "header:x-a", "cookie:A", "attribute:ä b")),
@@ -120,6 +127,15 @@ ACCURACIES = st.one_of(
     st.builds(Accuracy, batch=st.integers(1, 10**6)),
     st.integers(1, 10_000).map(lambda n: Accuracy(max_overshoot=Fraction(n, 10_000))),
 )
+
+
+def _can_be_charged(rule: Rule) -> bool:
+    """Whether its cost and its limits go together: slots alone cost nothing afterwards."""
+    stacked = [limit for many in rule.limits.values() for limit in many]
+    has_a_rate = not all(isinstance(limit, Concurrency) for limit in stacked)
+    return has_a_rate or rule.cost.after is None
+
+
 RULES = st.builds(
     Rule,
     id=TOKENS,
@@ -134,7 +150,8 @@ RULES = st.builds(
     idempotency=st.none()
     | st.builds(Idempotency, st.integers(1, 10**9).map(lambda n: n * MICROSECOND), HEADERS),
     description=WORDS | st.just(""),
-)
+    decide=st.none() | st.sampled_from(("exact", "quota", "local")),
+).map(lambda rule: rule if _can_be_charged(rule) else replace(rule, cost=Cost()))
 SOURCES = st.one_of(
     st.builds(Source, header=HEADERS, default=st.none() | SOLID, secret=st.booleans()),
     st.builds(Source, cookie=TOKENS, secret=st.booleans()),
@@ -213,3 +230,12 @@ def test_the_usual_idempotency_comes_back() -> None:
     rule = read_rule_data("a", {"key_by": "ip", "limit": "1/s", "idempotency": True})
     assert rule.idempotency == Idempotency(DAY)
     assert read_rule_data("a", rule_to_data(rule)) == rule
+
+
+def test_what_is_charged_afterwards_is_written_as_short_as_it_can_be() -> None:
+    for cost in (
+        {"default": 1, "after": {"header": "x-tokens"}},
+        {"default": 1, "after": {"bytes": True, "per": 1024, "max": 50}},
+    ):
+        data = {"key_by": "ip", "limits": ["5/s"], "cost": cost, "decide": "quota"}
+        assert rule_to_data(read_rule_data("a", data)) == data
