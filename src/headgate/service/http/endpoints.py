@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.service.http.documents import document_of
+from headgate.service.http.overview import overview
 from headgate.service.http.receiving import any_body_of, body_of, json_body_of
 from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
-    TEXT_LINE,
     RefusedError,
     Reply,
     header_of,
@@ -34,16 +34,6 @@ COMMIT: Final = b"/commit"
 
 Endpoint = Callable[["Scope", "Receive"], Awaitable[Reply]]
 RlsJson = Callable[[bytes], Awaitable[tuple[int, bytes]]]
-
-INDEX: Final = b"""Headgate: a rate limit decision service.
-
-POST /v1/check            a request described in JSON: may it go on?
-ANY  /v1/authorize/...    the same for gateways: the request itself
-GET  /v1/rate_limit       what a caller has left
-POST /v1/reservations     hold an amount, settle it later
-GET  /healthz, /readyz    alive; ready for requests
-GET  /openapi.json        all of this in detail
-"""
 
 
 class Endpoints:
@@ -137,5 +127,5 @@ class Endpoints:
     async def _openapi(self, _scope: Scope, _receive: Receive) -> Reply:
         return Reply(200, [JSON_LINE], self._document)
 
-    async def _index(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply(200, [TEXT_LINE], INDEX)
+    async def _index(self, scope: Scope, _receive: Receive) -> Reply:
+        return overview(scope)
