@@ -33,6 +33,14 @@ def framed(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
+def only_message(data: bytes, most: int) -> bytes | None:
+    """The message that *data* is, as nearly all come: one frame, one message of *most* bytes."""
+    size = len(data) - PREFIX
+    if 0 <= size <= most and data[0] == 0 and int.from_bytes(data[1:PREFIX], "big") == size:
+        return data[PREFIX:]
+    return None
+
+
 def status(code: Code, message: str) -> Fields:
     """Trailers for a call that ends with *code*."""
     fields = [(b"grpc-status", b"%d" % code)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import OptionError
 from headgate.holding import new_name
 from headgate.service.grpc.method import CallError, Code
+from headgate.service.rlqs.assignment import Action
 from headgate.service.rlqs.board import MemoryBoard
 from headgate.service.rlqs.charging import Charging
 from headgate.service.rlqs.gateway import Gateway, Part
@@ -23,10 +24,11 @@ from headgate.stores.memory import AsyncMemoryStore
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from headgate.clock import Clock
     from headgate.service.core import Core
+    from headgate.service.rlqs.assignment import BucketId
     from headgate.service.rlqs.board import Board
     from headgate.service.rlqs.options import RlqsOptions
     from headgate.service.rlqs.reports import Usage
@@ -164,7 +166,10 @@ class QuotaCalls:
         reports = read_reports(message, self._options)
         gateway.enter(reports.domain)
         now_ns = self._clock()
-        reported = [(self._part(gateway, one, now_ns), one) for one in reports.usages]
+        found = [(self._part(gateway, one, now_ns), one) for one in reports.usages]
+        unfit = [*reports.unfit, *[one.bucket for part, one in found if part is None]]
+        self._turn_away(gateway, unfit, now_ns)
+        reported = [(part, one) for part, one in found if part is not None]
         if self._engine.policy.overrides:  # they end without a word
             await self._replan([part for part, _ in reported])
         await self._charging.charge_reported(
@@ -178,16 +183,26 @@ class QuotaCalls:
                 part.tell(None, is_open=not part.terms.is_closed)
         await self._divide(touched.values())
 
-    def _part(self, gateway: Gateway, usage: Usage, now_ns: int) -> Part:
+    def _turn_away(self, gateway: Gateway, buckets: Sequence[BucketId], now_ns: int) -> None:
+        """Have the gateway forget *buckets*, of which there is no more room here. It would go on
+        reporting them, and asking for more as clients think of more."""
+        for bucket in buckets:
+            gateway.tell(Action(bucket, is_abandoned=True))
+        if buckets and self._may_say(now_ns):
+            told = (
+                "a gateway has %d buckets more than it may have, or too long; it is to forget them"
+            )
+            _LOG.warning(told, len(buckets))
+
+    def _part(self, gateway: Gateway, usage: Usage, now_ns: int) -> Part | None:
+        """The part that *usage* is of; None if it is one too many."""
         known = gateway.parts.get(usage.bucket)
         if known is not None:
             return known
-        if len(gateway.parts) >= self._options.most_buckets:
-            most = self._options.most_buckets
-            raise CallError(Code.RESOURCE_EXHAUSTED, f"the stream has {most} buckets already")
-        if self._buckets >= self._options.most_buckets_in_all:
-            most = self._options.most_buckets_in_all
-            raise CallError(Code.RESOURCE_EXHAUSTED, f"all streams have {most} buckets already")
+        options = self._options
+        is_full = len(gateway.parts) >= options.most_buckets
+        if is_full or self._buckets >= options.most_buckets_in_all:
+            return None
         terms = terms_of(self._engine, gateway.domain, usage.bucket)
         tally = Tally(now_ns, now_ns)
         name = f"{gateway.name}/{new_name()}"
@@ -273,6 +288,11 @@ class QuotaCalls:
 
     def _say(self, error: Exception, now_ns: int) -> None:
         """Log *error*, unless there was one a short while ago."""
-        if self._said_ns is None or now_ns - self._said_ns >= _SAID_EVERY_NS:
-            self._said_ns = now_ns
+        if self._may_say(now_ns):
             _LOG.error("dividing quotas among gateways went wrong; it goes on", exc_info=error)
+
+    def _may_say(self, now_ns: int) -> bool:
+        may = self._said_ns is None or now_ns - self._said_ns >= _SAID_EVERY_NS
+        if may:
+            self._said_ns = now_ns
+        return may

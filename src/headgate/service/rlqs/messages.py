@@ -20,6 +20,7 @@ from headgate.protos import (
     Message,
     define,
 )
+from headgate.service.octets import in_octets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,8 +144,13 @@ _FILE: Final = File(
     needs=(DURATION.name, _STRATEGY.name),
 )
 
-MESSAGES: Final = define(DURATION, WRAPPERS, _BUCKET, _STRATEGY, _FILE)
-REPORTS: Final[Any] = MESSAGES[f"{_PACKAGE}.RateLimitQuotaUsageReports"]
+_FILES: Final = (DURATION, WRAPPERS, _BUCKET, _STRATEGY, _FILE)
+_REPORTS: Final = f"{_PACKAGE}.RateLimitQuotaUsageReports"
+MESSAGES: Final = define(*_FILES)
+REPORTS: Final[Any] = MESSAGES[_REPORTS]
+OCTET_REPORTS: Final[Any] = define(*map(in_octets, _FILES))[_REPORTS]
+"""The same with bytes where it has texts: see `octets`."""
+
 RESPONSE: Final[Any] = MESSAGES[_RESPONSE]
 
 

@@ -26,7 +26,8 @@ class RlqsOptions:
     without a shared store, when assignments of the time before may still be in force.
 
     The rest are bounds, on streams and their buckets, on the entries of a bucket and the characters
-    of its keys, its values and all of them, on a message: what is beyond them ends the stream.
+    of its keys, its values and all of them, on a message. Buckets that are too many or too long,
+    which is in the hands of clients, the gateway is told to forget; all else ends the stream.
     """
 
     ttl: int = 10
@@ -42,7 +43,7 @@ class RlqsOptions:
     longest_key: int = 256
     longest_value: int = 4_096
     longest_bucket: int = 8_192
-    most_bytes: int = 4_194_304
+    most_bytes: int = 33_554_432
 
     def __post_init__(self) -> None:
         for problem in self._problems():

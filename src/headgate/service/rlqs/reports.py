@@ -1,19 +1,29 @@
-"""Usage reports, read from the wire: checked values, or a `CallError` that says what is wrong."""
+"""Usage reports, read from the wire: checked values, or a `CallError` that says what is wrong.
+
+What is in the values of a bucket comes from clients, so nothing there may end the stream, which all
+of a gateway's callers share. A bucket whose values are too long the gateway is told to forget. One
+whose values are no UTF-8 (see `octets`) is passed over: Envoy ends a stream on which it is told of
+such a bucket. Requests of both are as before the first assignment.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.rlqs.messages import REPORTS
+from headgate.service.octets import text_of
+from headgate.service.rlqs.messages import OCTET_REPORTS, REPORTS
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from headgate.service.rlqs.assignment import BucketId
     from headgate.service.rlqs.options import RlqsOptions
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,57 +38,83 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """One message of a gateway; *domain* is "" if it does not say."""
+    """One message of a gateway; *domain* is "" if it does not say. *unfit* are buckets that are too
+    long, or too many."""
 
     domain: str
     usages: tuple[Usage, ...]
+    unfit: tuple[BucketId, ...] = ()
 
 
 def read_reports(message: bytes, options: RlqsOptions) -> Reports:
     """The reports in *message*. Raises `CallError` for what cannot be one, or is beyond bounds."""
     if len(message) > options.most_bytes:
         raise _beyond(f"the message has {len(message)} bytes", options.most_bytes)
+    is_odd = False
     try:
         read = REPORTS.FromString(message)
+    except DecodeError:
+        read, is_odd = _in_octets(message), True
+    domain = _text(read.domain)
+    if len(domain) > options.longest_value:
+        raise _beyond(f"the domain has {len(domain)} characters", options.longest_value)
+    usages: list[Usage] = []
+    unfit: list[BucketId] = []
+    for n, one in enumerate(read.bucket_quota_usages):
+        where = f"bucket_quota_usages[{n}]"
+        bucket = _bucket(one.bucket_id.bucket, where, options)
+        if is_odd and not _is_utf8(bucket):
+            continue
+        if len(usages) < options.most_buckets and _fits(bucket, options):
+            usages.append(_usage(bucket, one, where))
+        else:
+            unfit.append(bucket)
+    return Reports(domain, tuple(usages), tuple(unfit))
+
+
+def _in_octets(message: bytes) -> Any:
+    try:
+        return OCTET_REPORTS.FromString(message)
     except DecodeError as error:
         raise _invalid("the message is no RateLimitQuotaUsageReports") from error
-    if len(read.domain) > options.longest_value:
-        raise _beyond(f"the domain has {len(read.domain)} characters", options.longest_value)
-    if len(read.bucket_quota_usages) > options.most_buckets:
-        count = len(read.bucket_quota_usages)
-        raise _beyond(f"the message has {count} buckets", options.most_buckets)
-    usages = (
-        _usage(one, f"bucket_quota_usages[{n}]", options)
-        for n, one in enumerate(read.bucket_quota_usages)
-    )
-    return Reports(read.domain, tuple(usages))
 
 
-def _usage(read: Any, where: str, options: RlqsOptions) -> Usage:
-    entries = read.bucket_id.bucket
+def _text(read: str | bytes) -> str:
+    return read if isinstance(read, str) else text_of(read)
+
+
+def _bucket(read: Any, where: str, options: RlqsOptions) -> BucketId:
+    """The bucket that is *read*, a map, or a list of its entries where it is in bytes."""
+    pairs = read.items() if hasattr(read, "items") else [(one.key, one.value) for one in read]
+    entries = {_text(key): _text(value) for key, value in pairs}
     if not entries:
         raise _invalid(f"{where}: the bucket_id is empty; expected at least one key")
     if len(entries) > options.most_entries:
         raise _beyond(f"{where}: the bucket_id has {len(entries)} entries", options.most_entries)
-    for key, value in entries.items():
+    for key in entries:
         if len(key) > options.longest_key:
             raise _beyond(f"{where}: a key has {len(key)} characters", options.longest_key)
-        if len(value) > options.longest_value:
-            raise _beyond(f"{where}: a value has {len(value)} characters", options.longest_value)
         if not key:
             raise _invalid(f"{where}: the bucket_id has an empty key")
-    size = sum(len(key) + len(value) for key, value in entries.items())
-    if size > options.longest_bucket:
-        raise _beyond(f"{where}: the bucket_id has {size} characters", options.longest_bucket)
+    return tuple(sorted(entries.items()))
+
+
+def _is_utf8(bucket: BucketId) -> bool:
+    return all(_SURROGATE.search(text) is None for entry in bucket for text in entry)
+
+
+def _fits(bucket: BucketId, options: RlqsOptions) -> bool:
+    is_short = all(len(value) <= options.longest_value for _, value in bucket)
+    return (
+        is_short and sum(len(key) + len(value) for key, value in bucket) <= options.longest_bucket
+    )
+
+
+def _usage(bucket: BucketId, read: Any, where: str) -> Usage:
     elapsed_ns = read.time_elapsed.seconds * SECOND + read.time_elapsed.nanos
     if elapsed_ns < 0:
         raise _invalid(f"{where}: time_elapsed is negative")
-    return Usage(
-        tuple(sorted(entries.items())),
-        elapsed_ns,
-        read.num_requests_allowed,
-        read.num_requests_denied,
-    )
+    return Usage(bucket, elapsed_ns, read.num_requests_allowed, read.num_requests_denied)
 
 
 def _invalid(problem: str) -> CallError:

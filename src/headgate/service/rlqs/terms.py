@@ -1,7 +1,8 @@
 """On what terms a bucket is: what the rules in force say of requests with its attributes. No I/O.
 
 A bucket's keys and values are attributes of its requests, as the entries of a descriptor are; they
-are sorted by key, for a bucket has no order.
+are sorted by key, for a bucket has no order. Headgate's own gateway names the rule that a bucket is
+of (see `rules.envoy.gateway`): that one alone counts, and the rest is read as a descriptor is.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.rules.envoy.attributes import attributes_of
+from headgate.rules.envoy.gateway import GATEWAY_DOMAIN, RULE
 from headgate.rules.request import Request
+from headgate.service.requested import request_of
 from headgate.service.rlqs.allowance import bindings
 
 if TYPE_CHECKING:
     from headgate.engine.engine import Engine
+    from headgate.engine.plan import Plan
     from headgate.service.rlqs.allowance import Binding
     from headgate.service.rlqs.assignment import BucketId
 
@@ -58,7 +62,15 @@ class Terms:
 
 def terms_of(engine: Engine, domain: str, bucket: BucketId) -> Terms:
     """The terms of *bucket* in *domain*."""
-    plan = engine.plan(Request(attributes=attributes_of(domain, bucket)))
+    plan = _plan(engine, domain, bucket)
     found = bindings(plan)
     never_fits = any(one.allowance.burst < 1 for one in found)
     return Terms(found, is_closed=plan.is_refused or never_fits)
+
+
+def _plan(engine: Engine, domain: str, bucket: BucketId) -> Plan:
+    rule = dict(bucket).get(RULE) if domain == GATEWAY_DOMAIN else None
+    if rule is None:
+        return engine.plan(Request(attributes=attributes_of(domain, bucket)))
+    entries = tuple(entry for entry in bucket if entry[0] != RULE)
+    return engine.plan_of(rule, request_of(domain, entries))

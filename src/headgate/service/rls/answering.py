@@ -4,19 +4,27 @@ A status has the figures of the tightest limit of its descriptor. Its duration i
 has to wait for when it is denied, and the time until all is back otherwise: whole seconds, rounded
 up, since Envoy drops what is behind the point. Rules whose headers are not to be shown have no
 figures here either, for Envoy makes headers of them.
+
+A refusal has the body that it has over HTTP. Its status is Envoy's: one for all refusals, so a
+limit that was exceeded and a store that was gone look alike there, unless Envoy is told to change
+it by the metadata that our own gateway is sent.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from headgate.responses import Answer, Told, headers_for
+from headgate.responses import Answer, Told, headers_for, refusal
 from headgate.responses.rounding import seconds_up
+from headgate.responses.verdict import TOO_MANY_REQUESTS
 from headgate.rules.envoy import UNIT_SECONDS
+from headgate.rules.envoy.gateway import GATEWAY_DOMAIN
 from headgate.service.rls import wire
 from headgate.service.rls.asking import has_passed, is_passing
+from headgate.service.rls.gateway import refused_field
 from headgate.service.rls.messages import UNITS
 from headgate.service.rls.metadata import metadata_of
 from headgate.units import SECOND
@@ -35,6 +43,9 @@ if TYPE_CHECKING:
 MOST_TOLD: Final = 16
 """How many limits headers tell of: of a call with a thousand descriptors they would be too long."""
 
+_OF_BODY: Final = frozenset({"Content-Type", "Cache-Control"})
+"""The headers that tell of the body, not of limits."""
+
 _UNIT_NUMBERS: Final = {
     seconds * SECOND: UNITS[unit.upper()] for unit, seconds in UNIT_SECONDS.items()
 }
@@ -48,6 +59,8 @@ class Answering:
     def __init__(self, core: Core, options: RlsOptions) -> None:
         self._core = core
         self._options = options
+        self._elsewhere = replace(core.answers, outage_status=TOO_MANY_REQUESTS)
+        """What to say where nobody changes the status, which Envoy has one of for all refusals."""
 
     def answer(self, asked: Asked, said: Said) -> bytes:
         """The answer to what was *asked*, of which *said* came."""
@@ -59,18 +72,32 @@ class Answering:
             end = start + len(line.parts)
             written.append(self._status(line, said[start:end]))
             start = end
-        if self._options.headers:
-            told = _told(parts, said)
-            lines = self._headers(told, allowed=passes) if told else []
-            written += [wire.header(name, value) for name, value in lines]
+        if not passes:
+            written += self._refusal(asked.call.domain, _told(parts, said))
+        elif self._options.headers and (told := _told(parts, said)):
+            written += [wire.header(*line) for line in self._headers(told)]
         if self._options.metadata:
             written.append(wire.metadata(metadata_of(asked.call, _passed(asked, said))))
         return b"".join(written)
 
-    def _headers(self, told: tuple[Told, ...], *, allowed: bool) -> list[tuple[str, str]]:
-        jitter = 0.0 if allowed else random.random()  # noqa: S311 (it only spreads retries)
-        answer = Answer(allowed, told, jitter)
-        return headers_for(answer, now_ns=self._core.clock(), options=self._core.answers)
+    def _headers(self, told: tuple[Told, ...]) -> list[tuple[str, str]]:
+        options = self._core.answers
+        return headers_for(
+            Answer(allowed=True, told=told), now_ns=self._core.clock(), options=options
+        )
+
+    def _refusal(self, domain: str, told: tuple[Told, ...]) -> list[bytes]:
+        """What a client that is refused gets, as over HTTP; but what kind of body it would rather
+        have, Envoy does not tell."""
+        jitter = random.random()  # noqa: S311 (it only spreads retries)
+        answer = Answer(allowed=False, told=told, jitter=jitter)
+        options = self._core.answers if domain == GATEWAY_DOMAIN else self._elsewhere
+        made = refusal(answer, now_ns=self._core.clock(), options=options)
+        lines = [line for line in made.headers if self._options.headers or line[0] in _OF_BODY]
+        written = [*[wire.header(*line) for line in lines], wire.body(made.body)]
+        if domain == GATEWAY_DOMAIN:
+            written.append(refused_field(is_outage=made.status != TOO_MANY_REQUESTS))
+        return written
 
     def _status(self, line: Line, said: Said) -> bytes:
         if line.is_unlimited:

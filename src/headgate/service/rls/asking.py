@@ -8,7 +8,10 @@ Two round trips are needed where something has to be known before anything may b
 
 - a call that only looks at some limits, or reports, and charges others: what is looked at, or used
   up by the report, must not deny after the others have been charged;
-- quotas, of which one that has room is enough: only those that have are charged.
+- quotas, of which one that has room is enough: only those that have are charged;
+- what is reported to a rule in shadow. The request was let through though the rule may have been
+  against it, and then would have cost nothing: if nothing is left there, nothing is recorded.
+  Otherwise its debt would grow without end, and be there on the day that the rule is enforced.
 """
 
 from __future__ import annotations
@@ -54,6 +57,8 @@ class Question:
             silent = self._first.hear(parts, (yield self._operations), said)
             if silent:
                 outage.decide(parts, silent, said, is_open=not plan.is_refused)
+        if plan.trials:
+            yield from _record_trials(parts, plan.trials, said, silent)
         if self.asked.charge == "always":
             yield from _fill_up(parts, plan.takers, said)
         elif plan.has_more_to_know and not plan.is_refused:
@@ -65,7 +70,9 @@ class _Plan:
 
     def __init__(self, parts: Sequence[Part]) -> None:
         asked = [n for n, part in enumerate(parts) if not part.is_refused]
-        self.reports = tuple([n for n in asked if parts[n].verb == "report"])
+        reports = [n for n in asked if parts[n].verb == "report"]
+        self.reports = tuple([n for n in reports if parts[n].role != "hidden"])
+        self.trials = tuple([n for n in reports if parts[n].role == "hidden"])
         self.refunds = tuple([n for n in asked if parts[n].verb == "refund"])
         self.looks = tuple([n for n in asked if parts[n].verb == "look"])
         self.takers = tuple([n for n in asked if parts[n].verb == "take"])
@@ -84,7 +91,7 @@ class _Plan:
     def first(self) -> Step:
         """What to ask first; all there is to ask in most calls."""
         consume = not self.is_refused
-        takes = [Bundle((n,), consume=False) for n in (*self.looks, *self.quotas)]
+        takes = [Bundle((n,), consume=False) for n in (*self.looks, *self.quotas, *self.trials)]
         takes += [Bundle((n,), consume=consume) for n in self.shadows]
         if self.takes:
             takes.append(Bundle(self.takes, consume=consume and not self.has_more_to_know))
@@ -124,6 +131,16 @@ def _blocked(part: Part) -> Decision | None:
     if part.blocked_ns is None or part.closed is not None or not part.is_question:
         return None
     return decide_blocked(part.blocked_ns, [(check.key, check.limit) for check in part.checks])
+
+
+def _record_trials(parts: Sequence[Part], trials: Places, said: Said, decided: Places) -> Rounds:
+    """Record what is reported to rules in shadow, as far as they have something left and were not
+    *decided* without the store."""
+    asked = [(n, said[n]) for n in trials if n not in decided]
+    places = tuple([n for n, decision in asked if decision is not None and decision.remaining])
+    if places:
+        step = Step(reports=places)
+        step.hear(parts, (yield step.operations(parts)), said)
 
 
 def _take_what_fits(

@@ -38,6 +38,7 @@ class RateLimitCalls:
     def __init__(self, core: Core, options: RlsOptions | None = None) -> None:
         options = options or RlsOptions()
         self._core = core
+        self._in_force = core.engine.in_force
         self._options = options
         self._store = core.engine.runner.store
         self._amounts = Amounts(options.reports)
@@ -58,7 +59,7 @@ class RateLimitCalls:
 
         Raises `CallError` for what cannot be answered.
         """
-        engine, envoy = self._core.engine.in_force.engine, self._core.envoy
+        engine, envoy = self._in_force.engine, self._core.envoy
         is_as_before = engine is self._engine and envoy is self._envoy
         if not is_as_before or self._amounts.version != self._version:
             self._engine, self._envoy = engine, envoy

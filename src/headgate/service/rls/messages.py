@@ -24,6 +24,7 @@ from headgate.protos import (
     Message,
     define,
 )
+from headgate.service.octets import in_octets
 
 PATH: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
@@ -186,5 +187,8 @@ MESSAGES: Final[dict[str, type[Any]]] = define(*FILES)
 """All of them, by their full names."""
 
 RateLimitRequest: Final[type[Any]] = MESSAGES[f"{_SERVICE_NAME}.RateLimitRequest"]
+OctetRequest: Final[type[Any]] = define(*map(in_octets, FILES))[f"{_SERVICE_NAME}.RateLimitRequest"]
+"""The same with bytes where it has texts: see `octets`."""
+
 RateLimitResponse: Final[type[Any]] = MESSAGES[_RESPONSE_NAME]
 Struct: Final[type[Any]] = MESSAGES[f"{_PB}.Struct"]

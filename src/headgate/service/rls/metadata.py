@@ -81,4 +81,5 @@ def _set(target: Any, value: object) -> None:
         for each in value:
             _set(target.list_value.values.add(), each)
     else:
-        target.string_value = str(value)
+        # What a client sent need not be UTF-8, which is all that there is room for here.
+        target.string_value = str(value).encode("utf-8", "replace").decode()

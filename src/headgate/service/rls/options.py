@@ -32,7 +32,9 @@ class RlsOptions:
     *metadata*: send dynamic metadata back, as the original does with its option of that name.
 
     The rest bounds what is read: descriptors in a call, entries in a descriptor, characters in a
-    key, a value or the domain, bytes in a message.
+    key, a value or the domain, bytes in a message. A value may be as long as all headers of a
+    request together that Envoy can be told to take: what a client sends must not make a call fail,
+    for that lets it pass.
     """
 
     charge: Charging = "all_or_nothing"
@@ -43,7 +45,7 @@ class RlsOptions:
     most_descriptors: int = 256
     most_entries: int = 64
     longest_key: int = 1_024
-    longest_value: int = 16_384
+    longest_value: int = 98_304
     most_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:

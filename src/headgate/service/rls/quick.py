@@ -1,4 +1,4 @@
-"""The answer to a call that passes under one limit, made quickly.
+"""The answer to a call that passes, made quickly.
 
 Most calls are such. What is the same for all of them is made beforehand; the answer is the one that
 `Answering` would give, and a property test holds the two together.
@@ -6,50 +6,33 @@ Most calls are such. What is the same for all of them is made beforehand; the an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.algorithms import Outcome
 from headgate.limits import PacedLimit
-from headgate.responses.answer import Part as Told
-from headgate.responses.ratelimit_draft11 import policy_field, quoted
+from headgate.responses.ratelimit_draft11 import phrases_of, quoted
 from headgate.service.rls import wire
 from headgate.service.rls.answering import limit_field
-from headgate.stores.port import concluded
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
-    from headgate.decisions import Decision
     from headgate.limits import Limit
     from headgate.responses import ResponseOptions
     from headgate.service.rls.asked import Part
 
-Admitted = Callable[["Decision"], bytes]
-"""From the decision that admitted a call to the answer."""
+Left = tuple[int, int]
+"""What is left of a limit, and the nanoseconds until all of it is back."""
 
-LESS_THAN_A_SECOND: Final = SECOND - 1
-_NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
+Admitted = Callable[[int, int], bytes]
+"""From what is left of the one limit of a call that passed, as in `Left`, to the answer."""
 
+AdmittedByAll = Callable[[Sequence[Left]], bytes]
+"""The same for several limits, in the order of the parts and their checks."""
 
-def quick_answer(part: Part, clock: Clock, *, with_headers: bool) -> Admitted:
-    """What answers a call that has only the one limit of *part* to pass, and did.
-
-    With headers, they are those of the two usual families.
-    """
-    limit = part.checks[0].limit
-    field = limit_field(part.name, limit)
-    status, passes = wire.status, wire.overall(passes=True)
-    headers = _headers(part.title, limit, clock) if with_headers else None
-
-    def answer(decision: Decision) -> bytes:
-        remaining, reset_ns = decision.remaining, decision.reset_after_ns
-        seconds = (reset_ns + LESS_THAN_A_SECOND) // SECOND
-        written = passes + status(field, remaining, seconds, passes=True)
-        return written if headers is None else written + headers(remaining, reset_ns)
-
-    return answer
+_LESS_THAN_A_SECOND: Final = SECOND - 1
+_PASSES: Final = wire.overall(passes=True)
 
 
 def is_plain(answers: ResponseOptions) -> bool:
@@ -57,29 +40,113 @@ def is_plain(answers: ResponseOptions) -> bool:
     return answers.x_ratelimit and answers.ratelimit and not (answers.draft03 or answers.bucket)
 
 
-def _headers(title: str, limit: Limit, clock: Clock) -> Callable[[int, int], bytes]:
-    """What makes the headers of what remains, and of the time until all is back."""
-    quota, period = limit.quota, limit.period_ns if isinstance(limit, PacedLimit) else 0
-    policy = policy_field([Told(title, concluded("", limit, _NOTHING_YET))])
-    stated = wire.header("ratelimit-policy", policy)
-    total = wire.header("x-ratelimit-limit", str(quota))
-    name = quoted(title)
+def quick_answer(part: Part, clock: Clock, *, with_headers: bool) -> Admitted:
+    """What answers a call that has only the one limit of *part* to pass, and did.
+
+    With headers, they are those of the two usual families.
+    """
+    ((_, said),) = _said_of([part])
+    field, total, name = said.field, said.total, said.name
+    quota, period_ns = said.quota, said.period_ns
+    stated = wire.header("ratelimit-policy", said.policy)
     second, reset = 0, b""
 
-    def headers(remaining: int, reset_ns: int) -> bytes:
+    def answer(remaining: int, reset_ns: int) -> bytes:
         nonlocal second, reset
-        reset_at = (clock() + reset_ns + LESS_THAN_A_SECOND) // SECOND
+        status = _status(field, remaining, (reset_ns + _LESS_THAN_A_SECOND) // SECOND)
+        if not with_headers:
+            return status
+        reset_at = (clock() + reset_ns + _LESS_THAN_A_SECOND) // SECOND
         if reset_at != second:
             second, reset = reset_at, wire.header("x-ratelimit-reset", str(reset_at))
-        back_ns = reset_ns
-        if period and (others := quota - remaining - 1) > 0:
-            back_ns -= others * period // quota
-        back = 0
-        if reset_ns:
-            back = (back_ns + LESS_THAN_A_SECOND) // SECOND if back_ns > 0 else 1
-        return total + _left(remaining) + reset + stated + _item(name, remaining, back)
+        item = _item(name, remaining, _back_s(quota, period_ns, remaining, reset_ns))
+        return status + total + _left(remaining) + reset + stated + item
 
-    return headers
+    return answer
+
+
+def quick_answer_of_all(
+    parts: Sequence[Part], clock: Clock, *, with_headers: bool
+) -> AdmittedByAll:
+    """What answers a call of one descriptor that has the limits of all *parts* to pass, and did."""
+    named = _said_of(parts)
+    stated = wire.header("ratelimit-policy", ", ".join([said.policy for _, said in named]))
+    owners = [owner for owner, _ in named]
+
+    def answer(left: Sequence[Left]) -> bytes:
+        place = min(range(len(left)), key=lambda n: left[n][0])  # the first, of equal ones
+        remaining, reset_ns = left[place]
+        owner, tightest = named[place]
+        whole_ns = max([left[n][1] for n, other in enumerate(owners) if other == owner])
+        status = _status(tightest.field, remaining, (whole_ns + _LESS_THAN_A_SECOND) // SECOND)
+        if not with_headers:
+            return status
+        reset_at = (clock() + reset_ns + _LESS_THAN_A_SECOND) // SECOND
+        items = [
+            _item_text(said.name, many, _back_s(said.quota, said.period_ns, many, back_ns))
+            for (_, said), (many, back_ns) in zip(named, left, strict=True)
+        ]
+        return b"".join(
+            (
+                status,
+                tightest.total,
+                _left(remaining),
+                wire.header("x-ratelimit-reset", str(reset_at)),
+                stated,
+                wire.header("ratelimit", ", ".join(items)),
+            )
+        )
+
+    return answer
+
+
+class _Said(NamedTuple):
+    """What is said of a limit in every answer."""
+
+    field: bytes
+    """In the status."""
+    total: bytes
+    policy: str
+    name: str
+    quota: int
+    period_ns: int
+    """0 if it does not come back bit by bit."""
+
+
+def _said_of(parts: Sequence[Part]) -> list[tuple[int, _Said]]:
+    """What is said of the limits of all *parts*, each with the place of its part."""
+    found = []
+    for owner, part in enumerate(parts):
+        for place, check in enumerate(part.checks, 1):
+            title = part.title if place == 1 else f"{part.title}/{place}"
+            found.append((owner, _said(part.name, title, check.limit)))
+    return found
+
+
+def _said(name: str, title: str, limit: Limit) -> _Said:
+    return _Said(
+        limit_field(name, limit),
+        wire.header("x-ratelimit-limit", str(limit.quota)),
+        phrases_of(title, limit).policy,
+        quoted(title),
+        limit.quota,
+        limit.period_ns if isinstance(limit, PacedLimit) else 0,
+    )
+
+
+def _back_s(quota: int, period_ns: int, remaining: int, reset_ns: int) -> int:
+    """Seconds until one more is back, as `Phrases.returns_in_ns` has it; 0 if nothing is out."""
+    if not reset_ns:
+        return 0
+    if period_ns and (others := quota - remaining - 1) > 0:
+        reset_ns -= others * period_ns // quota
+    return (reset_ns + _LESS_THAN_A_SECOND) // SECOND if reset_ns > 0 else 1
+
+
+@lru_cache(maxsize=4096)
+def _status(field: bytes, remaining: int, seconds: int) -> bytes:
+    """The code of the whole answer, and the one status of it."""
+    return _PASSES + wire.status(field, remaining, seconds, passes=True)
 
 
 @lru_cache(maxsize=4096)
@@ -88,6 +155,9 @@ def _left(remaining: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _item(name: str, remaining: int, back: int) -> bytes:
-    item = f"{name};r={remaining};t={back}" if back else f"{name};r={remaining}"
-    return wire.header("ratelimit", item)
+def _item(name: str, remaining: int, back_s: int) -> bytes:
+    return wire.header("ratelimit", _item_text(name, remaining, back_s))
+
+
+def _item_text(name: str, remaining: int, back_s: int) -> str:
+    return f"{name};r={remaining};t={back_s}" if back_s else f"{name};r={remaining}"

@@ -5,16 +5,20 @@ What is refused is refused as a whole, before anything is counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from headgate.rules.envoy.gateway import GATEWAY_DOMAIN
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.rls.messages import UNITS, RateLimitRequest
+from headgate.service.octets import text_of
+from headgate.service.rls.messages import UNITS, OctetRequest, RateLimitRequest
 from headgate.service.rls.options import MOST_HITS
 
 if TYPE_CHECKING:
     from headgate.rules.envoy.model import Unit
+    from headgate.service.requested import Entries
     from headgate.service.rls.options import RlsOptions
 
 _UNIT_NAMES: Final[dict[int, Unit]] = {
@@ -27,7 +31,7 @@ _UNIT_NAMES: Final[dict[int, Unit]] = {
     UNITS["YEAR"]: "year",
 }
 
-Entries = tuple[tuple[str, str], ...]
+Text = Callable[[bytes], str]
 
 
 class Limit(NamedTuple):
@@ -46,11 +50,14 @@ class Descriptor(NamedTuple):
     is_refund: bool = False
 
 
+Descriptors = tuple[Descriptor, ...]
+
+
 class Call(NamedTuple):
     """A request. *hits* is for the descriptors that do not say; None if nobody does."""
 
     domain: str
-    descriptors: tuple[Descriptor, ...]
+    descriptors: Descriptors
     hits: int | None = None
 
 
@@ -63,14 +70,21 @@ def read_call(message: bytes, options: RlsOptions) -> Call:
         )
     try:
         request = RateLimitRequest.FromString(message)
+    except DecodeError:
+        return _call(_in_octets(message), options, text=text_of)
+    return _call(request, options)
+
+
+def _in_octets(message: bytes) -> Any:
+    try:
+        return OctetRequest.FromString(message)
     except DecodeError as error:
-        raise _wrong("the message is not a RateLimitRequest, or a text in it not UTF-8") from error
-    return call_of(request, options)
+        raise _wrong("the message is not a RateLimitRequest") from error
 
 
-def call_of(request: Any, options: RlsOptions) -> Call:
-    """The same for a message that has been parsed."""
-    domain = request.domain
+def _call(request: Any, options: RlsOptions, *, text: Text | None = None) -> Call:
+    """What *request* says. *text* makes texts of what it has in their places, if it has none."""
+    domain = request.domain if text is None else text(request.domain)
     if not domain:
         raise _wrong("domain is empty; expected the name of a set of limits")
     if len(domain) > options.longest_key:
@@ -83,12 +97,18 @@ def call_of(request: Any, options: RlsOptions) -> Call:
             Code.RESOURCE_EXHAUSTED,
             f"there are {len(asked)} descriptors; at most {options.most_descriptors} are read",
         )
-    descriptors = tuple([_descriptor(one, n, options) for n, one in enumerate(asked)])
+    descriptors = tuple([_descriptor(one, n, options, text) for n, one in enumerate(asked)])
+    if any(one.hits is not None and one.hits > MOST_HITS for one in descriptors):
+        descriptors = _with_sane_hits(domain, descriptors)
     return Call(domain, descriptors, request.hits_addend or None)
 
 
-def _descriptor(one: Any, place: int, options: RlsOptions) -> Descriptor:
-    entries = tuple([(entry.key, entry.value) for entry in one.entries])
+def _descriptor(one: Any, place: int, options: RlsOptions, text: Text | None) -> Descriptor:
+    entries: Entries
+    if text is None:
+        entries = tuple([(entry.key, entry.value) for entry in one.entries])
+    else:
+        entries = tuple([(text(entry.key), text(entry.value)) for entry in one.entries])
     if len(entries) > options.most_entries:
         raise CallError(
             Code.RESOURCE_EXHAUSTED,
@@ -104,7 +124,7 @@ def _descriptor(one: Any, place: int, options: RlsOptions) -> Descriptor:
                 f" {longest_key} and {longest_value} characters are read",
             )
     limit = _limit(one.limit, place) if one.HasField("limit") else None
-    hits = _hits(one.hits_addend.value, place) if one.HasField("hits_addend") else None
+    hits = one.hits_addend.value if one.HasField("hits_addend") else None
     return Descriptor(entries, limit, hits, one.is_negative_hits)
 
 
@@ -116,10 +136,25 @@ def _limit(limit: Any, place: int) -> Limit:
     return Limit(limit.requests_per_unit, unit)
 
 
-def _hits(hits: int, place: int) -> int:
-    if hits > MOST_HITS:
-        raise _wrong(f"descriptors[{place}].hits_addend is {hits}; it may be {MOST_HITS} at most")
-    return hits
+def _with_sane_hits(domain: str, descriptors: Descriptors) -> Descriptors:
+    """*descriptors*, some of which have more hits than there can be.
+
+    From our gateway that is an upstream that said it has cost `nan`, as Envoy 1.40 passes it on:
+    it said nothing, and what others have cost is charged nevertheless.
+    """
+    if domain == GATEWAY_DOMAIN:
+        return tuple(
+            [
+                one if (one.hits or 0) <= MOST_HITS else one._replace(hits=None)
+                for one in descriptors
+            ]
+        )
+    for place, one in enumerate(descriptors):
+        if (one.hits or 0) > MOST_HITS:
+            raise _wrong(
+                f"descriptors[{place}].hits_addend is {one.hits}; it may be {MOST_HITS} at most"
+            )
+    return descriptors
 
 
 def _wrong(message: str) -> CallError:

@@ -1,15 +1,4 @@
-"""Descriptors under the rules of a policy.
-
-Each descriptor is a request. What rules can rely on are its attributes, as `rules.envoy.attributes`
-has them: the domain, the keys in a row, each entry by its key. So that ordinary rules work too,
-
-- `remote_address` and `masked_remote_address` are the address of the caller, `path` (`:path`) its
-  path, `method` (`:method`) its method, `host` (`:authority`) its host;
-- every entry is also a header of that name: an entry `x-api-key` is found where a policy looks for
-  keys. Keys of entries are chosen by whoever configures the gateway, so no client can forge one.
-
-What a descriptor does not say, nobody knows: a rule for a method is not for a descriptor without
-one; the path of one without is `/`.
+"""Descriptors under the rules of a policy: each is a request, as `requested` has it.
 
 Not for this way in: places (`concurrency` limits are left out, since nothing would ever give one
 back) and `idempotency`.
@@ -18,34 +7,25 @@ back) and `idempotency`.
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from headgate.rules.envoy.attributes import DESCRIPTOR, DOMAIN, attribute_names, joined
-from headgate.rules.request import Request
+from headgate.service.requested import request_of
 from headgate.service.rls.amounts import amount_of
 from headgate.service.rls.asked import Line, Part
 from headgate.service.rls.configured import window_of
+from headgate.service.rls.gateway import cost_left, spoken_in
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
     from headgate.engine import Engine, RulePlan
+    from headgate.engine.plan import Plan
     from headgate.service.rls.amounts import Amounts
+    from headgate.service.rls.asked import Verb
     from headgate.service.rls.configured import Configured
-    from headgate.service.rls.reading import Call, Descriptor, Entries, Limit
+    from headgate.service.rls.reading import Call, Descriptor, Limit
 
 _LOG: Final = logging.getLogger("headgate.service.rls")
-
-_WELL_KNOWN: Final = {
-    "remote_address": "peer",
-    "masked_remote_address": "peer",
-    "path": "path",
-    ":path": "path",
-    "method": "method",
-    ":method": "method",
-    "host": "host",
-    ":authority": "host",
-}
 
 
 class Ruled:
@@ -61,22 +41,42 @@ class Ruled:
         return tuple([self._line(engine, call, one) for one in call.descriptors])
 
     def _line(self, engine: Engine, call: Call, one: Descriptor) -> Line:
+        spoken = spoken_in(call.domain, one.entries)
+        request = request_of(call.domain, spoken.entries)
+        if spoken.report is not None:
+            is_counted = not spoken.is_refused and not one.is_refund
+            return self._report(engine.plan(request), one, spoken.report) if is_counted else Line()
         asked = amount_of(one, call.hits)
-        plan = engine.plan(request_of(call.domain, one.entries), cost=asked)
+        plan = engine.plan(request, cost=asked)
         if one.limit is not None and not plan.rules:
             hits = 1 if asked is None else asked
             return Line((self._configured.part_of_call(call.domain, one, one.limit, hits),))
-        parts = [self._part(rule_plan, one) for rule_plan in plan.rules]
+        parts = [
+            self._part(planned, one, self._amounts.verb(one, ("rule", planned.rule.id)))
+            for planned in plan.rules
+            if planned.rule.id not in spoken.decided
+        ]
         return Line(tuple([part for part in parts if part is not None]))
 
-    def _part(self, planned: RulePlan, one: Descriptor) -> Part | None:
+    def _report(self, plan: Plan, one: Descriptor, rule_id: str) -> Line:
+        """What a request has cost, to be charged to one of those rules that it is under."""
+        for planned in plan.rules:
+            rule = planned.rule
+            if rule.id == rule_id:
+                amount = cost_left(rule, one.hits or 0, planned.cost)
+                checks = tuple([replace(check, cost=amount) for check in planned.rates])
+                part = self._part(replace(planned, checks=checks), one, "report")
+                return Line((part,) if amount and part is not None else ())
+        return Line()
+
+    def _part(self, planned: RulePlan, one: Descriptor, verb: Verb) -> Part | None:
         rule = planned.rule
         checks = planned.checks
         if planned.has_slots:
             checks = planned.rates
             self._say_left_out(rule.id)
-            if not checks:
-                return None
+        if not checks:
+            return None
         closed = None
         if one.limit is not None:
             checks = _with_limit(checks, one.limit)
@@ -85,7 +85,7 @@ class Ruled:
             checks,
             rule.id,
             rule.id,
-            self._amounts.verb(one, ("rule", rule.id)),
+            verb,
             "hidden" if rule.mode == "shadow" else "decides",
             rule.on_store_failure,
             rule.headers,
@@ -98,44 +98,6 @@ class Ruled:
             self._left_out.add(rule)
             told = "rule %r: its concurrency limit is left out for Envoy's rate limit service"
             _LOG.warning(told + ", where nothing gives a place back", rule)
-
-
-def request_of(domain: str, entries: Entries) -> Request:
-    """The request that a descriptor with *entries* in *domain* is to rules."""
-    keys, values = tuple(zip(*entries, strict=True)) if entries else ((), ())
-    shape = _shape(keys)
-    attributes = {DOMAIN: domain, DESCRIPTOR: shape.descriptor}
-    attributes.update(zip(shape.names, values, strict=True))
-    if not shape.known:
-        return Request("", "/", "", entries, "", attributes)
-    known = {field: values[place] for field, place in shape.known}
-    return Request(
-        known.get("method", ""),
-        known.get("path", "/").partition("?")[0],
-        known.get("host", ""),
-        entries,
-        known.get("peer", "").partition("/")[0],
-        attributes,
-    )
-
-
-class _Shape(NamedTuple):
-    """What descriptors with the same keys have in common."""
-
-    descriptor: str
-    names: tuple[str, ...]
-    known: tuple[tuple[str, int], ...]
-    """Which of a request's fields there are, and in which entry."""
-
-
-@lru_cache(maxsize=1024)
-def _shape(keys: tuple[str, ...]) -> _Shape:
-    known: dict[str, int] = {}
-    for place, key in enumerate(keys):
-        field = _WELL_KNOWN.get(key)
-        if field is not None:
-            known.setdefault(field, place)
-    return _Shape(joined(keys), tuple(attribute_names(keys)), tuple(known.items()))
 
 
 def _with_limit(checks: tuple[Check, ...], limit: Limit) -> tuple[Check, ...]:

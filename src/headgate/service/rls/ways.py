@@ -9,6 +9,8 @@ from headgate.engine.short_cuts import ShortCuts
 from headgate.errors import StoreError
 from headgate.responses.answer import WITHOUT_FIGURES
 from headgate.service.rls.quick import is_plain, quick_answer
+from headgate.service.rls.together import Together
+from headgate.stores.memory import AsyncMemoryStore
 
 if TYPE_CHECKING:
     from headgate.decisions import Decision
@@ -50,16 +52,21 @@ class ShortWays:
         self._answering = answering
         self._short_cuts = ShortCuts()
         self._ways: dict[tuple[str, str, str, Limit], Way] = {}
+        self._together: Together | None = None
+        if isinstance(self._store, AsyncMemoryStore):
+            self._together = Together(core, options, self._store.store, answering)
 
     def clear(self) -> None:
         """Forget them all, since what is said of limits has changed."""
         self._ways.clear()
+        if self._together is not None:
+            self._together.clear()
 
     def answer(self, asked: Asked) -> Answer | None:
         """The short way to what is *asked*; None if there is none."""
         part = _only_part(asked)
         if part is None:
-            return None
+            return None if self._together is None else self._together.answer(asked)
         hit, ask, admitted = self._way(part)
         if hit is not None:
             return self._answer_at_once(asked, part, hit, admitted)
@@ -96,9 +103,13 @@ class ShortWays:
         return answer
 
     def _finish(self, asked: Asked, admitted: Admitted | None) -> Callable[[Decision], bytes]:
+        if admitted is None:
+            return lambda decision: self._answering.answer(asked, [decision])
+
         def finish(decision: Decision) -> bytes:
-            if decision and admitted is not None and decision.source not in WITHOUT_FIGURES:
-                return admitted(decision)
+            allowed, _, _, remaining, _, reset_ns, source, _ = decision.figures()
+            if allowed and source not in WITHOUT_FIGURES:
+                return admitted(remaining, reset_ns)
             return self._answering.answer(asked, [decision])
 
         return finish

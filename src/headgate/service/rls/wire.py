@@ -3,7 +3,8 @@
 That takes a fifth of the time of building a message of objects and having it serialised; a test
 reads what comes out with the messages of others.
 
-    RateLimitResponse: 1 overall_code, 2 statuses, 3 response_headers_to_add, 6 dynamic_metadata
+    RateLimitResponse: 1 overall_code, 2 statuses, 3 response_headers_to_add, 5 raw_body,
+                       6 dynamic_metadata
     DescriptorStatus:  1 code, 2 current_limit, 3 limit_remaining, 4 duration_until_reset
     RateLimit:         1 requests_per_unit, 2 unit, 3 name
     HeaderValue:       1 key, 2 value           Duration: 1 seconds
@@ -96,6 +97,11 @@ def _front(name: str) -> bytes:
 def metadata(struct: bytes) -> bytes:
     """Dynamic metadata, as a field of the answer."""
     return b"2" + sized(struct)
+
+
+def body(content: bytes) -> bytes:
+    """The body for a refused request, as a field of the answer."""
+    return b"*" + sized(content)
 
 
 def overall(*, passes: bool) -> bytes:

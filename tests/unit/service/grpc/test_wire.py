@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.service.grpc import CallError, Code
-from headgate.service.grpc.wire import Messages, framed, percent_encoded, status, timeout_s
+from headgate.service.grpc.wire import (
+    Messages,
+    framed,
+    only_message,
+    percent_encoded,
+    status,
+    timeout_s,
+)
 
 LIMIT = 1000
 
@@ -88,3 +95,21 @@ def test_a_status_has_its_number_and_a_text_of_bounded_length() -> None:
     fields = dict(status(Code.NOT_FOUND, "x" * 5000))
     assert fields[b"grpc-status"] == b"5"
     assert len(fields[b"grpc-message"]) == 1024
+
+
+def test_bytes_that_are_one_message_are_known_as_such() -> None:
+    assert only_message(framed(b"hello"), 5) == b"hello"
+    assert only_message(framed(b""), 5) == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\0\0\0\0", framed(b"hello")[:-1], framed(b"hello") + b"x", b"\1" + framed(b"hi")[1:]],
+    ids=["nothing", "half a prefix", "too short", "too long", "compressed"],
+)
+def test_other_bytes_are_not_one_message(data: bytes) -> None:
+    assert only_message(data, LIMIT) is None
+
+
+def test_a_message_beyond_what_is_read_is_not_known_as_one() -> None:
+    assert only_message(framed(b"hello"), 4) is None

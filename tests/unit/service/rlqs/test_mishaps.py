@@ -13,12 +13,12 @@ import pytest
 from headgate.errors import StoreError
 from headgate.rules.envoy.attributes import attributes_of
 from headgate.rules.request import Request
-from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import RlqsOptions
 from headgate.service.rlqs.allowance import Allowance
 from headgate.service.rlqs.board import Board
 from headgate.service.rlqs.filling import MILLION, Filling
 from headgate.service.rlqs.ledger import Claim, Ledger
+from headgate.service.rlqs.messages import REPORTS
 from headgate.units import SECOND
 from tests.unit.service.rlqs.streaming import PER_USER, Line, Service
 
@@ -157,24 +157,46 @@ def test_the_buckets_of_all_streams_are_bounded_together() -> None:
         one, other = Line(service), Line(service)
         for line in (one, other):
             await line.report(*(({"user": f"{id(line)}-{n}"}, 0, 1, 0) for n in range(2)))
-        assert one.error is None
-        assert isinstance(other.error, CallError)
-        assert other.error.code == Code.RESOURCE_EXHAUSTED
-        again = Line(service)
-        await again.report(FIRST)
-        assert again.rate(**ADA)
-        for line in (one, again):
-            await line.vanish()
+        told = [
+            action.HasField("abandon_action")
+            for line in (one, other)
+            for _, action in sorted(line.told.items())
+        ]
+        assert told == [False, False, False, True]
+        await one.vanish()
+        await other.report(({"user": "new"}, 0, 1, 0))
+        assert other.rate(user="new")
+        await other.vanish()
 
     run(scene)
 
 
-def test_a_bucket_that_is_too_long_in_all_ends_the_stream() -> None:
+def test_a_bucket_that_is_too_long_in_all_is_given_up_and_the_others_go_on() -> None:
     async def scene() -> None:
         line = Line(Service(options=RlqsOptions(longest_bucket=100)))
-        await line.report(({f"k{n}": "x" * 30 for n in range(4)}, 0, 1, 0))
-        assert isinstance(line.error, CallError)
-        assert line.error.code == Code.RESOURCE_EXHAUSTED
+        long = {f"k{n}": "x" * 30 for n in range(4)}
+        await line.report((long, 0, 1, 0), FIRST)
+        assert line.error is None
+        assert line.told[tuple(sorted(long.items()))].HasField("abandon_action")
+        assert line.rate(**ADA)
+        await line.vanish()
+
+    run(scene)
+
+
+def test_a_bucket_that_is_no_utf8_is_never_told_and_the_others_go_on() -> None:
+    """Envoy ends the stream if it is told of such a bucket."""
+
+    async def scene() -> None:
+        line = Line(Service())
+        message = REPORTS(domain="edge")
+        for bucket in ({"user": "od"}, ADA):
+            message.bucket_quota_usages.add().bucket_id.bucket.update(bucket)
+        await line.report(raw=message.SerializeToString().replace(b"od", b"\xff\xfe"))
+        assert line.error is None
+        assert list(line.told) == [tuple(ADA.items())]
+        assert line.rate(**ADA)
+        await line.vanish()
 
     run(scene)
 

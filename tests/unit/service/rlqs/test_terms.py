@@ -10,6 +10,7 @@ import pytest
 from headgate.engine import Engine
 from headgate.rules.model import Cost
 from headgate.rules.reading import read_policy
+from headgate.rules.request import Request
 from headgate.service.rlqs.allowance import Allowance
 from headgate.service.rlqs.terms import Terms, terms_of
 
@@ -83,3 +84,46 @@ def test_no_rule_no_limit() -> None:
 def test_only_exact_rules_are_charged(accuracy: str, is_exact: bool) -> None:
     terms = _terms(f"limit: 10/s{accuracy}")
     assert bool(terms.exact) is is_exact
+
+
+GATEWAY = """
+version: 1
+identity: {tier: {header: x-tier, default: free}}
+rules:
+  - {id: by-key, key_by: api_key, limits: {free: 10/s, paid: 50/s}}
+  - {id: by-ip, match: {endpoint: /only/here, method: POST}, key_by: [ip, method, host], limit: 5/s}
+  - {id: trial, key_by: ip, limit: 1/s, mode: shadow}
+  - {id: asleep, key_by: ip, limit: 1/s, mode: "off"}
+"""
+
+
+def _of_gateway(rule: str, domain: str = "headgate", **entries: str) -> Terms:
+    bucket = tuple(sorted({"headgate.rule": rule, **entries}.items()))
+    return terms_of(Engine(read_policy(GATEWAY)), domain, bucket)
+
+
+def test_a_bucket_that_names_its_rule_is_on_the_terms_of_that_rule_alone() -> None:
+    terms = _of_gateway("by-ip", remote_address="10.0.0.1", method="POST", host="h")
+    (binding,) = terms.bindings
+    assert binding.rule.id == "by-ip", "though nothing tells that it matches"
+    engine = Engine(read_policy(GATEWAY))
+    asked = Request("POST", "/only/here", "h", peer="10.0.0.1")
+    assert binding.check == engine.plan_of("by-ip", asked).rules[0].checks[0]
+
+
+def test_it_is_read_as_a_descriptor_is() -> None:
+    free = _of_gateway("by-key", **{"x-api-key": "k", "remote_address": "10.0.0.1"})
+    paid = _of_gateway("by-key", **{"x-api-key": "k", "x-tier": "paid"})
+    other = _of_gateway("by-key", **{"x-api-key": "other"})
+    assert [one.bindings[0].allowance.burst for one in (free, paid, other)] == [10, 50, 10]
+    assert free.ledger == paid.ledger != other.ledger
+
+
+@pytest.mark.parametrize("rule", ["trial", "asleep", "gone", ""])
+def test_a_rule_that_decides_nothing_leaves_its_buckets_open(rule: str) -> None:
+    assert _of_gateway(rule, remote_address="10.0.0.1") == Terms()
+
+
+def test_in_other_domains_the_key_is_an_ordinary_one() -> None:
+    terms = _of_gateway("by-ip", "edge", remote_address="10.0.0.1")
+    assert [one.rule.id for one in terms.bindings] == ["by-key"]

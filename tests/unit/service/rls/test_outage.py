@@ -9,8 +9,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.service.grpc.method import CallError, Code
+from headgate.service.requested import request_of
 from headgate.service.rls import RlsOptions
-from headgate.service.rls.ruled import request_of
 from headgate.stores.operations import TakeEach
 from headgate.stores.port import AsyncStore
 from headgate.testing import ManualClock

@@ -11,7 +11,7 @@ from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
 from headgate.service.rls.reading import Descriptor, Limit, read_call
 from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import Asker, desc, request
+from tests.unit.service.rls.asking_with import OK, OVER, Asker, desc, request
 
 OPTIONS = RlsOptions(most_descriptors=3, most_entries=2, longest_key=8, longest_value=9)
 
@@ -48,7 +48,7 @@ def test_hits_of_zero_are_none_for_the_call_and_zero_for_a_descriptor() -> None:
 
 def test_what_is_no_message_is_an_invalid_argument() -> None:
     assert refused(b"\xff\xff\xff")[0] is Code.INVALID_ARGUMENT
-    assert refused(b"\x0a\x01\xff")[0] is Code.INVALID_ARGUMENT  # a domain that is not UTF-8
+    assert refused(b"\x0a\x02\xff")[0] is Code.INVALID_ARGUMENT
 
 
 def test_a_call_needs_a_domain_and_a_descriptor() -> None:
@@ -110,6 +110,41 @@ def test_options_that_make_no_sense_are_refused() -> None:
         RlsOptions(reports="maybe")  # type: ignore[arg-type]  # the same
 
 
+@pytest.mark.parametrize("domain", ["edge", "headgate", "legacy"])
+@given(st.binary(min_size=1, max_size=8))
+@example(b"\xff")
+@example(b"caf\xe9")
+@example("café".encode())
+@example(b"\xed\xb3\xbf")  # what stands for 0xff, written out
+def test_values_are_read_whatever_bytes_a_client_sends(domain: str, value: bytes) -> None:
+    """Envoy passes them on as they are. If the call failed, a rule that is open would let pass."""
+    marker = "x" * len(value)
+    message = request(domain, desc("path=/a/b", f"k={marker}")).replace(marker.encode(), value, 1)
+    (one,) = read_call(message, RlsOptions()).descriptors
+    assert [key for key, _ in one.entries] == ["path", "k"]
+    assert one.entries[1][1].encode("utf-8", "surrogateescape") == value
+    answered_or_refused(message, Code.OK)
+
+
+def test_different_bytes_are_different_callers() -> None:
+    asker = Asker("version: 1\nrules: [{id: k, key_by: 'header:k', limit: 1/hour}]\n")
+
+    def code(value: bytes) -> int:
+        marker = "x" * len(value)
+        message = request("edge", desc(f"k={marker}")).replace(marker.encode(), value)
+        answer = asker.calls.should_rate_limit(message)
+        return int(theirs.service.RateLimitResponse.FromString(answer).overall_code)
+
+    ways = [b"a\xff", b"a\xfe", "a\xff".encode(), "a\ufffd".encode(), b"a?"]
+    assert [code(way) for way in ways] == [OK] * 5
+    assert [code(way) for way in ways] == [OVER] * 5
+
+
+def test_a_value_may_be_as_long_as_all_headers_that_envoy_takes() -> None:
+    message = request("headgate", *[desc("path=/" + "x" * 98_000, "k=v")] * 3)
+    assert len(read_call(message, RlsOptions()).descriptors) == 3
+
+
 POLICY = """
 version: 1
 rules:
@@ -117,6 +152,8 @@ rules:
   - {id: address, key_by: ip, limit: 3/minute sliding_window_log}
   - {id: paths, match: {endpoint: /a/**}, key_by: [endpoint, method, host], limit: 3/minute}
   - {id: trial, key_by: "header:x", limit: 1/hour, mode: shadow}
+  - {id: spent, key_by: ip, limit: 9/hour, cost: {after: {header: x}}}
+  - {id: spent-too, key_by: ip, limit: 9/hour, mode: shadow, cost: {after: {bytes: true, per: 3}}}
 """
 ENVOY = """
 domain: legacy
@@ -128,6 +165,7 @@ descriptors:
 ASKER = Asker(POLICY, ENVOY, RlsOptions(most_descriptors=8, metadata=True))
 
 texts = st.one_of(
+    st.sampled_from(["headgate.report", "headgate.decided", "spent", "all"]),
     st.sampled_from(["a", "b", "c", ":path", "/a/b", "remote_address", "::1", "x", ""]),
     st.text(max_size=8),
 )
@@ -143,20 +181,20 @@ descs = st.builds(
 )
 messages = st.builds(
     lambda domain, several, hits: request(domain, *several, hits=hits),
-    st.one_of(st.sampled_from(["legacy", "edge"]), st.text(max_size=5)),
+    st.one_of(st.sampled_from(["legacy", "edge", "headgate"]), st.text(max_size=5)),
     st.lists(descs, max_size=4),
     st.one_of(st.just(0), st.integers(0, 2**32 - 1)),
 )
 
 
-def answered_or_refused(message: bytes) -> None:
+def answered_or_refused(message: bytes, *codes: Code) -> None:
     code = Code.OK
     answer: object = b""
     try:
         answer = ASKER.calls.should_rate_limit(message)
     except CallError as error:
         code = error.code
-    assert code in (Code.OK, Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED)
+    assert code in (codes or (Code.OK, Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED))
     theirs.service.RateLimitResponse.FromString(answer)
 
 

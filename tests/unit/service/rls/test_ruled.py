@@ -11,7 +11,7 @@ import pytest
 from headgate.rules.envoy import attributes_of
 from headgate.rules.model import Override
 from headgate.rules.reading import read_policy
-from headgate.service.rls.ruled import request_of
+from headgate.service.requested import request_of
 from headgate.units import SECOND
 from tests.unit.service.rls import theirs
 from tests.unit.service.rls.asking_with import (

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.grpc.wire import HEAD, OK, PREFIX, Fields, Messages, framed, status
+from headgate.service.grpc.wire import HEAD, OK, Fields, Messages, framed, only_message, status
 
 if TYPE_CHECKING:
     import zttp
@@ -123,21 +123,19 @@ class UnaryCall(Call):
         self._is_working = False
 
     def feed(self, data: bytes) -> None:
-        size = len(data) - PREFIX
-        if (
-            self._message is None
-            and self._messages is None
-            and size >= 0
-            and data[0] == 0
-            and size <= self.carrier.limits.message_bytes
-            and int.from_bytes(data[1:PREFIX], "big") == size
-        ):
-            self._message = data[PREFIX:]  # as nearly all come: one frame, one message
-            return
+        if self._message is None and self._messages is None:
+            self._message = only_message(data, self.carrier.limits.message_bytes)
+            if self._message is not None:
+                return
         try:
             self._gather(data)
         except CallError as error:
             self.fail(error.code, str(error))
+
+    def take(self, message: bytes) -> None:
+        """Take a whole request, of which nothing has come before."""
+        self._message = message
+        self.end()
 
     def _gather(self, data: bytes) -> None:
         messages = self._messages

@@ -15,9 +15,10 @@ import zttp
 from zttp import CONNECTION_CLOSED, NEED_DATA, Data, EndOfMessage, Request
 
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.grpc.wire import timeout_s
+from headgate.service.grpc.wire import only_message, timeout_s
 
 from .calls import Call, UnaryCall
+from .greeting import with_calls
 from .patience import LINGER_S, Patience
 from .streams import StreamCall
 
@@ -32,8 +33,6 @@ _UNREAD: Final = 1 << 20
 """Bytes in the transport's buffer above which no more is read."""
 _OWED: Final = 1 << 16
 """Bytes of replies that are gathered before they are sent."""
-_FRAME_HEADER: Final = 9
-_SETTING: Final = 6
 _CONTENT_TYPES: Final = (b"application/grpc", b"application/grpc+proto")
 _ALSO: Final = (b"application/grpc+", b"application/grpc;")
 
@@ -48,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._engine = zttp.Connection(zttp.SERVER, zttp.HTTP2)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
+        self._ahead: list[zttp.Event] = []
+        """What has been looked at, and is yet to be taken."""
         self._fresh: list[tuple[Call, bytes]] = []
         self._parked: dict[int, zttp.Stream] = {}
         self._waiters: list[asyncio.Future[None]] = []
@@ -74,7 +75,7 @@ class Connection(asyncio.Protocol):
             return
         transport.set_write_buffer_limits(high=_UNREAD)
         self._engine.initiate_connection()
-        transport.write(_with_calls(self._engine.data_to_send(), self.limits.calls))
+        transport.write(with_calls(self._engine.data_to_send(), self.limits.calls))
 
     def data_received(self, data: bytes) -> None:
         if self._is_closed:
@@ -98,7 +99,7 @@ class Connection(asyncio.Protocol):
             if self.working and len(self._calls) >= self.limits.calls:
                 self._hold_back()
                 break
-            event = engine.next_event()
+            event = self._ahead.pop(0) if self._ahead else engine.next_event()
             if event is NEED_DATA or event is CONNECTION_CLOSED:
                 break
             self._take(event)
@@ -239,10 +240,13 @@ class Connection(asyncio.Protocol):
         self._is_closed = True
         for call in list(self._calls.values()):
             call.drop()
-        if transport.can_write_eof() and not self._pauses:
-            transport.write_eof()  # to close with bytes unread would take the last words back
-        else:
-            transport.close()
+        try:
+            if transport.can_write_eof() and not self._pauses:
+                transport.write_eof()  # to close with bytes unread would take the last words back
+            else:
+                transport.close()
+        except OSError:
+            transport.abort()  # the peer has gone, and asyncio has yet to notice
         self.loop.call_later(LINGER_S, transport.abort)  # if the peer does not close it
 
     def abort(self) -> None:
@@ -300,6 +304,10 @@ class Connection(asyncio.Protocol):
         call: Call
         if (unary := self._service.methods.get(event.target)) is not None:
             call = UnaryCall(self, stream, unary)
+            if (message := self._rest_of(event)) is not None:
+                call.take(message)
+                if call.task is None:
+                    return
         elif (many := self._service.streams.get(event.target)) is not None:
             call = StreamCall(self, stream, many)
         else:
@@ -312,6 +320,25 @@ class Connection(asyncio.Protocol):
             self._fresh.append((call, timeout))
         if event.end_stream:
             call.end()
+
+    def _rest_of(self, request: zttp.Request) -> bytes | None:
+        """The message of a *request*, if all of that has come, as it nearly always has."""
+        if request.end_stream:
+            return None
+        data = self._engine.next_event()
+        if not isinstance(data, Data) or data.stream_id != request.stream_id:
+            self._look_again_at(data)
+            return None
+        message = only_message(data.data, self.limits.message_bytes)
+        end = self._engine.next_event()
+        is_over = isinstance(end, EndOfMessage) and end.stream_id == request.stream_id
+        if message is None or not is_over:
+            self._look_again_at(data, end)
+            return None
+        return message
+
+    def _look_again_at(self, *events: zttp.Event) -> None:
+        self._ahead = [event for event in events if event is not NEED_DATA]
 
     def _is_refused(
         self, event: zttp.Request, fields: dict[bytes, bytes], stream: zttp.Stream
@@ -365,13 +392,3 @@ class Connection(asyncio.Protocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def _with_calls(settings: bytes, calls: int) -> bytes:
-    """Our SETTINGS frame, with *calls* for MAX_CONCURRENT_STREAMS unless zttp allows fewer."""
-    told = bytearray(settings)
-    for at in range(_FRAME_HEADER, len(told), _SETTING):
-        if int.from_bytes(told[at : at + 2], "big") == zttp.H2Settings.MAX_CONCURRENT_STREAMS:
-            value = min(calls, int.from_bytes(told[at + 2 : at + _SETTING], "big"))
-            told[at + 2 : at + _SETTING] = value.to_bytes(4, "big")
-    return bytes(told)

@@ -1,0 +1,116 @@
+"""Several limits, asked and answered the short way, come to what the long way comes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.service.rls import RlsOptions, calls
+from headgate.service.rls.answering import Answering
+from headgate.testing import ManualClock
+from tests.unit.service.rls.asking_with import NOON, OK, OVER, Asker, desc
+from tests.unit.service.rls.test_quick import NoWays
+
+if TYPE_CHECKING:
+    import pytest
+
+    from headgate.service.rls.asked import Asked
+    from headgate.service.rls.steps import Said
+
+LIMITS = (
+    "10/minute",
+    "7/3s",
+    "1000/second burst 5",
+    "20/minute leaky_bucket",
+    "10/minute fixed_window",
+    "10/minute sliding_window_log",
+    "9/minute; 4/3s",
+    "8/hour fixed_window; 10/minute",
+)
+rules = st.lists(
+    st.tuples(
+        st.sampled_from(LIMITS),
+        st.sampled_from(["enforce", "enforce", "enforce", "shadow"]),
+        st.sampled_from(["on", "on", "on", "off", "redacted"]),
+        st.sampled_from(["u", "v"]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 6), st.floats(0, 40, allow_nan=False), st.sampled_from(["ada", "bob"])
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def asking(several: list[tuple[str, str, str, str]], *, slowly: bool, headers: bool) -> Asker:
+    lines = [
+        f"  - {{id: r{n}, key_by: 'attribute:{key}', limit: '{limit}', mode: {mode},"
+        f" headers: {told}}}\n"
+        for n, (limit, mode, told, key) in enumerate(several)
+    ]
+    policy = "version: 1\nrules:\n" + "".join(lines)
+    asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
+    if slowly:
+        asker.calls._ways._together = None
+        asker.calls._ways._ways = NoWays()
+    return asker
+
+
+def answers(asker: Asker, several: list[tuple[int, float, str]]) -> list[object]:
+    told: list[object] = []
+    for hits, wait, user in several:
+        asker.clock.advance(wait)
+        told.append(asker.ask("edge", desc(f"u={user}", "v=all"), hits=hits))
+    return told
+
+
+@settings(max_examples=100, deadline=None)
+@given(rules, steps, st.booleans())
+def test_both_ways_say_the_same(
+    several: list[tuple[str, str, str, str]],
+    asked: list[tuple[int, float, str]],
+    headers: bool,
+) -> None:
+    quick = answers(asking(several, slowly=False, headers=headers), asked)
+    assert quick == answers(asking(several, slowly=True, headers=headers), asked)
+
+
+TWO_AND_A_SHADOW = [
+    ("2/minute", "enforce", "on", "u"),
+    ("5/minute", "enforce", "on", "v"),
+    ("1/minute", "shadow", "on", "u"),
+]
+
+
+def test_calls_that_several_limits_admit_are_asked_and_answered_the_short_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered: list[Asked] = []
+    at_length = Answering.answer
+
+    def answer(self: Answering, asked: Asked, said: Said) -> bytes:
+        answered.append(asked)
+        return at_length(self, asked, said)
+
+    monkeypatch.setattr(Answering, "answer", answer)
+    monkeypatch.setattr(calls, "Question", None)
+    asker = asking(TWO_AND_A_SHADOW, slowly=False, headers=True)
+    codes = [asker.code("edge", desc("u=ada", "v=all")) for _ in range(3)]
+    assert codes == [OK, OK, OVER]
+    assert len(answered) == 1
+
+
+def test_a_refusal_by_one_of_several_limits_charges_none_of_them() -> None:
+    asker = asking(TWO_AND_A_SHADOW, slowly=False, headers=True)
+    for _ in range(4):
+        asker.ask("edge", desc("u=ada", "v=all"))
+    assert asker.code("edge", desc("u=bob", "v=all")) == OK
+    assert asker.code("edge", desc("u=bob", "v=all")) == OK
+    assert asker.code("edge", desc("u=cy", "v=all")) == OK
+    assert asker.code("edge", desc("u=cy", "v=all")) == OVER
