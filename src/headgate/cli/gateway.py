@@ -1,0 +1,144 @@
+"""`headgate gateway config`: a configuration for somebody's own gateway."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.cli.command import Command, ExitStatus, add_json
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace, _SubParsersAction
+
+    from headgate.gateway.printed import Gateway
+    from headgate.rules.model import Policy
+
+_DESCRIPTION: Final = """\
+For those who have a gateway already. (`headgate up` runs one by itself.)"""
+_EXAMPLES: Final = """\
+examples:
+  headgate gateway config nginx
+  headgate gateway config envoy --rules rules.yaml --output envoy.yaml
+
+It has --help."""
+_CONFIG: Final = """\
+Print a working configuration for a gateway of your own, which asks `headgate serve` about every
+request: nginx, caddy, traefik, envoy or istio. Its comments say what each part is for.
+
+What each of them can do, and what happens when the service is gone: docs/your-gateway.md."""
+_CONFIG_EXAMPLES: Final = """\
+examples:
+  headgate gateway config nginx --upstream http://127.0.0.1:9000 > /etc/nginx/conf.d/headgate.conf
+  headgate gateway config nginx --full --on-failure closed --output nginx.conf
+  headgate gateway config caddy --service unix:/run/headgate/http.sock --server-name example.org
+  headgate gateway config traefik --rules rules.yaml --output dynamic/headgate.yaml
+  headgate gateway config envoy --rules rules.yaml --grpc 10.0.0.7:8091 --output envoy.yaml
+  headgate gateway config istio --grpc headgate-grpc.default.svc.cluster.local:8091
+
+exit status: 0 done, 2 wrong usage, or a file that cannot be read or written"""
+_GIVEN: Final = ("service", "grpc", "upstream", "listen", "server_name", "rules", "timeout", "full")
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    commands: _SubParsersAction[Any] = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    one = commands.add_parser(
+        "config", help=CONFIG.summary, description=CONFIG.description, epilog=CONFIG.examples
+    )
+    CONFIG.add_arguments(one)
+    one.set_defaults(command=CONFIG)
+
+
+def _add_config_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", metavar="NAME", help="nginx, caddy, traefik, envoy or istio")
+    add("--service", metavar="URL", help="where headgate serve is (http://127.0.0.1:8090)")
+    add("--grpc", metavar="HOST:PORT", help="its gRPC, for envoy and istio (127.0.0.1:8091)")
+    add("--upstream", metavar="URL", help="your application (http://127.0.0.1:9000)")
+    add("--listen", metavar="HOST:PORT", help="where the gateway listens (127.0.0.1:8080)")
+    add("--server-name", metavar="NAME", help="the host it is for; any if not given")
+    add("--rules", metavar="PATH", help="name the headers that these rules look at")
+    add(
+        "--on-failure",
+        choices=("open", "closed"),
+        help="what happens to requests while the service does not answer (open)",
+    )
+    add("--timeout", type=float, metavar="SECONDS", help="for a decision (0.25)")
+    add("--full", action="store_true", default=None, help="nginx: a whole nginx.conf")
+    add("--output", metavar="FILE", help="write to FILE, which must not be there yet")
+    add_json(parser)
+
+
+def _run_nothing(arguments: Namespace) -> ExitStatus:
+    raise NotImplementedError  # `config` takes its place
+
+
+def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.gateway.printed import gateway_named
+
+    gateway = gateway_named(arguments.name)
+    text = _text(gateway, arguments)
+    if arguments.json:
+        text = json.dumps({"name": gateway.name, "text": text}, indent=2) + "\n"
+    if arguments.output is None:
+        print(text, end="")
+    else:
+        _write(Path(arguments.output), text)
+    return ExitStatus.DONE
+
+
+def _text(gateway: Gateway, arguments: Namespace) -> str:
+    from headgate.gateway.printed import make_wanted
+
+    given = {name: value for name in _GIVEN if (value := getattr(arguments, name)) is not None}
+    gateway.check(frozenset(given))
+    if gateway.grpc is not None:
+        given.setdefault("grpc", gateway.grpc)
+    if "full" in given:
+        given["is_full"] = given.pop("full")
+    if "rules" in given:
+        given["policy"] = _policy(given.pop("rules"))
+    on_failure = gateway.on_failure(arguments.on_failure)
+    return gateway.text(make_wanted(**given, on_failure=on_failure))
+
+
+def _policy(path: str) -> Policy:
+    from headgate.cli.rules.texts import lines, texts_at
+    from headgate.rules.reading import examine_policies
+
+    examined = examine_policies(texts_at(path))
+    if examined.policy is None:
+        raise OptionError("; ".join(lines(examined.problems)))
+    return examined.policy
+
+
+def _write(target: Path, text: str) -> None:
+    """Put *text* into a new file."""
+    try:
+        with target.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise OptionError(f"{str(target)!r} is there already; name another file") from None
+    except OSError as error:
+        raise OptionError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+
+
+CONFIG: Final = Command(
+    "gateway config",
+    "print a configuration for your own gateway",
+    _CONFIG,
+    _CONFIG_EXAMPLES,
+    _add_config_arguments,
+    _run,
+)
+COMMAND: Final = Command(
+    "gateway",
+    "configure a gateway of your own",
+    _DESCRIPTION,
+    _EXAMPLES,
+    _add_arguments,
+    _run_nothing,
+)

@@ -1,0 +1,124 @@
+"""`headgate gateway config`: what is printed, written and refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from headgate.cli import main
+
+PAGE = Path(__file__).parents[3] / "docs" / "your-gateway.md"
+
+
+def call(*arguments: str) -> int:
+    return main(["gateway", "config", *arguments])
+
+
+@pytest.mark.parametrize("name", ["nginx", "caddy", "traefik", "envoy", "istio"])
+def test_prints_a_configuration(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(name) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("# Headgate decides")
+    assert printed.err == ""
+
+
+def test_prints_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("caddy", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["name"] == "caddy"
+    assert call("caddy") == 0
+    assert told["text"] == capsys.readouterr().out
+
+
+def test_options_reach_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--service", "http://10.0.0.7:9", "--upstream", "https://app.example"]
+    given += ["--listen", "0.0.0.0:80", "--server-name", "www.example", "--timeout", "1"]
+    assert call("nginx", *given, "--on-failure", "closed", "--full") == 0
+    printed = capsys.readouterr().out
+    for part in (
+        "server 10.0.0.7:9;",
+        "server app.example:443;",
+        "listen 0.0.0.0:80;",
+        "server_name www.example;",
+        "proxy_read_timeout 1000ms;",
+        "events {",
+    ):
+        assert part in printed
+    assert "@headgate_open" not in printed
+
+
+def test_the_headers_of_the_rules_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    text = "version: 1\nrules: [{id: a, key_by: 'header:x-device', limit: 1/s}]\n"
+    rules.write_text(text, encoding="utf-8")
+    for name in ("envoy", "istio", "traefik"):
+        assert call(name, "--rules", str(rules)) == 0
+        assert '"x-device"' in capsys.readouterr().out
+
+
+def test_rules_with_errors_are_told_with_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("version: 1\nrules: [{id: a, limit: 1/fortnight}]\n", encoding="utf-8")
+    assert call("envoy", "--rules", str(rules)) == 2
+    assert "rules.yaml:2:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["haproxy"], "nginx, caddy, traefik, envoy, istio"),
+        (["nginx", "--grpc", "a:1"], "--grpc means nothing for nginx"),
+        (["istio", "--listen", "127.0.0.1:80"], "--listen means nothing for istio"),
+        (["traefik", "--on-failure", "open"], "say closed, or nothing"),
+        (["nginx", "--server-name", "a; }"], "no name of a host"),
+        (["nginx", "--upstream", "http://a b"], "is no URL"),
+        (["nginx", "--timeout", "-1"], "seconds"),
+        (["nginx", "--timeout", "soon"], "--timeout"),
+        (["nginx", "--on-failure", "maybe"], "--on-failure"),
+        (["envoy", "--rules", "/nowhere.yaml"], "/nowhere.yaml"),
+        ([], "NAME"),
+    ],
+)
+def test_nonsense_is_one_line_and_status_2(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert told in printed.err
+
+
+def test_writes_a_new_file_and_replaces_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "envoy.yaml"
+    assert call("envoy", "--output", str(target)) == 0
+    assert capsys.readouterr().out == ""
+    written = target.read_text("utf-8")
+    assert written.startswith("# Headgate decides")
+    assert call("envoy", "--on-failure", "closed", "--output", str(target)) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert target.read_text("utf-8") == written
+    assert call("envoy", "--output", str(tmp_path / "none" / "envoy.yaml")) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_the_page_tells_of_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    page = PAGE.read_text("utf-8")
+    assert call("--help") == 0
+    flags = set(re.findall(r"(--[a-z-]+)", capsys.readouterr().out)) - {"--help"}
+    assert len(flags) > 8
+    assert not {flag for flag in flags if f"`{flag}" not in page}
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--help") == 0
+    assert "headgate gateway config envoy --rules" in capsys.readouterr().out
