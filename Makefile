@@ -6,13 +6,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(VENV)/.base  ## a live demo: limits at work in your terminal
-	$(BIN)/python examples/live.py
+run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules ...' for your own
+	$(BIN)/headgate up $(UP)
 
 test: $(VENV)/.dev servers  ## all tests; JOBS=2 runs two files at a time
 	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile)
@@ -57,6 +57,10 @@ bench-service: $(VENV)/.bench servers  ## the service: HTTP and gRPC beside bare
 	$(BIN)/python -m benchmarks.service.grpc_transports $(BENCH)
 	$(BIN)/python -m benchmarks.service.propagation $(BENCH)
 
+bench-gateway: $(VENV)/.bench servers  ## the gateway: what each way to decide costs, and how close it comes
+	$(BIN)/python -m benchmarks.gateway $(BENCH)
+	$(BIN)/python -m benchmarks.gateway.accuracy $(BENCH)
+
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py
 
@@ -76,6 +80,10 @@ $(VENV)/.made:
 
 $(VENV)/.base: $(VENV)/.made pyproject.toml
 	$(BIN)/python -m pip install -q -e .
+	touch $@
+
+$(VENV)/.gateway: $(VENV)/.base
+	$(BIN)/python -m pip install -q -e '.[gateway]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.base

@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
-from headgate.cli import keys, rules, serve, size
+from headgate.cli import gateway, keys, rules, serve, size, up
 from headgate.cli.command import Command, ExitStatus, Parser
 from headgate.errors import HeadgateError
 
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
     from collections.abc import Sequence
 
-_COMMANDS: Final[tuple[Command, ...]] = (serve.COMMAND, rules.COMMAND, keys.COMMAND, size.COMMAND)
+_COMMANDS: Final[tuple[Command, ...]] = (
+    up.COMMAND,
+    serve.COMMAND,
+    gateway.COMMAND,
+    rules.COMMAND,
+    keys.COMMAND,
+    size.COMMAND,
+)
 _INTERRUPTED: Final = 130  # what a shell says of a command that was ended by Ctrl-C
 
 

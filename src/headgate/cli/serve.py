@@ -9,14 +9,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.command import Command, ExitStatus
+from headgate.cli.setting_flags import add_setting_flags, given_flags
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace, _ArgumentGroup
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable
 
     from headgate.rules.problems import Problem
     from headgate.service.settings import Gathered
-    from headgate.settings.declaring import Setting
 
 _DESCRIPTION: Final = """\
 Serve decisions over HTTP and gRPC: to Envoy (RLS, RLQS, ext_authz), nginx, Caddy, Traefik, and to
@@ -46,48 +46,20 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON, for programs: as --log-format json"
     )
-    groups: dict[str, _ArgumentGroup] = {}
-    for one in SETTINGS:
-        if one.flag is None:
-            continue
-        if one.group not in groups:
-            groups[one.group] = parser.add_argument_group(one.group)
-        groups[one.group].add_argument(
-            one.flag,
-            dest=_dest(one),
-            metavar=_metavar(one),
-            action="append" if one.is_listed else "store",
-            help=_help(one),
-        )
-
-
-def _dest(one: Setting) -> str:
-    return f"setting_{one.name}"
-
-
-def _metavar(one: Setting) -> str:
-    """The word that stands for the value: the one that `expected` has in capitals."""
-    word = one.expected.partition(" ")[0].partition(",")[0]
-    return word if word.isupper() else "SECONDS" if word == "seconds" else "WORD"
-
-
-def _help(one: Setting) -> str:
-    from headgate.settings.telling import default_of
-
-    expected = f": {one.expected}" if _metavar(one) == "WORD" else ""
-    default = default_of(one)
-    told = f"{one.meaning}{expected} (default {default})" if default else f"{one.meaning}{expected}"
-    return f"{told} [{one.variable}]"
+    add_setting_flags(parser, SETTINGS)
 
 
 def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.gateway.settings import SETTINGS as GATEWAY
     from headgate.service.settings import SETTINGS, SettingsError, gather
 
-    flags = {one.name: getattr(arguments, _dest(one), None) for one in SETTINGS}
+    flags = given_flags(arguments, SETTINGS)
     if arguments.json and flags["log_format"] is None:
         flags["log_format"] = "json"
     try:
-        gathered = gather(flags=flags, variables=os.environ, config=arguments.config)
+        gathered = gather(
+            flags=flags, variables=os.environ, config=arguments.config, others=GATEWAY
+        )
     except SettingsError as error:
         _tell(error.problems, is_json=arguments.json)
         return ExitStatus.WRONG

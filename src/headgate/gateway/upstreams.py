@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from headgate.errors import OptionError
 from headgate.rules.reading import scalars
+from headgate.settings.address import Address
 
 if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
 
 EXPECTED: Final = (
-    "http://host:port, https://host or unix:/path, and before it, with =, which requests it is for:"
-    " /path, host, *.host or host/path"
+    "http://host:port, https://host, grpc://host:port, grpcs://host or unix:/path, and before it,"
+    " with =, which requests it is for: /path, host, *.host or host/path"
 )
-_PORTS: Final = {"http": 80, "https": 443}
+_PORTS: Final = {"http": 80, "https": 443, "grpc": 80, "grpcs": 443}
 _UNIX: Final = "unix:"
+_HOST: Final = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*|\[[0-9A-Fa-f:.]+\]|", re.ASCII)
+"""Without a port: that of a request does not matter."""
+
+_PATH: Final = re.compile(r"/|(?:/(?!\.{1,2}(?:/|$))[^/?#\s\\;]+)+")
+"""As requests have them when they are routed: in one spelling."""
+
+_SERVER: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?|[0-9A-Fa-f:.]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,8 @@ class Upstream:
     """A server, and the requests that it is for: those of *for_host* ("" for any, `*.` in front for
     all below it) whose path is *for_path* or below it.
 
-    Either *host* and *port*, or *path*, that of a unix socket.
+    Either *host* and *port*, or *path*, that of a unix socket. With *is_http2* it is spoken to as
+    servers of gRPC are, else as those of HTTP/1.1.
     """
 
     host: str = ""
@@ -34,6 +44,7 @@ class Upstream:
     is_tls: bool = False
     for_host: str = ""
     for_path: str = "/"
+    is_http2: bool = False
 
     @property
     def url(self) -> str:
@@ -41,7 +52,11 @@ class Upstream:
         if self.path:
             return f"{_UNIX}{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
+        scheme = "grpc" if self.is_http2 else "http"
+        return f"{scheme}{'s' if self.is_tls else ''}://{host}:{self.port}"
+
+    def __post_init__(self) -> None:
+        Address(self.host, self.port, self.path)
 
     def __str__(self) -> str:
         which = f"{self.for_host}{self.for_path if self.for_path != '/' else ''}"
@@ -67,7 +82,7 @@ def parse_upstream(text: str) -> Upstream:
         which, url = "", text
     host, slash, path = which.partition("/")
     for_path = f"{slash}{path}".rstrip("/") or "/"
-    if any(mark in which for mark in "?# ") or "*" in host.removeprefix("*."):
+    if not _HOST.fullmatch(host) or not _PATH.fullmatch(for_path):
         raise OptionError(f"{text!r}: {which!r} is no host and path; expected {EXPECTED}")
     if url.startswith(f"{_UNIX}/"):
         return Upstream(path=url.removeprefix(_UNIX), for_host=host.lower(), for_path=for_path)
@@ -77,12 +92,15 @@ def parse_upstream(text: str) -> Upstream:
     except ValueError as error:
         raise OptionError(f"{text!r}: {error}; expected {EXPECTED}") from error
     is_bare = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
-    if parts.scheme not in _PORTS or not parts.hostname or not is_bare or port == 0:
+    server = parts.hostname or ""
+    is_known = parts.scheme in _PORTS and _SERVER.fullmatch(server) is not None
+    if not is_known or not is_bare or port == 0:
         raise OptionError(f"{text!r} is no upstream; expected {EXPECTED}")
     return Upstream(
-        host=parts.hostname,
+        host=server,
         port=port or _PORTS[parts.scheme],
-        is_tls=parts.scheme == "https",
+        is_tls=parts.scheme.endswith("s"),
+        is_http2=parts.scheme.startswith("grpc"),
         for_host=host.lower(),
         for_path=for_path,
     )

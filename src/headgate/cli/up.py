@@ -1,0 +1,205 @@
+"""`headgate up`: the gateway, the service and what is behind them, on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.cli.command import Command, ExitStatus
+from headgate.cli.setting_flags import add_setting_flags, given_flags
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headgate.gateway.running.terms import Terms
+    from headgate.rules.problems import Problem
+    from headgate.service.settings import Settings
+    from headgate.settings import Told, Values
+
+_DESCRIPTION: Final = """\
+Run a gateway: the real Envoy in front of your service, with the decision service beside it.
+Without rules and upstream it is a demo that explains itself.
+
+Every option can also stand in a file (--config) or in a variable; a flag wins over a variable, a
+variable over the file. All options of headgate serve count here too, in the same file. SIGTERM
+drains, SIGHUP reads the rules and certificates again."""
+_EXAMPLES: Final = """\
+examples:
+  headgate up
+  headgate up --rules my.yaml --upstream http://localhost:9000
+  headgate up --rules my.yaml --upstream /shop=http://10.0.0.5:80 --upstream http://10.0.0.6:80
+  headgate up --config headgate.yaml --listen 0.0.0.0:443 --listen-tls-cert my.crt \\
+      --listen-tls-key my.key
+  headgate up --config headgate.yaml --check
+
+exit status: 0 stopped as told; 1 requests were cut off, or --check finds the rules wrong; 2 wrong
+usage, or it cannot start"""
+_DEMO: Final = "demo"
+_TOKEN_BYTES: Final = 24
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    from headgate.gateway.settings import SETTINGS as GATEWAY
+    from headgate.service.settings import SETTINGS as SERVICE
+
+    parser.add_argument("--config", metavar="FILE", help="settings, YAML or JSON [HEADGATE_CONFIG]")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check settings, certificates, rules and what Envoy makes of them, and exit",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, for programs: as --log-format json"
+    )
+    add_setting_flags(parser, (*GATEWAY, *SERVICE))
+
+
+def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.rules.problems import PolicyError
+    from headgate.settings import SettingsError
+
+    is_checked = arguments.check
+    try:
+        values = _gathered(arguments)
+        terms = _terms(values.values)
+        return _check(arguments, values, terms) if is_checked else _up(values, terms)
+    except SettingsError as error:
+        _tell(error.problems, is_json=arguments.json)
+        return ExitStatus.WRONG
+    except PolicyError as error:
+        _tell(error.problems, is_json=arguments.json)
+        return ExitStatus.NO if is_checked else ExitStatus.WRONG
+
+
+COMMAND: Final = Command(
+    "up",
+    "the gateway, with the service and an upstream",
+    _DESCRIPTION,
+    _EXAMPLES,
+    _add_arguments,
+    _run,
+)
+
+
+def _gathered(arguments: Namespace) -> Values:
+    """The settings of both, from wherever they are said. Raises `SettingsError`."""
+    from headgate.gateway.settings import SETTINGS as GATEWAY
+    from headgate.service.settings import SETTINGS as SERVICE
+    from headgate.settings import gather_values
+
+    settings = (*GATEWAY, *SERVICE)
+    flags = given_flags(arguments, settings)
+    if arguments.json and flags["log_format"] is None:
+        flags["log_format"] = "json"
+    return gather_values(
+        settings,
+        flags=flags,
+        variables=os.environ,
+        config=arguments.config,
+        contradictions=_contradictions,
+    )
+
+
+def _contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
+    """Everything that is wrong with all settings as a whole."""
+    from headgate.gateway import settings as gateway
+    from headgate.service.settings import consistency as service
+
+    if not _is_demo(values):
+        if values["rules"] is None:
+            yield "rules", service.NO_RULES.replace(" or --envoy-config DIR", "")
+        if not values["upstream"]:
+            yield "upstream", "where are requests to go? Give --upstream http://localhost:9000"
+    rules = values["rules"] or _DEMO  # the missing ones were told
+    yield from service.contradictions({**values, "rules": rules, "grpc_ports": _grpc_ports(values)})
+    yield from gateway.contradictions(values)
+    if values["grpc_tls_cert"] is not None:
+        told = "Envoy asks the service over a socket of this machine, without TLS"
+        yield "grpc_tls_cert", f"{told}; run headgate serve for others"
+
+
+def _is_demo(values: Mapping[str, Any]) -> bool:
+    return values["rules"] is None and not values["upstream"]
+
+
+def _grpc_ports(values: Mapping[str, Any]) -> str:
+    """Each worker has a socket of its own, so that Envoy uses all of them."""
+    return "each" if values["workers"] > 1 else values["grpc_ports"]
+
+
+def _service(values: Mapping[str, Any]) -> Settings:
+    """The settings of the service; the rules of the demo are not known yet."""
+    from headgate.service.settings import Settings
+    from headgate.service.settings.model import NAMES
+
+    own = {name: values[name] for name in NAMES}
+    own |= {"rules": values["rules"] or _DEMO, "grpc_ports": _grpc_ports(values)}
+    return Settings(**own)
+
+
+def _terms(values: Mapping[str, Any]) -> Terms:
+    from headgate.cli.up_terms import service_terms
+    from headgate.gateway.running.terms import Terms
+    from headgate.gateway.settings import NAMES, GatewaySettings
+    from headgate.service.sources import is_etcd, kept_policy, open_storage
+
+    service = _service(values)
+    token = None if service.has_admin else secrets.token_urlsafe(_TOKEN_BYTES)
+    if token is not None:
+        service = replace(service, admin_token=token.encode())
+    return Terms(
+        gateway=GatewaySettings(**{name: values[name] for name in NAMES}),
+        service=service_terms(service),
+        rules=values["rules"],
+        open_storage=lambda place: open_storage(place, read_only=True),
+        may_come_later=is_etcd(values["rules"] or ""),
+        keep=kept_policy(service),
+        made_token=token,
+        is_json=service.log_format == "json",
+        is_terminal=sys.stderr.isatty(),
+        is_demo=_is_demo(values),
+    )
+
+
+def _up(values: Values, terms: Terms) -> ExitStatus:
+    import logging
+
+    from headgate.gateway.running.logs import tell
+    from headgate.gateway.running.up import run
+    from headgate.service.logs import configure_logs
+
+    configure_logs(_service(values.values))
+    for warning in values.warnings:
+        tell(str(warning), level=logging.WARNING)
+    return ExitStatus(run(terms))
+
+
+def _check(arguments: Namespace, values: Values, terms: Terms) -> ExitStatus:
+    from headgate.gateway.running.checking import check
+    from headgate.service.running import check as check_service
+
+    lines = list(map(str, values.warnings))
+    if not terms.is_demo:
+        lines += check_service(_service(values.values))
+    lines += check(terms)
+    if arguments.json:
+        print(json.dumps({"ok": True, "told": lines}))
+    else:
+        print("\n".join([*lines, "the configuration is good"]))
+    return ExitStatus.DONE
+
+
+def _tell(problems: Iterable[Problem], *, is_json: bool) -> None:
+    """Say what is wrong: a line each on stderr, or JSON on stdout."""
+    from headgate.cli.rules.texts import visible
+
+    if is_json:
+        print(json.dumps([asdict(problem) for problem in problems]))
+        return
+    for problem in problems:
+        print(f"headgate up: {visible(str(problem))}", file=sys.stderr)

@@ -1,0 +1,15 @@
+"""What `headgate up` shows if it is given nothing: rules, an upstream, and what to try."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from headgate.gateway.demo.introduction import introduction
+from headgate.gateway.demo.upstream import DemoUpstream
+
+__all__ = ["DemoUpstream", "demo_rules", "introduction"]
+
+
+def demo_rules() -> bytes:
+    """The rules of the demo, with their comments."""
+    return files(__name__).joinpath("rules.yaml").read_bytes()

@@ -1,0 +1,64 @@
+"""What the demo says of itself: where things are, and three lines to try."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_TEXT: Final = """\
+headgate is up: Envoy at the door, the decision service behind it, and a small app to protect.
+
+  gateway      {gateway}
+  dashboard    {service}/   (and the API of the decision service)
+  admin token  {token}   (made for this run)
+  rules        {rules}
+
+Three lines to try, in another terminal:
+
+1. A request that is allowed. Its headers say what is left of five a minute:
+
+     {allowed}
+
+2. Seven attempts to log in, of which five get through; the others get 429 and are told when to
+   come back:
+
+     {denied}
+
+3. The rules changed while it runs: a hundred attempts a minute. Try line 2 again:
+
+     {changed}
+
+You can as well edit {rules}
+and save it: the change is in force a moment later.
+
+This was the demo. For your own service: headgate up --rules my.yaml --upstream http://localhost:9000
+Ctrl-C ends it. From here on only what happens is told.
+"""
+
+_JSON: Final = "-H 'content-type: application/json'"
+_RULE: Final = (
+    '{"match": {"endpoint": "/login", "method": "POST"}, "key_by": "ip", "limit": "100/minute"}'
+)
+
+
+def lines_to_try(*, gateway: str, service: str, token: str) -> tuple[str, str, str]:
+    """Three commands: one request that is allowed, some that are denied, and a changed rule."""
+    to_rule = f"{service}/admin/v1/rules/login"
+    return (
+        f"curl -i -H 'x-api-key: ada' {gateway}/api/hello",
+        f"curl -s -X POST '{gateway}/login?attempt=[1-7]' -w ' -> %{{http_code}}\\n'",
+        f"curl -X PUT -H 'Authorization: Bearer {token}' {_JSON} -d '{_RULE}' {to_rule}",
+    )
+
+
+def introduction(*, gateway: str, service: str, token: str, rules: str) -> str:
+    """All of it, for a terminal."""
+    allowed, denied, changed = lines_to_try(gateway=gateway, service=service, token=token)
+    return _TEXT.format(
+        gateway=gateway,
+        service=service,
+        token=token,
+        rules=rules,
+        allowed=allowed,
+        denied=denied,
+        changed=changed,
+    )

@@ -1,0 +1,150 @@
+"""A small server to stand behind the gateway: a handful of pages that say what they are for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST_HEAD: Final = 64 * 1024
+_CHAT: Final = "A headgate stands at the head of a canal and decides how much water each may take."
+_TOKENS_A_WORD: Final = 25
+_SLOW_STEPS: Final = 5
+_SLOW_PAUSE: Final = 0.4
+
+
+class DemoUpstream:
+    """HTTP/1.1 at the unix socket *path*, in the event loop of whoever starts it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_unix_server(
+            self._accept, self._path, limit=_LONGEST_HEAD
+        )
+
+    async def aclose(self) -> None:
+        """Listen no longer, and cut off what is under way."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError, EOFError, asyncio.LimitOverrunError, ValueError):
+                while True:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    await _skip_body(head, reader)
+                    await _answer(head, writer)
+        finally:
+            writer.close()
+
+
+async def _skip_body(head: bytes, reader: asyncio.StreamReader) -> None:
+    """Read what belongs to a request after its head, and drop it."""
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    }
+    if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
+        while size := int((await reader.readline()).partition(b";")[0], 16):
+            await reader.readexactly(size + 2)
+        await reader.readline()
+        return
+    left = int(headers.get(b"content-length", b"0"))
+    while left:
+        left -= len(await reader.readexactly(min(left, _LONGEST_HEAD)))
+
+
+async def _answer(head: bytes, writer: asyncio.StreamWriter) -> None:
+    method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+    path = target.partition("?")[0]
+    if path == "/slow":
+        await _slowly(writer)
+        return
+    page = _PAGES.get(path) or (_api if path.startswith("/api/") else None)
+    status, told, headers = page(method, path) if page else _missing(path)
+    body = (json.dumps(told) + "\n").encode()
+    lines = [
+        f"HTTP/1.1 {status}",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + (b"" if method == "HEAD" else body))
+    await writer.drain()
+
+
+async def _slowly(writer: asyncio.StreamWriter) -> None:
+    """A response that takes its time, line by line."""
+    lines = ("HTTP/1.1 200 OK", "content-type: text/plain", "transfer-encoding: chunked", "", "")
+    writer.write("\r\n".join(lines).encode())
+    for step in range(1, _SLOW_STEPS + 1):
+        line = f"{step} of {_SLOW_STEPS}\n".encode()
+        writer.write(b"%x\r\n%b\r\n" % (len(line), line))
+        await writer.drain()
+        await asyncio.sleep(_SLOW_PAUSE)
+    writer.write(b"0\r\n\r\n")
+    await writer.drain()
+
+
+_Page = tuple[str, dict[str, Any], dict[str, object]]
+
+
+def _index(_method: str, _path: str) -> _Page:
+    pages = {
+        "/api/hello": "limited by API key (x-api-key)",
+        "POST /login": "limited by address",
+        "/report": "limited for all together",
+        "/chat": "limited by tokens, which are counted when the answer is over",
+        "/slow": "a stream that takes two seconds",
+    }
+    return "200 OK", {"this is": "the demo's upstream", "pages": pages}, {}
+
+
+def _api(method: str, path: str) -> _Page:
+    return "200 OK", {"hello": "world", "you asked": f"{method} {path}"}, {}
+
+
+def _login(method: str, _path: str) -> _Page:
+    if method != "POST":
+        return "405 Method Not Allowed", {"error": "POST only"}, {"allow": "POST"}
+    return "401 Unauthorized", {"error": "wrong password"}, {}
+
+
+def _report(_method: str, _path: str) -> _Page:
+    return "200 OK", {"report": "all is well"}, {}
+
+
+def _chat(_method: str, _path: str) -> _Page:
+    tokens = _TOKENS_A_WORD * len(_CHAT.split())
+    return "200 OK", {"answer": _CHAT, "tokens": tokens}, {"x-tokens": tokens}
+
+
+def _missing(path: str) -> _Page:
+    return "404 Not Found", {"error": f"there is no {path} here; see /"}, {}
+
+
+_PAGES: Final[dict[str, Callable[[str, str], _Page]]] = {
+    "/": _index,
+    "/login": _login,
+    "/report": _report,
+    "/chat": _chat,
+}

@@ -1,0 +1,89 @@
+"""Limits as token buckets, which are all that Envoy knows.
+
+A token bucket of capacity C and rate R lets at most C + R * t requests pass in any time t.
+
+- Token bucket, GCRA, leaky bucket: the same, exactly.
+- A window of N in W: capacity N, rate N / W. It never lets more pass than a fixed window does at
+  its worst, 2 * N around a boundary; a sliding window promises N, and here it is up to 2 * N for a
+  caller who was idle before. Over longer times both are the same.
+
+A part of a limit is rounded down, and is one request at least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from headgate.limits import PacedLimit, SlidingWindowLog
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from headgate.gateway.envoy.values import Json
+    from headgate.limits import Limit
+
+MOST_TOKENS: Final = 2**32 - 1
+_MILLISECONDS: Final = 1_000
+_LONGEST_SECONDS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """At most *capacity* at once, *rate* a second."""
+
+    capacity: int
+    rate: Fraction
+
+    def finely(self, *, rounds_up: bool = False) -> Json:
+        """The bucket for local limits, whose intervals are milliseconds: within a hundredth, and
+        not above it; with *rounds_up* not below it."""
+        tokens = min(-(-self.rate.numerator // self.rate.denominator), MOST_TOKENS)
+        exact = tokens * _MILLISECONDS / self.rate
+        interval = int(exact) if rounds_up else -int(-exact // 1)
+        longest = _LONGEST_SECONDS * _MILLISECONDS
+        interval = min(max(interval, 50), longest)
+        return self._made(tokens, f"{interval // _MILLISECONDS}.{interval % _MILLISECONDS:03}s")
+
+    def in_whole_seconds(self) -> Json:
+        """The bucket for quotas, whose intervals are whole seconds: not above it."""
+        for seconds in range(1, 61):
+            tokens = self.rate.numerator * seconds // self.rate.denominator
+            if tokens * 100 >= self.rate * seconds * 99:
+                return self._made(min(tokens, MOST_TOKENS), f"{seconds}s")
+        seconds = min(-(-self.rate.denominator // self.rate.numerator), _LONGEST_SECONDS)
+        tokens = max(1, self.rate.numerator * seconds // self.rate.denominator)
+        return self._made(tokens, f"{seconds}s")
+
+    def _made(self, tokens: int, interval: str) -> Json:
+        most = min(self.capacity, MOST_TOKENS)
+        return {"max_tokens": most, "tokens_per_fill": tokens, "fill_interval": interval}
+
+
+def share_of(limit: Limit, gateways: int, cost: int) -> Bucket:
+    """What one of *gateways* enforces of *limit*, for requests that cost *cost* each."""
+    capacity = max(limit.quota // gateways, cost, 1)
+    return Bucket(capacity, _rate(limit) / gateways)
+
+
+def backstop_of(limit: Limit) -> Bucket:
+    """A bucket that never refuses what *limit* admits, however it counts.
+
+    Windows that are not logs admit twice their quota around a boundary. What passes in a second
+    is added, since requests arrive here somewhat later or earlier than where they were counted.
+    """
+    is_loose = not isinstance(limit, PacedLimit | SlidingWindowLog)
+    rate = _rate(limit)
+    slack = max(1, -(-rate.numerator // rate.denominator))
+    return Bucket(limit.quota * (2 if is_loose else 1) + slack, rate)
+
+
+def wait_ns(limit: Limit, cost: int = 1) -> int:
+    """In how many nanoseconds *cost* units come back."""
+    return int(-(-cost * SECOND // _rate(limit)))
+
+
+def _rate(limit: Limit) -> Fraction:
+    if isinstance(limit, PacedLimit):
+        return limit.per_second
+    return Fraction(limit.quota * SECOND, limit.period_ns)

@@ -1,0 +1,194 @@
+"""Whose request it is: Envoy's idea of a client's address is that of `headgate.identity`.
+
+Without trusted proxies it is the peer's. With them, and a peer that is one, it is the first from
+the right in the header that is not; Envoy's own detection does that for `X-Forwarded-For`. It
+looks at 20 entries at most and then gives up: as a client could use that to be taken for its
+proxy, a request with more is refused. An entry that is no bare address (one with a port, with
+brackets or in quotes is none to Envoy) makes the peer the client.
+
+Of another header, what stands there is put in the place of `X-Forwarded-For` while the client is
+looked for, and taken away again afterwards.
+
+The peer of a unix socket has no address. Envoy's limits leave out requests without one, so all of
+them have the address 0.0.0.0 together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.envoy.values import extension
+
+if TYPE_CHECKING:
+    from ipaddress import IPv6Network
+
+    from headgate.gateway.envoy.values import Json
+    from headgate.gateway.settings import GatewaySettings
+    from headgate.rules.model import AddressSource, Policy
+
+_TRAIL: Final = "x-forwarded-for"
+_FORWARDED: Final = "forwarded"
+_SCHEME: Final = "x-forwarded-proto"
+_SAVED: Final = "x-headgate-forwarded-for"
+_PEER: Final = "x-headgate-peer"
+_SOCKET: Final = "x-headgate-socket"
+_INTERNAL: Final = (_SAVED, _PEER, _SOCKET)
+_DIRECT: Final = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%"
+_NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - nothing listens there: it stands for no address
+_MOST_ENTRIES: Final = 20
+_DETECTION: Final = "envoy.extensions.http.original_ip_detection"
+_MAPPED_BITS: Final = 96
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAddress:
+    """What makes Envoy find the address.
+
+    *manager* are fields of the connection manager, *mutations* what is done to a request's headers
+    before anything else, *to_upstream* fields of each route, *internal* headers that no upstream
+    sees, *refused* matches of requests that nothing sure can be said of.
+    """
+
+    manager: Json
+    mutations: tuple[Json, ...] = ()
+    to_upstream: Json = field(default_factory=dict)
+    internal: tuple[str, ...] = ()
+    refused: tuple[Json, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def client_address(policy: Policy, settings: GatewaySettings) -> ClientAddress:
+    """How the address of a client is found as *policy* says, wherever it connects."""
+    source = policy.identity.address
+    has_sockets = any(one.is_unix for one in settings.listen)
+    is_forwarded = bool(source.trusted_proxies) and source.header != _FORWARDED
+    warnings = _warnings(source)
+    if not (is_forwarded or has_sockets):
+        manager = {"use_remote_address": True, "skip_xff_append": True}
+        return ClientAddress(manager, to_upstream=_with_peer(), warnings=warnings)
+    return ClientAddress(
+        {
+            "use_remote_address": False,
+            "original_ip_detection_extensions": [
+                *([_by_trail(source)] if is_forwarded else []),
+                *([_by_header(_SOCKET)] if has_sockets else []),
+            ],
+        },
+        mutations=(
+            *_saved(),
+            *(_peer() if has_sockets else (_set(_PEER, _DIRECT),)),
+            *(_instead(source.header) if is_forwarded and source.header != _TRAIL else ()),
+            *(() if is_forwarded else (_set(_SCHEME, _scheme(settings)),)),
+        ),
+        to_upstream=_as_it_came(_scheme(settings) if is_forwarded else None),
+        internal=_INTERNAL,
+        refused=(_with_many_entries(),) if is_forwarded else (),
+        warnings=warnings,
+    )
+
+
+def _scheme(settings: GatewaySettings) -> str:
+    return "http" if settings.listen_tls_cert is None else "https"
+
+
+def _warnings(source: AddressSource) -> tuple[str, ...]:
+    if not source.trusted_proxies or source.header == _TRAIL:
+        return ()
+    if source.header == _FORWARDED:
+        told = "the gateway cannot read the header forwarded: all clients behind a trusted proxy"
+        return (f"identity.ip.header: {told} count as one; let proxies send x-forwarded-for",)
+    return ()
+
+
+def _by_trail(source: AddressSource) -> Json:
+    networks = [form for one in source.trusted_proxies for form in _forms(one)]
+    return extension(
+        "envoy.http.original_ip_detection.xff",
+        f"{_DETECTION}.xff.v3.XffConfig",
+        xff_trusted_cidrs={"cidrs": networks},
+        skip_xff_append=True,
+    )
+
+
+def _by_header(name: str) -> Json:
+    return extension(
+        "envoy.http.original_ip_detection.custom_header",
+        f"{_DETECTION}.custom_header.v3.CustomHeaderConfig",
+        header_name=name,
+    )
+
+
+def _forms(network: IPv4Network | IPv6Network) -> list[Json]:
+    """*network*, and of IPv4 how IPv6 writes it: some proxies do."""
+    first, length = str(network.network_address), network.prefixlen
+    made: list[Json] = [{"address_prefix": first, "prefix_len": length}]
+    if isinstance(network, IPv4Network):
+        made.append({"address_prefix": f"::ffff:{first}", "prefix_len": _MAPPED_BITS + length})
+    elif (mapped := network.network_address.ipv4_mapped) and length >= _MAPPED_BITS:
+        made.append({"address_prefix": str(mapped), "prefix_len": length - _MAPPED_BITS})
+    return made
+
+
+def _instead(header: str) -> tuple[Json, ...]:
+    """What stands in *header*, all lines of it, in the place of the trail."""
+    return _removed(_TRAIL), _set(_TRAIL, f'%CEL(request.headers["{header}"])%')
+
+
+def _saved() -> tuple[Json, ...]:
+    """The trail as it came. What is for us alone nobody outside can say."""
+    return *map(_removed, _INTERNAL), _set(_SAVED, f"%REQ({_TRAIL})%")
+
+
+def _peer() -> tuple[Json, ...]:
+    """The peer's address in a header of our own, and in another one if the peer is a socket's:
+    Envoy tells those by their path."""
+    told = f"request.headers['{_PEER}']"
+    return (
+        _set(_PEER, _DIRECT),
+        _set(_PEER, f"%CEL({told}.startsWith('/') ? '{_NO_ADDRESS}' : {told})%"),
+        _set(_SOCKET, f"%CEL({told} == '{_NO_ADDRESS}' ? {told} : '')%"),
+    )
+
+
+def _with_many_entries() -> Json:
+    """Matches requests with more entries in the trail than Envoy looks at."""
+    regex = rf"(?:[^,]*,){{{_MOST_ENTRIES},}}[^,]*"
+    return {
+        "prefix": "/",
+        "headers": [{"name": _TRAIL, "string_match": {"safe_regex": {"regex": regex}}}],
+    }
+
+
+def _with_peer() -> Json:
+    """The peer at the end of the trail; Envoy's own way would not tell that of a local one."""
+    return {"request_headers_to_add": [_appended(_TRAIL, _DIRECT)]}
+
+
+def _as_it_came(scheme: str | None) -> Json:
+    """The trail as it came, with the peer at its end. With *scheme*: what a peer says of that is
+    believed if it was believed of the client (whose address then has no port), or else it is
+    *scheme*."""
+    made = [_appended(_TRAIL, f"%REQ({_SAVED})%"), _appended(_TRAIL, f"%REQ({_PEER})%")]
+    if scheme is not None:
+        told = f"source.port == 0 ? request.headers['{_SCHEME}'] : '{scheme}'"
+        made.append(_set(_SCHEME, f"%CEL({told})%")["append"])
+    return {"request_headers_to_remove": [_TRAIL], "request_headers_to_add": made}
+
+
+def _appended(name: str, value: str) -> Json:
+    return {
+        "header": {"key": name, "value": value},
+        "append_action": "APPEND_IF_EXISTS_OR_ADD",
+    }
+
+
+def _removed(name: str) -> Json:
+    return {"remove": name}
+
+
+def _set(name: str, value: str) -> Json:
+    """Nothing is done if *value* turns out empty."""
+    action = "OVERWRITE_IF_EXISTS_OR_ADD"
+    return {"append": {"header": {"key": name, "value": value}, "append_action": action}}

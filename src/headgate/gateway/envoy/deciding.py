@@ -1,0 +1,71 @@
+"""Which rule is decided how: as it asks for where Envoy can, else by the service, exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.gateway.envoy.keys import uncountable_in
+from headgate.gateway.envoy.matching import unseen_in
+from headgate.gateway.envoy.values import Decided
+from headgate.limits import Concurrency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.gateway.settings import GatewaySettings
+    from headgate.rules.model import Policy, Rule
+
+
+def decided(policy: Policy, settings: GatewaySettings) -> tuple[Decided, ...]:
+    """How each rule of *policy* that is not off is decided, in their order."""
+    return tuple(_decided(rule, policy, settings) for rule in policy.rules if rule.mode != "off")
+
+
+def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
+    """Whether Envoy can keep callers of *rule*, decided exactly, to its limit without the service:
+    as long as it sees which requests the rule is for, and whose they are."""
+    if rule.mode != "enforce" or rule.on_store_failure != "local" or not least_cost(rule):
+        return False
+    if any(isinstance(limit, Concurrency) for row in rule.limits.values() for limit in row):
+        return False
+    return not _unknowable(rule, policy, settings)
+
+
+def least_cost(rule: Rule) -> int:
+    """The least that a request may cost under *rule*."""
+    if rule.cost.header is not None:
+        return 0
+    return min([rule.cost.default, *(one.cost for one in rule.cost.endpoints)])
+
+
+def _decided(rule: Rule, policy: Policy, settings: GatewaySettings) -> Decided:
+    asked = rule.decide or settings.decide
+    if asked == "exact":
+        return Decided(rule.id, asked, asked)
+    why = next(_obstacles(rule, policy), "") or _unknowable(rule, policy, settings)
+    return Decided(rule.id, "exact" if why else asked, asked, why)
+
+
+def _obstacles(rule: Rule, policy: Policy) -> Iterator[str]:
+    cost = rule.cost
+    if rule.mode == "shadow":
+        yield "it is in shadow, and only the service tells what it would have decided"
+    if any(isinstance(limit, Concurrency) for row in rule.limits.values() for limit in row):
+        yield "it limits what goes on at the same time, which Envoy does not count"
+    if rule.idempotency is not None:
+        yield "Envoy cannot tell requests that are repeated"
+    if cost.after is not None:
+        yield "what a request costs is known only afterwards"
+    if cost.header is not None or cost.endpoints:
+        yield "what a request costs varies"
+    if cost.default == 0:
+        yield "a request costs nothing, so there is nothing to count"
+    if any(one.rule == rule.id for one in policy.overrides):
+        yield "some of its counters are overridden, of which Envoy does not know"
+
+
+def _unknowable(rule: Rule, policy: Policy, settings: GatewaySettings) -> str:
+    has_addresses = not any(one.is_unix for one in settings.listen)
+    return unseen_in(rule.match, policy.identity) or uncountable_in(
+        rule, policy.identity, has_addresses=has_addresses
+    )

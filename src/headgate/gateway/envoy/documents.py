@@ -1,0 +1,57 @@
+"""All of Envoy's configuration, from the policy and the settings. No I/O: only texts are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.envoy.bootstrap import bootstrap
+from headgate.gateway.envoy.client_address import client_address
+from headgate.gateway.envoy.deciding import decided
+from headgate.gateway.envoy.discovery import LISTENERS, filter_documents
+from headgate.gateway.envoy.filters import http_filters
+from headgate.gateway.envoy.listener import listeners
+from headgate.gateway.envoy.tls import secret_documents
+from headgate.gateway.envoy.values import Documents, Edge
+from headgate.responses import ratelimit_draft11, x_ratelimit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.gateway.envoy.values import Decided, Places
+    from headgate.gateway.settings import GatewaySettings
+    from headgate.rules.model import Policy
+
+_TOLD: Final = (*x_ratelimit.NAMES, ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)
+
+
+def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Documents:
+    """What Envoy is to read so that it enforces *policy* as *settings* say.
+
+    The listeners come last: what they name must be there before them.
+    """
+    decisions = decided(policy, settings)
+    edge = Edge(
+        settings,
+        places,
+        address=client_address(policy, settings),
+        filters=http_filters(policy, settings),
+        own_headers=_own_headers(policy, decisions),
+    )
+    return Documents(
+        bootstrap=bootstrap(settings, places),
+        discovered={
+            **filter_documents(edge.filters),
+            **secret_documents(settings),
+            LISTENERS: listeners(edge),
+        },
+        decided=decisions,
+        warnings=edge.address.warnings,
+    )
+
+
+def _own_headers(policy: Policy, decisions: Iterable[Decided]) -> tuple[str, ...]:
+    """The headers that the service gives responses, if there is a rule for which it does."""
+    asked = {one.rule for one in decisions if one.decide == "exact"}
+    if any(rule.id in asked and rule.headers == "on" for rule in policy.rules):
+        return _TOLD
+    return ()

@@ -1,0 +1,160 @@
+"""The filters that ask the service about a request, over Envoy's rate limit service.
+
+One filter can do one thing when the service does not answer: let pass or refuse. So there are two,
+if there are rules of both kinds: `exact-closed` for requests that some rule with `fail_closed` may
+be for, `exact-open` for the others. Requests that no rule can be for are not asked about. What may
+be is decided by `matching`, leniently: to ask about a request that no rule is for costs a little
+time; the service says that it may pass.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headgate.engine.interest import headers_of_interest
+from headgate.gateway.envoy.local import skipping
+from headgate.gateway.envoy.matching import (
+    conditions_of,
+    either,
+    header_matcher,
+    negated,
+    predicate_of,
+)
+from headgate.gateway.envoy.service import SERVICE, service
+from headgate.gateway.envoy.values import HttpFilter, extension, seconds, typed
+from headgate.rules.envoy.gateway import (
+    ADDRESS,
+    DECIDED,
+    GATEWAY_DOMAIN,
+    HOST,
+    METHOD,
+    PATH,
+    REPORT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headgate.gateway.envoy.values import Decided, Json
+    from headgate.gateway.settings import GatewaySettings
+    from headgate.rules.model import Identity, Match, Policy, Rule
+
+__all__ = ["SERVICE", "exact_filters"]
+
+_RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
+_EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"
+_BODY_BYTES: Final = "%CEL(response.code_details == 'via_upstream' ? response.size : 0)%"
+
+
+def exact_filters(
+    policy: Policy, decided: Iterable[Decided], settings: GatewaySettings
+) -> tuple[HttpFilter, ...]:
+    """The filters for the rules that the service decides."""
+    how = {one.rule: one.decide for one in decided}
+    rules = [rule for rule in policy.rules if how.get(rule.id) == "exact"]
+    closed = [rule for rule in rules if _closes(rule)]
+    opened = [rule for rule in rules if not _closes(rule)]
+    elsewhere = [name for name, way in how.items() if way != "exact"]
+    made = []
+    config = _config(policy, rules, elsewhere, settings)
+    for_closed = _requests_of(closed, policy.identity)
+    for_opened = _requests_of(opened, policy.identity)
+    if closed:
+        skipped = [] if for_closed is None else [negated(for_closed)]
+        made.append(_filter("exact-closed", {**config, "failure_mode_deny": True}, skipped))
+    if opened and not (closed and for_closed is None):
+        skipped = [for_closed] if closed and for_closed is not None else []
+        skipped += [] if for_opened is None else [negated(for_opened)]
+        made.append(_filter("exact-open", {**config, "failure_mode_deny": False}, skipped))
+    return tuple(made)
+
+
+def _closes(rule: Rule) -> bool:
+    """Whether nothing may pass without the service. A rule in shadow never refuses."""
+    return rule.on_store_failure == "fail_closed" and rule.mode == "enforce"
+
+
+def _filter(name: str, config: Json, skipped: Sequence[Json]) -> HttpFilter:
+    return HttpFilter(name, skipping(name, config, either(skipped)) if skipped else config)
+
+
+def _requests_of(rules: Sequence[Rule], identity: Identity) -> Json | None:
+    """The requests that some of *rules* may be for; None for all."""
+    by_rest: dict[Match, dict[str, None]] = defaultdict(dict)
+    for rule in rules:
+        everywhere = ("/**",)
+        rest = replace(rule.match, endpoints=(), cookies=(), attributes=())
+        by_rest[rest] |= dict.fromkeys(rule.match.endpoints or everywhere)
+    rows = [
+        conditions_of(replace(rest, endpoints=tuple(endpoints)), identity)
+        for rest, endpoints in by_rest.items()
+    ]
+    if not rows or not all(rows):
+        return None
+    return either(list(map(predicate_of, rows)))
+
+
+def _config(
+    policy: Policy, rules: Sequence[Rule], elsewhere: Sequence[str], settings: GatewaySettings
+) -> Json:
+    entries = _entries(policy, settings)
+    asked = [{"actions": [*_constant(DECIDED, ",".join(elsewhere)), *entries]}]
+    after = [rule for rule in rules if rule.cost.after is not None]
+    asked += [_report(rule, policy.identity, entries) for rule in after]
+    return typed(
+        _RATELIMIT,
+        domain=GATEWAY_DOMAIN,
+        timeout=seconds(settings.decision_timeout),
+        status_on_error={"code": "ServiceUnavailable"},
+        rate_limited_status={"code": "TooManyRequests"},
+        enable_x_ratelimit_headers="OFF",
+        disable_x_envoy_ratelimited_header=True,
+        rate_limit_service={"transport_api_version": "V3", "grpc_service": service()},
+        rate_limits=asked,
+    )
+
+
+def _report(rule: Rule, identity: Identity, entries: Sequence[Json]) -> Json:
+    """What a request has cost, told when it is over; nothing for one that was refused, which has
+    no such header, and for which no upstream has sent anything."""
+    header = None if rule.cost.after is None else rule.cost.after.header
+    told = _BODY_BYTES if header is None else f"%RESPONSE_HEADER({header})%"
+    headers = list(map(header_matcher, conditions_of(rule.match, identity)))
+    named: Json = {"descriptor_key": REPORT, "descriptor_value": rule.id}
+    first = {"header_value_match": {**named, "headers": headers}} if headers else None
+    return {
+        "actions": [first or {"generic_key": named}, *entries],
+        "apply_on_stream_done": True,
+        "hits_addend": {"format": told},
+    }
+
+
+def _entries(policy: Policy, settings: GatewaySettings) -> list[Json]:
+    told = headers_of_interest(policy) - {policy.identity.address.header}
+    return [
+        _header(":method", METHOD),
+        _header(":path", PATH),
+        _header(":authority", HOST),
+        _address(settings),
+        *(_header(name, name) for name in sorted(told)),
+    ]
+
+
+def _address(settings: GatewaySettings) -> Json:
+    """The caller's address. Envoy's own action for it drops the whole descriptor of a client that
+    has none, as on a unix socket, and with it the request would not be limited at all."""
+    if not any(one.is_unix for one in settings.listen):
+        return {"remote_address": {}}
+    kind = {"descriptor_key": ADDRESS, "skip_if_error": True, "text": "source.address"}
+    return {"extension": extension("envoy.rate_limit_descriptors.expr", _EXPRESSION, **kind)}
+
+
+def _constant(key: str, value: str) -> list[Json]:
+    made = {"generic_key": {"descriptor_key": key, "descriptor_value": value}}
+    return [made] if value else []
+
+
+def _header(name: str, key: str) -> Json:
+    return {"request_headers": {"header_name": name, "descriptor_key": key, "skip_if_absent": True}}

@@ -1,0 +1,182 @@
+"""The key of a rule, as far as Envoy can count by it, in all variants of who is asking.
+
+A caller may say who it is or not: each is a variant, with the conditions under which it is the
+one, and the entries that tell callers apart. `identity.parts` says the same for the service.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.gateway.envoy.matching import ANYTHING, STATED, TIER, Condition, tier_condition
+from headgate.identity.parts import claim_of
+from headgate.rules.envoy.gateway import ADDRESS, HOST, METHOD
+from headgate.rules.matching.host import normalised_host
+from headgate.rules.model import GLOBAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.limits import Limit
+    from headgate.rules.model import Fallback, Identity, Rule, Source
+
+_AS_GET: Final = Condition(":method", "(?i)(?:GET|HEAD)")
+_USUAL: Final = Condition(":method", "[A-Z-]+")
+_ONE_LINE: Final = r"[^,\s][^,]*"
+_SEVERAL: Final = ","
+"""Stands for whatever a caller says in several lines, or with commas, where they are one text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that tells callers apart: the text of *header*, the caller's address if that is
+    None, or *value*, the same for all."""
+
+    key: str
+    header: str | None = None
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Callers for whom *conditions* hold, told apart by *entries*."""
+
+    conditions: tuple[Condition, ...] = ()
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Callers of one tier, or of all others: *limits* are theirs. *name* stands for the tier."""
+
+    name: str
+    conditions: tuple[Condition, ...]
+    limits: tuple[Limit, ...]
+
+
+def variants_of(rule: Rule, identity: Identity, *, joins_lines: bool) -> tuple[Variant, ...]:
+    """All variants of callers that *rule* counts; they exclude each other.
+
+    *joins_lines*: entries have all lines of a header as one text. Callers who send several are one
+    then, or they could be as many as they like.
+    """
+    rows = [_alternatives(part, rule, identity, joins_lines=joins_lines) for part in rule.key_by]
+    return tuple(_together(row) for row in product(*rows))
+
+
+def groups_of(rule: Rule, identity: Identity) -> tuple[Group, ...]:
+    """Callers by the limits that *rule* has for them; they exclude each other."""
+    tiers = [tier for tier in rule.limits if tier is not None]
+    wanted = set(rule.match.tiers or tiers)
+    found = []
+    for tier in tiers:
+        if tier in wanted:
+            condition = tier_condition([tier], identity)
+            found.append(Group(tier, (condition,), rule.limits[tier]))
+    others = rule.limits.get(None, ())
+    if others and not (rule.match.tiers and wanted <= set(tiers)):
+        apart = [tier_condition([tier], identity) for tier in tiers]
+        rest = tuple(Condition(one.header, one.regex, is_inverted=True) for one in apart)
+        found.append(Group("*", rest, others))
+    return tuple(one for one in found if one.limits)
+
+
+def uncountable_in(rule: Rule, identity: Identity, *, has_addresses: bool) -> str:
+    """What of the key of *rule*, or of its limits, Envoy cannot count by, in words; "" if nothing.
+
+    *has_addresses*: every client has an address, as it has none on a unix socket.
+    """
+    for part in rule.key_by:
+        flaw = _flaw(part, rule, identity, has_addresses=has_addresses)
+        if flaw:
+            return flaw
+    if all(tier is None for tier in rule.limits):
+        return ""
+    name = identity.sources[TIER].header
+    if name is None:
+        return "its limits go by a tier that is not in a header, where Envoy could see it"
+    is_key = TIER in rule.key_by or f"header:{name}" in rule.key_by
+    return "both its limits and its key go by the tier" if is_key else ""
+
+
+def _flaw(part: str, rule: Rule, identity: Identity, *, has_addresses: bool) -> str:
+    without_address = "clients of a unix socket have no address that Envoy could count by"
+    if part == "endpoint":
+        return "its key has the endpoint in it, which has many spellings"
+    if part == "host" and not _only_host(rule):
+        return "its key has the host in it, which has many spellings"
+    if part == "ip":
+        return "" if has_addresses else without_address
+    if part in (GLOBAL, "host", "method"):
+        return ""
+    source = claim_of(part, identity).source
+    if source.cookie is not None:
+        return "its key has a cookie in it, which Envoy cannot count by"
+    if source.header is None:
+        return f"its key has {part} in it, which is not in a header"
+    falls_back = source.default is None and identity.fallback == "ip"
+    return without_address if falls_back and not has_addresses else ""
+
+
+def _alternatives(
+    part: str, rule: Rule, identity: Identity, *, joins_lines: bool
+) -> Sequence[Variant]:
+    if part == GLOBAL:
+        return [Variant()]
+    if part == "ip":
+        return [Variant(entries=(Entry(ADDRESS),))]
+    if part == "host":
+        return [Variant(entries=(Entry(HOST, value=normalised_host(_only_host(rule))),))]
+    if part == "method":
+        return _methods()
+    source = claim_of(part, identity).source
+    return _claims(source, identity.fallback, joins_lines=joins_lines)
+
+
+def _methods() -> list[Variant]:
+    """HEAD is GET; what nobody uses is one: spellings of methods must not be counters."""
+    others = Condition(_AS_GET.header, _AS_GET.regex, is_inverted=True)
+    odd = Condition(_USUAL.header, _USUAL.regex, is_inverted=True)
+    return [
+        Variant((_AS_GET,), (Entry(METHOD, value="GET"),)),
+        Variant((others, _USUAL), (Entry(METHOD, header=":method"),)),
+        Variant((others, odd), (Entry(METHOD, value="-"),)),
+    ]
+
+
+def _claims(source: Source, fallback: Fallback, *, joins_lines: bool) -> list[Variant]:
+    name = source.header
+    if name is None:
+        raise OptionError(f"{source!r} has no header to count by")
+    stated = Variant((Condition(name, STATED),), (Entry(name, header=name),))
+    found = [stated]
+    if joins_lines:
+        alone = Condition(name, _ONE_LINE)
+        several = Condition(name, rf"[^,\s][^,]*,{ANYTHING}")
+        found = [
+            Variant((alone,), stated.entries),
+            Variant((several,), (Entry(name, value=_SEVERAL),)),
+        ]
+    missing = (Condition(name, STATED, is_inverted=True),)
+    if source.default is not None:
+        found.append(Variant(missing, (Entry(name, value=source.default),)))
+    elif fallback == "ip":
+        found.append(Variant(missing, (Entry(ADDRESS),)))
+    elif fallback == "shared":
+        found.append(Variant(missing))
+    return found
+
+
+def _only_host(rule: Rule) -> str:
+    """The one host that *rule* is for; "" if there are several."""
+    hosts = rule.match.hosts
+    return hosts[0] if len(hosts) == 1 and "*" not in hosts[0] else ""
+
+
+def _together(row: Sequence[Variant]) -> Variant:
+    conditions = dict.fromkeys(one for variant in row for one in variant.conditions)
+    entries = dict.fromkeys(one for variant in row for one in variant.entries)
+    return Variant(tuple(conditions), tuple(entries))

@@ -1,0 +1,160 @@
+"""Limits that Envoy keeps by itself: `local_ratelimit`, a token bucket for each caller.
+
+What differs from a limit that the service keeps:
+
+- Each gateway has its part of the limit, of its own: `buckets` says how a limit becomes one.
+- Stacked limits are a filter each, the one of the shortest time first. A request that a later one
+  refuses has been counted by those before it. So it is between rules.
+- Tiers have buckets of their own: a caller who changes its tier begins anew.
+- A change of the rule, a change of which filters there are, and a restart begin anew; connections
+  from before a change of filters go on with the buckets from before.
+
+Buckets are kept for `MOST_CALLERS` callers of a rule and limit; beyond that the one that was not
+seen for the longest time is forgotten, and begins with a full bucket when it comes back. So to be
+forgotten a caller has to be silent while so many others come. Who can be that many others is that
+many callers, and had as many full buckets anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.envoy.buckets import backstop_of, share_of
+from headgate.gateway.envoy.keys import Variant, groups_of, variants_of
+from headgate.gateway.envoy.matching import conditions_of, header_matcher, negated, predicate_of
+from headgate.gateway.envoy.refusals import local_headers
+from headgate.gateway.envoy.values import HttpFilter, extension, typed
+from headgate.limits.enlarging import with_extra
+from headgate.rules.envoy.gateway import ADDRESS, RULE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headgate.gateway.envoy.keys import Entry, Group
+    from headgate.gateway.envoy.values import Json
+    from headgate.limits import Limit
+    from headgate.rules.model import Identity, Policy, Rule
+
+MOST_CALLERS: Final = 65_536
+"""About a kilobyte each, when there are that many."""
+
+_LOCAL: Final = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+_WITH_MATCHER: Final = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
+_SKIP: Final = "envoy.extensions.filters.common.matcher.action.v3.SkipFilter"
+_ALWAYS: Final = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+
+
+def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFilter, ...]:
+    """The filters that enforce *rule*, as one of so many *gateways* does."""
+    cost = rule.cost.default
+
+    def bucket(limit: Limit) -> Json:
+        return share_of(limit, gateways, cost).finely()
+
+    return _filters(f"local-{rule.id}", rule, identity, bucket, cost)
+
+
+def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
+    """The filters that keep callers of *rule* to its whole limit while nobody else does.
+
+    What the limit admits they never refuse; *cost* is the least that a request may cost.
+    """
+    extra = max((one.extra for one in policy.overrides if one.rule == rule.id), default=0)
+
+    def bucket(limit: Limit) -> Json:
+        return backstop_of(with_extra(limit, extra) if extra else limit).finely(rounds_up=True)
+
+    return _filters(f"backstop-{rule.id}", rule, policy.identity, bucket, cost)
+
+
+def _filters(
+    name: str, rule: Rule, identity: Identity, bucket: Callable[[Limit], Json], cost: int
+) -> tuple[HttpFilter, ...]:
+    groups = groups_of(rule, identity)
+    most = max((len(group.limits) for group in groups), default=0)
+    made = []
+    for place in range(most):
+        called = f"{name}/{place + 1}" if place else name
+        config = _limiter(rule, identity, groups, place, bucket, cost)
+        made.append(HttpFilter(called, _where(rule, identity, called, config)))
+    return tuple(made)
+
+
+def _where(rule: Rule, identity: Identity, name: str, config: Json) -> Json:
+    conditions = conditions_of(rule.match, identity)
+    if not conditions:
+        return config
+    return skipping(name, config, negated(predicate_of(conditions)))
+
+
+def skipping(name: str, config: Json, predicate: Json) -> Json:
+    """The filter *name* of *config*, but for requests for which *predicate* holds."""
+    action = {"action": extension("skip", _SKIP)}
+    matchers = {"matchers": [{"predicate": predicate, "on_match": action}]}
+    return typed(
+        _WITH_MATCHER,
+        extension_config={"name": name, "typed_config": config},
+        xds_matcher={"matcher_list": matchers},
+    )
+
+
+def _limiter(
+    rule: Rule,
+    identity: Identity,
+    groups: tuple[Group, ...],
+    place: int,
+    bucket: Callable[[Limit], Json],
+    cost: int,
+) -> Json:
+    asked, kept, limits = [], {}, {}
+    for group in groups:
+        if place >= len(group.limits):
+            continue
+        limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
+        limits[limit] = group.limits.index(limit) + 1
+        for variant in variants_of(rule, identity, joins_lines=False):
+            actions = list(_actions(group, variant, identity))
+            asked.append({"actions": actions, "hits_addend": {"number": cost}})
+            keys = tuple(one.key for one in variant.entries)
+            kept[group.name, keys] = _descriptor(group, keys, bucket(limit))
+    return typed(
+        _LOCAL,
+        stat_prefix="headgate",
+        status={"code": "TooManyRequests"},
+        filter_enabled=_ALWAYS,
+        filter_enforced=_ALWAYS,
+        max_dynamic_descriptors=MOST_CALLERS,
+        enable_x_ratelimit_headers="OFF",
+        enable_retry_after_header=rule.headers != "redacted",
+        response_headers_to_add=local_headers(rule, limits),
+        rate_limits=asked,
+        descriptors=list(kept.values()),
+    )
+
+
+def _actions(group: Group, variant: Variant, identity: Identity) -> Iterator[Json]:
+    conditions = group.conditions + variant.conditions
+    if conditions:
+        headers = list(map(header_matcher, conditions))
+        told = {"descriptor_key": RULE, "descriptor_value": group.name, "headers": headers}
+        yield {"header_value_match": told}
+    else:
+        yield {"generic_key": {"descriptor_key": RULE, "descriptor_value": group.name}}
+    for entry in variant.entries:
+        yield _action(entry, identity)
+
+
+def _action(entry: Entry, identity: Identity) -> Json:
+    if entry.value is not None:
+        return {"generic_key": {"descriptor_key": entry.key, "descriptor_value": entry.value}}
+    if entry.header is not None:
+        return {"request_headers": {"header_name": entry.header, "descriptor_key": entry.key}}
+    source = identity.address
+    masks = {"v4_prefix_mask_len": source.ipv4_prefix, "v6_prefix_mask_len": source.ipv6_prefix}
+    return {"masked_remote_address": masks}
+
+
+def _descriptor(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
+    names = ["masked_remote_address" if key == ADDRESS else key for key in keys]
+    entries = [{"key": RULE, "value": group.name}, *({"key": name} for name in names)]
+    return {"entries": entries, "token_bucket": bucket}

@@ -1,0 +1,52 @@
+"""The end of Envoy without cutting anything off.
+
+    fail health checks ---> linger ---> stop listening ---> requests under way finish ---> ended
+
+From the first moment every response closes its connection, so that clients go elsewhere. Who keeps
+a connection without a request on it finds it closed at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.running.admin import AdminError
+
+if TYPE_CHECKING:
+    from headgate.gateway.running.admin import EnvoyAdmin
+
+_ACTIVE: Final = r"^http\..*downstream_rq_active$"
+_ADMIN: Final = "http.admin."
+_LOOK: Final = 0.05
+_QUIET_LOOKS: Final = 2
+"""How often in a row nothing must be under way: a request may be between two."""
+
+
+async def drain(admin: EnvoyAdmin, *, linger: float, grace: float) -> bool:
+    """Bring all requests to their end; whether none is under way after *grace* seconds.
+
+    *linger* is for how many seconds new connections are still taken. An Envoy that does not answer
+    has nothing that could be waited for.
+    """
+    try:
+        await admin.post("/healthcheck/fail")
+        await asyncio.sleep(linger)
+        await admin.post("/drain_listeners")
+        return await _until_quiet(admin, grace)
+    except AdminError:
+        return False
+
+
+async def _until_quiet(admin: EnvoyAdmin, grace: float) -> bool:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + grace
+    quiet = 0
+    while quiet < _QUIET_LOOKS:
+        active = await admin.stats(_ACTIVE)
+        under_way = sum(count for name, count in active.items() if not name.startswith(_ADMIN))
+        quiet = 0 if under_way else quiet + 1
+        if under_way and loop.time() >= end:
+            return False
+        await asyncio.sleep(_LOOK)
+    return True

@@ -1,0 +1,130 @@
+"""Where the files and sockets of a gateway are while it runs: one directory, for its owner only."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.control.replacement import replace_file
+from headgate.gateway.running.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_SOCKET: Final = 107
+"""How many bytes the kernel takes for the path of a socket."""
+
+PREFIX: Final = "headgate-up-"
+KEPT: Final = "rules.yaml"
+"""The file that people may have edited, and what is kept beside it."""
+
+_LOCK: Final = "lock"
+_LONGEST_NAME: Final = len("/grpc.sock.511")
+
+
+class RunDirectory:
+    """A directory that is ours alone: *path* is absolute. Files in it are for their owner only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if len(os.fsencode(path)) + _LONGEST_NAME > LONGEST_SOCKET:
+            raise GatewayError(
+                f"{path}: too long a path for sockets, which have at most {LONGEST_SOCKET} bytes; "
+                "give a shorter one with --run-dir"
+            )
+
+    def place(self, name: str) -> Path:
+        """The path of the file *name* in it."""
+        return self.path / name
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Make *content* that of the file *name*, as a whole."""
+        path = self.place(name)
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            replace_file(path, content)
+        except OSError as error:
+            raise GatewayError(f"{path}: cannot be written: {error.strerror or error}") from error
+        return path
+
+
+@contextmanager
+def run_directory(wanted: str | None) -> Iterator[RunDirectory]:
+    """The directory *wanted*, or one of its own, empty but for what is `KEPT`; so it is afterwards.
+
+    Raises `GatewayError` if it cannot be used, has other files in it, or is another gateway's.
+    """
+    if wanted is None:
+        clear_abandoned(Path(tempfile.gettempdir()))
+        path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    else:
+        path = _opened(Path(wanted))
+    try:
+        directory = RunDirectory(path)
+        with _locked(path):
+            _clear(path)
+            try:
+                yield directory
+            finally:
+                _clear(path)
+    finally:
+        if wanted is None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def clear_abandoned(parent: Path) -> None:
+    """Remove the directories in *parent* of gateways that were killed, and could not do it."""
+    for path in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError, GatewayError):
+            if path.stat().st_uid != os.getuid() or not path.joinpath(_LOCK).exists():
+                continue
+            with _locked(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _opened(path: Path) -> Path:
+    """*path* as it is used: there, ours, and with nothing in it that is not."""
+    path = path.absolute()
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = os.listdir(path)  # noqa: PTH208 - names are all that is asked for
+    except OSError as error:
+        raise GatewayError(f"run_dir {path}: cannot be used: {error.strerror or error}") from error
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise GatewayError(f"run_dir {path}: cannot be used: this user may not write there")
+    if found and _LOCK not in found:
+        told = "there are other files in it; expected a directory that is empty, or none"
+        raise GatewayError(f"run_dir {path}: {told}")
+    return path
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Have it alone, among all that know of this lock; the kernel gives it back for the dead."""
+    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            told = "another gateway runs there; each needs a run_dir of its own"
+            raise GatewayError(f"run_dir {path}: {told}") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _clear(path: Path) -> None:
+    """Remove what is in it, but for the lock and what people may have edited."""
+    for found in path.iterdir():
+        if found.name == _LOCK or found.name.startswith(KEPT):
+            continue
+        if found.is_dir() and not found.is_symlink():
+            shutil.rmtree(found, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                found.unlink()

@@ -1,0 +1,115 @@
+"""The filters of a policy in a real Envoy, before an upstream, with a real service behind them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from headgate.gateway.envoy.filters import http_filters
+from headgate.gateway.settings import GatewaySettings
+from headgate.rules.reading import read_policy
+from tests.servers import free_port, release_port
+from tests.servers.envoy import EnvoyServer, cluster, http_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.rules.model import Policy
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """Says what it costs in `x-tokens`, as the request wants; sends `x-size` bytes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b"x" * int(self.headers.get("x-size", "2"))
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        if "x-want" in self.headers:
+            self.send_header("x-tokens", self.headers["x-want"])
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - the base class wants it so
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Be quiet."""
+
+
+@contextmanager
+def upstream() -> Iterator[int]:
+    """The port of an upstream."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Front:
+    """An Envoy, and a client of it."""
+
+    def __init__(self, envoy: EnvoyServer, client: httpx.Client, url: str) -> None:
+        self.envoy, self._client, self._url = envoy, client, url
+
+    def get(self, path: str = "/", method: str = "GET", **headers: str) -> httpx.Response:
+        """A request; names of headers with `_` for `-`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._client.request(method, f"{self._url}{path}", headers=named)
+
+    def statuses(self, count: int, path: str = "/", **headers: str) -> list[int]:
+        return [self.get(path, **headers).status_code for _ in range(count)]
+
+    def passed(self, count: int, path: str = "/", **headers: str) -> int:
+        return self.statuses(count, path, **headers).count(200)
+
+
+@contextmanager
+def front(rules: str, grpc_port: int = 1, **settings: Any) -> Iterator[Front]:
+    """An Envoy that enforces *rules*, with the service's gRPC at *grpc_port*."""
+    made = GatewaySettings(**settings)
+    port = free_port()
+    with ExitStack() as stack:
+        stack.callback(release_port, port)
+        behind = stack.enter_context(upstream())
+        config = bootstrap(policy_of(rules), made, port, behind, grpc_port)
+        envoy = stack.enter_context(EnvoyServer(config))
+        client = stack.enter_context(httpx.Client(trust_env=False))
+        yield Front(envoy, client, f"http://127.0.0.1:{port}")
+
+
+def policy_of(rules: str) -> Policy:
+    return read_policy(f"version: 1\n{rules}")
+
+
+def bootstrap(
+    policy: Policy, settings: GatewaySettings, port: int, behind: int, grpc_port: int
+) -> dict[str, Any]:
+    filters: list[Any] = [
+        {"name": one.name, "typed_config": one.config} for one in http_filters(policy, settings)
+    ]
+    routes = [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}]
+    listener = http_listener(port, virtual_host={"routes": routes}, filters=filters)
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    manager |= {
+        "use_remote_address": False,
+        "xff_num_trusted_hops": 0,
+        "normalize_path": True,
+        "merge_slashes": True,
+        "path_with_escaped_slashes_action": "UNESCAPE_AND_REDIRECT",
+    }
+    clusters = [cluster("upstream", behind), cluster("headgate", grpc_port, http2=True)]
+    runtime = {"re2": {"max_program_size": {"error_level": 100_000}}}
+    return {
+        "static_resources": {"listeners": [listener], "clusters": clusters},
+        "layered_runtime": {"layers": [{"name": "own", "static_layer": runtime}]},
+    }

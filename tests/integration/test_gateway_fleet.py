@@ -1,0 +1,199 @@
+"""The proof: a limit of 100 a second is that across two gateways, in each way to decide."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import httpx
+
+from tests.integration.counting_upstream import Upstream, counting_upstream, most_within
+from tests.integration.gateway_driving import Gateway, gateway
+from tests.servers import RedisServer, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+RATE = 100
+"""Requests a second, and the burst."""
+
+SECONDS = 4
+
+_RULES = """\
+version: 1
+rules:
+  - id: per-key
+    match: {{endpoint: /limited}}
+    key_by: api_key
+    limit: {rate}/s
+    decide: {decide}
+  - id: strict
+    match: {{endpoint: /strict}}
+    key_by: api_key
+    limit: 100000/s
+    on_store_failure: fail_closed
+"""
+
+
+class Fleet(NamedTuple):
+    """Two gateways before one upstream, with one Redis."""
+
+    gateways: list[Gateway]
+    upstream: Upstream
+    redis: RedisServer
+    rules: Path
+
+    def write(self, decide: str, rate: int = RATE) -> None:
+        """Change the rules of all."""
+        self.rules.write_text(_RULES.format(decide=decide, rate=rate))
+
+
+@contextmanager
+def _fleet(directory: Path, decide: str) -> Iterator[Fleet]:
+    rules = directory / "rules.yaml"
+    rules.write_text(_RULES.format(decide=decide, rate=RATE))
+    with ExitStack() as stack:
+        redis = stack.enter_context(RedisServer())
+        upstream = stack.enter_context(counting_upstream())
+        flags = ("--store", redis.url, "--gateway-count", "2", "--rules", str(rules))
+        gateways = []
+        for name in ("one", "two"):
+            place = directory / name
+            place.mkdir()
+            started = gateway(place, *flags, rules=None, upstream=upstream.url)
+            gateways.append(stack.enter_context(started))
+        yield Fleet(gateways, upstream, redis, rules)
+
+
+def _drive(fleet: Fleet, *, seconds: int = SECONDS, key: str = "ada") -> int:
+    """Ask both gateways as fast as they answer; how many answers there were in all."""
+    answers: list[int] = []
+
+    def ask(url: str) -> None:
+        call = ["wrk", "-t1", "-c8", f"-d{seconds}s", "-H", f"x-api-key: {key}", f"{url}/limited"]
+        done = subprocess.run(call, capture_output=True, text=True, check=True)  # noqa: S603
+        found = re.search(r"(\d+) requests in", done.stdout)
+        assert found is not None, done.stdout
+        answers.append(int(found[1]))
+
+    threads = [threading.Thread(target=ask, args=(one.url,)) for one in fleet.gateways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(answers)
+
+
+def _assert_within(times: list[float], *, burst: int, rate: int = RATE) -> None:
+    """No interval has more than the bound. A twentieth is for the upstream's own clock."""
+    lasted = times[-1] - times[0]
+    for seconds in (0.5, 1.0, 2.0, lasted):
+        most = burst + rate * seconds
+        assert most_within(seconds, times) <= most * 1.05, (seconds, most)
+
+
+def test_exact_is_exact(tmp_path: Path) -> None:
+    with _fleet(tmp_path, "exact") as fleet:
+        asked = _drive(fleet)
+        times = fleet.upstream.seen("/limited")
+    assert asked > 3 * len(times)  # most were refused
+    _assert_within(times, burst=RATE)
+    assert len(times) >= RATE * SECONDS * 0.9
+
+
+def test_local_limits_add_up_to_the_whole(tmp_path: Path) -> None:
+    """Each gateway enforces its half, and both together no more than all."""
+    with _fleet(tmp_path, "local") as fleet:
+        asked = _drive(fleet)
+        times = fleet.upstream.seen("/limited")
+    assert asked > 3 * len(times)
+    _assert_within(times, burst=RATE)
+    assert len(times) >= RATE * SECONDS * 0.8
+
+
+def test_quotas_add_up_to_the_whole_once_they_are_assigned(tmp_path: Path) -> None:
+    """Before the first assignment each gateway has its backstop: the whole burst, once."""
+    with _fleet(tmp_path, "quota") as fleet:
+        _drive(fleet, seconds=2)
+        first = fleet.upstream.seen("/limited")
+        assert len(first) <= (RATE + RATE * 2.5) * 2
+        fleet.upstream.forget()
+        asked = _drive(fleet, seconds=8)
+        times = fleet.upstream.seen("/limited")
+    assert asked > 3 * len(times)
+    _assert_within(times, burst=RATE)
+    assert len(times) >= RATE * 8 * 0.6
+
+
+def test_rules_are_changed_under_way(tmp_path: Path) -> None:
+    with _fleet(tmp_path, "exact") as fleet:
+        _drive(fleet, seconds=1)
+        fleet.write("exact", rate=20)
+        _wait_for(fleet, lambda one: _quota(one) == "20", "the new limit counts")
+        fleet.upstream.forget()
+        _drive(
+            fleet, seconds=3, key="eve"
+        )  # ada has debts: her burst was larger than what it is now
+        _assert_within(fleet.upstream.seen("/limited"), burst=20, rate=20)
+        fleet.write("local", rate=40)  # another way to decide, while requests come
+        _wait_for(fleet, lambda one: _quota(one) is None, "it decides by itself")
+        fleet.upstream.forget()
+        _drive(fleet, seconds=3, key="eve")
+        _assert_within(fleet.upstream.seen("/limited"), burst=40, rate=40)
+
+
+def test_each_part_is_killed_in_turn(tmp_path: Path) -> None:
+    with _fleet(tmp_path, "exact") as fleet:
+        one, two = fleet.gateways
+        assert _statuses(one) == _statuses(two) == (200, 200)
+
+        os.kill(one.envoy_pid, signal.SIGKILL)
+        assert _statuses(two) == (200, 200)
+        wait_until(lambda: _answers(one) == (200, 200), "Envoy is back", within=30.0)
+
+        os.kill(one.service_pid, signal.SIGKILL)
+        assert _statuses(one) == (200, 503)  # one rule fails open, the other closed
+        refused = one.get("/strict")
+        assert refused.json()["error"] != "rate_limit_exceeded"
+        assert _statuses(two) == (200, 200)
+        wait_until(lambda: _answers(one) == (200, 200), "the service is back", within=30.0)
+
+        fleet.redis.kill()
+        for each in fleet.gateways:
+            assert _statuses(each) == (200, 503)
+        fleet.redis.start()
+        _wait_for(fleet, lambda each: _answers(each) == (200, 200), "Redis is back")
+
+        fleet.upstream.forget()
+        _drive(fleet, seconds=3)
+        _assert_within(fleet.upstream.seen("/limited"), burst=RATE)
+
+
+def _wait_for(fleet: Fleet, holds: Callable[[Gateway], bool], what: str) -> None:
+    """Wait until it *holds* for all gateways."""
+    wait_until(lambda: all(map(holds, fleet.gateways)), what, within=30.0)
+
+
+def _quota(one: Gateway) -> str | None:
+    """The limit that a response tells of; None if it tells nothing."""
+    told: str | None = one.get("/limited", key="bob").headers.get("x-ratelimit-limit")
+    return told
+
+
+def _statuses(one: Gateway) -> tuple[int, int]:
+    """Of a request under the rule that fails open, and of one under the other."""
+    return one.get("/limited", key="bob").status_code, one.get("/strict", key="bob").status_code
+
+
+def _answers(one: Gateway) -> tuple[int, int] | None:
+    """The same; None if nobody answers at all."""
+    try:
+        return _statuses(one)
+    except httpx.TransportError:
+        return None

@@ -1,0 +1,231 @@
+"""`headgate up` with the real Envoy: starting, limiting, changing rules, and ending."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import subprocess
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from tests.integration.gateway_driving import RULES, TOKEN, gateway, refused
+from tests.servers import free_port, release_port, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ALL = "".join(f"{number}\n" for number in range(10))
+"""What a slow response of the upstream says."""
+
+
+class TestStarting:
+    def test_requests_are_limited_and_the_start_is_told(self, tmp_path: Path) -> None:
+        with gateway(tmp_path) as one:
+            assert one.statuses(6) == [200] * 5 + [429]
+            assert one.statuses(1, key="bob") == [200]
+            assert one.get("/free").text == "/free"
+            assert f"gateway: {one.url}" in one.log
+            assert f"service and dashboard: {one.service_url}/" in one.log
+            assert "revision 1, 1 rule" in one.log
+            files = Path(re.findall(r"files: (\S+)", one.log)[0])
+            secret = files / "admin_token.secret"
+            assert (files.stat().st_mode & 0o777, secret.stat().st_mode & 0o777) == (0o700, 0o600)
+            assert TOKEN not in one.log  # it was given, not made
+            one.stop()
+            assert one.wait() == 0
+            assert not files.exists()
+            assert one.log.rstrip().endswith("info stopped")
+
+    def test_programs_get_json_and_a_token_that_was_made_is_in_a_file(self, tmp_path: Path) -> None:
+        env = {"HEADGATE_ADMIN_TOKEN": "", "HEADGATE_STORE": "memory://"}
+        with gateway(tmp_path, "--json", env=env) as one:
+            lines = [json.loads(line) for line in one.log.splitlines()]
+            [up] = [line for line in lines if line.get("event") == "up"]
+            assert up["gateway"] == [one.url]
+            assert up["envoy_pid"] == one.envoy_pid
+            one.admin_token = Path(up["admin_token_file"]).read_text().strip()
+            assert one.admin("GET", "/rules").status_code == 200
+            assert one.admin_token not in one.log
+
+    def test_the_demos_three_lines_do_what_they_say(self, tmp_path: Path) -> None:
+        env = {"HEADGATE_ADMIN_TOKEN": ""}
+        with gateway(tmp_path, is_demo=True, env=env) as one:
+            wait_until(lambda: "Ctrl-C" in one.log, "the demo has said everything")
+            allowed, denied, changed = re.findall(r"^ +(curl .*)$", one.log, re.MULTILINE)
+            told = _shell(allowed)
+            assert told.startswith("HTTP/1.1 200 OK")
+            assert "x-ratelimit-remaining: 4" in told
+            told = _shell(denied)
+            assert told.count("-> 401") == 5
+            assert told.count("-> 429") == 2
+            assert '"error": "rate_limit_exceeded"' in told
+            assert '"version"' in _shell(changed)
+            wait_until(lambda: "-> 429" not in _shell(denied), "the new limit is in force")
+            rules = Path(re.findall(r"rules +(\S+)", one.log)[0])
+            text = rules.read_text()
+            rules.write_text(text.replace("100/minute", "1/day"))
+            wait_until(lambda: "-> 429" in _shell(denied), "so is what was edited")
+
+
+def _shell(line: str) -> str:
+    done = subprocess.run(  # noqa: S602 - a line as it was printed
+        line, shell=True, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+class TestRefusing:
+    def test_a_port_that_is_taken_is_one_line_with_who_has_it(self, tmp_path: Path) -> None:
+        (tmp_path / "rules.yaml").write_text(RULES)
+        port = free_port()
+        with socket.create_server(("127.0.0.1", port)):
+            flags = ("--rules", "rules.yaml", "--upstream", "http://127.0.0.1:1")
+            status, told = refused(tmp_path, *flags, "--listen", f"127.0.0.1:{port}")
+        release_port(port)
+        assert status == 2
+        assert re.fullmatch(
+            rf"headgate up: cannot listen at 127.0.0.1:{port} \(the gateway\): the address is in "
+            r"use by \S+ \(process \d+\); stop what listens there, or choose another\n",
+            told,
+        )
+
+    def test_an_upstream_that_is_down_is_a_warning_and_then_a_503(self, tmp_path: Path) -> None:
+        port = free_port()
+        with gateway(tmp_path, upstream=f"http://127.0.0.1:{port}") as one:
+            wait_until(lambda: "cannot be reached: connection refused" in one.log, "it is told")
+            assert one.get("/free").status_code == 503
+        release_port(port)
+
+
+class TestChanging:
+    def test_a_change_drops_no_connection_and_cuts_no_response(self, tmp_path: Path) -> None:
+        """Other filters than before: the listener itself is replaced."""
+        with gateway(tmp_path) as one, httpx.Client(base_url=one.url) as kept:
+            ada = {"x-api-key": "ada"}
+            with _reading(f"{one.url}/slow?seconds=3") as pieces:
+                assert kept.get("/limited/a", headers=ada).status_code == 200
+                more = "  - {id: shut, match: {endpoint: /shut}, key_by: ip, limit: 1/hour,"
+                more += " on_store_failure: fail_closed}\n"
+                (tmp_path / "rules.yaml").write_text(RULES.replace("5/hour", "2/hour") + more)
+                wait_until(lambda: one.statuses(2, "/shut") == [429, 429], "the rule is in force")
+                answers = [kept.get("/limited/a", headers=ada) for _ in range(2)]
+                assert [answer.status_code for answer in answers] == [200, 429]
+            assert "".join(pieces) == ALL
+            assert "refuses" not in one.log
+
+    def test_wrong_rules_change_nothing_and_are_told_once(self, tmp_path: Path) -> None:
+        with gateway(tmp_path) as one:
+            (tmp_path / "rules.yaml").write_text(RULES.replace("5/hour", "nonsense"))
+            wait_until(lambda: "nonsense" in one.log, "the mistake is told")
+            one.signal(signal.SIGHUP)
+            assert one.statuses(6) == [200] * 5 + [429]
+            assert one.log.count("nonsense") == 1
+            changed = {"match": {"endpoint": "/free"}, "key_by": "ip", "limit": "1/hour"}
+            (tmp_path / "rules.yaml").write_text(RULES)
+            wait_until(
+                lambda: one.admin("PUT", "/rules/free", json=changed).status_code == 200,
+                "the rules can be changed over the network again",
+            )
+            wait_until(lambda: one.get("/free").status_code == 429, "which counts here too")
+
+
+class TestEnding:
+    def test_sigterm_under_load_loses_no_request(self, tmp_path: Path) -> None:
+        with gateway(tmp_path, "--linger", "0.3") as one:
+            with _reading(f"{one.url}/slow?seconds=2") as pieces:
+                answered = asyncio.run(_load_until_gone(one.port, one.stop))
+            assert one.wait() == 0
+        assert answered > 50
+        assert "".join(pieces) == ALL
+
+    def test_what_takes_too_long_is_cut_off_and_a_second_signal_ends_at_once(
+        self, tmp_path: Path
+    ) -> None:
+        with gateway(tmp_path, "--drain", "30s") as one:
+            client = subprocess.Popen(  # noqa: S603 - the tests' own
+                ["/usr/bin/env", "curl", "-sN", f"{one.url}/slow?seconds=20"],
+                stdout=subprocess.PIPE,
+            )
+            assert client.stdout is not None
+            assert client.stdout.readline() == b"0\n"
+            children = one.children
+            one.stop()
+            one.signal(signal.SIGINT)
+            assert one.wait(10.0) == 1
+            assert "told to stop again" in one.log
+            client.communicate()
+            assert not any(_runs(pid) for pid in children.values())
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+@contextmanager
+def _reading(url: str) -> Iterator[list[str]]:
+    """The pieces of a response that is read meanwhile; all of them at the end."""
+    pieces: list[str] = []
+    has_begun = threading.Event()
+
+    def read() -> None:
+        with httpx.stream("GET", url) as response:
+            for piece in response.iter_text():
+                pieces.append(piece)
+                has_begun.set()
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    assert has_begun.wait(30)
+    try:
+        yield pieces
+    finally:
+        reading.join()
+
+
+async def _load_until_gone(port: int, stop: Callable[[], None]) -> int:
+    """Eight callers, one request after the other on kept connections, until nobody listens.
+
+    *stop* is called after half a second. How many were answered. A request that was sent on a
+    connection that Envoy had, and not answered, raises; the kernel resets connections that it has
+    taken, and Envoy not yet, when Envoy stops listening.
+    """
+    answered = 0
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request; whether the connection stays."""
+        nonlocal answered
+        writer.write(b"GET /free HTTP/1.1\r\nhost: x\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 "), head
+        await reader.readexactly(len("/free"))
+        answered += 1
+        return b"connection: close" not in head
+
+    async def call() -> None:
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                is_kept = await ask(reader, writer)
+            except ConnectionError:
+                return
+            while is_kept:
+                is_kept = await ask(reader, writer)
+            writer.close()
+
+    async def end() -> None:
+        await asyncio.sleep(0.5)
+        stop()
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(end(), *(call() for _ in range(8)))
+    return answered

@@ -1,0 +1,44 @@
+"""`headgate up` when its processes die or hang, and when it dies itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.integration.gateway_driving import gateway
+from tests.servers import wait_until
+
+
+def test_envoy_and_the_service_are_started_again_with_one_line_each(tmp_path: Path) -> None:
+    with gateway(tmp_path) as one:
+        for name, pid in one.children.items():
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: "serves again" in one.log.splitlines()[-1], f"{name} is there again")
+        wait_until(one.is_serving, "the gateway serves")
+        assert one.log.count("Envoy has ended (killed by SIGKILL); it is started again in") == 1
+        assert one.log.count("the service has ended (killed by SIGKILL); it is started again") == 1
+        wait_until(lambda: one.statuses(6)[-1] == 429, "requests are limited")
+
+
+def test_a_service_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    with gateway(tmp_path) as one:
+        os.kill(one.service_pid, signal.SIGSTOP)
+        wait_until(lambda: "the service serves again" in one.log, "it is found", within=30.0)
+        assert "the service has not answered for 5 s, and was killed" in one.log
+        wait_until(lambda: one.statuses(6)[-1] == 429, "requests are limited")
+
+
+def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path) -> None:
+    with gateway(tmp_path) as one:
+        children = one.children
+        os.kill(one.process.pid, signal.SIGKILL)
+        one.wait()
+        wait_until(lambda: not any(map(_runs, children.values())), "its children are gone too")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

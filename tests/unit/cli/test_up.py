@@ -1,0 +1,196 @@
+"""`headgate up`: its help, what it says before anything runs, and what it hands the service."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.cli import main, up
+from headgate.cli.up_terms import config_of, service_terms
+from headgate.gateway.settings import SETTINGS as GATEWAY
+from headgate.service.settings import SETTINGS as SERVICE
+from headgate.service.settings import Address, AdminToken, Settings, gather
+from headgate.service.settings.tokens import AdminCertificate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RULES = "version: 1\nrules:\n  - {id: per-ip, key_by: ip, limit: 5/hour}\n"
+GOOD = ("up", "--rules", "rules.yaml", "--upstream", "http://127.0.0.1:9000")
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("HEADGATE_"):
+            monkeypatch.delenv(name)
+    (tmp_path / "rules.yaml").write_text(RULES)
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    """Have the logs afterwards as they were: the command makes them its own."""
+    loggers = [
+        logging.getLogger(n) for n in ("headgate", "uvicorn.error", "headgate.gateway.envoy")
+    ]
+    before = [(one.handlers, one.propagate, one.level) for one in loggers]
+    yield
+    for one, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        one.handlers, one.propagate = handlers, propagate
+        one.setLevel(level)
+
+
+def test_the_help_has_every_flag_of_both_its_variable_and_an_example(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["up", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for one in (*GATEWAY, *SERVICE):
+        if one.flag is not None:
+            assert f"{one.flag} " in told
+            assert f"[{one.variable}]" in told
+    assert "headgate up --rules my.yaml --upstream http://localhost:9000" in told
+
+
+def test_one_file_is_for_both_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "rules: rules.yaml\nupstream: http://127.0.0.1:9000\nlisten: 127.0.0.1:1\n"
+    (tmp_path / "headgate.yaml").write_text(told)
+    monkeypatch.setenv("HEADGATE_LISTEN", "127.0.0.1:2")
+    assert main(["serve", "--config", "headgate.yaml", "--check"]) == 0
+    assert capsys.readouterr().out.endswith("1 rule\nthe configuration is good\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("up", "--rules", "rules.yaml"), "where are requests to go?"),
+        (("up", "--upstream", "http://127.0.0.1:9000"), "there are no rules; give --rules"),
+        ((*GOOD, "--listen", "off"), "the gateway would listen nowhere"),
+        ((*GOOD, "--listen", "8080"), "'8080' is not an address"),
+        ((*GOOD, "--upstream", "http://x:1"), "are for the same requests"),
+        ((*GOOD, "--workers", "2"), "2 workers with memory://"),
+        ((*GOOD, "--listen-tls-cert", "a"), "listen_tls_key is missing"),
+        ((*GOOD, "--grpc-tls-cert", "a", "--grpc-tls-key", "b"), "without TLS"),
+        ((*GOOD, "--decide", "fast"), "expected"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_each(
+    flags: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*flags]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("headgate up: ")
+    assert told in lines[0]
+
+
+def test_programs_are_told_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "--rules", "rules.yaml", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)[0]["where"] == "upstream"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--envoy", "/nowhere/envoy"), "envoy: /nowhere/envoy is no program that can be run"),
+        (("--run-dir", "."), "there are other files in it"),
+        (("--run-dir", "x" * 100), "too long a path for sockets"),
+        (("--listen-tls-cert", "a.crt", "--listen-tls-key", "a.key"), "a.crt: cannot be read"),
+        (("--upstream-ca", "rules.yaml"), "rules.yaml: no PEM that can be used"),
+        (("--listen", "192.0.2.1:80"), "cannot listen at 192.0.2.1:80"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line_and_nothing_is_started(
+    flags: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = ("--http", "127.0.0.1:0", "--grpc", "off")
+    listen = () if "--listen" in flags else ("--listen", "127.0.0.1:0")
+    assert main([*GOOD, *free, *listen, *flags]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("headgate up: ")
+    assert told in lines[0]
+
+
+def test_wrong_rules_are_told_with_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES.replace("limit", "limt"))
+    free = ("--http", "127.0.0.1:0", "--grpc", "off", "--listen", "127.0.0.1:0")
+    assert main([*GOOD, *free]) == 2
+    assert "rules.yaml:3:" in capsys.readouterr().err
+    assert main([*GOOD, *free, "--check"]) == 1
+
+
+class TestTerms:
+    def _settings(self) -> Settings:
+        return Settings(
+            rules="rules.yaml",
+            http=(),
+            grpc=(Address("::1", 8091), Address(path="/run/x.sock")),
+            salt=b"salt",
+            secret=b"secret " * 4,
+            admin_token=b"token " * 4,
+            admin_tokens=(AdminToken("ada", "read", bytes(32)),),
+            admin_certificates=(AdminCertificate("bob", "write", "CN=bob"),),
+            http_tls_cert="a.crt",
+            http_tls_key="a.key",
+            http_tls_client_ca="ca.crt",
+            audit_file="audit.jsonl",
+            socket_mode=0o600,
+            gateways=(),
+            deadline=0.001,
+            linger=0.0,
+            responses_jitter=0.25,
+            rls_headers=False,
+            workers=1,
+            envoy_config="config",
+        )
+
+    def test_the_service_reads_what_was_written_for_it(self, tmp_path: Path) -> None:
+        """Whatever is set, its file means the same."""
+        settings = self._settings()
+        self._assert_read_back(settings, tmp_path)
+        self._assert_read_back(Settings(rules="rules.yaml", secret=b"s" * 32), tmp_path)
+
+    def _assert_read_back(self, settings: Settings, place: Path) -> None:
+        config = {**config_of(settings), "rules": settings.rules}
+        config["grpc"] = list(map(str, settings.grpc))
+        for name in ("salt", "secret", "admin_token"):
+            if getattr(settings, name):
+                path = place / name
+                path.write_bytes(getattr(settings, name) + b"\r\n")
+                config[f"{name}_file"] = str(path)
+        (place / "service.json").write_text(json.dumps(config))
+        found = gather(flags={}, variables={}, config=str(place / "service.json")).settings
+        without = replace(found, salt_file=None, secret_file=None, admin_token_file=None)
+        assert without == settings
+        assert found.salt == settings.salt
+
+    def test_no_secret_is_in_the_file(self) -> None:
+        text = json.dumps(config_of(self._settings()))
+        for word in ("salt ", "secret ", "token "):
+            assert word not in text
+
+    def test_without_a_secret_one_is_made_that_lasts(self) -> None:
+        terms = service_terms(Settings(rules="rules.yaml"))
+        assert len(terms.secrets["secret"]) == 64
+        assert "admin_token" not in terms.secrets
+
+    def test_without_a_token_one_is_made(self) -> None:
+        values = {one.name: one.default for one in (*GATEWAY, *SERVICE)}
+        made = up._terms(values)
+        assert made.is_demo
+        assert made.made_token is not None
+        assert made.service.secrets["admin_token"] == made.made_token.encode()
+        given = up._terms({**values, "admin_token": b"a token of one's own"})
+        assert given.made_token is None

@@ -1,0 +1,70 @@
+"""The demo: rules that are good, an upstream that answers, and an introduction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headgate.gateway.demo import DemoUpstream, demo_rules, introduction
+from headgate.rules.reading import examine_policy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_rules_are_good_and_show_all_ways_to_decide() -> None:
+    examined = examine_policy(demo_rules())
+    assert examined.problems == ()
+    assert examined.policy is not None
+    assert {rule.decide for rule in examined.policy.rules} == {None, "quota", "local"}
+
+
+def test_the_introduction_has_all_addresses_and_three_lines() -> None:
+    told = introduction(
+        gateway="http://127.0.0.1:8080",
+        service="http://127.0.0.1:8090",
+        token="t0ken",  # noqa: S106 - not one
+        rules="/tmp/run/rules.yaml",  # noqa: S108 - not used
+    )
+    for part in ("http://127.0.0.1:8080", "http://127.0.0.1:8090/", "t0ken", "/tmp/run/rules.yaml"):  # noqa: S108
+        assert part in told
+    assert told.count("     curl ") == 3
+    assert max(map(len, told.splitlines())) < 300
+
+
+def _answers(path: Path, *requests: bytes) -> list[bytes]:
+    """What the upstream says to *requests*, all on one connection."""
+
+    async def main() -> bytes:
+        upstream = DemoUpstream(str(path))
+        await upstream.start()
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            writer.write(b"".join(requests))
+            writer.write_eof()
+            answers = await reader.read()
+            writer.close()
+            return answers
+        finally:
+            await upstream.aclose()
+
+    return asyncio.run(main()).split(b"HTTP/1.1 ")[1:]
+
+
+def _get(path: str, method: str = "GET", more: str = "") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nhost: x\r\n{more}\r\n".encode()
+
+
+def test_every_page_answers_and_one_says_what_it_has_cost(tmp_path: Path) -> None:
+    posted = _get("/login", "POST", "content-length: 3\r\n") + b"abc"
+    chunked = _get("/login", "POST", "transfer-encoding: chunked\r\n") + b"3\r\nabc\r\n0\r\n\r\n"
+    asked = [_get("/"), _get("/api/hello?x=1"), posted, chunked, _get("/login"), _get("/chat")]
+    found = _answers(tmp_path / "a.sock", *asked, _get("/report", "HEAD"), _get("/none"))
+    statuses = [int(answer[:3]) for answer in found]
+    assert statuses == [200, 200, 401, 401, 405, 200, 200, 404]
+    assert b"x-tokens: 425\r\n" in found[5]
+    assert found[6].endswith(b"\r\n\r\n")
+
+
+def test_what_is_no_request_ends_the_connection(tmp_path: Path) -> None:
+    assert _answers(tmp_path / "a.sock", b"nonsense\r\n\r\n") == []

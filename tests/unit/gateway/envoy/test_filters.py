@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from headgate.gateway.envoy.filters import http_filters
+from headgate.gateway.settings import GatewaySettings
+
+from .judging import policy_of
+
+
+def names(*rules: str) -> list[str]:
+    return [one.name for one in http_filters(policy_of(*rules), GatewaySettings())]
+
+
+def test_local_limits_come_first_then_quotas_then_the_service() -> None:
+    plain = "key_by: ip, limit: 1/s"
+    assert names(
+        f"id: a, {plain}",
+        f"id: b, {plain}, decide: quota",
+        f"id: c, {plain}, decide: local",
+        f"id: d, {plain}, on_store_failure: local",
+    ) == ["local-c", "quota-b", "backstop-b", "exact-open", "backstop-d"]
+
+
+def test_without_rules_there_are_no_filters() -> None:
+    assert (
+        http_filters(policy_of("id: a, key_by: ip, limit: 1/s, mode: off"), GatewaySettings()) == ()
+    )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "key_by: cookie:sid, limit: 1/s",
+        "key_by: ip, limit: 9/s, cost: {header: x-cost, max: 3}",
+        "key_by: ip, algorithm: concurrency, limit: 5, ttl: 9",
+        "key_by: ip, limit: 1/s, mode: shadow",
+    ],
+)
+def test_no_backstop_where_it_could_refuse_what_the_limit_admits(rule: str) -> None:
+    assert names(f"id: a, {rule}, on_store_failure: local") == ["exact-open"]

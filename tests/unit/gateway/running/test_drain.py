@@ -1,0 +1,36 @@
+"""How Envoy is brought to its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.gateway.running.drain import drain
+
+from .admin_fakes import FakeAdmin
+
+QUIET = {"http.gateway.downstream_rq_active": 0, "http.admin.downstream_rq_active": 1}
+BUSY = {**QUIET, "http.gateway.downstream_rq_active": 2}
+
+
+def _drain(admin: FakeAdmin, grace: float = 60.0) -> bool:
+    return asyncio.run(drain(admin, linger=0.0, grace=grace))
+
+
+def test_it_is_over_when_nothing_is_under_way() -> None:
+    admin = FakeAdmin(BUSY, BUSY, QUIET)
+    assert _drain(admin)
+    assert admin.posted == ["/healthcheck/fail", "/drain_listeners"]
+
+
+def test_a_request_between_two_looks_counts() -> None:
+    admin = FakeAdmin(QUIET, BUSY, QUIET)
+    assert _drain(admin)
+    assert sum(admin.asked.values()) == 4
+
+
+def test_what_takes_too_long_is_not_waited_for() -> None:
+    assert not _drain(FakeAdmin(BUSY), grace=0.0)
+
+
+def test_an_envoy_that_does_not_answer_has_not_drained() -> None:
+    assert not _drain(FakeAdmin(None))
