@@ -8,7 +8,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
-from headgate.service.rlqs.pressure import LEAST, LEAST_OF_OTHERS, part_left
+from headgate.limits.model import PacedLimit
+from headgate.service.rlqs.pressure import (
+    LEAST,
+    LEAST_ALONE,
+    LEAST_OF_OTHERS,
+    Others,
+    part_left,
+)
 from headgate.stores.operations import Charge, Refund
 from headgate.stores.port import LARGEST_AMOUNT
 from headgate.units import SECOND
@@ -42,12 +49,15 @@ class Charging:
         self._left: dict[Counter, tuple[Fraction, int]] = {}
         self._now_ns = 0
         self._usage: dict[Counter, int] = {}
+        self._elsewhere: dict[Counter, int] = {}
+        self._others: dict[Counter, Others] = {}
 
     async def charge_ahead(self, counters: Iterable[SharedCounter], now_ns: int) -> None:
         """Charge what gateways are expected to have used since the last time."""
         self._now_ns = now_ns
         amounts = _Amounts()
         usage: dict[Counter, int] = {}
+        elsewhere: dict[Counter, int] = {}
         for counter in list(counters):
             for part in counter.parts.values():
                 given = 0 if part.told is None else part.told.millionths
@@ -58,8 +68,10 @@ class Charging:
             for part in counter.parts.values():
                 first = part.terms.bindings[0].check
                 usage[first.group, first.key] = counter.usage
+                own = sum(one.tally.usage for one in counter.parts.values())
+                elsewhere[first.group, first.key] = max(counter.usage - own, 0) * first.cost
                 break
-        self._usage = usage
+        self._usage, self._elsewhere = usage, elsewhere
         await asyncio.gather(*(self._charge_ahead(*one) for one in amounts.all))
 
     async def charge_reported(self, reported: Sequence[tuple[Terms, int]]) -> None:
@@ -95,17 +107,29 @@ class Charging:
         exact = terms.exact
         checks = tuple(_times(one.check, amount) for one in exact)
         outcomes = await self._told(Charge(checks))
+        self._note_own(checks, 1)
         for binding, check, outcome in zip(exact, checks, outcomes, strict=False):
-            is_first = binding is terms.bindings[0]
-            self._note(binding, check, outcome, LEAST if is_first else LEAST_OF_OTHERS)
+            least = LEAST_OF_OTHERS
+            if binding is terms.bindings[0]:
+                least = LEAST if self._has_others(check, outcome) else LEAST_ALONE
+            self._note(binding, check, outcome, least)
 
     async def _charge(self, terms: Terms, amount: int) -> None:
         checks = [_times(one.check, amount) for one in terms.exact]
         held = [replace(one, cost=min(one.cost, one.limit.quota)) for one in checks]
         await self._told(Charge(tuple(held)))
+        self._note_own(held, 1)
 
     async def _give_back(self, terms: Terms, amount: int) -> None:
-        await self._told(Refund(tuple(_times(one.check, amount) for one in terms.exact)))
+        checks = tuple(_times(one.check, amount) for one in terms.exact)
+        await self._told(Refund(checks))
+        self._note_own(checks, -1)
+
+    def _note_own(self, checks: Iterable[Check], sign: int) -> None:
+        for check in checks:
+            others = self._others.get((check.group, check.key))
+            if others is not None:
+                others.charged(sign * check.cost)
 
     async def _told(self, operation: Charge | Refund) -> Outcomes:
         """What the store says to *operation*; nothing if there is nothing to tell it, or it is
@@ -123,11 +147,24 @@ class Charging:
             binding, outcome, charged=check.cost, usage=self._usage.get(place, 0), least=least
         )
         if len(self._left) >= _MOST_KNOWN and place not in self._left:
-            del self._left[next(iter(self._left))]
+            forgotten = next(iter(self._left))
+            del self._left[forgotten]
+            self._others.pop(forgotten, None)
         before, at_ns = self._left.get(place, (Fraction(1), self._now_ns))
         weight = min(Fraction(self._now_ns - at_ns, _SMOOTHING_NS), Fraction(1))
         smoothed = (before + (left - before) * weight).limit_denominator(_FINEST)
         self._left[place] = (smoothed, self._now_ns)
+
+    def _has_others(self, check: Check, outcome: Outcome) -> bool:
+        """Whether anybody but gateways uses the counter of *check*, which said *outcome*; of
+        windows that is not known."""
+        if not isinstance(check.limit, PacedLimit):
+            return True
+        place = (check.group, check.key)
+        others = self._others.setdefault(place, Others())
+        elsewhere = self._elsewhere.get(place, 0)
+        others.look(check.limit, outcome, self._now_ns, elsewhere=elsewhere)
+        return others.are_there(self._now_ns)
 
 
 class _Amounts:

@@ -123,6 +123,30 @@ def test_gateways_have_the_limit_to_themselves_when_nobody_else_uses_it() -> Non
     run(scene)
 
 
+@pytest.mark.parametrize("limit", ["100/s", "100/s burst 1000"])
+def test_a_burst_of_their_own_does_not_cost_gateways_their_rate(limit: str) -> None:
+    """The counter is short afterwards, but nobody else has used it."""
+
+    async def scene() -> None:
+        service = Service(PER_USER.replace("100/s", limit))
+        envoys = [Envoy(service, **ADA), Envoy(service, **ADA)]
+        each_second = []
+        for _ in range(40):
+            before = sum(one.allowed for one in envoys)
+            for _ in range(10):
+                service.clock.advance(0.1)
+                for envoy in envoys:
+                    await envoy.ask(20)
+            await service.calls.turn()
+            await breathe()
+            each_second.append(sum(one.allowed for one in envoys) - before)
+        for envoy in envoys:
+            await envoy.line.vanish()
+        assert min(each_second[4:]) >= 80
+
+    run(scene)
+
+
 def test_others_cannot_take_all_from_gateways() -> None:
     async def scene() -> None:
         gateways, others = await _share("100/s burst 500", 300, 60)
