@@ -63,6 +63,7 @@ bench-gateway: $(VENV)/.bench servers  ## the gateway: what each way to decide c
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py
+	$(BIN)/python examples/gateway_terminal.py
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried
 	sh scripts/try-wheel $(BIN)/python

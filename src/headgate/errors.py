@@ -15,7 +15,9 @@
     │   ├── ConflictError, StaleVersionError, UnknownRuleError, UnknownRevisionError, ...
     │   ├── ReadOnlyError                 rules that cannot be changed where they are kept
     │   └── StorageError                  the place where they are kept could not be asked
-    ├── SettingsError, ListenError, StartError   a service that does not start (`headgate.service`)
+    ├── SettingsError                     settings that make no sense (`headgate.settings`)
+    ├── ListenError, StartError           a service that does not start (`headgate.service`)
+    ├── GatewayError                      a gateway that does not run (`headgate.gateway.running`)
     ├── CallError                         a gRPC call that ends with a status (`headgate.service`)
     ├── MissingPackageError (ModuleNotFoundError)   an extra to install (`headgate.enforcement`)
     └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)

@@ -90,6 +90,19 @@ def test_websockets_pass_and_count(tmp_path: Path) -> None:
             assert refused.value.response.status_code == 429, name
 
 
+def test_a_server_name_is_that_of_hosts_with_a_port_too(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        upstream = stack.enter_context(app())
+        for name in ("nginx", "caddy", "envoy"):
+            for asked, host in (("*.example.org", "a.example.org"), ("example.org", "example.org")):
+                own = ["--server-name", asked]
+                directory = tmp_path / f"{name}-{host}"
+                with gateway(name, directory, *own, upstream=upstream) as url:
+                    for sent in (host, f"{host}:8080"):
+                        reply = PLAIN.get(f"{url}/status/201", headers={"host": sent})
+                        assert reply.status_code == 201, (name, sent)
+
+
 def test_envoy_takes_the_patches_for_istio(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES, encoding="utf-8")

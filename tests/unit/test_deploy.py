@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 from headgate.cli import main
+from headgate.gateway.settings import SETTINGS as GATEWAY
 from headgate.rules.reading import read_policy
 from headgate.service.settings import SETTINGS, gather
+from headgate.settings import gather_values
 from tests.servers.envoy import envoy_binary
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-VARIABLES = {one.variable for one in SETTINGS if one.variable}
+VARIABLES = {one.variable for one in (*SETTINGS, *GATEWAY) if one.variable}
 VERSION = "1.32.0"
 SCHEMAS: Any = import_module("kubernetes_validate")  # which has no types
 
@@ -77,6 +79,14 @@ class TestConfiguration:
         gathered = gather(flags={}, variables={}, config=str(DEPLOY / "headgate.yaml"))
         assert gathered.warnings == ()
 
+    def test_the_file_of_the_gateway_is_good(self) -> None:
+        flags = dict.fromkeys(one.name for one in (*GATEWAY, *SETTINGS))
+        config = str(DEPLOY / "gateway.yaml")
+        found = gather_values((*GATEWAY, *SETTINGS), flags=flags, variables={}, config=config)
+        assert found.warnings == ()
+        service = gather(flags={}, variables={}, config=config, others=GATEWAY)
+        assert service.warnings == ()
+
     def test_the_rules_are_good(self) -> None:
         text = (DEPLOY / "rules.yaml").read_text("utf-8")
         assert len(read_policy(text).rules) == 3
@@ -86,34 +96,45 @@ class TestConfiguration:
             assert read_policy(one["data"]["rules.yaml"]).rules
 
 
+@pytest.mark.parametrize(
+    ("unit", "config"), [("headgate", "headgate.yaml"), ("headgate-gateway", "gateway.yaml")]
+)
 class TestSystemd:
-    UNIT = DEPLOY / "systemd" / "headgate.service"
+    def text(self, unit: str) -> str:
+        return (DEPLOY / "systemd" / f"{unit}.service").read_text("utf-8")
 
-    def lines(self, key: str) -> list[str]:
-        text = self.UNIT.read_text("utf-8")
-        return re.findall(rf"^{key}=(.*)$", text, re.MULTILINE)
+    def lines(self, unit: str, key: str) -> list[str]:
+        return re.findall(rf"^{key}=(.*)$", self.text(unit), re.MULTILINE)
 
-    def test_systemd_has_nothing_to_say_against_it(self, tmp_path: Path) -> None:
+    def test_systemd_has_nothing_to_say_against_it(
+        self, unit: str, config: str, tmp_path: Path
+    ) -> None:
         tool = shutil.which("systemd-analyze")
         assert tool is not None, "systemd-analyze is not installed: run scripts/install-servers"
-        copy = tmp_path / "headgate.service"
+        copy = tmp_path / f"{unit}.service"
         there = str(Path(sys.executable).with_name("headgate"))
-        text = self.UNIT.read_text("utf-8").replace("/opt/headgate/bin/headgate", there)
+        text = self.text(unit).replace("/opt/headgate/bin/headgate", there)
         copy.write_text(text, "utf-8")
         call = [tool, "verify", "--man=no", str(copy)]
         done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603
-        ours = [line for line in done.stderr.splitlines() if "headgate.service" in line]
+        ours = [line for line in done.stderr.splitlines() if copy.name in line]
         assert (done.returncode, ours) == (0, [])
 
-    def test_it_waits_longer_than_the_service_drains(self) -> None:
-        settings = gather(flags={}, variables={}, config=str(DEPLOY / "headgate.yaml")).settings
-        [wait] = self.lines("TimeoutStopSec")
-        assert int(wait) > settings.linger + settings.drain + 5
+    def test_it_waits_longer_than_the_service_drains(self, unit: str, config: str) -> None:
+        settings = gather(
+            flags={}, variables={}, config=str(DEPLOY / config), others=GATEWAY
+        ).settings
+        [wait] = self.lines(unit, "TimeoutStopSec")
+        drained = 2 if unit == "headgate-gateway" else 1  # Envoy, then the service
+        assert int(wait) > drained * (settings.linger + settings.drain + 5)
 
-    def test_the_check_before_the_start_and_the_start_are_of_the_same_file(self) -> None:
-        [start], [check] = self.lines("ExecStart"), self.lines("ExecStartPre")
+    def test_the_check_before_the_start_and_the_start_are_of_the_same_file(
+        self, unit: str, config: str
+    ) -> None:
+        [start], [check] = self.lines(unit, "ExecStart"), self.lines(unit, "ExecStartPre")
         assert check == f"{start} --check"
-        assert self.lines("RestartPreventExitStatus") == ["2"]
+        assert start.endswith(f"--config /etc/headgate/{config}")
+        assert self.lines(unit, "RestartPreventExitStatus") == ["2"]
 
 
 class TestDockerfile:

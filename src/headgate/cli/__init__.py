@@ -77,8 +77,9 @@ def _run(argv: Sequence[str] | None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="headgate",
-        description="Serve decisions, work on rules, look at the counters of a fleet.",
-        epilog="example:\n  headgate keys --store redis://localhost:6379/0 'user:*'",
+        description="Run a gateway, serve decisions, work on rules, look at counters.",
+        epilog="examples:\n  headgate up\n  headgate serve --rules rules.yaml\n"
+        "  headgate keys --store redis://localhost:6379/0 'user:*'",
     )
     parser.add_argument("--version", action="version", version=f"headgate {__version__}")
     commands: _SubParsersAction[Any] = parser.add_subparsers(

@@ -10,7 +10,9 @@ import pytest
 
 from headgate.cli import main
 
-PAGE = Path(__file__).parents[3] / "docs" / "your-gateway.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "your-gateway.md"
+COMMANDS = (DOCS / "cli.md").read_text("utf-8")
 
 
 def call(*arguments: str) -> int:
@@ -59,6 +61,18 @@ def test_the_headers_of_the_rules_are_named(
     for name in ("envoy", "istio", "traefik"):
         assert call(name, "--rules", str(rules)) == 0
         assert '"x-device"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["nginx", "traefik"])
+def test_rules_that_such_a_gateway_cannot_charge_in_full_are_named(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    for cost, is_told in (("{after: {header: x-tokens}}", True), ("2", False)):
+        text = f"version: 1\nrules: [{{id: spent, key_by: ip, limit: 9/s, cost: {cost}}}]\n"
+        rules.write_text(text, encoding="utf-8")
+        assert call(name, "--rules", str(rules)) == 0
+        assert ("#   spent\n" in capsys.readouterr().out) is is_told
 
 
 def test_rules_with_errors_are_told_with_their_place(
@@ -117,6 +131,31 @@ def test_the_page_tells_of_every_option(capsys: pytest.CaptureFixture[str]) -> N
     flags = set(re.findall(r"(--[a-z-]+)", capsys.readouterr().out)) - {"--help"}
     assert len(flags) > 8
     assert not {flag for flag in flags if f"`{flag}" not in page}
+
+
+def test_the_page_about_the_command_shows_what_it_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [(command, count, shown)] = re.findall(
+        r"\$ headgate (gateway config caddy .*?) \| head -n (\d+)\n(.*?)```", COMMANDS, re.DOTALL
+    )
+    assert main(command.split()) == 0
+    assert "".join(capsys.readouterr().out.splitlines(keepends=True)[: int(count)]) == shown
+
+
+@pytest.mark.parametrize("name", ["gateway config nginx --grpc", "up --rules rules.yaml;"])
+def test_the_page_about_the_command_shows_what_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [(rest, shown)] = re.findall(
+        rf"\$ headgate {re.escape(name)}(.*?)echo \"status \$\?\"\n(.*?)status 2",
+        COMMANDS,
+        re.DOTALL,
+    )
+    (tmp_path / "rules.yaml").write_text("version: 1\nrules: []\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main((name + rest).replace(";", "").split()) == 2
+    assert capsys.readouterr().err == shown
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

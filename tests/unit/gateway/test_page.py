@@ -1,4 +1,4 @@
-"""The page about the gateway says what the program does."""
+"""The page about the gateway, and what the README says of it, say what the program does."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from headgate.gateway.settings import SETTINGS as GATEWAY
 from headgate.rules.reading import read_policy
 from headgate.service.settings import SETTINGS as SERVICE
 from headgate.settings import gather_values
-from headgate.settings.telling import table_rows
 
-PAGE = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text("utf-8")
-BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-POLICIES = [block for block in BLOCKS if block.startswith("version:")]
-CONFIGS = [block for block in BLOCKS if block not in POLICIES]
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "gateway.md").read_text("utf-8")
+OTHERS = [(ROOT / name).read_text("utf-8") for name in ("README.md", "docs/deploy.md")]
 
 
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    table = PAGE.partition("## All settings of the gateway\n")[2].partition("\n### ")[1:]
-    assert "".join(table).strip() == "\n".join(table_rows(GATEWAY)).strip()
+def _blocks(text: str) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+
+
+POLICIES = [one for one in _blocks("".join([PAGE, *OTHERS])) if one.startswith("version:")]
+CONFIGS = [block for block in _blocks(PAGE) if block not in POLICIES]
 
 
 def test_every_setting_and_flag_that_is_named_exists() -> None:

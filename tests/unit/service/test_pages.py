@@ -1,4 +1,4 @@
-"""The pages about the service say what the program does."""
+"""The pages about the service and how it is set up say what the program does."""
 
 from __future__ import annotations
 
@@ -6,26 +6,40 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headgate.cli import main
-from headgate.service.settings import SETTINGS, gather
+from headgate.gateway.settings import SETTINGS as GATEWAY
+from headgate.service.settings import SETTINGS as SERVICE
+from headgate.service.settings import gather
 from headgate.service.sizing import COUNTER_BYTES, LONG_KEY_BYTES, STORE_US
+from headgate.settings import gather_values
 from headgate.settings.telling import table_rows
+
+if TYPE_CHECKING:
+    from headgate.settings.declaring import Setting
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGES = ("service.md", "configuration.md", "deploy.md", "scaling.md")
+SETTINGS = (*SERVICE, *GATEWAY)
+PAGES = ("../README.md", "service.md", "configuration.md", "cli.md", "deploy.md", "scaling.md")
 
 
 def page(name: str) -> str:
     return (DOCS / name).read_text("utf-8")
 
 
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    table = page("configuration.md").partition("## All settings\n")[2].strip()
-    assert table == "\n".join(table_rows(SETTINGS)).strip()
+@pytest.mark.parametrize(
+    ("heading", "settings"), [("All settings", SERVICE), ("Settings of the gateway", GATEWAY)]
+)
+def test_the_tables_of_settings_are_those_of_the_code(
+    heading: str, settings: tuple[Setting, ...]
+) -> None:
+    section = page("configuration.md").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    table = "".join(section.partition("### ")[1:]).strip()
+    assert table == "\n".join(table_rows(settings)).strip()
 
 
 def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
@@ -37,14 +51,28 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
     assert gather(flags={}, variables={}, config=str(config)).settings.workers == 4
 
 
+def test_the_example_for_the_gateway_is_one_for_both(tmp_path: Path) -> None:
+    [example] = re.findall(r"```yaml\n(listen:.*?)```", page("configuration.md"), re.DOTALL)
+    config = tmp_path / "headgate.yaml"
+    config.write_text(example.replace("secret_file: /etc/headgate/secret\n", ""))
+    flags = dict.fromkeys(one.name for one in SETTINGS)
+    values = gather_values(SETTINGS, flags=flags, variables={}, config=str(config)).values
+    assert [str(one) for one in values["upstream"]] == ["http://10.0.0.5:8000"]
+    of_service = gather(flags={}, variables={}, config=str(config), others=GATEWAY)
+    assert of_service.settings.rules == values["rules"]
+    assert not of_service.warnings
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_variable_and_flag_that_a_page_names_exists(name: str) -> None:
     text = page(name)
     variables = {one.variable for one in SETTINGS} | {"HEADGATE_CONFIG", "HEADGATE_ETCD_PASSWORD"}
     assert set(re.findall(r"HEADGATE_[A-Z0-9_]*[A-Z0-9]", text)) <= variables
-    flags = {one.flag for one in SETTINGS} | {"--config", "--check", "--json", "--help"}
-    for line in re.findall(r"headgate serve[^\n`]*", text):
-        assert set(re.findall(r"--[a-z][a-z0-9-]*", line)) <= flags
+    always = {"--config", "--check", "--json", "--help"}
+    of_service, of_both = ({one.flag for one in own} | always for own in (SERVICE, SETTINGS))
+    for command, flags in (("serve", of_service), ("up", of_both)):
+        for line in re.findall(rf"headgate {command}\b(?:\\\n|[^\n`])*", text):
+            assert set(re.findall(r"--[a-z][a-z0-9-]*", line)) <= flags
 
 
 def test_mistakes_are_told_as_the_page_shows(

@@ -18,8 +18,8 @@ Three lines to try, in another terminal:
 
      {allowed}
 
-2. Seven attempts to log in, of which five get through; the others get 429 and are told when to
-   come back:
+2. Seven attempts to log in. Five reach the app, which answers 401 (a wrong password); the others
+   get 429, and are told when to come back:
 
      {denied}
 
@@ -31,6 +31,7 @@ You can as well edit {rules}
 and save it: the change is in force a moment later.
 
 This was the demo. For your own service: headgate up --rules my.yaml --upstream http://localhost:9000
+(in a clone: make run UP='--rules my.yaml --upstream http://localhost:9000').
 Ctrl-C ends it. From here on only what happens is told.
 """
 
@@ -46,7 +47,7 @@ def lines_to_try(*, gateway: str, service: str, token: str) -> tuple[str, str, s
     return (
         f"curl -i -H 'x-api-key: ada' {gateway}/api/hello",
         f"curl -s -X POST '{gateway}/login?attempt=[1-7]' -w ' -> %{{http_code}}\\n'",
-        f"curl -X PUT -H 'Authorization: Bearer {token}' {_JSON} -d '{_RULE}' {to_rule}",
+        f"curl -X PUT -H 'Authorization: Bearer {token}' {_JSON} -d '{_RULE}' {to_rule} -w '\\n'",
     )
 
 

@@ -66,9 +66,10 @@ static_resources:
                 upgrade_configs:
                   - {upgrade_type: websocket}
                 route_config:
+                  ignore_port_in_host_matching: true
                   virtual_hosts:
                     - name: upstream
-                      domains: <<domains>>
+                      domains: [<<domain>>]
                       routes:
                         - match: {prefix: /}
                           route: {cluster: upstream, timeout: 0s}     # streams may last
@@ -127,7 +128,7 @@ def envoy_text(wanted: Wanted) -> str:
             "refused": quoted(REFUSED),
             "outage": quoted(OUTAGE),
             "listen": address_text(wanted.listen),
-            "domains": _domains(wanted.server_name),
+            "domain": quoted(wanted.server_name or "*"),
             "filter": listed(ratelimit_filter(wanted)),
             "service": listed(service_cluster(wanted)),
             "upstream_type": cluster_type(address),
@@ -141,11 +142,6 @@ def listed(text: str) -> str:
     """*text*, a mapping, as an item of a list."""
     first, *others = text.splitlines()
     return "\n".join([f"- {first}", *(f"  {line}" for line in others)])
-
-
-def _domains(name: str | None) -> str:
-    names = ["*"] if name is None else [name, f"{name}:*"]
-    return f"[{', '.join(map(quoted, names))}]"
 
 
 def _tls(upstream: Upstream) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SITE: Final = """\
 # Headgate decides, nginx obeys. nginx 1.15.3 or newer, with the module auth_request.
 <<where>>
+<<unreported>>
 # The map blocks and upstream blocks belong into http { }, the location blocks into your server { }.
 
 # Where `headgate serve` is. Names are looked up when nginx starts.
@@ -197,6 +198,7 @@ def nginx_text(wanted: Wanted) -> str:
         {
             "unavailable": UNAVAILABLE,
             "where": "" if wanted.is_full else _WHERE,
+            "unreported": wanted.unreported,
             "service": _server(wanted.service),
             "service_scheme": _scheme(wanted.service),
             "service_tls": _tls(wanted.service),

@@ -15,6 +15,7 @@ _DYNAMIC: Final = """\
 #   traefik --entryPoints.web.address=<<listen>> --providers.file.filename=FILE
 # While Headgate is gone Traefik answers 500 (after 30 s if it hangs), and cannot be told otherwise.
 # Clients see no figures of requests that pass: authResponseHeaders is about the application.
+<<unreported>>
 http:
   middlewares:
     headgate:
@@ -59,6 +60,7 @@ def traefik_text(wanted: Wanted) -> str:
         _DYNAMIC,
         {
             "listen": str(wanted.listen),
+            "unreported": wanted.unreported,
             "address": quoted(f"{wanted.service.url}/v1/authorize"),
             "headers": headers,
             "rule": quoted(_rule(wanted.server_name)),

@@ -114,6 +114,13 @@ class Wanted:
         """The headers that the service is to see: those of the rules, or else the usual ones."""
         return usual_headers() if self.headers is None else self.headers
 
+    @property
+    def unreported(self) -> str:
+        """A comment for those who report nothing when a request is over; "" if no rule needs it."""
+        rules = ", ".join(one.rule for one in self.reports)
+        told = "# What requests have cost is told to nobody: these rules charge only the entry:"
+        return f"{told}\n#   {rules}" if rules else ""
+
 
 def make_wanted(
     *,

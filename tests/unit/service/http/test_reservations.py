@@ -270,7 +270,7 @@ def test_what_was_granted_without_a_store_is_settled_without_a_charge() -> None:
 
 def test_a_store_that_is_gone_when_it_is_to_be_settled_can_be_told_later() -> None:
     store = FakeStore()
-    app = HttpApp(core_of(TOKENS, store=store), options=HttpOptions(deadline=0.01))
+    app = HttpApp(core_of(TOKENS, store=store), options=HttpOptions(deadline=0.25))
     name = reserve(app, {"tokens": 30}).json["id"]
     store.is_gone = True
     answer = commit(app, name, {"cost": 10})
