@@ -78,7 +78,10 @@ def rlqs_options(settings: Settings) -> RlqsOptions:
     from headgate.service.rlqs.options import RlqsOptions
 
     return RlqsOptions(
-        ttl=settings.rlqs_ttl, silence=settings.rlqs_silence, idle=settings.rlqs_idle
+        ttl=settings.rlqs_ttl,
+        silence=settings.rlqs_silence,
+        idle=settings.rlqs_idle,
+        most_bytes=settings.max_message,
     )
 
 

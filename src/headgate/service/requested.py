@@ -63,7 +63,7 @@ class _Shape(NamedTuple):
     """Which of a request's fields there are, and in which entry."""
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _shape(keys: tuple[str, ...]) -> _Shape:
     known: dict[str, int] = {}
     for place, key in enumerate(keys):

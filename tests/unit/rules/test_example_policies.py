@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.engine import RuleEngine
+from headgate.gateway.envoy.deciding import decided
+from headgate.gateway.settings import GatewaySettings
 from headgate.rules.reading import examine_policy
 from headgate.rules.request import Request
 from headgate.testing import ManualClock
@@ -45,8 +47,8 @@ def ids(verdict: Verdict) -> list[str]:
     return [part.rule.id for part in verdict.rules]
 
 
-def test_there_are_five() -> None:
-    assert len(ALL) == 5
+def test_there_are_six() -> None:
+    assert len(ALL) == 6
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
@@ -84,6 +86,24 @@ def test_an_llm_gateway_counts_requests_tokens_spend_and_streams() -> None:
     assert [part.cost for part in verdict.rules][:3] == [1, 9_000, 100]
     assert verdict.slots is not None
     assert refused_after(one, chat, 5) == (1, "tokens")
+
+
+def test_tokens_are_charged_when_they_are_known_and_gateways_decide_the_rest() -> None:
+    examined = examine_policy((FOLDER / "llm-tokens.yaml").read_text("utf-8"), where="here")
+    assert examined.policy is not None
+    ways = {one.rule: one.decide for one in decided(examined.policy, GatewaySettings())}
+    assert ways == {
+        "requests": "exact",
+        "tokens": "exact",
+        "downloads": "exact",
+        "models": "quota",
+        "flood": "local",
+    }
+    one = engine("llm-tokens.yaml")
+    chat = ask("POST", "/v1/chat/completions", x_api_key="a")
+    verdict = one.check(chat)
+    assert ids(verdict) == ["requests", "tokens", "flood"]
+    assert [part.cost for part in verdict.rules] == [1, 200, 1]
 
 
 def test_a_fragile_downstream_is_shared_and_a_candidate_only_watches() -> None:

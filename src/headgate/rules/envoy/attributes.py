@@ -31,12 +31,15 @@ def attributes_of(domain: str, entries: Sequence[tuple[str, str]]) -> dict[str, 
 def attribute_names(keys: Iterable[str]) -> list[str]:
     """What the attribute for each of *keys* is called; they are all different."""
     taken = {DOMAIN, DESCRIPTOR}
+    numbers: dict[str, int] = {}
     names = []
     for key in keys:
-        name, number = key, 1
+        number = numbers.get(key, 1)
+        name = key if number == 1 else f"{key}#{number}"
         while name in taken:
             number += 1
             name = f"{key}#{number}"
+        numbers[key] = number
         taken.add(name)
         names.append(name)
     return names

@@ -18,7 +18,8 @@ class GrpcLimits:
     """
 
     message_bytes: int = 4 * MEBIBYTE
-    """The longest request; a longer one is answered RESOURCE_EXHAUSTED."""
+    """The longest message. A longer one is answered RESOURCE_EXHAUSTED, or in a call of many
+    messages cut off there: see `Stream`."""
     connection_bytes: int = 16 * MEBIBYTE
     """What is kept of a connection: messages that have begun, or wait to be taken or sent."""
     calls: int = 100

@@ -18,7 +18,11 @@ meant for the caller.
 Stream = Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]]
 """A method with any number of messages each way. The iterator that it is given ends when the
 caller will send no more, or the server is about to stop; the one that it returns is closed when
-the caller is gone."""
+the caller is gone.
+
+Of a message that is too long it gets one byte more than may be, which tells that it is, and may
+make something of that: whoever says all it has in one message would begin again, and say the same.
+(From grpcio it gets nothing: the call ends.)"""
 
 Methods = dict[str, Unary]
 """Methods by their paths: `/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`."""

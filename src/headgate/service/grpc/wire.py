@@ -66,13 +66,19 @@ def timeout_s(value: bytes) -> float:
 
 
 class Messages:
-    """Cuts what comes of one call into messages. `held` bytes are of one that is not whole yet."""
+    """Cuts what comes of one call into messages. `held` bytes are of one that is not whole yet.
 
-    __slots__ = ("_held", "_limit")
+    One of more bytes than *limit* is refused; or, if it *shortens* such, there is one byte more
+    than that of it, and the rest is passed over.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("_held", "_limit", "_passed_over", "_shortens")
+
+    def __init__(self, limit: int, *, shortens: bool = False) -> None:
         self._limit = limit
+        self._shortens = shortens
         self._held = bytearray()
+        self._passed_over = 0  # that is yet to be
 
     @property
     def held(self) -> int:
@@ -83,16 +89,24 @@ class Messages:
         held = self._held
         held += data
         found: list[bytes] = []
-        at = 0
+        at = self._pass_over(0)
         while len(held) - at >= PREFIX:
             length = self._length(held, at)
-            end = at + PREFIX + length
+            taken = min(length, self._limit + 1)
+            end = at + PREFIX + taken
             if len(held) < end:
                 break
             found.append(bytes(held[at + PREFIX : end]))
-            at = end
+            self._passed_over = length - taken
+            at = self._pass_over(end)
         del held[:at]
         return found
+
+    def _pass_over(self, at: int) -> int:
+        """Where what is wanted begins, if what is passed over may begin at *at*."""
+        passed_over = min(self._passed_over, len(self._held) - at)
+        self._passed_over -= passed_over
+        return at + passed_over
 
     def _length(self, held: bytearray, at: int) -> int:
         if held[at]:
@@ -100,7 +114,7 @@ class Messages:
                 Code.UNIMPLEMENTED, "compressed messages are not supported: send them as identity"
             )
         length = int.from_bytes(held[at + 1 : at + PREFIX], "big")
-        if length > self._limit:
+        if length > self._limit and not self._shortens:
             raise CallError(
                 Code.RESOURCE_EXHAUSTED,
                 f"a message of {length} bytes is longer than {self._limit} bytes",

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headgate.service.rlqs.filling import Filling
 
 BucketId = tuple[tuple[str, str], ...]
 """A bucket as gateways name it: keys and values, sorted by key."""
+
+_BYTES_OF_ENTRY: Final = 10
+_BYTES_OF_REPORT: Final = 48
+
+
+def reported_bytes(bucket: BucketId) -> int:
+    """How long a report on *bucket* is at most."""
+    texts = sum(len(text.encode()) for entry in bucket for text in entry)
+    return texts + _BYTES_OF_ENTRY * len(bucket) + _BYTES_OF_REPORT
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import OptionError
 from headgate.holding import new_name
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.rlqs.assignment import Action
+from headgate.service.rlqs.assignment import Action, reported_bytes
 from headgate.service.rlqs.board import MemoryBoard
 from headgate.service.rlqs.charging import Charging
 from headgate.service.rlqs.gateway import Gateway, Part
@@ -73,7 +73,7 @@ class QuotaCalls:
         self._gateways: dict[str, Gateway] = {}
         self._counters: dict[str, SharedCounter] = {}
         self._buckets = 0
-        self._said_ns: int | None = None
+        self._said_ns: dict[str, int] = {}
         self._turning: asyncio.Task[None] | None = None
         self._is_draining = False
 
@@ -188,7 +188,7 @@ class QuotaCalls:
         reporting them, and asking for more as clients think of more."""
         for bucket in buckets:
             gateway.tell(Action(bucket, is_abandoned=True))
-        if buckets and self._may_say(now_ns):
+        if buckets and self._may_say("unfit", now_ns):
             told = (
                 "a gateway has %d buckets more than it may have, or too long; it is to forget them"
             )
@@ -200,7 +200,9 @@ class QuotaCalls:
         if known is not None:
             return known
         options = self._options
+        size = reported_bytes(usage.bucket)
         is_full = len(gateway.parts) >= options.most_buckets
+        is_full = is_full or gateway.reported_bytes + size > options.room
         if is_full or self._buckets >= options.most_buckets_in_all:
             return None
         terms = terms_of(self._engine, gateway.domain, usage.bucket)
@@ -208,6 +210,7 @@ class QuotaCalls:
         name = f"{gateway.name}/{new_name()}"
         part = Part(gateway, usage.bucket, name, terms, tally)
         gateway.parts[usage.bucket] = part
+        gateway.reported_bytes += size
         self._buckets += 1
         self._join(part)
         return part
@@ -222,6 +225,7 @@ class QuotaCalls:
 
     def _drop(self, part: Part, *, is_replaced: bool) -> None:
         if part.gateway.parts.pop(part.bucket, None) is not None:
+            part.gateway.reported_bytes -= reported_bytes(part.bucket)
             self._buckets -= 1
         if part.terms.is_shared and part.terms.ledger in self._counters:
             self._counters[part.terms.ledger].leave(part, is_replaced=is_replaced)
@@ -288,11 +292,12 @@ class QuotaCalls:
 
     def _say(self, error: Exception, now_ns: int) -> None:
         """Log *error*, unless there was one a short while ago."""
-        if self._may_say(now_ns):
+        if self._may_say("error", now_ns):
             _LOG.error("dividing quotas among gateways went wrong; it goes on", exc_info=error)
 
-    def _may_say(self, now_ns: int) -> bool:
-        may = self._said_ns is None or now_ns - self._said_ns >= _SAID_EVERY_NS
+    def _may_say(self, what: str, now_ns: int) -> bool:
+        last_ns = self._said_ns.get(what)
+        may = last_ns is None or now_ns - last_ns >= _SAID_EVERY_NS
         if may:
-            self._said_ns = now_ns
+            self._said_ns[what] = now_ns
         return may

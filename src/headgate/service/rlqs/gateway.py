@@ -61,6 +61,8 @@ class Gateway:
         self.ttl_seconds = ttl_seconds
         self.now_ns = clock
         self.parts: dict[BucketId, Part] = {}
+        self.reported_bytes = 0
+        """How long a message on all parts is."""
         self.domain = ""
         self._pending: dict[BucketId, Action] = {}
         self._pending_ns = NEVER

@@ -27,7 +27,10 @@ class RlqsOptions:
 
     The rest are bounds, on streams and their buckets, on the entries of a bucket and the characters
     of its keys, its values and all of them, on a message. Buckets that are too many or too long,
-    which is in the hands of clients, the gateway is told to forget; all else ends the stream.
+    which is in the hands of clients, the gateway is told to forget; all else ends the stream. A
+    gateway reports all of its buckets in one message, again and again, so there are no more of them
+    than `room` is in one. Of one that is too long nevertheless, the beginning is read;
+    *most_bytes* is to be what the server takes of one (`GrpcLimits.message_bytes`).
     """
 
     ttl: int = 10
@@ -43,7 +46,7 @@ class RlqsOptions:
     longest_key: int = 256
     longest_value: int = 4_096
     longest_bucket: int = 8_192
-    most_bytes: int = 33_554_432
+    most_bytes: int = 4_194_304
 
     def __post_init__(self) -> None:
         for problem in self._problems():
@@ -74,6 +77,11 @@ class RlqsOptions:
         ):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 yield f"{name} is {getattr(self, name)!r}; expected a whole number of at least 1"
+
+    @property
+    def room(self) -> int:
+        """The bytes of a message that buckets may take; the rest is for those to be forgotten."""
+        return self.most_bytes * 3 // 4
 
     @property
     def ttl_ns(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -17,6 +18,7 @@ from google.protobuf.message import DecodeError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.octets import text_of
 from headgate.service.rlqs.messages import OCTET_REPORTS, REPORTS
+from headgate.service.rlqs.shortening import whole_fields
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Reports:
     """One message of a gateway; *domain* is "" if it does not say. *unfit* are buckets that are too
-    long, or too many."""
+    long."""
 
     domain: str
     usages: tuple[Usage, ...]
@@ -47,9 +49,15 @@ class Reports:
 
 
 def read_reports(message: bytes, options: RlqsOptions) -> Reports:
-    """The reports in *message*. Raises `CallError` for what cannot be one, or is beyond bounds."""
+    """The reports in *message*. Raises `CallError` for what cannot be one, or is beyond bounds.
+
+    Of one that is too long, and of many more buckets than there may be, the last are passed over.
+    A gateway reports all that it has again and again, also on its next stream, so this is how
+    others make room, and all are heard in the end.
+    """
+    most_buckets = 2 * options.most_buckets
     if len(message) > options.most_bytes:
-        raise _beyond(f"the message has {len(message)} bytes", options.most_bytes)
+        message = whole_fields(message[: options.most_bytes], most_buckets)
     is_odd = False
     try:
         read = REPORTS.FromString(message)
@@ -60,12 +68,12 @@ def read_reports(message: bytes, options: RlqsOptions) -> Reports:
         raise _beyond(f"the domain has {len(domain)} characters", options.longest_value)
     usages: list[Usage] = []
     unfit: list[BucketId] = []
-    for n, one in enumerate(read.bucket_quota_usages):
+    for n, one in enumerate(islice(read.bucket_quota_usages, most_buckets)):
         where = f"bucket_quota_usages[{n}]"
         bucket = _bucket(one.bucket_id.bucket, where, options)
         if is_odd and not _is_utf8(bucket):
             continue
-        if len(usages) < options.most_buckets and _fits(bucket, options):
+        if _fits(bucket, options):
             usages.append(_usage(bucket, one, where))
         else:
             unfit.append(bucket)

@@ -33,8 +33,8 @@ class RlsOptions:
 
     The rest bounds what is read: descriptors in a call, entries in a descriptor, characters in a
     key, a value or the domain, bytes in a message. A value may be as long as all headers of a
-    request together that Envoy can be told to take: what a client sends must not make a call fail,
-    for that lets it pass.
+    request together that Envoy can be told to take, and there may be as many entries as rules look
+    at headers: what a client sends must not make a call fail, for that lets it pass.
     """
 
     charge: Charging = "all_or_nothing"
@@ -43,7 +43,7 @@ class RlsOptions:
     headers: bool = True
     metadata: bool = False
     most_descriptors: int = 256
-    most_entries: int = 64
+    most_entries: int = 1_024
     longest_key: int = 1_024
     longest_value: int = 98_304
     most_bytes: int = 1 << 20

@@ -172,3 +172,23 @@ def test_of_many_segments_both_ends_are_looked_at() -> None:
     (way,) = readings("/" + "/".join(str(number) for number in range(10_000)))
     assert way[:half] == tuple(map(str, range(half)))
     assert way[half:] == tuple(map(str, range(10_000 - half, 10_000)))
+
+
+@pytest.mark.parametrize("size", [10, LONG, 4 * LONG])
+@pytest.mark.parametrize(
+    ("piece", "spelt"),
+    [
+        *(("%", "%25"), ("%2", "%252"), ("%zz", "%25zz"), ("%25", "%25"), ("%ff%FE", "%FF%FE")),
+        *(("%61%62", "ab"), ("%C3%A9", "é"), ("%41%", "a%25"), ("%c1%ac", "l"), ("%01a", "a")),
+    ],
+)
+def test_escapes_in_a_row_are_undone_one_by_one(piece: str, spelt: str, size: int) -> None:
+    assert normalised_path(f"/{piece * size}") == f"/{spelt * size}"
+    assert readings(f"/{piece * size}/x")[0] == (spelt * size, "x")
+
+
+@pytest.mark.parametrize("piece", ["%/", "a%2f", "%20/", ".;/", "%ff/", "a/../"])
+def test_of_very_many_segments_the_same_are_looked_at_in_every_spelling(piece: str) -> None:
+    for one in readings("/" + piece * 4 * MOST_SEGMENTS):
+        assert len(one) <= MOST_SEGMENTS
+        assert all("/" not in segment for segment in one)

@@ -53,6 +53,25 @@ def test_a_message_at_the_limit_passes_and_one_above_is_refused_before_it_comes(
     assert caught.value.code is Code.RESOURCE_EXHAUSTED
 
 
+@given(
+    st.lists(st.binary(max_size=40), max_size=6),
+    st.lists(st.integers(min_value=1, max_value=30), min_size=1),
+)
+def test_of_a_message_above_the_limit_there_is_one_byte_more_where_that_is_wanted(
+    sent: list[bytes], cuts: list[int]
+) -> None:
+    whole = b"".join(map(framed, sent))
+    messages = Messages(9, shortens=True)
+    found: list[bytes] = []
+    at = turn = 0
+    while at < len(whole):
+        size = cuts[turn % len(cuts)]
+        found += messages.feed(whole[at : at + size])
+        assert messages.held < 10 + 5
+        at, turn = at + size, turn + 1
+    assert found == [one[:10] for one in sent]
+
+
 def test_a_compressed_message_is_refused() -> None:
     with pytest.raises(CallError, match="identity") as caught:
         Messages(LIMIT).feed(b"\x01\0\0\0\x01x")

@@ -171,6 +171,83 @@ def test_the_buckets_of_all_streams_are_bounded_together() -> None:
     run(scene)
 
 
+def test_all_buckets_of_a_gateway_fit_into_one_message() -> None:
+    """It reports all that it has at once, and would do so for ever if that were refused."""
+
+    async def scene() -> None:
+        service = Service(options=RlqsOptions(most_bytes=2_000))
+        line = Line(service)
+        users = [f"{n}".ljust(300, "x") for n in range(9)]
+        for user in users:
+            await line.report(({"user": user}, 0, 1, 0))
+        given = [
+            user for user in users if not line.told[("user", user),].HasField("abandon_action")
+        ]
+        assert given == users[:4], "1,500 bytes of the message are for them"
+        await line.report(*(({"user": user}, 5, 1, 0) for user in given))
+        assert line.error is None
+        await line.vanish()
+        again = Line(service)
+        await again.report(({"user": users[-1]}, 0, 1, 0))
+        assert again.rate(user=users[-1])
+        await again.vanish()
+
+    run(scene)
+
+
+def test_what_clients_made_up_while_the_service_was_gone_is_given_up_bit_by_bit() -> None:
+    async def scene() -> None:
+        line = Line(Service(options=RlqsOptions(most_bytes=2_000, longest_value=100)))
+        left = {f"{n}".ljust(500, "x") for n in range(20)}
+        for _ in range(10):
+            users = [*sorted(left), "ada"]
+            await line.report(*(({"user": user}, 5, 1, 0) for user in users))
+            left -= {
+                dict(bucket)["user"]
+                for bucket, action in line.told.items()
+                if action.HasField("abandon_action")
+            }
+        assert line.error is None
+        assert not left
+        assert line.rate(**ADA)
+        await line.vanish()
+
+    run(scene)
+
+
+def test_a_bucket_that_is_known_is_not_given_up_for_one_that_is_new() -> None:
+    async def scene() -> None:
+        line = Line(Service(options=RlqsOptions(most_buckets=2)))
+        await line.report(FIRST, ({"user": "bob"}, 0, 1, 0))
+        await line.report(({"user": "eve"}, 0, 1, 0), ({"user": "joe"}, 0, 1, 0), FIRST)
+        assert line.rate(**ADA)
+        for name in ("eve", "joe"):
+            assert line.told[("user", name),].HasField("abandon_action")
+        await line.vanish()
+
+    run(scene)
+
+
+def test_buckets_that_are_too_long_hide_no_mistake_from_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        service = Service(options=RlqsOptions(longest_value=10))
+        line = Line(service)
+        await line.report(({"user": "x" * 11}, 0, 1, 0), FIRST)
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a mistake")
+
+        service.calls._charging.charge_ahead = fail  # type: ignore[assignment,method-assign]
+        await service.pass_time(2)
+        assert "forget" in caplog.text
+        assert "a mistake" in caplog.text
+        await line.vanish()
+
+    run(scene)
+
+
 def test_a_bucket_that_is_too_long_in_all_is_given_up_and_the_others_go_on() -> None:
     async def scene() -> None:
         line = Line(Service(options=RlqsOptions(longest_bucket=100)))

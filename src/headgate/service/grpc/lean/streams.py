@@ -46,7 +46,7 @@ class StreamCall(Call):
         super().__init__(carrier, stream)
         self._flow = carrier
         self._method = method
-        self._messages = Messages(carrier.limits.message_bytes)
+        self._messages = Messages(carrier.limits.message_bytes, shortens=True)
         self._held = 0
         self._waiting = 0
         self._inbox = Inbox(on_high=carrier.pause, on_low=carrier.resume, on_taken=self._taken)
