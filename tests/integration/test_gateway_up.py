@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from tests.integration.gateway_driving import RULES, TOKEN, gateway, refused
+from tests.integration.gateway_driving import CALL, RULES, TOKEN, gateway, refused
 from tests.servers import free_port, release_port, wait_until
 
 if TYPE_CHECKING:
@@ -44,8 +44,12 @@ class TestStarting:
             assert one.log.rstrip().endswith("info stopped")
 
     def test_programs_get_json_and_a_token_that_was_made_is_in_a_file(self, tmp_path: Path) -> None:
+        """Beside it: an upstream that is down is a warning, and a 503."""
         env = {"HEADGATE_ADMIN_TOKEN": "", "HEADGATE_STORE": "memory://"}
-        with gateway(tmp_path, "--json", env=env) as one:
+        port = free_port()
+        with gateway(tmp_path, "--json", upstream=f"http://127.0.0.1:{port}", env=env) as one:
+            wait_until(lambda: "cannot be reached: connection refused" in one.log, "it is told")
+            assert one.get("/free").status_code == 503
             lines = [json.loads(line) for line in one.log.splitlines()]
             [up] = [line for line in lines if line.get("event") == "up"]
             assert up["gateway"] == [one.url]
@@ -53,6 +57,7 @@ class TestStarting:
             one.admin_token = Path(up["admin_token_file"]).read_text().strip()
             assert one.admin("GET", "/rules").status_code == 200
             assert one.admin_token not in one.log
+        release_port(port)
 
     def test_the_demos_three_lines_do_what_they_say(self, tmp_path: Path) -> None:
         env = {"HEADGATE_ADMIN_TOKEN": ""}
@@ -96,12 +101,11 @@ class TestRefusing:
             told,
         )
 
-    def test_an_upstream_that_is_down_is_a_warning_and_then_a_503(self, tmp_path: Path) -> None:
-        port = free_port()
-        with gateway(tmp_path, upstream=f"http://127.0.0.1:{port}") as one:
-            wait_until(lambda: "cannot be reached: connection refused" in one.log, "it is told")
-            assert one.get("/free").status_code == 503
-        release_port(port)
+    def test_nothing_need_be_open_to_be_told(self, tmp_path: Path) -> None:
+        """A service manager may have closed all of stdin, stdout and stderr."""
+        call = [*CALL, "--envoy", "/none"]
+        closed = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *call]
+        assert subprocess.run(closed, check=False, cwd=tmp_path).returncode == 2  # noqa: S603
 
 
 class TestChanging:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from headgate.gateway.running import certificates as running
+from headgate.gateway.running.certificate_doubts import doubts
 from headgate.gateway.running.errors import GatewayError
 from headgate.gateway.running.run_directory import RunDirectory
 from headgate.gateway.settings import GatewaySettings
@@ -59,6 +60,22 @@ class TestChecking:
         ]:
             with pytest.raises(GatewayError, match=told):
                 running.check_certificates(settings)
+
+
+def test_what_can_be_used_and_should_not_be_is_told(pairs: Pairs, tmp_path: Path) -> None:
+    one, _ = pairs
+    assert doubts(_settings(one.server, one.server_key)) == ()
+    assert doubts(GatewaySettings()) == ()
+    old, asked, key = (tmp_path / name for name in ("old.crt", "asked", "my.key"))
+    key.write_bytes(one.server_key.read_bytes())
+    key.chmod(0o644)
+    run("openssl", "req", "-new", "-key", str(key), "-subj", "/CN=old", "-out", str(asked))
+    signed = ("-in", str(asked), "-signkey", str(key), "-days", "-1")
+    run("openssl", "x509", "-req", *signed, "-out", str(old))
+    assert doubts(_settings(old, key)) == (
+        f"{old}: clients will not believe it: certificate has expired",
+        f"{key}: every user of this machine can read this key; chmod 600 would be right",
+    )
 
 
 def test_envoy_is_given_copies_that_only_change_together(pairs: Pairs, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def _terms(values: Mapping[str, Any]) -> Terms:
         keep=kept_policy(service),
         made_token=token,
         is_json=service.log_format == "json",
-        is_terminal=sys.stderr.isatty(),
+        is_terminal=sys.stderr is not None and sys.stderr.isatty(),
         is_demo=_is_demo(values),
     )
 
@@ -173,10 +173,20 @@ def _up(values: Values, terms: Terms) -> ExitStatus:
     from headgate.gateway.running.up import run
     from headgate.service.logs import configure_logs
 
+    _open_what_is_closed()
     configure_logs(_service(values.values))
     for warning in values.warnings:
         tell(str(warning), level=logging.WARNING)
     return ExitStatus(run(terms))
+
+
+def _open_what_is_closed() -> None:
+    """Have stdin, stdout and stderr, if they are closed, lead nowhere: not to sockets of ours."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it takes the lowest that is free: this one
 
 
 def _check(arguments: Namespace, values: Values, terms: Terms) -> ExitStatus:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.gateway.running.certificate_doubts import doubts
 from headgate.gateway.running.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -37,11 +38,15 @@ def check_certificates(settings: GatewaySettings) -> None:
 
 
 class Certificates:
-    """The files that *settings* name, and the copies in *directory* that Envoy is given."""
+    """The files that *settings* name, and the copies in *directory* that Envoy is given.
+
+    *doubts* says what is wrong with those that were given last, although they can be used.
+    """
 
     def __init__(self, settings: GatewaySettings, directory: RunDirectory) -> None:
         self._settings = settings
         self._directory = directory
+        self.doubts: tuple[str, ...] = ()
 
     def stamp(self) -> tuple[object, ...]:
         """What tells, without reading them, whether the files are the same. Never raises."""
@@ -53,6 +58,7 @@ class Certificates:
         if not names:
             return self._settings
         check_certificates(self._settings)
+        self.doubts = doubts(self._settings)
         contents = {name: _content(path) for name, path in names.items()}
         digest = sha256(b"\0".join(contents.values())).hexdigest()[:16]
         copies = {

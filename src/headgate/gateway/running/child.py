@@ -98,10 +98,11 @@ class Child:
 
     def signal(self, which: signal.Signals) -> None:
         """Send it a signal, if it runs."""
-        process = self._process
-        if process is not None and process.returncode is None:
+        if self.pid is not None:
+            # Not by the process's own method: that takes the exit status of one that has ended,
+            # and the loop, which waits for it, never learns it.
             with suppress(ProcessLookupError):
-                process.send_signal(which)
+                os.kill(self.pid, which)
 
     async def stop(self, *, within: float) -> bool:
         """End it: asked to, and after *within* seconds killed. Whether it has ended by itself,

@@ -10,8 +10,10 @@ from headgate.gateway.envoy.documents import documents
 from headgate.gateway.running.acceptance import Acceptance
 from headgate.gateway.running.certificates import Certificates
 from headgate.gateway.running.discovery import BOOTSTRAP, DiscoveryFiles
+from headgate.gateway.running.errors import NotNowError
 from headgate.gateway.running.logs import tell
 from headgate.gateway.running.rules import Ways
+from headgate.gateway.running.watches import check_watches
 
 if TYPE_CHECKING:
     from headgate.gateway.envoy.values import Documents, Places
@@ -36,12 +38,16 @@ class Configuration:
         self._acceptance = Acceptance(envoy.admin)
         self._ways = Ways()
         self._warnings: frozenset[str] = frozenset()
+        self._refusal = ""
+        self.is_behind = False
 
     def begin(self, policy: Policy) -> None:
         """Write all of it, before Envoy is started. Raises `HeadgateError`."""
         self._given = self._certificates.given()
         made = documents(policy, self._given, self._places)
+        check_watches(self._files.added(made))
         self._files.write(made)
+        self._files.settle(made)
         self._tell(made)
 
     def are_certificates_renewed(self) -> bool:
@@ -60,36 +66,59 @@ class Configuration:
 
     async def renew(self, policy: Policy) -> None:
         """Have Envoy do as *policy* says now. What cannot be made or taken is told; then it goes
-        on as before."""
-        before = await self._acceptance.counts()
+        on as before. *is_behind* says whether it is worth trying again."""
         try:
             made = documents(policy, self._given, self._places)
-            replaced = self._files.write(made)
+            before = await self._acceptance.counts()
+            replaced = await self._replaced(made)
         except HeadgateError as error:
-            told = f"Envoy goes on with the rules before: {error}"
-            tell(told, level=logging.ERROR, event="refused", revision=policy.revision)
+            self.is_behind = isinstance(error, NotNowError)
+            self._tell_refused(f"Envoy goes on with the rules before: {error}", policy)
             return
+        self.is_behind, self._refusal = False, ""
         self._tell(made)
         if not replaced:
             return
         discovered = [name for name in replaced if name != BOOTSTRAP]
         refused = await self._acceptance.refused(before, len(discovered))
         if refused:
-            told = f"Envoy refuses a part of revision {policy.revision}, and goes on without it"
-            reason = self._envoy.voice.last or "it does not say why"
-            names = ", ".join(refused)
-            tell(f"{told} ({names}): {reason}", level=logging.ERROR, event="refused")
+            self._put_back(policy, refused)
             return
         if BOOTSTRAP in replaced:
             tell("a part of this change counts when the gateway is started again")
-        self._files.forget(made)
+        self._files.settle(made)
         self._certificates.forget(self._given)
+
+    async def _replaced(self, made: Documents) -> tuple[str, ...]:
+        """Write *made* if Envoy can have it: where it refuses a filter of a listener that it has
+        taken, every request is refused."""
+        if self._files.is_written(made):
+            return ()
+        check_watches(self._files.added(made))
+        await self._envoy.check(made)
+        return self._files.write(made)
+
+    def _put_back(self, policy: Policy, refused: tuple[str, ...]) -> None:
+        """Envoy has *refused* a part of *policy* all the same: nothing of it is to stay."""
+        reason = self._envoy.voice.last or "it does not say why"
+        told = f"Envoy refuses revision {policy.revision}, and goes on with the rules before"
+        self._tell_refused(f"{told} ({', '.join(refused)}): {reason}", policy)
+        try:
+            self._files.restore()
+        except HeadgateError as error:
+            tell(f"the rules before cannot be put back: {error}", level=logging.ERROR)
+
+    def _tell_refused(self, told: str, policy: Policy) -> None:
+        """Once, however often it is tried."""
+        if told != self._refusal:
+            tell(told, level=logging.ERROR, event="refused", revision=policy.revision)
+        self._refusal = told
 
     def _tell(self, made: Documents) -> None:
         """Say how rules are decided otherwise than asked, and what cannot be: what is new of it."""
         self._ways.tell(made.decided)
-        warnings = frozenset(made.warnings)
-        for told in made.warnings:
+        warnings = (*made.warnings, *self._certificates.doubts)
+        for told in warnings:
             if told not in self._warnings:
                 tell(told, level=logging.WARNING)
-        self._warnings = warnings
+        self._warnings = frozenset(warnings)

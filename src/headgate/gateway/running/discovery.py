@@ -1,4 +1,4 @@
-"""The files that Envoy reads, replaced one by one as they change."""
+"""The files that Envoy reads, replaced as they change, and put back if they do not please."""
 
 from __future__ import annotations
 
@@ -6,41 +6,66 @@ import json
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.gateway.envoy.values import Documents, Json
+    from collections.abc import Iterable, Mapping
+
+    from headgate.gateway.envoy.values import Documents
     from headgate.gateway.running.run_directory import RunDirectory
 
 BOOTSTRAP: Final = "bootstrap.json"
 
 
 class DiscoveryFiles:
-    """The documents of Envoy in *directory*. Every file is replaced as a whole, or stays."""
+    """The documents of Envoy in *directory*. All that change are replaced, or none is."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self._written: dict[str, bytes] = {}
+        self._settled: dict[str, bytes] = {}
+
+    def added(self, documents: Documents) -> int:
+        """How many files of *documents* are not watched by Envoy yet."""
+        return len(documents.discovered.keys() - self._settled.keys())
+
+    def is_written(self, documents: Documents) -> bool:
+        """Whether nothing is new in *documents*."""
+        return not self._changed(_texts(documents))
 
     def write(self, documents: Documents) -> tuple[str, ...]:
         """Write what is new in *documents*; the names, in the order they were replaced.
 
         That is the order of *documents*: what a file names must be there. Raises `GatewayError`.
         """
-        wanted = {BOOTSTRAP: documents.bootstrap, **documents.discovered}
-        changed = []
-        for name, document in wanted.items():
-            content = _text(document)
-            if self._written.get(name) != content:
-                self._directory.write(name, content)
-                self._written[name] = content
-                changed.append(name)
+        return self._replace(_texts(documents))
+
+    def settle(self, documents: Documents) -> None:
+        """*documents*, which are written, are good: remember them, and remove what there is
+        besides, which Envoy does not need any more."""
+        wanted = {BOOTSTRAP, *documents.discovered}
+        self._remove([name for name in self._written if name not in wanted])
+        self._settled = dict(self._written)
+
+    def restore(self) -> None:
+        """Back to what was settled. Raises `GatewayError`."""
+        self._replace(self._settled)
+        self._remove([name for name in self._written if name not in self._settled])
+
+    def _replace(self, wanted: Mapping[str, bytes]) -> tuple[str, ...]:
+        changed = self._changed(wanted)
+        self._directory.write_all(changed)
+        self._written |= changed
         return tuple(changed)
 
-    def forget(self, documents: Documents) -> None:
-        """Remove what *documents* no longer have, once Envoy does not need it any more."""
-        for name in [*self._written]:
-            if name != BOOTSTRAP and name not in documents.discovered:
-                self._directory.place(name).unlink(missing_ok=True)
-                del self._written[name]
+    def _changed(self, wanted: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {
+            name: content for name, content in wanted.items() if self._written.get(name) != content
+        }
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._directory.place(name).unlink(missing_ok=True)
+            del self._written[name]
 
 
-def _text(document: Json) -> bytes:
-    return json.dumps(document, indent=1).encode()
+def _texts(documents: Documents) -> dict[str, bytes]:
+    wanted = {BOOTSTRAP: documents.bootstrap, **documents.discovered}
+    return {name: json.dumps(one, indent=1).encode() for name, one in wanted.items()}

@@ -11,40 +11,40 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.running.admin import AdminError
-
 if TYPE_CHECKING:
     from headgate.gateway.running.admin import EnvoyAdmin
 
-_ACTIVE: Final = r"^http\..*downstream_rq_active$"
+_ACTIVE: Final = r"^http\..*downstream_(rq|cx)_active$"
+_REQUESTS: Final = "downstream_rq_active"
 _ADMIN: Final = "http.admin."
 _LOOK: Final = 0.05
 _QUIET_LOOKS: Final = 2
-"""How often in a row nothing must be under way: a request may be between two."""
+_QUIET_LOOKS_WITH_CONNECTIONS: Final = 10
+"""How often in a row nothing must be under way: a request may be between two, or about to come on a
+connection that was just made."""
 
 
 async def drain(admin: EnvoyAdmin, *, linger: float, grace: float) -> bool:
     """Bring all requests to their end; whether none is under way after *grace* seconds.
 
-    *linger* is for how many seconds new connections are still taken. An Envoy that does not answer
-    has nothing that could be waited for.
+    *linger* is for how many seconds new connections are still taken. Raises `AdminError` if Envoy
+    does not answer.
     """
-    try:
-        await admin.post("/healthcheck/fail")
-        await asyncio.sleep(linger)
-        await admin.post("/drain_listeners")
-        return await _until_quiet(admin, grace)
-    except AdminError:
-        return False
+    await admin.post("/healthcheck/fail")
+    await asyncio.sleep(linger)
+    await admin.post("/drain_listeners")
+    return await _until_quiet(admin, grace)
 
 
 async def _until_quiet(admin: EnvoyAdmin, grace: float) -> bool:
     loop = asyncio.get_running_loop()
     end = loop.time() + grace
-    quiet = 0
-    while quiet < _QUIET_LOOKS:
-        active = await admin.stats(_ACTIVE)
-        under_way = sum(count for name, count in active.items() if not name.startswith(_ADMIN))
+    quiet, enough = 0, _QUIET_LOOKS
+    while quiet < enough:
+        found = await admin.stats(_ACTIVE)
+        active = {name: n for name, n in found.items() if n and not name.startswith(_ADMIN)}
+        under_way = any(name.endswith(_REQUESTS) for name in active)
+        enough = _QUIET_LOOKS_WITH_CONNECTIONS if active else _QUIET_LOOKS
         quiet = 0 if under_way else quiet + 1
         if under_way and loop.time() >= end:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
@@ -9,14 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.gateway.envoy.service import SERVICE
 from headgate.gateway.running.admin import AdminError, EnvoyAdmin
 from headgate.gateway.running.discovery import BOOTSTRAP
 from headgate.gateway.running.errors import GatewayError
 from headgate.gateway.running.logs import ENVOY_FORMAT, EnvoyVoice
+from headgate.gateway.running.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headgate.gateway.envoy.values import Documents
     from headgate.gateway.running.run_directory import RunDirectory
     from headgate.gateway.settings import GatewaySettings
 
@@ -25,7 +29,13 @@ DRAIN_SECONDS: Final = 3_600
 """How long connections of a listener that was replaced may stay; none of them is cut off sooner."""
 
 _HUNG: Final = 10.0
-_REJECTED: Final = r"\.(update_rejected|config_fail)$"
+_LOOK: Final = 0.05
+_REJECTED: Final = (".update_rejected", ".config_fail")
+_STARTED: Final = "listener_manager.workers_started"
+_ACTIVE: Final = "listener_manager.total_listeners_active"
+_WARMING: Final = "listener_manager.total_listeners_warming"
+_STATE: Final = rf"^({_STARTED}|{_ACTIVE}|{_WARMING}|.*\.(update_rejected|config_fail))$"
+_HEALTHY: Final = f"cluster.{SERVICE}.membership_healthy"
 
 
 def envoy_program(settings: GatewaySettings) -> str:
@@ -117,18 +127,41 @@ class Envoy:
     def last_words(self) -> str:
         return self.voice.last
 
+    async def check(self, made: Documents) -> None:
+        """Raises `GatewayError` if it would refuse *made*."""
+        await asyncio.to_thread(validate, self._program, made, self._directory)
+
     async def serves(self) -> bool:
         """Whether it has started, with all its listeners. Raises `GatewayError` if it refuses."""
         if not await self.admin.is_live():
             return False
         try:
-            rejected = await self.admin.stats(_REJECTED)
+            state = await self.admin.stats(_STATE)
         except AdminError:
             return False
-        if any(rejected.values()):
+        if any(count for name, count in state.items() if name.endswith(_REJECTED)):
             raise GatewayError(f"Envoy refuses its configuration: {self.voice.last}")
+        if not state.get(_STARTED) or not state.get(_ACTIVE) or state.get(_WARMING):
+            return False
         self.voice.serves = True
         return True
+
+    async def finds_service(self, *, within: float) -> bool:
+        """Whether it has found, after so many seconds at the most, that the service answers: before
+        that it asks nobody. It looks twice a second."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + within
+        while not await self._has_found_service():
+            if loop.time() >= end:
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
+
+    async def _has_found_service(self) -> bool:
+        try:
+            return bool((await self.admin.stats(f"^{_HEALTHY}$")).get(_HEALTHY))
+        except AdminError:
+            return False
 
     async def answers(self) -> bool:
         return await self.admin.answers()

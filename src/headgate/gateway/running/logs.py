@@ -43,6 +43,9 @@ _NOISE: Final = (
 """
 
 
+_FRAME: Final = re.compile(r"#\d+:? .*\[0x[0-9a-f]+\]$")
+"""A line of where in Envoy's code it was when it crashed."""
+
 _LONGEST: Final = 1_000
 """How many characters of what Envoy said last are kept, or a line more."""
 
@@ -53,7 +56,8 @@ def tell(message: str, *, level: int = logging.INFO, **fields: object) -> None:
 
 
 class EnvoyVoice:
-    """Envoy's lines, passed on. *last* is the gravest that it has said since it was started.
+    """Envoy's lines, passed on. *last* is the gravest that it has said since it was
+    started: the newest, but the first of what it ends by.
 
     Before it *serves* only what is grave: it begins with a list of all that it can do. Nothing at
     all unless it *is_passed_on*.
@@ -79,7 +83,7 @@ class EnvoyVoice:
         else:
             part, said = found[2], found[3]
             self._level = LEVELS.get(found[1], logging.WARNING)
-        if not said.strip() or any(noise in said for noise in _NOISE):
+        if not said.strip() or any(noise in said for noise in _NOISE) or _FRAME.match(said):
             return
         self._remember(said.strip(), is_more=found is None)
         if not self._is_passed_on or (self._level < logging.WARNING and not self.serves):
@@ -90,6 +94,8 @@ class EnvoyVoice:
     def _remember(self, said: str, *, is_more: bool) -> None:
         if self._level < max(self._grave, logging.WARNING):
             return
+        if self._grave == logging.CRITICAL and not is_more:
+            return  # the first one says why; then it tells all that it was at
         is_more = is_more and self._level == self._grave and len(self.last) < _LONGEST
         self.last = f"{self.last} {said}" if is_more else said
         self._grave = self._level

@@ -1,6 +1,7 @@
 """Whether an address is free, before anything is started; and if not, who has it.
 
-Envoy would not tell: two of them may listen at one port, and share its connections.
+Envoy would not tell: two of them may listen at one port, and share its connections. So the ports of
+a gateway are held, by a socket that is bound and does not listen, for as long as it runs.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,21 +32,31 @@ def check_free(addresses: Iterable[Address], *, what: str) -> tuple[Address, ...
 
     Raises `GatewayError` if somebody listens there, or nobody may.
     """
+    with ExitStack() as for_a_moment:
+        return hold_free(addresses, what=what, held=for_a_moment)
+
+
+def hold_free(addresses: Iterable[Address], *, what: str, held: ExitStack) -> tuple[Address, ...]:
+    """As `check_free`; until *held* is closed nobody else gets the ports, of those that look
+    whether they are free. An Envoy of ours may share them."""
     return tuple(
-        _checked_unix(one, what) if one.is_unix else _checked(one, what) for one in addresses
+        _checked_unix(one, what) if one.is_unix else _held(one, what, held) for one in addresses
     )
 
 
-def _checked(address: Address, what: str) -> Address:
+def _held(address: Address, what: str, held: ExitStack) -> Address:
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, kind, protocol, _, where = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
-            return replace(address, port=probe.getsockname()[1])
+        probe = held.enter_context(socket.socket(family, kind, protocol))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(where)
+        if hasattr(socket, "SO_REUSEPORT"):  # from now on: it was to be free until now
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        return replace(address, port=probe.getsockname()[1])
     except OSError as error:
         told = f"cannot listen at {address} ({what}): {_reason(error, address)}"
         raise GatewayError(told) from error

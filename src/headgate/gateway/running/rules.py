@@ -46,7 +46,9 @@ class RulesInForce:
         if self.policy is None:
             reasons = "; ".join(state.not_ready)
             tell(f"waiting for the rules: {reasons}", level=logging.WARNING)
+            _UNHEARD.setLevel(logging.NOTSET)  # nobody else says why they do not come
             await self.changed.wait()
+            _UNHEARD.setLevel(logging.CRITICAL)
         self.changed.clear()
 
     def reread(self) -> None:

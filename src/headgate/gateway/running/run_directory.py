@@ -6,15 +6,16 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.control.replacement import replace_file
-from headgate.gateway.running.errors import GatewayError
+from headgate.gateway.running.errors import GatewayError, NotNowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 LONGEST_SOCKET: Final = 107
 """How many bytes the kernel takes for the path of a socket."""
@@ -24,6 +25,11 @@ KEPT: Final = "rules.yaml"
 """The file that people may have edited, and what is kept beside it."""
 
 _LOCK: Final = "lock"
+_PRIVATE: Final = 0o700
+_YOUNG: Final = 60.0
+"""How many seconds old a directory must be to be taken for abandoned: another gateway may be about
+to lock the one that it has just made."""
+
 _LONGEST_NAME: Final = len("/grpc.sock.511")
 
 
@@ -43,14 +49,39 @@ class RunDirectory:
         return self.path / name
 
     def write(self, name: str, content: bytes) -> Path:
-        """Make *content* that of the file *name*, as a whole."""
+        """Make *content* that of the file *name*, as a whole, if it is not. Raises `NotNowError`.
+
+        What is started again on a full disk finds its files as they were.
+        """
+        path = self.place(name)
+        if not _has(path, content):
+            self.write_all({name: content})
+        return path
+
+    def write_all(self, contents: Mapping[str, bytes]) -> None:
+        """As `write` for several, in their order, once there is room for all of them: whatever is
+        wrong then is wrong with all of them."""
+        self._replace([*contents.items()])
+
+    def _replace(self, files: list[tuple[str, bytes]]) -> None:
+        """Each takes its place when all after it are on the disk, beside theirs."""
+        if not files:
+            return
+        *before, (name, content) = files
         path = self.place(name)
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            replace_file(path, content)
+            path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
+            replace_file(path, content, check=lambda: self._replace(before))
         except OSError as error:
-            raise GatewayError(f"{path}: cannot be written: {error.strerror or error}") from error
-        return path
+            told = f"{path}: cannot be written: {error.strerror or error}"
+            raise NotNowError(told) from error
+
+
+def _has(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -81,7 +112,8 @@ def clear_abandoned(parent: Path) -> None:
     """Remove the directories in *parent* of gateways that were killed, and could not do it."""
     for path in parent.glob(f"{PREFIX}*"):
         with suppress(OSError, GatewayError):
-            if path.stat().st_uid != os.getuid() or not path.joinpath(_LOCK).exists():
+            lock = path.joinpath(_LOCK).lstat()
+            if path.lstat().st_uid != os.getuid() or time.time() - lock.st_mtime < _YOUNG:
                 continue
             with _locked(path):
                 shutil.rmtree(path, ignore_errors=True)
@@ -91,7 +123,7 @@ def _opened(path: Path) -> Path:
     """*path* as it is used: there, ours, and with nothing in it that is not."""
     path = path.absolute()
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=_PRIVATE, exist_ok=True)
         found = os.listdir(path)  # noqa: PTH208 - names are all that is asked for
     except OSError as error:
         raise GatewayError(f"run_dir {path}: cannot be used: {error.strerror or error}") from error
@@ -100,7 +132,17 @@ def _opened(path: Path) -> Path:
     if found and _LOCK not in found:
         told = "there are other files in it; expected a directory that is empty, or none"
         raise GatewayError(f"run_dir {path}: {told}")
+    _make_private(path)
     return path
+
+
+def _make_private(path: Path) -> None:
+    """Let nobody else at the sockets in it, whoever was let into it before."""
+    try:
+        path.chmod(_PRIVATE)
+    except OSError as error:
+        told = "cannot be made private: it is another user's"
+        raise GatewayError(f"run_dir {path}: {told}") from error
 
 
 @contextmanager

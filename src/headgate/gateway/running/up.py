@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.control.endless import EndlessTask
 from headgate.gateway.demo import DemoUpstream, demo_rules
+from headgate.gateway.running.admin import AdminError
 from headgate.gateway.running.child import Child
 from headgate.gateway.running.configuration import Configuration
 from headgate.gateway.running.drain import drain
@@ -44,14 +45,18 @@ _LOOK: Final = 2.0
 _MORE: Final = 5.0
 """How many seconds longer than its own drain a program may take to end."""
 
+_FOUND: Final = 10.0
+"""How many seconds Envoy may take to find the service before requests are let in all the same."""
+
 _UPSTREAM: Final = "upstream.sock"
 
 
 def run(terms: Terms) -> int:
     """Run until told to stop; the exit status. Raises `HeadgateError` if it cannot start."""
-    terms, program = preflight(terms)
     ENVOY_LOG.setLevel(LEVELS[terms.gateway.envoy_log_level])  # whatever we tell ourselves
-    with run_directory(terms.gateway.run_dir) as directory:
+    with ExitStack() as held:
+        terms, program = preflight(terms, held)
+        directory = held.enter_context(run_directory(terms.gateway.run_dir))
         return asyncio.run(_serve(_with_demo(terms, directory), program, directory))
 
 
@@ -148,6 +153,9 @@ class Up:
         await self._service_child.start()
         stack.push_async_callback(self._envoy_child.kill)
         await self._envoy_child.start()
+        if not await self._envoy.finds_service(within=_FOUND):
+            told = "Envoy does not reach the service yet; until it does, on_store_failure counts"
+            tell(told, level=logging.WARNING)
         stack.push_async_callback(self._following.aclose)
         self._following.start()
         self._tell_start()
@@ -176,7 +184,8 @@ class Up:
             self._is_hup = False
             if is_renewed and not self._configuration.renew_certificates():
                 is_renewed = False
-            if not is_renewed and not self._rules.changed.is_set():
+            is_due = is_renewed or self._configuration.is_behind
+            if not is_due and not self._rules.changed.is_set():
                 continue
             self._rules.changed.clear()
             if self._rules.policy is not None:
@@ -185,15 +194,25 @@ class Up:
     async def _end(self) -> int:
         """Drain and end everything; the exit status."""
         linger, grace = self._terms.service.linger, self._terms.service.drain
-        is_done = True
         await self._following.aclose()
         await self._envoy_child.let_go()
-        if self._envoy_child.pid is not None and not self._is_at_once:
-            is_done = await drain(self._envoy.admin, linger=linger, grace=grace)
-            if not is_done and not self._is_at_once:
-                told = f"requests were cut off: they took longer than {grace:g} s"
-                tell(told, level=logging.WARNING)
+        is_done = await self._is_drained()
         await self._envoy_child.stop(within=_MORE)
         self._envoy.clear()
         is_clean = await self._service_child.stop(within=linger + grace + _MORE)
         return DONE if is_done and is_clean else CUT_OFF
+
+    async def _is_drained(self) -> bool:
+        """Whether all requests have come to their end; told if not."""
+        if self._envoy_child.pid is None or not self._envoy.voice.serves or self._is_at_once:
+            return not self._is_at_once  # nothing is under way in an Envoy that does not serve
+        grace = self._terms.service.drain
+        told = f"requests were cut off: they took longer than {grace:g} s"
+        try:
+            if await drain(self._envoy.admin, linger=self._terms.service.linger, grace=grace):
+                return True
+        except AdminError as error:
+            told = f"requests may have been cut off: {error}"
+        if not self._is_at_once:
+            tell(told, level=logging.WARNING)
+        return False

@@ -13,7 +13,7 @@ from headgate.gateway.envoy.values import Places
 from headgate.gateway.running.acceptance import Acceptance
 from headgate.gateway.running.configuration import Configuration
 from headgate.gateway.running.envoy import Envoy
-from headgate.gateway.running.errors import GatewayError
+from headgate.gateway.running.errors import GatewayError, NotNowError
 from headgate.gateway.running.run_directory import RunDirectory
 from headgate.gateway.settings import GatewaySettings
 from headgate.gateway.upstreams import parse_upstream
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from headgate.gateway.envoy.values import Documents
     from headgate.rules.model import Policy
 
 LDS = "listener_manager.lds"
@@ -44,10 +45,20 @@ def _policy(*rules: str) -> Policy:
     return read_policy(f"version: 1\nrules: [{', '.join(rules)}]\n")
 
 
-def _made(tmp_path: Path, *pages: dict[str, int]) -> tuple[Configuration, Envoy]:
+class _Examined(Envoy):
+    """An Envoy that says *refusal* to a configuration, if that is not None."""
+
+    refusal: GatewayError | None = None
+
+    async def check(self, made: Documents) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+
+def _made(tmp_path: Path, *pages: dict[str, int]) -> tuple[Configuration, _Examined]:
     directory = RunDirectory(tmp_path)
     settings = GatewaySettings(upstream=(parse_upstream("http://127.0.0.1:9000"),))
-    envoy = Envoy("/bin/envoy", settings, directory)
+    envoy = _Examined("/bin/envoy", settings, directory)
     envoy.admin = FakeAdmin(*pages)
     places = Places(str(tmp_path), ("/run/grpc.sock",), "/run/admin.sock")
     made = Configuration(settings, places, directory, envoy)
@@ -82,28 +93,59 @@ def test_a_change_of_the_rules_is_written_and_what_is_left_over_removed(
     assert not caplog.records
 
 
-def test_what_envoy_refuses_is_one_line_and_nothing_is_removed(
+def test_what_envoy_refuses_after_all_is_one_line_and_put_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made, envoy = _made(tmp_path, {f"{LDS}.update_rejected": 0}, {f"{LDS}.update_rejected": 1})
     made.begin(_policy(_RULE))
-    before = set(_texts(tmp_path))
+    before = _texts(tmp_path)
     envoy.voice.last = "no such thing"
+    asyncio.run(made.renew(_policy(_RULE.replace("id: a", "id: b, decide: local"))))
+    told = "Envoy refuses revision 0, and goes on with the rules before"
+    assert _errors(caplog) == [f"{told} ({LDS}): no such thing"]
+    assert _texts(tmp_path) == before
+
+
+def test_what_envoy_would_refuse_is_not_put_before_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, envoy = _made(tmp_path, {f"{LDS}.update_success": 1}, {f"{LDS}.update_success": 2})
+    made.begin(_policy(_RULE))
+    before = _texts(tmp_path)
+    envoy.refusal = GatewayError("Envoy refuses the configuration: no such field")
+    for _ in range(2):
+        asyncio.run(made.renew(_policy()))
+    assert _texts(tmp_path) == before
+    told = "Envoy goes on with the rules before: Envoy refuses the configuration: no such field"
+    assert _errors(caplog) == [told]
+    assert not made.is_behind
+    envoy.refusal = None
     asyncio.run(made.renew(_policy()))
-    told = "Envoy refuses a part of revision 0, and goes on without it"
-    assert [record.getMessage() for record in caplog.records] == [f"{told} ({LDS}): no such thing"]
-    assert set(_texts(tmp_path)) == before
+    assert _texts(tmp_path) != before
 
 
-def test_what_cannot_be_written_leaves_envoy_as_it_was(
+def test_what_cannot_be_written_leaves_envoy_as_it_was_and_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, _ = _made(tmp_path, {})
+    made, _ = _made(tmp_path, {f"{LDS}.update_success": 1}, {f"{LDS}.update_success": 2})
     made.begin(_policy(_RULE))
+    before = _texts(tmp_path)
 
     def full(*_: object) -> None:
-        raise GatewayError("listeners.json: cannot be written: No space left on device")
+        raise NotNowError("listeners.json: cannot be written: No space left on device")
 
-    monkeypatch.setattr(RunDirectory, "write", full)
-    asyncio.run(made.renew(_policy()))
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "write_all", full)
+        for _ in range(2):
+            asyncio.run(made.renew(_policy()))
+            assert made.is_behind
+    assert len(_errors(caplog)) == 1
     assert "Envoy goes on with the rules before: listeners.json" in caplog.text
+    assert _texts(tmp_path) == before
+    asyncio.run(made.renew(_policy()))
+    assert not made.is_behind
+    assert _texts(tmp_path) != before
+
+
+def _errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from headgate.gateway.running.admin import AdminError
 from headgate.gateway.running.drain import drain
 
 from .admin_fakes import FakeAdmin
@@ -32,5 +35,14 @@ def test_what_takes_too_long_is_not_waited_for() -> None:
     assert not _drain(FakeAdmin(BUSY), grace=0.0)
 
 
-def test_an_envoy_that_does_not_answer_has_not_drained() -> None:
-    assert not _drain(FakeAdmin(None))
+def test_a_connection_may_be_about_to_bring_a_request() -> None:
+    kept = {**QUIET, "http.gateway.downstream_cx_active": 1}
+    admin = FakeAdmin(kept, kept, kept, kept, BUSY, QUIET)
+    assert _drain(admin)
+    assert sum(admin.asked.values()) == 7
+    assert _drain(FakeAdmin(kept))  # but not for ever
+
+
+def test_an_envoy_that_does_not_answer_cannot_drain() -> None:
+    with pytest.raises(AdminError):
+        _drain(FakeAdmin(None))

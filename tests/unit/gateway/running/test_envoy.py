@@ -52,7 +52,8 @@ def test_it_is_called_so_that_nothing_is_cut_and_runs_do_not_meet(
     envoy = Envoy("/bin/envoy", settings, RunDirectory(tmp_path))
     call = " ".join(envoy.call())
     assert call.startswith(f"/bin/envoy --config-path {tmp_path}/bootstrap.json --concurrency 3 ")
-    assert "--disable-hot-restart --drain-strategy immediate --drain-time-s 3600" in call
+    assert "--disable-hot-restart --reject-unknown-dynamic-fields" in call
+    assert "--drain-strategy immediate --drain-time-s 3600" in call
     assert "--log-level error" in call
     assert not [name for name in envoy.environment() if name.startswith("HEADGATE_")]
 
@@ -78,6 +79,10 @@ def test_the_admin_page_is_private_unless_it_is_asked_for(tmp_path: Path) -> Non
     assert admin_place(asked, directory) == "/run/envoy.sock"
 
 
+LISTENERS = "listener_manager"
+HEALTHY = "cluster.headgate.membership_healthy"
+
+
 class _Live(FakeAdmin):
     async def is_live(self) -> bool:
         return True
@@ -86,9 +91,27 @@ class _Live(FakeAdmin):
 def test_it_serves_once_it_is_live_with_listeners_that_it_has_taken(tmp_path: Path) -> None:
     envoy = Envoy("/bin/envoy", GatewaySettings(), RunDirectory(tmp_path))
     assert not asyncio.run(envoy.serves())
-    envoy.admin = _Live({"listener_manager.lds.update_rejected": 0})
-    assert asyncio.run(envoy.serves())
-    envoy.admin = _Live({"listener_manager.lds.update_rejected": 1})
+    there = {f"{LISTENERS}.lds.update_rejected": 0, f"{LISTENERS}.workers_started": 1}
+    for more, is_there in (
+        ({}, False),
+        ({"total_listeners_active": 1, "total_listeners_warming": 1}, False),
+        ({"total_listeners_active": 1, "total_listeners_warming": 0}, True),
+        ({"total_listeners_active": 1, "workers_started": 0}, False),
+    ):
+        found = {f"{LISTENERS}.{name}": count for name, count in more.items()}
+        envoy.admin = _Live({**there, **found})
+        assert asyncio.run(envoy.serves()) is is_there
+    envoy.admin = _Live({f"{LISTENERS}.lds.update_rejected": 1})
     envoy.hear("headgate|warning|config|no such filter")
     with pytest.raises(GatewayError, match="Envoy refuses its configuration: no such filter"):
         asyncio.run(envoy.serves())
+
+
+def test_it_finds_the_service_once_it_has_seen_that_it_is_well(tmp_path: Path) -> None:
+    """Until then it lets requests pass unasked, or refuses them."""
+    envoy = Envoy("/bin/envoy", GatewaySettings(), RunDirectory(tmp_path))
+    envoy.admin = admin = FakeAdmin(None, {}, {HEALTHY: 0}, {HEALTHY: 2})
+    assert asyncio.run(envoy.finds_service(within=60.0))
+    assert sum(admin.asked.values()) == 4
+    envoy.admin = FakeAdmin({HEALTHY: 0})
+    assert not asyncio.run(envoy.finds_service(within=0.0))

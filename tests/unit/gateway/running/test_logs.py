@@ -67,6 +67,17 @@ class TestEnvoy:
         voice.begin()
         assert voice.last == ""
 
+    def test_of_a_crash_the_first_words_say_why_and_where_it_was_is_not_told(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        voice = EnvoyVoice()
+        voice.hear("headgate|critical|assert|assert failure: inotify_fd_ >= 0.")
+        voice.hear("headgate|error|envoy_bug|#3 UNKNOWN [0x55c9e68f79f5]")
+        voice.hear("headgate|critical|backtrace|#0: [0x7f365b5cf050]")
+        voice.hear("headgate|critical|backtrace|Caught Aborted, suspect faulting address 0x5aa1")
+        assert voice.last == "assert failure: inotify_fd_ >= 0."
+        assert len(caplog.records) == 2
+
 
 class TestService:
     def _said(self, message: str, **more: object) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headgate.gateway.running.errors import GatewayError
-from headgate.gateway.running.ports import check_free, holder_of
+from headgate.gateway.running.ports import check_free, hold_free, holder_of
 from headgate.settings import Address
 
 if TYPE_CHECKING:
@@ -41,6 +42,22 @@ def test_a_port_that_another_envoy_would_share_is_taken() -> None:
 def test_port_0_is_one_that_is_free() -> None:
     found = _check(Address("127.0.0.1", 0))
     assert found.port > 0
+    assert _check(found) == found
+
+
+def test_one_that_is_held_is_shared_by_nobody_who_looks() -> None:
+    """Two gateways that are started at the same time must not share a port."""
+    with ExitStack() as held:
+        (found,) = hold_free((Address("127.0.0.1", 0),), what="the gateway", held=held)
+        with pytest.raises(GatewayError, match="the address is in use"):
+            _check(found)
+        # Envoy is somebody else: it asks to share
+        place = "127.0.0.1", found.port
+        with (
+            socket.create_server(place, reuse_port=True) as envoy,
+            socket.create_connection(place),
+        ):
+            envoy.accept()[0].close()
     assert _check(found) == found
 
 

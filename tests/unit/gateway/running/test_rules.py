@@ -80,6 +80,9 @@ def test_rules_that_may_come_later_are_waited_for(
         starting = asyncio.create_task(rules.start())
         while "waiting for the rules" not in caplog.text:  # noqa: ASYNC110 - a log tells nobody
             await asyncio.sleep(0.001)
+        path.write_text(RULES.replace("limit", "limt"))
+        while "did you mean 'limit'" not in caplog.text:  # noqa: ASYNC110 - a log tells nobody
+            await asyncio.sleep(0.001)
         path.write_text(RULES)
         async with asyncio.timeout(60):
             await starting

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headgate.gateway.running.errors import GatewayError
-from headgate.gateway.running.run_directory import PREFIX, clear_abandoned, run_directory
+from headgate.gateway.running.run_directory import (
+    PREFIX,
+    RunDirectory,
+    clear_abandoned,
+    run_directory,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +81,27 @@ def test_a_path_that_sockets_cannot_have_is_told(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_gateway_has_left_is_cleared_away(tmp_path: Path) -> None:
-    left, other = tmp_path / f"{PREFIX}left", tmp_path / f"{PREFIX}other"
-    for path in (left, other):
+    left, new, other = (tmp_path / f"{PREFIX}{name}" for name in ("left", "new", "other"))
+    for path in (left, new, other):
         path.mkdir()
-    (left / "lock").touch()
+    for path in (left, new):
+        (path / "lock").touch()
+    os.utime(left / "lock", (0, 0))
     (left / "a.secret").touch()
     clear_abandoned(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [other.name]
+    assert {path.name for path in tmp_path.iterdir()} == {new.name, other.name}
+
+
+def test_a_given_one_is_made_private(tmp_path: Path) -> None:
+    wanted = tmp_path / "run"
+    wanted.mkdir()
+    wanted.chmod(0o755)
+    with run_directory(str(wanted)):
+        assert wanted.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_is_as_it_should_be_needs_no_room(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    inode = directory.write("a", b"same").stat().st_ino
+    assert directory.write("a", b"same").stat().st_ino == inode
+    assert directory.write("a", b"other").read_bytes() == b"other"

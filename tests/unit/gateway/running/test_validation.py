@@ -1,7 +1,7 @@
 """The documents as one, for Envoy to validate."""
 
 from headgate.gateway.envoy.values import Documents
-from headgate.gateway.running.checking import whole
+from headgate.gateway.running.validation import whole
 
 
 def test_what_would_be_discovered_stands_in_its_place() -> None:
