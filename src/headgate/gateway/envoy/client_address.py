@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
 
+from headgate.gateway.envoy.mutations import put, removed
 from headgate.gateway.envoy.values import extension
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ def client_address(policy: Policy, settings: GatewaySettings) -> ClientAddress:
         },
         mutations=(
             *_saved(),
-            *(_peer() if has_sockets else (_set(_PEER, _DIRECT),)),
+            *(_peer() if has_sockets else (put(_PEER, _DIRECT),)),
             *(_instead(source.header) if is_forwarded and source.header != _TRAIL else ()),
-            *(() if is_forwarded else (_set(_SCHEME, _scheme(settings)),)),
+            *(() if is_forwarded else (put(_SCHEME, _scheme(settings)),)),
         ),
         to_upstream=_as_it_came(_scheme(settings) if is_forwarded else None),
         internal=_INTERNAL,
@@ -133,12 +134,12 @@ def _forms(network: IPv4Network | IPv6Network) -> list[Json]:
 
 def _instead(header: str) -> tuple[Json, ...]:
     """What stands in *header*, all lines of it, in the place of the trail."""
-    return _removed(_TRAIL), _set(_TRAIL, f'%CEL(request.headers["{header}"])%')
+    return removed(_TRAIL), put(_TRAIL, f'%CEL(request.headers["{header}"])%')
 
 
 def _saved() -> tuple[Json, ...]:
     """The trail as it came. What is for us alone nobody outside can say."""
-    return *map(_removed, _INTERNAL), _set(_SAVED, f"%REQ({_TRAIL})%")
+    return *map(removed, _INTERNAL), put(_SAVED, f"%REQ({_TRAIL})%")
 
 
 def _peer() -> tuple[Json, ...]:
@@ -146,9 +147,9 @@ def _peer() -> tuple[Json, ...]:
     Envoy tells those by their path."""
     told = f"request.headers['{_PEER}']"
     return (
-        _set(_PEER, _DIRECT),
-        _set(_PEER, f"%CEL({told}.startsWith('/') ? '{_NO_ADDRESS}' : {told})%"),
-        _set(_SOCKET, f"%CEL({told} == '{_NO_ADDRESS}' ? {told} : '')%"),
+        put(_PEER, _DIRECT),
+        put(_PEER, f"%CEL({told}.startsWith('/') ? '{_NO_ADDRESS}' : {told})%"),
+        put(_SOCKET, f"%CEL({told} == '{_NO_ADDRESS}' ? {told} : '')%"),
     )
 
 
@@ -173,7 +174,7 @@ def _as_it_came(scheme: str | None) -> Json:
     made = [_appended(_TRAIL, f"%REQ({_SAVED})%"), _appended(_TRAIL, f"%REQ({_PEER})%")]
     if scheme is not None:
         told = f"source.port == 0 ? request.headers['{_SCHEME}'] : '{scheme}'"
-        made.append(_set(_SCHEME, f"%CEL({told})%")["append"])
+        made.append(put(_SCHEME, f"%CEL({told})%")["append"])
     return {"request_headers_to_remove": [_TRAIL], "request_headers_to_add": made}
 
 
@@ -182,13 +183,3 @@ def _appended(name: str, value: str) -> Json:
         "header": {"key": name, "value": value},
         "append_action": "APPEND_IF_EXISTS_OR_ADD",
     }
-
-
-def _removed(name: str) -> Json:
-    return {"remove": name}
-
-
-def _set(name: str, value: str) -> Json:
-    """Nothing is done if *value* turns out empty."""
-    action = "OVERWRITE_IF_EXISTS_OR_ADD"
-    return {"append": {"header": {"key": name, "value": value}, "append_action": action}}

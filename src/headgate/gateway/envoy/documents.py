@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.envoy.bootstrap import bootstrap
 from headgate.gateway.envoy.client_address import client_address
+from headgate.gateway.envoy.cookies import cookie_lines
 from headgate.gateway.envoy.deciding import decided
 from headgate.gateway.envoy.discovery import LISTENERS, filter_documents
 from headgate.gateway.envoy.filters import http_filters
@@ -36,6 +37,7 @@ def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Docu
         address=client_address(policy, settings),
         filters=http_filters(policy, settings),
         own_headers=_own_headers(policy, decisions),
+        cookies=cookie_lines(policy),
     )
     return Documents(
         bootstrap=bootstrap(settings, places),

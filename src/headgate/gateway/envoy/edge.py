@@ -11,7 +11,6 @@ from headgate.gateway.envoy.routes import route_config
 from headgate.gateway.envoy.values import extension, seconds
 
 if TYPE_CHECKING:
-    from headgate.gateway.envoy.client_address import ClientAddress
     from headgate.gateway.envoy.values import Edge, Json
     from headgate.gateway.settings import GatewaySettings
 
@@ -36,7 +35,7 @@ def connection_manager(edge: Edge) -> Json:
         local_reply_config=local_replies(),
         access_log=access_logs(settings),
         upgrade_configs=[{"upgrade_type": "websocket"}],
-        early_header_mutation_extensions=[_mutated(address)],
+        early_header_mutation_extensions=[_mutated(edge)],
         **address.manager,
         **_paths(),
         **_bounds(settings),
@@ -48,13 +47,13 @@ def _router() -> Json:
     return extension("envoy.filters.http.router", kind, suppress_envoy_headers=True)
 
 
-def _mutated(address: ClientAddress) -> Json:
+def _mutated(edge: Edge) -> Json:
     """What is done to headers first: nobody outside gives Envoy orders."""
     orders = {"remove_on_match": {"key_matcher": {"prefix": "x-envoy-"}}}
     return extension(
         "envoy.http.early_header_mutation.header_mutation",
         _MUTATION,
-        mutations=[orders, *address.mutations],
+        mutations=[orders, *edge.address.mutations, *edge.cookies.mutations],
     )
 
 

@@ -9,6 +9,7 @@ time; the service says that it may pass.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -45,7 +46,22 @@ __all__ = ["SERVICE", "exact_filters"]
 
 _RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 _EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"
-_BODY_BYTES: Final = "%CEL(response.code_details == 'via_upstream' ? response.size : 0)%"
+_NOTHING: Final = "request.headers['no such header']"
+"""An error, as no header has such a name."""
+
+_MOST_REPORTED: Final = 10**9
+"""Envoy drops a report of more, all of it."""
+
+_IS_FROM_UPSTREAM: Final = (
+    "has(upstream.address)"
+    " && !response.code_details.startsWith('upstream_reset_before_response_started')"
+)
+"""Also if the client or the upstream has gone before the end: what was sent was sent."""
+
+_BODY_BYTES: Final = (
+    f"%CEL({_IS_FROM_UPSTREAM} ?"
+    f" (response.size < {_MOST_REPORTED} ? response.size : {_MOST_REPORTED}) : 0)%"
+)
 
 
 def exact_filters(
@@ -99,7 +115,7 @@ def _requests_of(rules: Sequence[Rule], identity: Identity) -> Json | None:
 def _config(
     policy: Policy, rules: Sequence[Rule], elsewhere: Sequence[str], settings: GatewaySettings
 ) -> Json:
-    entries = _entries(policy, settings)
+    entries = _entries(policy, rules, settings)
     asked = [{"actions": [*_constant(DECIDED, ",".join(elsewhere)), *entries]}]
     after = [rule for rule in rules if rule.cost.after is not None]
     asked += [_report(rule, policy.identity, entries) for rule in after]
@@ -131,15 +147,56 @@ def _report(rule: Rule, identity: Identity, entries: Sequence[Json]) -> Json:
     }
 
 
-def _entries(policy: Policy, settings: GatewaySettings) -> list[Json]:
-    told = headers_of_interest(policy) - {policy.identity.address.header}
+def _entries(policy: Policy, rules: Sequence[Rule], settings: GatewaySettings) -> list[Json]:
+    told = _headers_told(policy)
     return [
         _header(":method", METHOD),
         _header(":path", PATH),
         _header(":authority", HOST),
         _address(settings),
         *(_header(name, name) for name in sorted(told)),
+        *map(_line, _values_wanted(rules)),
     ]
+
+
+def _headers_told(policy: Policy) -> frozenset[str]:
+    """The headers that matter to rules; that of addresses only if it does so besides, for Envoy has
+    found the client already."""
+    identity = policy.identity
+    address = replace(identity.address, header=":none")
+    others = replace(policy, identity=replace(identity, address=address))
+    return headers_of_interest(others) - {address.header}
+
+
+def _values_wanted(rules: Sequence[Rule]) -> list[tuple[str, str]]:
+    """The headers that *rules* match by, in lower case, and each value that they want of one."""
+    found = {
+        (name.lower(), value)
+        for rule in rules
+        for name, values in rule.match.headers
+        for value in values or ()
+    }
+    return sorted(found)
+
+
+def _line(wanted: tuple[str, str]) -> Json:
+    """The value of a header that a rule wants, once more if it stands in one of several lines: of
+    a header the service is told the first line, and a rule is for a request with any."""
+    name, value = wanted
+    text = f"request.headers[{_quoted(name)}]"
+    tests = [
+        f"{text}.{test}({_quoted(line)})"
+        for test, line in (
+            ("startsWith", f"{value},"),
+            ("endsWith", f",{value}"),
+            ("contains", f",{value},"),
+        )
+    ]
+    return _expression(name, f"{' || '.join(tests)} ? {_quoted(value)} : {_NOTHING}")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _address(settings: GatewaySettings) -> Json:
@@ -147,7 +204,12 @@ def _address(settings: GatewaySettings) -> Json:
     has none, as on a unix socket, and with it the request would not be limited at all."""
     if not any(one.is_unix for one in settings.listen):
         return {"remote_address": {}}
-    kind = {"descriptor_key": ADDRESS, "skip_if_error": True, "text": "source.address"}
+    return _expression(ADDRESS, "source.address")
+
+
+def _expression(key: str, text: str) -> Json:
+    """An entry with what the expression *text* comes to; none if that is an error."""
+    kind = {"descriptor_key": key, "skip_if_error": True, "text": text}
     return {"extension": extension("envoy.rate_limit_descriptors.expr", _EXPRESSION, **kind)}
 
 

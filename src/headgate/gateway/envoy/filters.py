@@ -33,7 +33,7 @@ def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter,
             local += local_filters(rule, identity, gateways)
         elif one.decide == "quota":
             quota.append(quota_filter(rule, identity, gateways))
-            quota += backstop_filters(rule, policy, rule.cost.default)
+            quota += backstop_filters(rule, policy, rule.cost.default, has_lumps=True)
         elif has_backstop(rule, policy, settings):
-            backstops += backstop_filters(rule, policy, least_cost(rule))
+            backstops += backstop_filters(rule, policy, least_cost(rule), has_lumps=False)
     return (*local, *quota, *exact_filters(policy, how, settings), *backstops)

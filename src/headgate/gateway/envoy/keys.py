@@ -6,12 +6,12 @@ one, and the entries that tell callers apart. `identity.parts` says the same for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.gateway.envoy.matching import ANYTHING, STATED, TIER, Condition, tier_condition
+from headgate.gateway.envoy.matching import STATED, TIER, Condition, tier_condition
 from headgate.identity.parts import claim_of
 from headgate.rules.envoy.gateway import ADDRESS, HOST, METHOD
 from headgate.rules.matching.host import normalised_host
@@ -24,10 +24,23 @@ if TYPE_CHECKING:
     from headgate.rules.model import Fallback, Identity, Rule, Source
 
 _AS_GET: Final = Condition(":method", "(?i)(?:GET|HEAD)")
-_USUAL: Final = Condition(":method", "[A-Z-]+")
-_ONE_LINE: Final = r"[^,\s][^,]*"
-_SEVERAL: Final = ","
-"""Stands for whatever a caller says in several lines, or with commas, where they are one text."""
+_USUAL: Final = Condition(":method", "[A-Z-]{1,32}")
+_UTF8: Final = (
+    r"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
+    r"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
+    r"|\xf4[\x80-\x8f][\x80-\xbf]{2}"
+)
+"""A letter beyond ASCII: Envoy's expressions see bytes."""
+
+_ONE_LINE: Final = rf"(?:[^,\x80-\xff]|{_UTF8})+"
+LONGEST: Final = 2_000
+"""How many bytes of what callers say they are told apart by: Envoy keeps all of it, twice."""
+
+_TOO_LONG: Final = rf"\C{{1000}}\C{{{LONGEST - 1000}}}\C+"
+_TOGETHER: Final = ","
+"""Stands for whatever callers say that they cannot be told apart by: what is too long; where all
+lines are one text, several lines, or commas; and in bytes that are no UTF-8, for Envoy would keep
+those buckets for ever: nobody can tell it to forget one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +55,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Callers for whom *conditions* hold, told apart by *entries*."""
+    """Callers for whom *conditions* hold, told apart by *entries*; with *is_lump* they are one
+    though the service would tell them apart."""
 
     conditions: tuple[Condition, ...] = ()
     entries: tuple[Entry, ...] = ()
+    is_lump: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +166,18 @@ def _claims(source: Source, fallback: Fallback, *, joins_lines: bool) -> list[Va
     name = source.header
     if name is None:
         raise OptionError(f"{source!r} has no header to count by")
-    stated = Variant((Condition(name, STATED),), (Entry(name, header=name),))
-    found = [stated]
+    stated = Condition(name, STATED)
+    told, together = (Entry(name, header=name),), (Entry(name, value=_TOGETHER),)
+    is_long = Condition(name, _TOO_LONG)
+    alone = [stated, replace(is_long, is_inverted=True)]
+    found = [Variant((stated, is_long), together, is_lump=True)]
     if joins_lines:
-        alone = Condition(name, _ONE_LINE)
-        several = Condition(name, rf"[^,\s][^,]*,{ANYTHING}")
-        found = [
-            Variant((alone,), stated.entries),
-            Variant((several,), (Entry(name, value=_SEVERAL),)),
-        ]
-    missing = (Condition(name, STATED, is_inverted=True),)
+        is_one = Condition(name, _ONE_LINE)
+        others = (*alone, replace(is_one, is_inverted=True))
+        found.append(Variant(others, together, is_lump=True))
+        alone.append(is_one)
+    found.insert(0, Variant(tuple(alone), told))
+    missing = (replace(stated, is_inverted=True),)
     if source.default is not None:
         found.append(Variant(missing, (Entry(name, value=source.default),)))
     elif fallback == "ip":
@@ -179,4 +196,4 @@ def _only_host(rule: Rule) -> str:
 def _together(row: Sequence[Variant]) -> Variant:
     conditions = dict.fromkeys(one for variant in row for one in variant.conditions)
     entries = dict.fromkeys(one for variant in row for one in variant.entries)
-    return Variant(tuple(conditions), tuple(entries))
+    return Variant(tuple(conditions), tuple(entries), any(one.is_lump for one in row))

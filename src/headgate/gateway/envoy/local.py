@@ -28,7 +28,7 @@ from headgate.limits.enlarging import with_extra
 from headgate.rules.envoy.gateway import ADDRESS, RULE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from headgate.gateway.envoy.keys import Entry, Group
     from headgate.gateway.envoy.values import Json
@@ -54,28 +54,43 @@ def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFi
     return _filters(f"local-{rule.id}", rule, identity, bucket, cost)
 
 
-def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
+def backstop_filters(
+    rule: Rule, policy: Policy, cost: int, *, has_lumps: bool
+) -> tuple[HttpFilter, ...]:
     """The filters that keep callers of *rule* to its whole limit while nobody else does.
 
-    What the limit admits they never refuse; *cost* is the least that a request may cost.
+    What the limit admits they never refuse; *cost* is the least that a request may cost. Callers
+    that Envoy cannot tell apart are limited with *has_lumps*, where they share the limit anyway.
     """
     extra = max((one.extra for one in policy.overrides if one.rule == rule.id), default=0)
 
     def bucket(limit: Limit) -> Json:
         return backstop_of(with_extra(limit, extra) if extra else limit).finely(rounds_up=True)
 
-    return _filters(f"backstop-{rule.id}", rule, policy.identity, bucket, cost)
+    name = f"backstop-{rule.id}"
+    return _filters(name, rule, policy.identity, bucket, cost, has_lumps=has_lumps)
 
 
 def _filters(
-    name: str, rule: Rule, identity: Identity, bucket: Callable[[Limit], Json], cost: int
+    name: str,
+    rule: Rule,
+    identity: Identity,
+    bucket: Callable[[Limit], Json],
+    cost: int,
+    *,
+    has_lumps: bool = True,
 ) -> tuple[HttpFilter, ...]:
+    variants = [
+        one
+        for one in variants_of(rule, identity, joins_lines=False)
+        if has_lumps or not one.is_lump
+    ]
     groups = groups_of(rule, identity)
     most = max((len(group.limits) for group in groups), default=0)
     made = []
     for place in range(most):
         called = f"{name}/{place + 1}" if place else name
-        config = _limiter(rule, identity, groups, place, bucket, cost)
+        config = _limiter(rule, identity, groups, variants, place, bucket, cost)
         made.append(HttpFilter(called, _where(rule, identity, called, config)))
     return tuple(made)
 
@@ -101,7 +116,8 @@ def skipping(name: str, config: Json, predicate: Json) -> Json:
 def _limiter(
     rule: Rule,
     identity: Identity,
-    groups: tuple[Group, ...],
+    groups: Sequence[Group],
+    variants: Sequence[Variant],
     place: int,
     bucket: Callable[[Limit], Json],
     cost: int,
@@ -112,7 +128,7 @@ def _limiter(
             continue
         limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
         limits[limit] = group.limits.index(limit) + 1
-        for variant in variants_of(rule, identity, joins_lines=False):
+        for variant in variants:
             actions = list(_actions(group, variant, identity))
             asked.append({"actions": actions, "hits_addend": {"number": cost}})
             keys = tuple(one.key for one in variant.entries)

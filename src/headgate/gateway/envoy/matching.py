@@ -28,6 +28,7 @@ STATED: Final = r"[^,\s]\C*"
 
 _MORE_LINES: Final = r"(?:,\C*)?"
 _LINES_BEFORE: Final = r"(?:\C*,)?"
+_BLANKS: Final = f"[\\s{''.join(filter(str.isspace, map(chr, range(0x80, 0x3001))))}]*"
 _PLAIN_HOST: Final = re.compile(r"(?:\*\.)?[a-z0-9._-]+")
 _INPUT: Final = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
 
@@ -55,8 +56,7 @@ def conditions_of(match: Match, identity: Identity) -> tuple[Condition, ...]:
     if match.hosts and "*" not in match.hosts:
         found.append(Condition(":authority", host_regex(match.hosts)))
     for name, values in match.headers:
-        regex = None if values is None else f"{_LINES_BEFORE}(?:{_any_of(values)}){_MORE_LINES}"
-        found.append(Condition(name.lower(), regex))
+        found.append(Condition(name.lower(), None if values is None else _line_regex(values)))
     if match.tiers and identity.sources[TIER].header is not None:
         found.append(tier_condition(match.tiers, identity))
     return tuple(found)
@@ -97,6 +97,11 @@ def host_regex(hosts: Iterable[str]) -> str:
         name = re.escape(normalised_host(host[2:] if wild else host))
         told.append(rf"[^:]*\.{name}" if wild else name)
     return rf"(?i)(?:\C*@)?(?:{'|'.join(told)})\.*(?::[^:]*)?"
+
+
+def _line_regex(values: Iterable[str]) -> str:
+    """One line or more, of which one is one of *values*, with blanks around it or not."""
+    return f"{_LINES_BEFORE}{_BLANKS}(?:{_any_of(values)}){_BLANKS}{_MORE_LINES}"
 
 
 def header_matcher(condition: Condition) -> Json:

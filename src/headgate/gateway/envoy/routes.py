@@ -28,14 +28,18 @@ def route_config(edge: Edge) -> Json:
     return {
         "name": "upstreams",
         "ignore_port_in_host_matching": True,
-        "request_headers_to_remove": [*_OF_ENVOY, *edge.address.internal],
+        "request_headers_to_remove": [
+            *_OF_ENVOY,
+            *edge.address.internal,
+            *edge.cookies.internal,
+        ],
         "virtual_hosts": [_virtual_host(host, edge) for host in hosts],
     }
 
 
 def _virtual_host(host: str, edge: Edge) -> Json:
     fitting = _fitting(host, edge.settings.upstream)
-    refused = edge.address.refused
+    refused = *edge.address.refused, *edge.cookies.refused
     return {
         "name": host or _ANY,
         "domains": [host or _ANY],

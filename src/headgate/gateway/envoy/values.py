@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.gateway.envoy.cookies import CookieLines
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -68,6 +70,7 @@ class Edge:
     address: ClientAddress
     filters: tuple[HttpFilter, ...] = ()
     own_headers: tuple[str, ...] = ()
+    cookies: CookieLines = field(default_factory=CookieLines)
 
 
 @dataclass(frozen=True, slots=True)

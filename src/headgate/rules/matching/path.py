@@ -29,7 +29,6 @@ import re
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +49,7 @@ LONG: Final = 1024
 _PLAIN = re.compile(r"/[A-Za-z0-9_~!$&'()*+,=:@./-]*")
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\\?#]*")
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
+_ENCODED = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _SLASH = "\udc2f"
 """An encoded slash among decoded text; no text decodes to it."""
 
@@ -61,10 +61,7 @@ _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff\udc85\
 _BLANKS_AND_DOTS = _BLANKS + "."
 _PARAMETER = re.compile(r";[^/]*")
 _UNSPELT = re.compile("[%\udc00-\udcff]")
-_SPELLING = {
-    ord("%"): "%25",
-    **{0xDC00 + byte: f"%{byte:02X}" for byte in range(256)},
-}
+_OCTETS = re.compile("[\udc80-\udcff]+")
 
 _DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
 _NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
@@ -88,7 +85,8 @@ def _normalised(raw: str) -> str:
     if plain is not None:
         return plain
     lenient, _ = _texts(raw)
-    return "/" + "/".join(_segments(lenient, mild=True, separators=True, dots="resolved"))
+    pieces = _pieces(lenient, mild=True, separators=True, dots="resolved")
+    return "/" + _spelt("/".join(pieces))
 
 
 _remembered = lru_cache(maxsize=4096)(_normalised)
@@ -106,14 +104,14 @@ def readings(raw: str) -> tuple[Segments, ...]:
     found: dict[Segments, None] = {}
     for mild, separators, dots in _ways(lenient, literal):
         text = lenient if mild else literal
-        segments = _segments(text, mild=mild, separators=separators, dots=dots)
-        found[_looked_at(segments)] = None
-    return tuple(found)
+        pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
+        found[tuple(_looked_at(pieces))] = None
+    return tuple(dict.fromkeys(map(_spelt_each, found)))
 
 
 def segments_of(path: str) -> Segments:
     """The segments of a normalised path, no more than `MOST_SEGMENTS`."""
-    return _looked_at(tuple(path[1:].split("/"))) if path != "/" else ()
+    return tuple(_looked_at(path[1:].split("/"))) if path != "/" else ()
 
 
 def _plain(raw: str) -> str | None:
@@ -149,7 +147,7 @@ def _texts(raw: str) -> tuple[str, str]:
     """
     if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
         raw = raw[target.end() :]
-    parts = [unquote_to_bytes(part) for part in _ENCODED_SLASH.split(_octets(raw))]
+    parts = [_ENCODED.sub(_decoded, part) for part in _ENCODED_SLASH.split(_octets(raw))]
     literal = _text(parts)
     if not any(map(_UNSEEN.search, parts)):
         return literal, literal
@@ -170,17 +168,21 @@ def _octets(raw: str) -> bytes:
         return raw.encode("utf-8", "surrogatepass")
 
 
+def _decoded(encoded: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(encoded[0].replace(b"%", b"").decode("ascii"))
+
+
 def _short(overlong: re.Match[bytes]) -> bytes:
     first, second = overlong[0]
     return bytes([(first & 1) << 6 | second & 0x3F])
 
 
-def _segments(text: str, *, mild: bool, separators: bool, dots: Dots) -> Segments:
+def _pieces(text: str, *, mild: bool, separators: bool, dots: Dots) -> list[str]:
+    """The segments of *text*, read in one way, as they are."""
     if separators:
         text = text.replace("\\", "/").replace(_SLASH, "/")
     pieces = _without_noise(text) if mild and _NOISY.search(text) else text.split("/")
-    pieces = _resolved(pieces, dots)
-    return tuple(pieces if _UNSPELT.search(text) is None else map(_spelt, pieces))
+    return _resolved(pieces, dots)
 
 
 def _without_noise(text: str) -> list[str]:
@@ -210,11 +212,23 @@ def _without_dots(pieces: list[str]) -> list[str]:
     return stack
 
 
-def _spelt(piece: str) -> str:
-    return piece.translate(_SPELLING)
+def _spelt(text: str) -> str:
+    """*text*, segments with slashes between, with escapes where it needs them. None is a slash."""
+    if _UNSPELT.search(text) is None:
+        return text
+    text = text.replace("%", "%25").replace(_SLASH, "%2F")
+    return text if text.isascii() else _OCTETS.sub(_encoded, text)
 
 
-def _looked_at(segments: Segments) -> Segments:
+def _spelt_each(pieces: Segments) -> Segments:
+    return tuple(_spelt("/".join(pieces)).split("/")) if pieces else ()
+
+
+def _encoded(octets: re.Match[str]) -> str:
+    return "%" + octets[0].encode("utf-8", "surrogateescape").hex("%").upper()
+
+
+def _looked_at(segments: list[str]) -> list[str]:
     if len(segments) <= MOST_SEGMENTS:
         return segments
     half = MOST_SEGMENTS // 2

@@ -82,6 +82,8 @@ def _entries(actions: list[dict[str, Any]], headers: Headers) -> list[tuple[str,
     row: list[tuple[str, str]] = []
     for action in actions:
         ((kind, of),) = action.items()
+        if kind == "extension":  # an expression, which only Envoy can tell
+            continue
         if kind == "masked_remote_address" or kind == "remote_address":
             row.append((kind, "192.0.2.1"))
         elif kind == "request_headers":

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate import RateLimiter
 from headgate.gateway.envoy.buckets import Bucket, backstop_of, share_of, wait_ns
 from headgate.limits import parse_limit
+from headgate.testing import ManualClock
 from headgate.units import SECOND
 
 RATES = st.fractions(min_value=Fraction(1, 10**6), max_value=10**9, max_denominator=10**6)
@@ -60,6 +62,39 @@ def test_a_backstop_has_room_for_all_that_a_limit_admits(text: str, least: int) 
     bucket = backstop_of(parse_limit(text))
     assert bucket.capacity > least
     assert bucket.rate == Fraction(1, 6)
+
+
+LIMITS = [
+    *("5/s", "7/minute", "3/s burst 20", "4/s gcra", "6/s leaky_bucket", "30/9s fixed_window"),
+    *("4/s sliding_window_log", "30/9s sliding_window_counter", "30/minute fixed_window"),
+]
+PAUSES = st.one_of(
+    st.integers(0, SECOND // 3), st.sampled_from([0, SECOND, 4 * SECOND, 9 * SECOND, 60 * SECOND])
+)
+
+
+@settings(max_examples=80)
+@given(
+    st.sampled_from(LIMITS),
+    st.integers(0, 60 * SECOND),
+    st.lists(st.tuples(PAUSES, st.integers(1, 40)), max_size=20),
+)
+def test_a_backstop_refuses_nothing_that_a_limit_admits(
+    text: str, start: int, bursts: list[tuple[int, int]]
+) -> None:
+    clock = ManualClock(10**18 + start)
+    made = backstop_of(parse_limit(text)).finely(rounds_up=True)
+    rate, most = rate_of(made), Fraction(made["max_tokens"])
+    tokens, since = most, clock()
+    with RateLimiter(text, clock=clock) as limiter:
+        for pause, count in bursts:
+            clock.advance_ns(pause)
+            for _ in range(count):
+                if limiter.hit("key"):
+                    tokens = min(most, tokens + rate * (clock() - since) / SECOND)
+                    since = clock()
+                    assert tokens >= 1
+                    tokens -= 1
 
 
 def test_a_unit_comes_back_in_its_part_of_the_time() -> None:

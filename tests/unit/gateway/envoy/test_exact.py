@@ -98,6 +98,17 @@ def test_a_request_is_told_with_all_that_rules_look_at() -> None:
     ]
 
 
+def test_the_header_of_addresses_is_told_only_to_rules_that_look_at_it_themselves() -> None:
+    headers = {":path": "/", "x-forwarded-for": "1.2.3.4"}
+    for match, told in (("endpoint: /", False), ("headers: {x-forwarded-for: true}", True)):
+        policy = policy_of(f"id: r, match: {{{match}}}, key_by: ip, limit: 1/s")
+        (row,) = descriptors(inner(made(policy)["exact-open"]), headers)
+        assert (("x-forwarded-for", "1.2.3.4") in row) == told
+    policy = policy_of("id: r, key_by: 'header:x-forwarded-for', limit: 1/s")
+    (row,) = descriptors(inner(made(policy)["exact-open"]), headers)
+    assert row[-1] == ("x-forwarded-for", "1.2.3.4")
+
+
 def test_rules_that_are_decided_elsewhere_are_named() -> None:
     local = "key_by: ip, limit: 1/s, decide: local"
     policy = policy_of(f"id: a, {local}", f"id: b, {local}", ALL)
@@ -122,6 +133,27 @@ def test_what_a_request_has_cost_is_reported_for_the_rule_that_asks() -> None:
         ("headgate.report", "bytes"),
     ]
     assert len(descriptors(config, {":path": "/other"})) == 2
+
+
+def test_bytes_are_reported_whoever_ended_the_response_and_never_more_than_envoy_takes() -> None:
+    policy = policy_of("id: bytes, key_by: ip, limit: 9/s, cost: {after: {bytes: true}}")
+    told = inner(made(policy)["exact-open"])["rate_limits"][1]["hits_addend"]["format"]
+    assert "via_upstream" not in told
+    assert "response.size < 1000000000 ? response.size : 1000000000" in told
+
+
+def test_of_a_header_that_rules_match_by_every_line_is_told() -> None:
+    policy = policy_of(
+        "id: a, match: {headers: {X-App: [one, two]}}, key_by: ip, limit: 1/s",
+        "id: b, match: {headers: {x-app: one, x-there: true}}, key_by: ip, limit: 1/s",
+        "id: c, match: {headers: {x-app: three}}, key_by: ip, limit: 1/s, decide: local",
+    )
+    actions = inner(made(policy)["exact-open"])["rate_limits"][0]["actions"]
+    found = [one["extension"]["typed_config"] for one in actions if "extension" in one]
+    assert [one["descriptor_key"] for one in found] == ["x-app", "x-app"]
+    assert all(one["skip_if_error"] for one in found)
+    assert 'request.headers["x-app"].contains(",one,")' in found[0]["text"]
+    assert ' ? "two" : ' in found[1]["text"]
 
 
 def test_on_a_unix_socket_a_request_is_told_without_an_address() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.gateway.envoy.keys import LONGEST
 from headgate.gateway.envoy.local import MOST_CALLERS, backstop_filters, local_filters
 from headgate.rules.model import Override, Policy
 
@@ -43,6 +44,30 @@ def test_callers_are_told_apart_by_what_they_say() -> None:
 def test_of_several_lines_the_first_counts() -> None:
     config = config_of("id: r, key_by: user_id, limit: 5/s")
     assert bucket(config, {"x-user-id": "ada,x"}) == bucket(config, {"x-user-id": "ada"})
+
+
+def test_what_is_too_long_has_no_bucket_of_its_own() -> None:
+    """Envoy would keep all of it, of so many callers."""
+    config = config_of("id: r, key_by: user_id, limit: 5/s")
+    longest = bucket(config, {"x-user-id": "a" * LONGEST})
+    longer = bucket(config, {"x-user-id": "a" * LONGEST + "b"})
+    assert longest is not None
+    assert longer is not None
+    assert longest[0][-1] == ("x-user-id", "a" * LONGEST)
+    assert longer == bucket(config, {"x-user-id": "c" * 10 * LONGEST})
+    assert longer[0][-1] == ("x-user-id", ",")
+    methods = config_of("id: r, key_by: method, limit: 5/s")
+    assert bucket(methods, {":method": "A" * 99}) == bucket(methods, {":method": "B" * 99})
+
+
+def test_a_backstop_lets_pass_whom_only_the_service_tells_apart() -> None:
+    policy = policy_of("id: r, key_by: user_id, limit: 5/s")
+    (exact,) = backstop_filters(policy.rules[0], policy, 1, has_lumps=False)
+    (quota,) = backstop_filters(policy.rules[0], policy, 1, has_lumps=True)
+    long = {"x-user-id": "a" * 2 * LONGEST}
+    assert bucket(inner(exact), long) is None
+    assert bucket(inner(exact), {"x-user-id": "a"}) is not None
+    assert bucket(inner(quota), long) is not None
 
 
 def test_who_says_nothing_falls_back_as_the_policy_says() -> None:
@@ -144,7 +169,7 @@ def test_a_backstop_is_the_whole_limit_and_what_overrides_add() -> None:
     policy = policy_of("id: r, key_by: ip, limit: 60/hour")
 
     def most(policy: Policy) -> int:
-        (made,) = backstop_filters(policy.rules[0], policy, 1)
+        (made,) = backstop_filters(policy.rules[0], policy, 1, has_lumps=True)
         assert made.name == "backstop-r"
         return int(inner(made)["descriptors"][0]["token_bucket"]["max_tokens"])
 

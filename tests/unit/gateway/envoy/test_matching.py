@@ -45,7 +45,8 @@ REQUESTS = st.builds(
         st.sampled_from(
             [
                 *(("x-tier", "free"), ("x-tier", "paid"), ("X-Tier", ""), ("x-tier", "gold")),
-                *(("x-app", "one"), ("x-app", ""), ("x-app", "three"), ("cookie", "seen=1")),
+                *(("x-app", "one"), ("x-app", ""), ("x-app", "three"), ("x-app", "\xa0one\u2003")),
+                ("cookie", "seen=1"),
             ]
         ),
         max_size=4,

@@ -4,6 +4,7 @@ from base64 import b64decode
 from json import loads
 from typing import Any
 
+from headgate.gateway.envoy.keys import LONGEST
 from headgate.gateway.envoy.quota import quota_filter
 
 from .judging import Headers, holds, policy_of
@@ -71,6 +72,21 @@ def test_who_sends_a_header_twice_has_no_bucket_of_its_own() -> None:
     config = config_of("id: r, key_by: user_id, limit: 5/s", "{fallback: skip}")
     assert bucket(config, {"x-user-id": "ada,1"}) == bucket(config, {"x-user-id": "bob,2"})
     assert bucket(config, {"x-user-id": "ada,1"}) is not None
+
+
+def test_bytes_that_are_no_utf8_have_no_bucket_of_their_own() -> None:
+    """Nobody could tell Envoy to forget such a bucket. It sees bytes, here as Latin-1."""
+    config = config_of("id: r, key_by: user_id, limit: 5/s", "{fallback: skip}")
+
+    def of(octets: bytes) -> dict[str, str] | None:
+        return bucket(config, {"x-user-id": octets.decode("latin-1")})
+
+    shared = {"headgate.rule": "r", "x-user-id": ","}
+    assert of(b"a" * (LONGEST + 1)) == shared
+    odd = (b"ada\xff", b"\xffada", b"\xe9\xe9", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80")
+    assert [of(one) for one in odd] == [shared] * len(odd)
+    for name in ("ada", "josé", "\u07ff\uffff", "\U0001f600", "a b"):
+        assert of(name.encode()) == shared | {"x-user-id": name.encode().decode("latin-1")}
 
 
 def test_tiers_are_told_by_name() -> None:

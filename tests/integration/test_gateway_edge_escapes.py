@@ -1,0 +1,90 @@
+"""Ways around a limit that the gateway's Envoy must not leave: what rules are for is counted."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+
+from tests.integration.edge_driving import HOST, Gateway, echoing
+from tests.integration.serve_driving import PLAIN, serving
+from tests.servers import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.serve_driving import Service
+
+RULES = """\
+version: 1
+identity: {fallback: skip}
+rules:
+  - {id: lines, match: {endpoint: /lines, headers: {x-app: [one, two]}}, key_by: global,
+     limit: 1/day}
+  - {id: cookie, match: {endpoint: /cookie}, key_by: "cookie:session", limit: 2/day}
+  - {id: bytes, match: {endpoint: /bytes}, key_by: user_id, limit: 1000000/day,
+     cost: {after: {bytes: true}}}
+"""
+_LARGE = 4_000_000
+
+
+@contextmanager
+def _gateway(directory: Path) -> Iterator[tuple[Gateway, Service]]:
+    with (
+        serving(directory, rules=RULES, grpc=1) as service,
+        echoing() as upstream,
+        Gateway(
+            directory,
+            RULES,
+            f"{HOST}:{service.grpc_port}",
+            upstream=[upstream],
+            decision_timeout=10.0,
+        ) as gateway,
+    ):
+        wait_until(
+            lambda: gateway.stat("cluster.headgate.membership_healthy") == 1, "the service is found"
+        )
+        yield gateway, service
+
+
+def test_no_second_line_of_a_header_or_of_cookies_escapes(tmp_path: Path) -> None:
+    with _gateway(tmp_path) as (gateway, _):
+
+        def statuses(path: str, *lines: tuple[str, str]) -> list[int]:
+            url = f"{gateway.url}{path}"
+            return [httpx.get(url, headers=list(lines)).status_code for _ in range(3)]
+
+        other, one, two = (("x-app", value) for value in ("other", "one", "two"))
+        assert statuses("/lines", other) == [200, 200, 200]
+        assert statuses("/lines", other, one) == [200, 429, 429]
+        for lines in ([one], [other, two], [two, other], [other, one, other]):
+            assert statuses("/lines", *lines) == [429, 429, 429]
+        plain, session = ("cookie", "a=1,2"), ("cookie", "b=2; session=x")
+        assert statuses("/cookie", plain) == [200, 200, 200]
+        assert statuses("/cookie", plain, session) == [400, 400, 400]
+        assert statuses("/cookie", session) == [200, 200, 429]
+        reply = httpx.get(f"{gateway.url}/other", headers=[plain, ("x-headgate-cookies", "1")])
+    assert reply.status_code == 200
+    names = [name for name, _ in reply.json()["headers"]]
+    assert names.count("cookie") == 1
+    assert not [name for name in names if "headgate" in name]
+
+
+def test_who_hangs_up_before_the_end_has_paid_for_what_was_sent(tmp_path: Path) -> None:
+    with _gateway(tmp_path) as (gateway, service):
+
+        def used() -> int:
+            asked = {"path": "/bytes", "headers": {"x-user-id": "ada"}}
+            (told,) = PLAIN.post(f"{service.url}/v1/rate_limit", json=asked).json()["limits"]
+            return 1_000_000 - int(told["remaining"])
+
+        head = f"POST /bytes HTTP/1.1\r\nhost: a\r\nx-user-id: ada\r\ncontent-length: {_LARGE}\r\n"
+        with socket.create_connection((HOST, gateway.port), timeout=30) as connection:
+            connection.sendall(f"{head}\r\n".encode() + b"x" * _LARGE)
+            received = 0
+            while received < 200_000:
+                received += len(connection.recv(65_536))
+        wait_until(lambda: used() >= 150_000, "what was sent is charged")
