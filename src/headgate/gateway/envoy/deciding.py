@@ -22,9 +22,10 @@ def decided(policy: Policy, settings: GatewaySettings) -> tuple[Decided, ...]:
 
 
 def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
-    """Whether Envoy can keep callers of *rule*, decided exactly, to its limit without the service:
-    as long as it sees which requests the rule is for, and whose they are."""
-    if rule.mode != "enforce" or rule.on_store_failure != "local" or not least_cost(rule):
+    """Whether Envoy keeps callers of *rule*, decided exactly, to its limit without the service: if
+    it does not refuse them then, and sees which requests the rule is for, and whose they are."""
+    is_closed = rule.on_store_failure == "fail_closed"
+    if rule.mode != "enforce" or is_closed or not least_cost(rule):
         return False
     if any(isinstance(limit, Concurrency) for row in rule.limits.values() for limit in row):
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.gateway.envoy.backstops import open_backstop
 from headgate.gateway.envoy.deciding import decided, has_backstop, least_cost
 from headgate.gateway.envoy.exact import exact_filters
 from headgate.gateway.envoy.local import backstop_filters, local_filters
@@ -12,7 +13,7 @@ from headgate.gateway.envoy.quota import quota_filter
 if TYPE_CHECKING:
     from headgate.gateway.envoy.values import HttpFilter
     from headgate.gateway.settings import GatewaySettings
-    from headgate.rules.model import Policy
+    from headgate.rules.model import Policy, Rule
 
 
 def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter, ...]:
@@ -27,6 +28,7 @@ def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter,
     local: list[HttpFilter] = []
     quota: list[HttpFilter] = []
     backstops: list[HttpFilter] = []
+    opening: list[Rule] = []
     for one in how:
         rule = rules[one.rule]
         if one.decide == "local":
@@ -34,6 +36,9 @@ def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter,
         elif one.decide == "quota":
             quota.append(quota_filter(rule, identity, gateways))
             quota += backstop_filters(rule, policy, rule.cost.default, has_lumps=True)
-        elif has_backstop(rule, policy, settings):
+        elif has_backstop(rule, policy, settings) and rule.on_store_failure == "local":
             backstops += backstop_filters(rule, policy, least_cost(rule), has_lumps=False)
+        elif has_backstop(rule, policy, settings):
+            opening.append(rule)
+    backstops += open_backstop(opening, policy)
     return (*local, *quota, *exact_filters(policy, how, settings), *backstops)

@@ -62,13 +62,18 @@ def backstop_filters(
     What the limit admits they never refuse; *cost* is the least that a request may cost. Callers
     that Envoy cannot tell apart are limited with *has_lumps*, where they share the limit anyway.
     """
-    extra = max((one.extra for one in policy.overrides if one.rule == rule.id), default=0)
 
     def bucket(limit: Limit) -> Json:
-        return backstop_of(with_extra(limit, extra) if extra else limit).finely(rounds_up=True)
+        return backstop_bucket(rule, policy, limit)
 
     name = f"backstop-{rule.id}"
     return _filters(name, rule, policy.identity, bucket, cost, has_lumps=has_lumps)
+
+
+def backstop_bucket(rule: Rule, policy: Policy, limit: Limit) -> Json:
+    """The bucket that keeps a caller of *rule* to *limit*, or to what overrides make of it."""
+    extra = max((one.extra for one in policy.overrides if one.rule == rule.id), default=0)
+    return backstop_of(with_extra(limit, extra) if extra else limit).finely(rounds_up=True)
 
 
 def _filters(
@@ -129,10 +134,16 @@ def _limiter(
         limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
         limits[limit] = group.limits.index(limit) + 1
         for variant in variants:
-            actions = list(_actions(group, variant, identity))
+            actions = list(actions_of(group, variant, identity))
             asked.append({"actions": actions, "hits_addend": {"number": cost}})
             keys = tuple(one.key for one in variant.entries)
-            kept[group.name, keys] = _descriptor(group, keys, bucket(limit))
+            kept[group.name, keys] = descriptor_of(group, keys, bucket(limit))
+    headers = local_headers(rule, limits)
+    return limiter(asked, [*kept.values()], headers=headers, tells_wait=rule.headers != "redacted")
+
+
+def limiter(asked: list[Json], kept: list[Json], *, headers: list[Json], tells_wait: bool) -> Json:
+    """The filter that makes descriptors as *asked*, and keeps buckets for those that are *kept*."""
     return typed(
         _LOCAL,
         stat_prefix="headgate",
@@ -141,14 +152,15 @@ def _limiter(
         filter_enforced=_ALWAYS,
         max_dynamic_descriptors=MOST_CALLERS,
         enable_x_ratelimit_headers="OFF",
-        enable_retry_after_header=rule.headers != "redacted",
-        response_headers_to_add=local_headers(rule, limits),
+        enable_retry_after_header=tells_wait,
+        response_headers_to_add=headers,
         rate_limits=asked,
-        descriptors=list(kept.values()),
+        descriptors=kept,
     )
 
 
-def _actions(group: Group, variant: Variant, identity: Identity) -> Iterator[Json]:
+def actions_of(group: Group, variant: Variant, identity: Identity) -> Iterator[Json]:
+    """What makes the descriptor of a caller of *group* who is as *variant* says."""
     conditions = group.conditions + variant.conditions
     if conditions:
         headers = list(map(header_matcher, conditions))
@@ -170,7 +182,8 @@ def _action(entry: Entry, identity: Identity) -> Json:
     return {"masked_remote_address": masks}
 
 
-def _descriptor(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
+def descriptor_of(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
+    """The *bucket* for each caller of *group* that is told apart by *keys*."""
     names = ["masked_remote_address" if key == ADDRESS else key for key in keys]
     entries = [{"key": RULE, "value": group.name}, *({"key": name} for name in names)]
     return {"entries": entries, "token_bucket": bucket}

@@ -45,6 +45,11 @@ def local_headers(rule: Rule, limits: Mapping[Limit, int]) -> list[Json]:
     return [_header(name, value) for name, value in told]
 
 
+def untold_headers() -> list[Json]:
+    """The headers of what a filter of several rules refuses."""
+    return [_header(*_NOT_KEPT)]
+
+
 def quota_refusal(rule: Rule, limit: Limit, place: int) -> Json:
     """The whole answer to what a quota of *rule* refuses: by *limit*, at that *place* in the
     stack."""

@@ -19,7 +19,7 @@ def test_local_limits_come_first_then_quotas_then_the_service() -> None:
         f"id: b, {plain}, decide: quota",
         f"id: c, {plain}, decide: local",
         f"id: d, {plain}, on_store_failure: local",
-    ) == ["local-c", "quota-b", "backstop-b", "exact-open", "backstop-d"]
+    ) == ["local-c", "quota-b", "backstop-b", "exact-open", "backstop-d", "backstop"]
 
 
 def test_without_rules_there_are_no_filters() -> None:
@@ -37,5 +37,10 @@ def test_without_rules_there_are_no_filters() -> None:
         "key_by: ip, limit: 1/s, mode: shadow",
     ],
 )
-def test_no_backstop_where_it_could_refuse_what_the_limit_admits(rule: str) -> None:
-    assert names(f"id: a, {rule}, on_store_failure: local") == ["exact-open"]
+@pytest.mark.parametrize("failure", ["local", "fail_open"])
+def test_no_backstop_where_it_could_refuse_what_the_limit_admits(rule: str, failure: str) -> None:
+    assert names(f"id: a, {rule}, on_store_failure: {failure}") == ["exact-open"]
+
+
+def test_a_rule_that_fails_closed_needs_no_backstop() -> None:
+    assert names("id: a, key_by: ip, limit: 1/s, on_store_failure: fail_closed") == ["exact-closed"]
