@@ -113,9 +113,9 @@ class Gateway(Driven):
         """Give it the documents of another policy."""
         self.written = self._write(policy)
 
-    def admin(self, path: str) -> str:
+    def admin(self, path: str, *, method: str = "GET") -> str:
         """What the admin page at *path* says; `ServerError` if it says nothing."""
-        request = f"GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"
+        request = f"{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(5)

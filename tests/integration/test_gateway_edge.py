@@ -46,6 +46,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             NO_SERVICE,
             upstream=upstreams,
             client_max_header=8192,
+            health_path="/health",
             access_log=str(directory / "access.log"),
         )
         yield stack.enter_context(started)
@@ -223,6 +224,18 @@ def _is_served(gateway: Gateway) -> bool:
         return httpx.get(gateway.url).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_a_load_balancer_asks_the_gateway_itself(gateway: Gateway) -> None:
+    asked = httpx.get(f"{gateway.url}/health")
+    assert (asked.status_code, asked.content) == (200, b"")
+    assert httpx.get(f"{gateway.url}/health/x").json()["path"] == "/health/x"
+    gateway.admin("/healthcheck/fail", method="POST")  # as it is when it is about to end
+    try:
+        assert httpx.get(f"{gateway.url}/health").status_code == 503
+        assert httpx.get(f"{gateway.url}/").status_code == 200
+    finally:
+        gateway.admin("/healthcheck/ok", method="POST")
 
 
 def test_where_no_upstream_fits_there_is_nothing(tmp_path: Path) -> None:

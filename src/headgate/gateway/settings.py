@@ -5,6 +5,7 @@ The names are other ones than those of the service, so that both can stand in on
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -29,10 +30,19 @@ _ENVOY: Final = "Gateway: Envoy"
 _PATH: Final = readers.text("a path")
 _SECONDS: Final = "seconds, or 30s, 500ms"
 _KIB: Final = 1024
+_HEALTH_PATH: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 
 
 def _upstreams(spot: Spot) -> tuple[Upstream, ...] | None:
     return several(spot, read_upstream, UPSTREAM)
+
+
+def _health_path(spot: Spot) -> str | None:
+    found = scalars.word(spot, "a path such as /healthz")
+    if found is not None and _HEALTH_PATH.fullmatch(found) is None:
+        spot.wrong(f"{found!r} is no plain path; expected one such as /healthz")
+        return None
+    return found
 
 
 def _decide(spot: Spot) -> Decide | None:
@@ -82,6 +92,13 @@ class GatewaySettings:
         _SECONDS,
         "how long it waits for a decision; then a rule's on_store_failure counts",
         default=0.25,
+    )
+    health_path: str | None = setting(
+        _health_path,
+        _GATEWAY,
+        "PATH",
+        "a path that the gateway answers itself, for load balancers: 200, or 503 when it drains",
+        default=None,
     )
     listen_tls_cert: str | None = setting(
         _PATH, _GATEWAY, "FILE", "the certificate, with its chain, that clients see", default=None

@@ -31,7 +31,7 @@ def connection_manager(edge: Edge) -> Json:
         _MANAGER,
         stat_prefix="gateway",
         route_config=route_config(edge),
-        http_filters=[*placed_filters(edge.filters, edge.places), _router()],
+        http_filters=[*_health(settings), *placed_filters(edge.filters, edge.places), _router()],
         local_reply_config=local_replies(),
         access_log=access_logs(settings),
         upgrade_configs=[{"upgrade_type": "websocket"}],
@@ -40,6 +40,16 @@ def connection_manager(edge: Edge) -> Json:
         **_paths(),
         **_bounds(settings),
     )
+
+
+def _health(settings: GatewaySettings) -> list[Json]:
+    """What answers load balancers, before any limit: 200, and 503 from when it is about to end."""
+    if settings.health_path is None:
+        return []
+    kind = f"{_FILTERS}.http.health_check.v3.HealthCheck"
+    path = {"name": ":path", "string_match": {"exact": settings.health_path}}
+    name = "envoy.filters.http.health_check"
+    return [extension(name, kind, pass_through_mode=False, headers=[path])]
 
 
 def _router() -> Json:

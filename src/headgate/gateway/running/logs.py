@@ -42,6 +42,9 @@ _NOISE: Final = (
 """What Envoy says that nobody has to know: at its beginning, at its end, and as a matter of course.
 """
 
+_UNHEARD: Final = frozenset(("rate_limit_quota",))
+"""Parts of Envoy that are not passed on: this one names callers by their keys, and says for each
+report that there is nobody to report to."""
 
 _FRAME: Final = re.compile(r"#\d+:? .*\[0x[0-9a-f]+\]$")
 """A line of where in Envoy's code it was when it crashed."""
@@ -69,6 +72,7 @@ class EnvoyVoice:
         self._is_passed_on = is_passed_on
         self._level = logging.WARNING
         self._grave = 0
+        self._part = ""
 
     def begin(self) -> None:
         """Another Envoy is about to speak."""
@@ -79,16 +83,16 @@ class EnvoyVoice:
         """Pass *line* on; what has no head belongs to the line before it."""
         found = _ENVOY_LINE.fullmatch(line)
         if found is None:
-            part, said = "", line
+            said = line
         else:
-            part, said = found[2], found[3]
+            self._part, said = found[2], found[3]
             self._level = LEVELS.get(found[1], logging.WARNING)
-        if not said.strip() or any(noise in said for noise in _NOISE) or _FRAME.match(said):
+        if self._part in _UNHEARD or _is_noise(said):
             return
         self._remember(said.strip(), is_more=found is None)
         if not self._is_passed_on or (self._level < logging.WARNING and not self.serves):
             return
-        fields = {"part": part} if part else {}
+        fields = {"part": self._part} if found is not None else {}
         ENVOY_LOG.log(self._level, "Envoy: %s", said, extra={FIELDS: fields})
 
     def _remember(self, said: str, *, is_more: bool) -> None:
@@ -99,6 +103,11 @@ class EnvoyVoice:
         is_more = is_more and self._level == self._grave and len(self.last) < _LONGEST
         self.last = f"{self.last} {said}" if is_more else said
         self._grave = self._level
+
+
+def _is_noise(said: str) -> bool:
+    is_known = any(noise in said for noise in _NOISE)
+    return not said.strip() or is_known or _FRAME.match(said) is not None
 
 
 class ServiceVoice:

@@ -57,6 +57,17 @@ class TestEnvoy:
         voice.hear("")
         assert not caplog.records
 
+    def test_the_part_that_names_callers_is_not_heard(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        voice = EnvoyVoice()
+        voice.serves = True
+        voice.hear("headgate|error|rate_limit_quota|an unexpected bucket. ID: bucket {")
+        voice.hear('  value: "a-secret-key"')
+        voice.hear("headgate|error|config|another matter")
+        assert [one.getMessage() for one in caplog.records] == ["Envoy: another matter"]
+        assert "secret" not in voice.last
+
     def test_the_last_words_are_the_gravest_with_all_their_lines(self) -> None:
         voice = EnvoyVoice()
         voice.hear("headgate|warning|main|a warning")
