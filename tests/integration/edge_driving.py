@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-import threading
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from headgate.gateway.envoy.documents import documents
@@ -19,6 +18,7 @@ from headgate.settings import Address
 from tests.servers import free_port, release_port, wait_until
 from tests.servers.envoy import envoy_binary
 from tests.servers.process import Driven, Process, ServerError
+from tests.servers.upstream import QuietHandler, serving_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,10 +164,9 @@ def _body(response: bytes) -> str:
     return chunks.decode()
 
 
-class _Echo(BaseHTTPRequestHandler):
+class _Echo(QuietHandler):
     """Answers everything with what it was asked; it says its own name, too."""
 
-    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
@@ -187,10 +186,7 @@ class _Echo(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - the base class's names
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Be quiet."""
+    do_POST = do_PUT = do_DELETE = do_GET
 
 
 class _UnixEcho(_Echo):
@@ -216,14 +212,8 @@ def echoing(
     unix: Any = _UnixServer  # its addresses are paths, other than the base class's
     server: Any = unix(path, _UnixEcho) if path else ThreadingHTTPServer((HOST, 0), _Echo)
     server.told_name, server.told_headers = name, headers
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with serving_in_thread(server):
         yield f"unix:{path}" if path else f"http://{HOST}:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def seen(reply: httpx.Response, name: str) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -14,6 +12,7 @@ from headgate.gateway.settings import GatewaySettings
 from headgate.rules.reading import read_policy
 from tests.servers import free_port, release_port
 from tests.servers.envoy import EnvoyServer, cluster, http_listener
+from tests.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from headgate.rules.model import Policy
 
 
-class Upstream(BaseHTTPRequestHandler):
+class Upstream(QuietHandler):
     """Says what it costs in `x-tokens`, as the request wants; sends `x-size` bytes."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         body = b"x" * int(self.headers.get("x-size", "2"))
@@ -35,24 +32,7 @@ class Upstream(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET  # noqa: N815 - the base class wants it so
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Be quiet."""
-
-
-@contextmanager
-def upstream() -> Iterator[int]:
-    """The port of an upstream."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    do_POST = do_GET
 
 
 class Front:
@@ -80,7 +60,7 @@ def front(rules: str, grpc_port: int = 1, **settings: Any) -> Iterator[Front]:
     port = free_port()
     with ExitStack() as stack:
         stack.callback(release_port, port)
-        behind = stack.enter_context(upstream())
+        behind = stack.enter_context(upstream_of(Upstream))
         config = bootstrap(policy_of(rules), made, port, behind, grpc_port)
         envoy = stack.enter_context(EnvoyServer(config))
         client = stack.enter_context(httpx.Client(trust_env=False))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,6 +15,7 @@ import httpx
 from tests.integration.serve_driving import PLAIN
 from tests.servers import free_port, release_port, wait_until
 from tests.servers.process import Process
+from tests.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     import signal
@@ -163,11 +162,9 @@ def refused(directory: Path, *flags: str, env: dict[str, str] | None = None) -> 
     return done.returncode, done.stderr
 
 
-class _Echo(BaseHTTPRequestHandler):
+class _Echo(QuietHandler):
     """Answers everything. `?seconds=N` takes so long, in ten pieces; `x-want: N` is what it says
     that it took of tokens."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         asked = parse_qs(urlsplit(self.path).query)
@@ -186,20 +183,9 @@ class _Echo(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("content-length", "0")))
         self.do_GET()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Be quiet."""
-
 
 @contextmanager
 def echoing() -> Iterator[str]:
     """The URL of an upstream that answers everything with its path."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with upstream_of(_Echo) as port:
+        yield f"http://127.0.0.1:{port}"

@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from headgate.engine import AsyncRuleEngine
@@ -24,6 +23,7 @@ from headgate.service.rls import PATH as LIMITS
 from headgate.service.rls import RateLimitCalls
 from tests.servers.envoy import EnvoyServer, cluster, http_listener
 from tests.servers.ports import HOST, free_port, release_port
+from tests.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,10 +76,8 @@ class Service:
         await engine.aclose()
 
 
-class _Upstream(BaseHTTPRequestHandler):
+class _Upstream(QuietHandler):
     """Answers with as many bytes, and says that it took as many tokens, as it was asked for."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         body = b"x" * int(self.headers.get("x-bytes", "2"))
@@ -90,9 +88,6 @@ class _Upstream(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        """Be quiet."""
-
 
 @contextmanager
 def gateway(service: Service, *filters: dict[str, Any]) -> Iterator[tuple[int, EnvoyServer]]:
@@ -100,12 +95,7 @@ def gateway(service: Service, *filters: dict[str, Any]) -> Iterator[tuple[int, E
     port = free_port()
     with ExitStack() as stack:
         stack.callback(release_port, port)
-        upstream = ThreadingHTTPServer((HOST, 0), _Upstream)
-        upstream.daemon_threads = True
-        serving = threading.Thread(target=upstream.serve_forever, args=(0.01,))
-        serving.start()
-        for end in (upstream.server_close, serving.join, upstream.shutdown):
-            stack.callback(end)
+        upstream = stack.enter_context(upstream_of(_Upstream))
         routes = [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}]
         listener = http_listener(port, virtual_host={"routes": routes}, filters=list(filters))
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
@@ -114,7 +104,7 @@ def gateway(service: Service, *filters: dict[str, Any]) -> Iterator[tuple[int, E
             "max_request_headers_kb": 96,
             "local_reply_config": {"mappers": [_outage_mapper()]},
         }
-        clusters = [cluster("upstream", upstream.server_port)]
+        clusters = [cluster("upstream", upstream)]
         clusters += [cluster("headgate", service.port, http2=True)]
         envoy = EnvoyServer({"static_resources": {"listeners": [listener], "clusters": clusters}})
         stack.enter_context(envoy)

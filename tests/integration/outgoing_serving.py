@@ -83,7 +83,7 @@ class LimitedServer:
             def answer(self) -> None:
                 server.answer(self)
 
-            do_GET = do_POST = do_PUT = answer  # noqa: N815 (http.server names them so)
+            do_GET = do_POST = do_PUT = answer
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager, redirect_stdout
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import httpx
@@ -15,6 +13,7 @@ from headgate.cli import main
 from tests.servers import free_port, release_port, wait_until
 from tests.servers.envoy import envoy_binary
 from tests.servers.process import Process
+from tests.servers.upstream import QuietHandler, upstream_of
 
 from .serve_driving import PLAIN
 
@@ -35,8 +34,7 @@ rules:
 """.replace("2/hour; 100/day", '"2/hour; 100/day"')
 
 
-class _App(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _App(QuietHandler):
     dropped = 0
 
     def do_GET(self) -> None:
@@ -67,24 +65,14 @@ class _App(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_POST = do_HEAD = do_OPTIONS = do_PUT = do_GET  # noqa: N815 - the library's names
-
-    def log_message(self, *_: object) -> None:
-        pass
+    do_POST = do_HEAD = do_OPTIONS = do_PUT = do_GET
 
 
 @contextmanager
 def app() -> Iterator[str]:
     """The URL of an application that tells what it was asked."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _App)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with upstream_of(_App) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def printed(*arguments: str) -> str:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
-import socket
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.clock import MonotonicClock
-from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
-from headgate.service.core import Core
-from headgate.service.grpc.opening import open_server
-from headgate.service.rlqs import PATH, QuotaCalls, RlqsOptions
+from tests.integration.gateway_service import Service
 from tests.servers.envoy import EnvoyServer, cluster, http_listener
 from tests.servers.ports import HOST, free_port, release_port
+from tests.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,54 +30,11 @@ rules:
 _FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
 
 
-class _Upstream(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class _Upstream(QuietHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-class _Service:
-    """The quota service on a gRPC server, in a thread with a loop of its own."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server((HOST, 0))
-        self.port = self._socket.getsockname()[1]
-        self._is_up = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
-
-    def __enter__(self) -> _Service:
-        self._thread.start()
-        assert self._is_up.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._loop.close()
-
-    async def _run(self) -> None:
-        clock = MonotonicClock()
-        engine = AsyncRuleEngine(read_policy(POLICY), clock=clock)
-        core = Core(engine=engine, clock=clock, secret=b"secret")
-        # So short that the test need not wait long for the time after a start to be over.
-        options = RlqsOptions(ttl=4, delivery=0.5)
-        calls = QuotaCalls(core, options)
-        server = open_server("auto", {}, {PATH: calls.stream_usage})
-        await calls.start()
-        await server.start(self._socket)
-        self._is_up.set()
-        await self._stop.wait()
-        await calls.aclose()
-        await server.drain(1.0)
-        await engine.aclose()
 
 
 def _envoy(port: int, service: int, upstream: int) -> dict[str, Any]:
@@ -133,14 +83,8 @@ def _envoy(port: int, service: int, upstream: int) -> dict[str, Any]:
 
 @pytest.fixture
 def upstream() -> Iterator[int]:
-    server = ThreadingHTTPServer((HOST, 0), _Upstream)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with upstream_of(_Upstream) as port:
+        yield port
 
 
 class _Caller(threading.Thread):
@@ -169,7 +113,7 @@ class _Caller(threading.Thread):
 
 def test_two_envoys_stay_within_one_limit(upstream: int) -> None:
     ports = [free_port(), free_port()]
-    with _Service() as service:
+    with Service(POLICY) as service:
         envoys = [EnvoyServer(_envoy(port, service.port, upstream)) for port in ports]
         try:
             for envoy in envoys:

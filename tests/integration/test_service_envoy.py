@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,6 +11,7 @@ import pytest
 from tests.integration.serve_driving import Service, serving
 from tests.servers import free_port, release_port, wait_until
 from tests.servers.envoy import EnvoyServer, cluster, http_listener
+from tests.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +29,8 @@ rules:
 """
 
 
-class _Upstream(BaseHTTPRequestHandler):
+class _Upstream(QuietHandler):
     """Answers everything, and says that it took the tokens that it was asked for."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         body = f"{self.command} {self.path}".encode()
@@ -43,22 +40,6 @@ class _Upstream(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Be quiet."""
-
-
-@contextmanager
-def _upstream() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
 
 @contextmanager
 def _behind_envoy(filters: list[dict[str, Any]], service: Service) -> Iterator[httpx.Client]:
@@ -66,7 +47,7 @@ def _behind_envoy(filters: list[dict[str, Any]], service: Service) -> Iterator[h
     port = free_port()
     with ExitStack() as stack:
         stack.callback(release_port, port)
-        upstream = stack.enter_context(_upstream())
+        upstream = stack.enter_context(upstream_of(_Upstream))
         routes = [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}]
         listener = http_listener(port, virtual_host={"routes": routes}, filters=list(filters))
         clusters = [cluster("upstream", upstream), cluster("headgate-http", service.port)]
