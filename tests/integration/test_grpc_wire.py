@@ -139,7 +139,8 @@ def test_what_is_no_grpc_is_told_so_in_http(
         (asking(), message(b"xyz")[:-1], b"12"),
         (asking(), message(b"x") + message(b"y"), b"12"),
         (asking(), b"\0\xff\xff\xff\xff", b"8"),
-        (asking(b"/t.T/Deaf"), b"\0\xff\xff\xff\xff", b"8"),
+        # Of what is too long on a stream the beginning is read; here there is none.
+        (asking(b"/t.T/Deaf"), b"\0\xff\xff\xff\xff", b"3"),
         (asking(b"/t.T/Chat"), message(b"xyz")[:-1], b"3"),
     ],
 )
