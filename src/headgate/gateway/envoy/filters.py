@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headgate.gateway.envoy.backstops import open_backstop
 from headgate.gateway.envoy.deciding import decided, has_backstop, least_cost
 from headgate.gateway.envoy.exact import exact_filters
-from headgate.gateway.envoy.local import backstop_filters, local_filters
+from headgate.gateway.envoy.local import backstop_filters, local_filters, quota_backstop_filters
 from headgate.gateway.envoy.quota import quota_filter
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter,
             local += local_filters(rule, identity, gateways)
         elif one.decide == "quota":
             quota.append(quota_filter(rule, identity, gateways))
-            quota += backstop_filters(rule, policy, rule.cost.default, has_lumps=True)
+            quota += quota_backstop_filters(rule, identity)
         elif has_backstop(rule, policy, settings) and rule.on_store_failure == "local":
-            backstops += backstop_filters(rule, policy, least_cost(rule), has_lumps=False)
+            backstops += backstop_filters(rule, policy, least_cost(rule))
         elif has_backstop(rule, policy, settings):
             opening.append(rule)
     backstops += open_backstop(opening, policy)

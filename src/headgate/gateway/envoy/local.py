@@ -54,20 +54,28 @@ def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFi
     return _filters(f"local-{rule.id}", rule, identity, bucket, cost)
 
 
-def backstop_filters(
-    rule: Rule, policy: Policy, cost: int, *, has_lumps: bool
-) -> tuple[HttpFilter, ...]:
-    """The filters that keep callers of *rule* to its whole limit while nobody else does.
+def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
+    """The filters that keep callers of *rule*, decided exactly, to its whole limit while the
+    service does not.
 
     What the limit admits they never refuse; *cost* is the least that a request may cost. Callers
-    that Envoy cannot tell apart are limited with *has_lumps*, where they share the limit anyway.
+    that only the service tells apart are not limited.
     """
 
     def bucket(limit: Limit) -> Json:
         return backstop_bucket(rule, policy, limit)
 
-    name = f"backstop-{rule.id}"
-    return _filters(name, rule, policy.identity, bucket, cost, has_lumps=has_lumps)
+    return _filters(f"backstop-{rule.id}", rule, policy.identity, bucket, cost, has_lumps=False)
+
+
+def quota_backstop_filters(rule: Rule, identity: Identity) -> tuple[HttpFilter, ...]:
+    """The filters that keep callers of *rule* to its whole limit while no share is assigned."""
+    cost = rule.cost.default
+
+    def bucket(limit: Limit) -> Json:
+        return share_of(limit, 1, cost).finely(rounds_up=True)
+
+    return _filters(f"backstop-{rule.id}", rule, identity, bucket, cost)
 
 
 def backstop_bucket(rule: Rule, policy: Policy, limit: Limit) -> Json:

@@ -3,7 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.gateway.envoy.keys import LONGEST
-from headgate.gateway.envoy.local import MOST_CALLERS, backstop_filters, local_filters
+from headgate.gateway.envoy.local import (
+    MOST_CALLERS,
+    backstop_filters,
+    local_filters,
+    quota_backstop_filters,
+)
 from headgate.rules.model import Override, Policy
 
 from .judging import Headers, descriptors, inner, is_asked, policy_of
@@ -62,8 +67,8 @@ def test_what_is_too_long_has_no_bucket_of_its_own() -> None:
 
 def test_a_backstop_lets_pass_whom_only_the_service_tells_apart() -> None:
     policy = policy_of("id: r, key_by: user_id, limit: 5/s")
-    (exact,) = backstop_filters(policy.rules[0], policy, 1, has_lumps=False)
-    (quota,) = backstop_filters(policy.rules[0], policy, 1, has_lumps=True)
+    (exact,) = backstop_filters(policy.rules[0], policy, 1)
+    (quota,) = quota_backstop_filters(policy.rules[0], policy.identity)
     long = {"x-user-id": "a" * 2 * LONGEST}
     assert bucket(inner(exact), long) is None
     assert bucket(inner(exact), {"x-user-id": "a"}) is not None
@@ -169,10 +174,16 @@ def test_a_backstop_is_the_whole_limit_and_what_overrides_add() -> None:
     policy = policy_of("id: r, key_by: ip, limit: 60/hour")
 
     def most(policy: Policy) -> int:
-        (made,) = backstop_filters(policy.rules[0], policy, 1, has_lumps=True)
+        (made,) = backstop_filters(policy.rules[0], policy, 1)
         assert made.name == "backstop-r"
         return int(inner(made)["descriptors"][0]["token_bucket"]["max_tokens"])
 
     assert most(policy) == 61
     more = Policy(policy.rules, policy.identity, 0, (Override("r", "k", 1, extra=40),))
     assert most(more) == 101
+
+
+def test_before_a_share_is_assigned_the_whole_limit_counts_and_no_more() -> None:
+    policy = policy_of("id: r, key_by: ip, limit: 60/hour fixed_window")
+    (made,) = quota_backstop_filters(policy.rules[0], policy.identity)
+    assert inner(made)["descriptors"][0]["token_bucket"]["max_tokens"] == 60
