@@ -12,27 +12,12 @@ from headgate.gateway.settings import GatewaySettings
 from headgate.rules.reading import read_policy
 from tests.servers import free_port, release_port
 from tests.servers.envoy import EnvoyServer, cluster, http_listener
-from tests.servers.upstream import QuietHandler, upstream_of
+from tests.servers.upstream import CostingHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headgate.rules.model import Policy
-
-
-class Upstream(QuietHandler):
-    """Says what it costs in `x-tokens`, as the request wants; sends `x-size` bytes."""
-
-    def do_GET(self) -> None:
-        body = b"x" * int(self.headers.get("x-size", "2"))
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        if "x-want" in self.headers:
-            self.send_header("x-tokens", self.headers["x-want"])
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET
 
 
 class Front:
@@ -60,7 +45,7 @@ def front(rules: str, grpc_port: int = 1, **settings: Any) -> Iterator[Front]:
     port = free_port()
     with ExitStack() as stack:
         stack.callback(release_port, port)
-        behind = stack.enter_context(upstream_of(Upstream))
+        behind = stack.enter_context(upstream_of(CostingHandler))
         config = bootstrap(policy_of(rules), made, port, behind, grpc_port)
         envoy = stack.enter_context(EnvoyServer(config))
         client = stack.enter_context(httpx.Client(trust_env=False))

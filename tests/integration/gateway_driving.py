@@ -148,20 +148,6 @@ def _is_up(made: Gateway) -> bool:
     return "is up" in made.log
 
 
-def refused(directory: Path, *flags: str, env: dict[str, str] | None = None) -> tuple[int, str]:
-    """The exit status and stderr of a gateway that does not start."""
-    done = subprocess.run(  # noqa: S603 - the tests' own
-        [*CALL, *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=directory,
-        timeout=60,
-        env={**os.environ, **(env or {})},
-    )
-    return done.returncode, done.stderr
-
-
 class _Echo(QuietHandler):
     """Answers everything. `?seconds=N` takes so long, in ten pieces; `x-want: N` is what it says
     that it took of tokens."""

@@ -23,7 +23,7 @@ from headgate.service.rls import PATH as LIMITS
 from headgate.service.rls import RateLimitCalls
 from tests.servers.envoy import EnvoyServer, cluster, http_listener
 from tests.servers.ports import HOST, free_port, release_port
-from tests.servers.upstream import QuietHandler, upstream_of
+from tests.servers.upstream import CostingHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,26 +76,13 @@ class Service:
         await engine.aclose()
 
 
-class _Upstream(QuietHandler):
-    """Answers with as many bytes, and says that it took as many tokens, as it was asked for."""
-
-    def do_GET(self) -> None:
-        body = b"x" * int(self.headers.get("x-bytes", "2"))
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        if "x-want" in self.headers:
-            self.send_header("x-tokens", self.headers["x-want"])
-        self.end_headers()
-        self.wfile.write(body)
-
-
 @contextmanager
 def gateway(service: Service, *filters: dict[str, Any]) -> Iterator[tuple[int, EnvoyServer]]:
     """The port of an Envoy with *filters* before an upstream, and Envoy itself."""
     port = free_port()
     with ExitStack() as stack:
         stack.callback(release_port, port)
-        upstream = stack.enter_context(upstream_of(_Upstream))
+        upstream = stack.enter_context(upstream_of(CostingHandler))
         routes = [{"match": {"prefix": "/"}, "route": {"cluster": "upstream"}}]
         listener = http_listener(port, virtual_host={"routes": routes}, filters=list(filters))
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]

@@ -133,15 +133,20 @@ def _serves(service: Service) -> bool:
     return "serves with" in service.log and service.is_ready()
 
 
-def refused(directory: Path, *flags: str, env: dict[str, str] | None = None) -> tuple[int, str]:
-    """The exit status and stderr of a service that does not start."""
+def refused(
+    directory: Path,
+    *flags: str,
+    env: dict[str, str] | None = None,
+    call: tuple[str, ...] = CALL,
+) -> tuple[int, str]:
+    """The exit status and stderr of a service that does not start, or of another *call*."""
     done = subprocess.run(  # noqa: S603 - the tests' own
-        [*CALL, *flags],
+        [*call, *flags],
         capture_output=True,
         text=True,
         check=False,
         cwd=directory,
-        timeout=30,
+        timeout=60,
         env={**os.environ, **(env or {})},
     )
     return done.returncode, done.stderr

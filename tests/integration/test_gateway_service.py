@@ -77,7 +77,7 @@ def test_an_outage_is_a_503_that_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("path", "asked", "amount"),
-    [("/chat", {"x-want": "60"}, 60), ("/files/a", {"x-bytes": "550"}, 6)],
+    [("/chat", {"x-want": "60"}, 60), ("/files/a", {"x-size": "550"}, 6)],
 )
 def test_what_a_response_has_cost_is_charged_when_it_is_over(
     path: str, asked: dict[str, str], amount: int

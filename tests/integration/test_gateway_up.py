@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from tests.integration.gateway_driving import CALL, RULES, TOKEN, gateway, refused
+from tests.integration.gateway_driving import CALL, RULES, TOKEN, gateway
+from tests.integration.serve_driving import refused
 from tests.servers import free_port, release_port, wait_until
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class TestRefusing:
         port = free_port()
         with socket.create_server(("127.0.0.1", port)):
             flags = ("--rules", "rules.yaml", "--upstream", "http://127.0.0.1:1")
-            status, told = refused(tmp_path, *flags, "--listen", f"127.0.0.1:{port}")
+            status, told = refused(tmp_path, *flags, "--listen", f"127.0.0.1:{port}", call=CALL)
         release_port(port)
         assert status == 2
         assert re.fullmatch(

@@ -22,6 +22,21 @@ class QuietHandler(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
+class CostingHandler(QuietHandler):
+    """Sends `x-size` bytes, and says that it took `x-want` tokens, if it was asked for some."""
+
+    def do_GET(self) -> None:
+        body = b"x" * int(self.headers.get("x-size", "2"))
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        if "x-want" in self.headers:
+            self.send_header("x-tokens", self.headers["x-want"])
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+
 @contextmanager
 def upstream_of(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
     """The port of a server on loopback whose requests *handler* answers."""

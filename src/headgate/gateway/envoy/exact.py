@@ -23,7 +23,7 @@ from headgate.gateway.envoy.matching import (
     negated,
     predicate_of,
 )
-from headgate.gateway.envoy.service import SERVICE, service
+from headgate.gateway.envoy.service import service
 from headgate.gateway.envoy.values import HttpFilter, extension, seconds, typed
 from headgate.rules.envoy.gateway import (
     ADDRESS,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from headgate.gateway.envoy.values import Decided, Json
     from headgate.gateway.settings import GatewaySettings
     from headgate.rules.model import Identity, Match, Policy, Rule
-
-__all__ = ["SERVICE", "exact_filters"]
 
 _RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 _EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"

@@ -36,9 +36,11 @@ def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter,
         elif one.decide == "quota":
             quota.append(quota_filter(rule, identity, gateways))
             quota += quota_backstop_filters(rule, identity)
-        elif has_backstop(rule, policy, settings) and rule.on_store_failure == "local":
+        elif not has_backstop(rule, policy, settings):
+            continue
+        elif rule.on_store_failure == "local":
             backstops += backstop_filters(rule, policy, least_cost(rule))
-        elif has_backstop(rule, policy, settings):
+        else:
             opening.append(rule)
     backstops += open_backstop(opening, policy)
     return (*local, *quota, *exact_filters(policy, how, settings), *backstops)
