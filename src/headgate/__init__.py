@@ -9,7 +9,7 @@ if not decision:
 """
 
 from headgate.aio import AsyncRateLimiter
-from headgate.decisions import Decision, RateLimitedError
+from headgate.decisions import Decision, OnFailure, RateLimitedError
 from headgate.errors import (
     CostError,
     HeadgateError,
@@ -26,6 +26,7 @@ from headgate.holding import AsyncReservation, AsyncSlot, Reservation, Slot
 from headgate.limiter import RateLimiter
 from headgate.limits import (
     GCRA,
+    Accuracy,
     Concurrency,
     FixedWindow,
     LeakyBucket,
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GCRA",
+    "Accuracy",
     "AsyncRateLimiter",
     "AsyncReservation",
     "AsyncSlot",
@@ -58,6 +60,7 @@ __all__ = [
     "LimitError",
     "MemoryStore",
     "NotationError",
+    "OnFailure",
     "OptionError",
     "RateLimitedError",
     "RateLimiter",

@@ -3,7 +3,12 @@
 from headgate.decisions.block import OVERRIDE, decide_blocked
 from headgate.decisions.combine import binds_more, combine
 from headgate.decisions.decision import Concluded, Decision, Figures
-from headgate.decisions.failure import FailurePolicy, checked_policy, decide_without_store
+from headgate.decisions.failure import (
+    FailurePolicy,
+    OnFailure,
+    checked_policy,
+    decide_without_store,
+)
 from headgate.decisions.paced import paced_decisions
 from headgate.decisions.refusal import RateLimitedError
 
@@ -13,6 +18,7 @@ __all__ = [
     "Decision",
     "FailurePolicy",
     "Figures",
+    "OnFailure",
     "RateLimitedError",
     "binds_more",
     "checked_policy",

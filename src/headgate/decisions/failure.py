@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from headgate.decisions.combine import combine
@@ -14,10 +16,33 @@ if TYPE_CHECKING:
 
     from headgate.limits import Limit
 
-FailurePolicy = Literal["fail_open", "fail_closed"]
+FailurePolicy = Literal["fail_open", "fail_closed", "local"]
 
 RETRY_AFTER_FAILURE_NS: Final = SECOND
 """What a caller refused for want of a store is told to wait: nobody knows better."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnFailure:
+    """What a limit does while the store is gone.
+
+    *mode* `fail_open` admits, but in each process no more than *share* of the limit; `local` is the
+    same on purpose: a share of the limit goes on being enforced; `fail_closed` refuses. After
+    *open_ns* without the store a limit that fails open does what *then* says instead; None: it
+    stays open.
+    """
+
+    mode: FailurePolicy = "fail_open"
+    share: Fraction = Fraction(1)
+    open_ns: int | None = None
+    then: Literal["fail_closed", "local"] = "fail_closed"
+
+    def __post_init__(self) -> None:
+        checked_policy(self.mode)
+        if not 0 < self.share <= 1:
+            raise OptionError(f"share is {self.share}; expected above 0, up to 1")
+        if self.open_ns is not None and (self.open_ns < 0 or self.mode != "fail_open"):
+            raise OptionError("max_fail_open is for fail_open, and at least 0")
 
 
 def checked_policy(policy: str) -> FailurePolicy:

@@ -1,5 +1,6 @@
 """What a limit is: value objects and the text notation."""
 
+from headgate.limits.accuracy import EXACT, Accuracy
 from headgate.limits.enlarging import with_extra
 from headgate.limits.model import (
     GCRA,
@@ -17,7 +18,9 @@ from headgate.limits.notation import parse_limit, parse_limits
 from headgate.limits.pace import Pace
 
 __all__ = [
+    "EXACT",
     "GCRA",
+    "Accuracy",
     "Concurrency",
     "FixedWindow",
     "LeakyBucket",

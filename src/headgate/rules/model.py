@@ -9,12 +9,15 @@ Policy
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
+from headgate.decisions import OnFailure
+from headgate.limits import EXACT, Accuracy
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from fractions import Fraction
     from ipaddress import IPv4Network, IPv6Network
 
     from headgate.limits import Limit
@@ -23,6 +26,7 @@ Mode = Literal["enforce", "shadow", "off"]
 """Whether a rule decides, only counts and tells what it would have decided, or is out of force."""
 
 OnStoreFailure = Literal["fail_open", "fail_closed", "local"]
+AfterFailOpen = Literal["fail_closed", "local"]
 HeaderMode = Literal["on", "off", "redacted"]
 """What a response tells of a rule: all, nothing, or only that the request was refused."""
 
@@ -100,17 +104,6 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
-    """How far a fleet may overshoot to save round trips; neither given: not at all."""
-
-    max_overshoot: Fraction | None = None
-    batch: int | None = None
-
-
-EXACT: Final = Accuracy()
-
-
-@dataclass(frozen=True, slots=True)
 class Idempotency:
     """A retry that carries the same value in *header* within *ttl_ns* is not charged again."""
 
@@ -125,6 +118,10 @@ class Rule:
     *limits* has those for callers of every tier under None, else under the name of the tier; a
     tier that is not named, with nothing under None, is not limited. Several limits are stacked.
     *decide* is for gateways only; None: as the gateway decides otherwise.
+
+    While the store is gone each process admits *fallback_share* of the limits, unless the rule
+    fails closed; one that fails open does what *after_fail_open* says after *max_fail_open_ns*.
+    *across_regions*: regions with stores of their own tell each other what they have used.
     """
 
     id: str
@@ -139,6 +136,16 @@ class Rule:
     idempotency: Idempotency | None = None
     description: str = ""
     decide: Decide | None = None
+    fallback_share: Fraction = Fraction(1)
+    max_fail_open_ns: int | None = None
+    after_fail_open: AfterFailOpen = "fail_closed"
+    across_regions: bool = False
+
+    @property
+    def on_failure(self) -> OnFailure:
+        """What it does while the store is gone."""
+        mode, most_ns = self.on_store_failure, self.max_fail_open_ns
+        return OnFailure(mode, self.fallback_share, most_ns, self.after_fail_open)
 
     def limits_for(self, tier: str | None) -> tuple[Limit, ...]:
         """The limits for callers of *tier*; none if they are not limited."""

@@ -124,3 +124,84 @@ class Leave(Operation[bool]):
 
     checks: tuple[Check, ...]
     lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What came of a `Lend`.
+
+    *outcome* is that of the check itself, as a `Take` of it would have told. *amount* is what the
+    holder has now besides, for *lasts_ns* from the moment in the store on: no longer than the loan
+    was asked for, nor past the end of the window or the time when the counter is as new.
+    *holders* have something lent now, this one included, *lent* units in all. After *wait_ns* as
+    much as was asked for would fit, if nobody took anything; None: never.
+    """
+
+    outcome: Outcome
+    amount: int
+    lasts_ns: int
+    holders: int
+    lent: int
+    wait_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lend(Operation[Lent]):
+    """Take one check, and lend *holder* up to *most* units of the same counter for later.
+
+    In this order: what *holder* has *used* without its being charged is charged in full. Its loan
+    of before ends; if it has not lapsed, *unused* units of it, at most all, are given back where
+    they were charged. The check is taken if it fits. Then up to *most* units are lent: no more than
+    fit, and no more than keeps all loans of this counter at *cap* units together. They lapse after
+    *ttl_ns*. If *is_charged*, they are charged as if used now, so what is lent is never admitted
+    twice (a lease); else they only count against *cap*, and *holder* may use them before it tells
+    (a licence). A check of cost 0 with *most* 0 just ends the loan.
+    """
+
+    check: Check
+    holder: str
+    most: int
+    ttl_ns: int
+    unused: int = 0
+    used: int = 0
+    cap: int | None = None
+    is_charged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pour(Operation[int]):
+    """Put *amount* units, charged elsewhere, into the pot of a group and key; what is in it now.
+
+    A pot is a number and nothing more: no limit, no refill. It is gone after *ttl_ns*, or later if
+    it was to last longer before.
+    """
+
+    group: str
+    key: str
+    amount: int
+    ttl_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draw(Operation[int | None]):
+    """Take *amount* units out of a pot if it has as many; what is left in it, or None if it has
+    not, and nothing was taken."""
+
+    group: str
+    key: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absorb(Operation[Outcomes]):
+    """Charge what *origin* has used of each check's counter elsewhere, however often it is told.
+
+    The cost of a check is all that *origin* has used in *window*, a number that grows with time.
+    Only what exceeds the most that was told before of that window is charged, in full. The window
+    before is still known; older ones are not charged any more. The outcomes as for `Charge`.
+    """
+
+    checks: tuple[Check, ...]
+    origin: str
+    window: int
+    ttl_ns: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.decisions import Concluded, Decision, combine
 from headgate.errors import CostError, KeyInvalidError, UsageError
-from headgate.limits import Concurrency, Limit, parse_limit
+from headgate.limits import Accuracy, Concurrency, Limit, parse_limit
 from headgate.stores.operations import Check, Operation, Outcomes, Take
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ LARGEST_AMOUNT: Final = 10**18
 
 Hitter = Callable[[str, int], Decision]
 """A store's short cut: (key, cost) -> decision."""
+
+Terms = Mapping[str, Accuracy]
+"""How exactly the counters of some groups are to be kept, by the group's name."""
 
 Asker = Callable[[str, int], Awaitable[Decision]]
 """A short cut that has to be awaited."""
@@ -60,6 +63,9 @@ class Store(ABC):
     may_fail = True
     """Whether anything can raise `StoreError`."""
 
+    lends = False
+    """Whether it knows `Lend`, `Pour`, `Draw` and `Absorb`."""
+
     @abstractmethod
     def run(self, operation: Operation[R]) -> R:
         """Carry out *operation* atomically, on the store's own clock.
@@ -81,6 +87,13 @@ class Store(ABC):
         """
         return None
 
+    def adopt(self, terms: Terms) -> None:  # noqa: B027 (most stores keep everything exactly)
+        """From now on keep the counters of each group as exactly as *terms* say.
+
+        Groups that are not named are kept exactly. What was taken in advance of a group whose terms
+        have changed is given back.
+        """
+
     def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
         """Charge different keys and limits, all or nothing."""
         checks = checks_of(hits, namespace)
@@ -96,6 +109,9 @@ class AsyncStore(ABC):
     may_wait = True
     """Whether `run` may be suspended, and so be cancelled when half done."""
 
+    lends = False
+    """As `Store.lends`."""
+
     @abstractmethod
     async def run(self, operation: Operation[R]) -> R:
         """As `Store.run`. If the caller is cancelled, the operation may still be carried out."""
@@ -107,6 +123,13 @@ class AsyncStore(ABC):
     def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
         """As `Store.hitter`, for a store that has to be waited for."""
         return None
+
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        """As `Store.take_quickly`: what can be decided at once, without waiting for anything."""
+        return None
+
+    def adopt(self, terms: Terms) -> None:  # noqa: B027
+        """As `Store.adopt`."""
 
     async def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
         """Charge different keys and limits, all or nothing."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.limits import Accuracy
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.rules.matching.method import GET, HEAD
-from headgate.rules.model import Accuracy, After, Cost, EndpointCost, Idempotency
+from headgate.rules.model import After, Cost, EndpointCost, Idempotency
 from headgate.rules.reading import scalars
 from headgate.rules.reading.fields import Fields, entries
 from headgate.rules.reading.matches import method

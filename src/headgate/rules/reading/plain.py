@@ -8,10 +8,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from headgate.limits import Concurrency
+from headgate.limits import EXACT, Concurrency
 from headgate.rules.model import (
     DEFAULT_SOURCES,
-    EXACT,
     AddressSource,
     After,
     Cost,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from headgate.limits import Limit
     from headgate.rules.model import (
-        Accuracy,
         Idempotency,
         Identity,
         Override,

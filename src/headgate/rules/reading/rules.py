@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
+from headgate.limits import EXACT
 from headgate.rules.model import (
-    EXACT,
     Cost,
     Decide,
     HeaderMode,

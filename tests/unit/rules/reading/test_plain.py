@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.limits import (
     GCRA,
+    Accuracy,
     Concurrency,
     FixedWindow,
     LeakyBucket,
@@ -22,7 +23,6 @@ from headgate.limits import (
 )
 from headgate.rules.model import (
     DEFAULT_SOURCES,
-    Accuracy,
     AddressSource,
     After,
     Cost,

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from headgate.limits import SlidingWindowLog, TokenBucket
+from headgate.limits import Accuracy, SlidingWindowLog, TokenBucket
 from headgate.rules.model import (
-    Accuracy,
     AddressSource,
     Cost,
     EndpointCost,

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from headgate.rules.model import Accuracy, Idempotency, Rule
+from headgate.limits import Accuracy
+from headgate.rules.model import Idempotency, Rule
 from headgate.rules.problems import Problem
 from headgate.rules.reading import examine_policy, examine_policy_data
 from headgate.units import DAY, HOUR, MINUTE, SECOND

@@ -1,0 +1,134 @@
+"""Counters and gauges by name and labels, told in the text format of Prometheus.
+
+Whoever counts asks once for its `Counter` and keeps it; a gauge is read when it is told. There is
+one `MEASURES` for a process. Labels must be few: rules, reasons, modes; never keys.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+Labels = tuple[tuple[str, str], ...]
+Kind = Literal["counter", "gauge"]
+
+
+class Counter:
+    """A number that only grows."""
+
+    __slots__ = ("_lock", "_value")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value = 0
+
+    def add(self, amount: int = 1) -> None:
+        with self._lock:
+            self._value += amount
+
+    @property
+    def value(self) -> int:
+        return self._value
+
+
+class Family:
+    """All measures of one name."""
+
+    __slots__ = ("counters", "gauges", "help", "kind", "name")
+
+    def __init__(self, name: str, kind: Kind, text: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise OptionError(f"{name!r} is not the name of a measure; expected like store_errors")
+        self.name = name
+        self.kind = kind
+        self.help = text
+        self.counters: dict[Labels, Counter] = {}
+        self.gauges: dict[Labels, list[weakref.WeakMethod[Callable[[], float]]]] = {}
+
+    def samples(self) -> Iterator[tuple[Labels, float]]:
+        """What each measure says; gauges of equal labels are added up."""
+        for labels, counter in list(self.counters.items()):
+            yield labels, counter.value
+        for labels, gauges in list(self.gauges.items()):
+            live = [method for method in (gauge() for gauge in gauges) if method is not None]
+            if live:
+                yield labels, sum(method() for method in live)
+
+
+class Measures:
+    """All measures of a process."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+        self._lock = threading.Lock()
+
+    def counter(self, name: str, text: str, **labels: str) -> Counter:
+        """The counter *name* with *labels*; made when it is first asked for."""
+        with self._lock:
+            family = self._family(name, "counter", text)
+            return family.counters.setdefault(_labels(labels), Counter())
+
+    def gauge(self, name: str, text: str, read: Callable[[], float], **labels: str) -> None:
+        """Tell what *read*, a bound method, says for as long as its object lives."""
+        method: Any = weakref.WeakMethod(read)
+        with self._lock:
+            gauges = self._family(name, "gauge", text).gauges.setdefault(_labels(labels), [])
+            gauges[:] = [gauge for gauge in gauges if gauge() is not None]
+            gauges.append(method)
+
+    def text(self) -> str:
+        """All of them, as Prometheus reads it."""
+        lines = []
+        with self._lock:
+            families = sorted(self._families.values(), key=lambda family: family.name)
+        for family in families:
+            name = f"headgate_{family.name}" + ("_total" if family.kind == "counter" else "")
+            samples = list(family.samples())
+            if not samples:
+                continue
+            lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
+            lines += [f"{name}{_shown(labels)} {_number(value)}" for labels, value in samples]
+        return "\n".join([*lines, ""])
+
+    def value(self, name: str, **labels: str) -> float:
+        """What the measure *name* with *labels* says now; 0 if there is none."""
+        family = self._families.get(name)
+        found = {} if family is None else dict(family.samples())
+        return found.get(_labels(labels), 0)
+
+    def _family(self, name: str, kind: Kind, text: str) -> Family:
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = Family(name, kind, text)
+        if family.kind != kind:
+            raise OptionError(f"{name} is a {family.kind} already; it cannot be a {kind}")
+        return family
+
+
+def _labels(labels: dict[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))
+
+
+def _shown(labels: Labels) -> str:
+    if not labels:
+        return ""
+    pairs = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+    return f"{{{pairs}}}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+MEASURES: Final = Measures()
+"""Those of this process."""
