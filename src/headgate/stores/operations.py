@@ -149,13 +149,18 @@ class Lent:
 class Lend(Operation[Lent]):
     """Take one check, and lend *holder* up to *most* units of the same counter for later.
 
-    In this order: what *holder* has *used* without its being charged is charged in full. Its loan
-    of before ends; if it has not lapsed, *unused* units of it, at most all, are given back where
-    they were charged. The check is taken if it fits. Then up to *most* units are lent: no more than
-    fit, and no more than keeps all loans of this counter at *cap* units together. They lapse after
-    *ttl_ns*. If *is_charged*, they are charged as if used now, so what is lent is never admitted
-    twice (a lease); else they only count against *cap*, and *holder* may use them before it tells
-    (a licence). A check of cost 0 with *most* 0 just ends the loan.
+    In this order: loans that have lapsed are closed. What *holder* has used without its being
+    charged is charged in full: *used* is all that it has used so far, *told* what of that it knows
+    to be charged; told twice, it is charged once. Its loan of before ends; if it has not lapsed,
+    *unused* units of it, at most all, are given back where they were charged. The check is taken if
+    it fits. Then up to *most* units are lent: no more than fit, and no more than keeps all loans of
+    this counter at *cap* units together. They lapse after *ttl_ns*.
+
+    If *is_charged*, they are charged as if used now, so what is lent is never admitted twice (a
+    lease); one that lapses stays charged. Else they only count against *cap*, and *holder* may use
+    them before it tells (a licence); one that lapses is charged in full then, as nobody knows how
+    much was used, and what its holder tells later is charged only beyond that. A check of cost 0
+    with *most* 0 just ends the loan.
     """
 
     check: Check
@@ -164,6 +169,7 @@ class Lend(Operation[Lent]):
     ttl_ns: int
     unused: int = 0
     used: int = 0
+    told: int = 0
     cap: int | None = None
     is_charged: bool = True
 

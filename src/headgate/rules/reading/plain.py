@@ -25,7 +25,7 @@ from headgate.units import plain_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.limits import Limit
+    from headgate.limits import Accuracy, Limit
     from headgate.rules.model import (
         Idempotency,
         Identity,
