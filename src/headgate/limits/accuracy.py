@@ -17,6 +17,9 @@ DEFAULT_SYNC_NS: Final = 100 * MILLISECOND
 DEFAULT_DENIALS_NS: Final = SECOND
 """For how long a refusal is remembered where a limit is not kept exactly."""
 
+LEAST_CAP: Final = 2
+"""Where all nodes together may have less than this in advance, nobody takes anything in advance."""
+
 MOST_PARTS: Final = 64
 """Into how many parts the counter of a hot key may be split."""
 

@@ -12,13 +12,14 @@ from typing import Any, Final
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.limits.notation import LONGEST_TEXT
 from headgate.rules.cost_schema import after_schema, with_after
+from headgate.rules.keeping_schema import accuracy_schema, on_store_failure_schema
 from headgate.rules.model import BUILT_IN_PARTS
 from headgate.rules.override_schema import override_schema
 from headgate.rules.reading.amounts import DEFAULT_TIER, FORMS, LONG_FIELDS, MOST_STACKED
 from headgate.rules.reading.callers import FALLBACKS, KINDS, RESERVED
 from headgate.rules.reading.overrides import MOST_OVERRIDES
 from headgate.rules.reading.policies import VERSION
-from headgate.rules.reading.rules import HEADER_MODES, MODES, STORE_FAILURES, WAYS_TO_DECIDE
+from headgate.rules.reading.rules import HEADER_MODES, MODES, WAYS_TO_DECIDE
 from headgate.rules.reading.scalars import LONGEST_WORD
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -352,12 +353,13 @@ def _rule_properties() -> Schema:
             "enum": [*MODES, False],
             "default": "enforce",
         },
-        "on_store_failure": {
-            "description": "What to do when the store cannot decide.",
-            "enum": list(STORE_FAILURES),
-            "default": "fail_open",
+        "on_store_failure": on_store_failure_schema(),
+        "accuracy": accuracy_schema(),
+        "across_regions": {
+            "description": "Whether regions with stores of their own count together.",
+            "type": "boolean",
+            "default": False,
         },
-        "accuracy": _accuracy(),
         "headers": {
             "description": "What a response tells of the rule.",
             "enum": [*HEADER_MODES, True, False],
@@ -369,16 +371,6 @@ def _rule_properties() -> Schema:
             "enum": list(WAYS_TO_DECIDE),
         },
     }
-
-
-def _accuracy() -> Schema:
-    properties = {
-        "max_overshoot": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?%$"},
-        "batch": _whole(1, LARGEST_QUOTA, "How many to take from the store at once."),
-    }
-    told = "How far a fleet may overshoot to save round trips; exact if nothing is said."
-    one = [{"required": [name]} for name in properties]
-    return _object("Accuracy", told, properties, oneOf=one, examples=[{"max_overshoot": "1%"}])
 
 
 def _idempotency() -> Schema:

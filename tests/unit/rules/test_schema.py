@@ -13,12 +13,8 @@ from jsonschema import Draft202012Validator
 from headgate.rules.reading import examine_policy_data, policy_to_data, read_policy_data
 from headgate.rules.reading.amounts import FORMS, LONG_FIELDS
 from headgate.rules.reading.callers import ADDRESS_FIELDS, SOURCE_FIELDS
-from headgate.rules.reading.costs import (
-    ACCURACY_FIELDS,
-    AFTER_FIELDS,
-    COST_FIELDS,
-    IDEMPOTENCY_FIELDS,
-)
+from headgate.rules.reading.costs import AFTER_FIELDS, COST_FIELDS, IDEMPOTENCY_FIELDS
+from headgate.rules.reading.keeping import ACCURACY_FIELDS, FAILURE_FIELDS
 from headgate.rules.reading.matches import MATCH_FIELDS
 from headgate.rules.reading.overrides import OVERRIDE_FIELDS
 from headgate.rules.reading.policies import POLICY_FIELDS
@@ -57,6 +53,12 @@ GOOD_RULES: list[dict[str, Any]] = [
     *each("on_store_failure", "fail_open", "fail_closed", "local"),
     rule(accuracy={"max_overshoot": "0.5 %"}),
     rule(accuracy={"batch": 10.0}),
+    rule(accuracy={"max_overshoot": "1%", "batch": 1, "split": 4}),
+    *each("accuracy.sync", 1, "100ms"),
+    *each("accuracy.denials", 1, "500ms", "off", False),
+    *each("on_store_failure", {}, {"mode": "local", "share": "25%"}),
+    rule(on_store_failure={"max_fail_open": "5m", "then": "local"}),
+    *each("across_regions", True, False),
     *each("idempotency", True, False, {}, {"ttl": "1h"}, {"header": "x"}),
     *each("cost", 0, 5, {}, {"default": 5}, {"header": "x", "max": 5}),
     rule(cost={"endpoints": {"POST /x": 3, "/y/**": 0}}),
@@ -140,9 +142,10 @@ BAD_RULES: list[Any] = [
     limited(algorithm="sliding_window_counter", limit=5, window=5, subwindows=0),
     *each("mode", "of", True, None, 0, []),
     *each("headers", "yes", None, 1, {}),
-    *each("on_store_failure", "open", None, False),
+    *each("on_store_failure", "open", None, False, {"mode": "open"}, {"share": 1}, {"then": "x"}),
     *each("accuracy", 1, {}, {"max_overshoot": 0.1}, {"batch": 0}, "exact"),
-    rule(accuracy={"max_overshoot": "1%", "batch": 1}),
+    *each("accuracy", {"batch": 1, "split": 65}, {"sync": []}, {"denials": True}),
+    *each("across_regions", "yes", None),
     *each("idempotency", None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"}),
     *each("cost", -1, 1.5, "5", None, {"header": "x"}, {"max": 5}, {"x": 1}),
     *each("cost.endpoints", {}, {"/x": -1}, [], {"/x": "1"}),
@@ -211,6 +214,11 @@ ONLY_THE_READER: list[Any] = [
         rule(match={"endpoint": "/a**"}),
         rule(match={"host": "a:80"}),
         rule(accuracy={"max_overshoot": "101%"}),
+        rule(accuracy={"split": 2}),
+        rule(accuracy={"sync": 0.0001}),
+        rule(on_store_failure={"mode": "fail_closed", "share": "50%"}),
+        rule(on_store_failure={"mode": "local", "max_fail_open": "1m"}),
+        rule(on_store_failure={"then": "local"}),
         limited(algorithm="concurrency", limit=5, ttl=9, cost={"after": {"bytes": True}}),
     )
 ]
@@ -278,6 +286,7 @@ def test_it_names_exactly_the_fields_that_the_reader_knows() -> None:
         COST_FIELDS: parts["cost"]["anyOf"][1]["properties"],
         AFTER_FIELDS: parts["cost"]["anyOf"][1]["properties"]["after"]["properties"],
         ACCURACY_FIELDS: rules["accuracy"]["properties"],
+        FAILURE_FIELDS: rules["on_store_failure"]["anyOf"][1]["properties"],
         IDEMPOTENCY_FIELDS: rules["idempotency"]["anyOf"][1]["properties"],
     }
     for fields, properties in known.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.limits import Concurrency
+from headgate.limits.accuracy import LEAST_CAP
 from headgate.rules.reading.costs import requests_for
 from headgate.rules.reading.tree import shown
 
@@ -20,6 +21,7 @@ def check_rule(rule: Rule, fields: Fields, identity: Identity) -> None:
     """Note what is impossible (an error) or pointless (a warning) in a rule that was read."""
     _check_cost(rule, fields)
     _check_tiers(rule, fields, identity)
+    _check_accuracy(rule, fields)
     for contradiction in _contradictions(rule, identity):
         fields["match"].warn(f"no request can match: {contradiction}")
     if rule.mode == "off":
@@ -71,6 +73,21 @@ def _check_cost_methods(rule: Rule, spot: Spot) -> None:
     for one in rule.cost.endpoints:
         if one.method and methods and methods.isdisjoint(requests_for(one.method)):
             spot.warn(f"the rule is not for {one.method}: {shown(one.endpoint)} is never looked at")
+
+
+def _check_accuracy(rule: Rule, fields: Fields) -> None:
+    """Whether there is anything to take in advance."""
+    limits = [limit for many in rule.limits.values() for limit in many]
+    rates = [limit for limit in limits if not isinstance(limit, Concurrency)]
+    if not rates and "accuracy" in fields:
+        fields["accuracy"].warn("it has no effect: slots are always taken exactly")
+    if not rates:
+        return
+    largest = max(limit.quota for limit in rates)
+    cap = rule.accuracy.cap(largest)
+    if cap is not None and cap < LEAST_CAP:
+        told = f"of the limit of {largest} that is {cap}: too little to take in advance"
+        fields["accuracy"].warn(told, hint="it is kept exactly; allow more, or leave it out")
 
 
 def _check_tiers(rule: Rule, fields: Fields, identity: Identity) -> None:

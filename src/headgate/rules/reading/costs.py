@@ -1,10 +1,9 @@
-"""Reading `cost`, `accuracy` and `idempotency`: what a request takes, how exactly, how often."""
+"""Reading `cost` and `idempotency`: what a request takes, and how often."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Accuracy
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.rules.matching.method import GET, HEAD
 from headgate.rules.model import After, Cost, EndpointCost, Idempotency
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 COST_FIELDS: Final = ("default", "endpoints", "header", "max", "after")
 AFTER_FIELDS: Final = ("header", "bytes", "per", "max")
-ACCURACY_FIELDS: Final = ("max_overshoot", "batch")
 IDEMPOTENCY_FIELDS: Final = ("header", "ttl")
 IDEMPOTENCY_HEADER: Final = Idempotency(DAY).header
 
@@ -155,19 +153,6 @@ def _endpoint(spot: Spot) -> EndpointCost | None:
     if found is None or cost is None or (space and wanted is None):
         return None
     return EndpointCost(found, cost, wanted)
-
-
-def read_accuracy(spot: Spot) -> Accuracy | None:
-    """How far a fleet may overshoot."""
-    fields = Fields.of(spot, ACCURACY_FIELDS, "the accuracy")
-    if fields is None:
-        return None
-    if len(fields.present(ACCURACY_FIELDS)) != 1:
-        spot.wrong("expected exactly one of max_overshoot and batch")
-    return Accuracy(
-        max_overshoot=fields.read("max_overshoot", scalars.percentage, None),
-        batch=fields.read("batch", _most, None),
-    )
 
 
 def read_idempotency(spot: Spot) -> Idempotency | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from headgate.decisions import OnFailure
 from headgate.limits import EXACT, Concurrency
 from headgate.rules.model import (
     DEFAULT_SOURCES,
@@ -24,6 +25,7 @@ from headgate.units import plain_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from fractions import Fraction
 
     from headgate.limits import Accuracy, Limit
     from headgate.rules.model import (
@@ -59,12 +61,16 @@ def rule_to_data(rule: Rule) -> Data:
     data["limits"] = _limits(rule)
     if rule.cost != Cost():
         data["cost"] = _cost(rule.cost)
-    usual = {"mode": "enforce", "on_store_failure": "fail_open", "headers": "on"}
+    usual = {"mode": "enforce", "headers": "on"}
     data |= {name: getattr(rule, name) for name in usual if getattr(rule, name) != usual[name]}
+    if rule.on_failure != OnFailure():
+        data["on_store_failure"] = _on_store_failure(rule.on_failure)
     if rule.accuracy != EXACT:
         data["accuracy"] = _accuracy(rule.accuracy)
     if rule.idempotency is not None:
         data["idempotency"] = _idempotency(rule.idempotency)
+    if rule.across_regions:
+        data["across_regions"] = True
     if rule.decide is not None:
         data["decide"] = rule.decide
     return data
@@ -181,11 +187,32 @@ def _after(after: After) -> Data:
 def _accuracy(accuracy: Accuracy) -> Data:
     data: Data = {}
     if accuracy.max_overshoot is not None:
-        share = accuracy.max_overshoot * 100
-        data["max_overshoot"] = f"{Decimal(share.numerator) / share.denominator:f}%"
+        data["max_overshoot"] = _percentage(accuracy.max_overshoot)
     if accuracy.batch is not None:
         data["batch"] = accuracy.batch
+    if accuracy.sync_ns is not None:
+        data["sync"] = plain_seconds(accuracy.sync_ns)
+    if accuracy.denials_ns is not None:
+        data["denials"] = plain_seconds(accuracy.denials_ns) if accuracy.denials_ns else "off"
+    if accuracy.split > 1:
+        data["split"] = accuracy.split
     return data
+
+
+def _on_store_failure(failing: OnFailure) -> object:
+    if failing == OnFailure(failing.mode):
+        return failing.mode
+    data: Data = {"mode": failing.mode}
+    if failing.share != 1:
+        data["share"] = _percentage(failing.share)
+    if failing.open_ns is not None:
+        data |= {"max_fail_open": plain_seconds(failing.open_ns), "then": failing.then}
+    return data
+
+
+def _percentage(share: Fraction) -> str:
+    percent = share * 100
+    return f"{Decimal(percent.numerator) / percent.denominator:f}%"
 
 
 def _idempotency(idempotency: Idempotency) -> Data:

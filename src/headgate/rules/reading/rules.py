@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
+from headgate.decisions import OnFailure
 from headgate.limits import EXACT
 from headgate.rules.model import (
     Cost,
@@ -12,15 +13,15 @@ from headgate.rules.model import (
     HeaderMode,
     Match,
     Mode,
-    OnStoreFailure,
     Rule,
 )
 from headgate.rules.reading import scalars
 from headgate.rules.reading.amounts import LONG_FIELDS, read_limits
 from headgate.rules.reading.callers import A_NAME, NAME
 from headgate.rules.reading.consistency import check_rule
-from headgate.rules.reading.costs import read_accuracy, read_cost, read_idempotency
+from headgate.rules.reading.costs import read_cost, read_idempotency
 from headgate.rules.reading.fields import Fields
+from headgate.rules.reading.keeping import read_accuracy, read_on_store_failure
 from headgate.rules.reading.matches import read_key_by, read_match
 from headgate.rules.reading.tree import Scalar, Table, shown
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
-STORE_FAILURES: Final[tuple[OnStoreFailure, ...]] = get_args(OnStoreFailure)
 HEADER_MODES: Final[tuple[HeaderMode, ...]] = get_args(HeaderMode)
 WAYS_TO_DECIDE: Final[tuple[Decide, ...]] = get_args(Decide)
 
@@ -45,6 +45,7 @@ RULE_FIELDS: Final = (
     "mode",
     "on_store_failure",
     "accuracy",
+    "across_regions",
     "headers",
     "idempotency",
     "decide",
@@ -80,6 +81,7 @@ def _rule(fields: Fields, rule_id: str, identity: Identity) -> Rule | None:
         "key_by", lambda spot: read_key_by(spot, identity), "whom to count, such as ip or global"
     )
     limits = read_limits(fields)
+    failing = fields.read("on_store_failure", read_on_store_failure, OnFailure())
     rest = Rule(
         id=rule_id,
         match=fields.read("match", read_match, Match()),
@@ -87,12 +89,16 @@ def _rule(fields: Fields, rule_id: str, identity: Identity) -> Rule | None:
         limits=limits or {},
         cost=fields.read("cost", read_cost, Cost()),
         mode=fields.read("mode", _mode, "enforce"),
-        on_store_failure=fields.read("on_store_failure", _on_store_failure, "fail_open"),
+        on_store_failure=failing.mode,
         accuracy=fields.read("accuracy", read_accuracy, EXACT),
         headers=fields.read("headers", _headers, "on"),
         idempotency=fields.read("idempotency", read_idempotency, None),
         description=fields.read("description", scalars.prose, ""),
         decide=fields.read("decide", _decide, None),
+        fallback_share=failing.share,
+        max_fail_open_ns=failing.open_ns,
+        after_fail_open=failing.then,
+        across_regions=fields.read("across_regions", scalars.boolean, default=False),
     )
     return rest if key_by and limits else None
 
@@ -129,11 +135,6 @@ def _mode(spot: Spot) -> Mode | None:
         return "off"
     word = scalars.choice(spot, *MODES)
     return next((known for known in MODES if known == word), None)
-
-
-def _on_store_failure(spot: Spot) -> OnStoreFailure | None:
-    word = scalars.choice(spot, *STORE_FAILURES)
-    return next((known for known in STORE_FAILURES if known == word), None)
 
 
 def _headers(spot: Spot) -> HeaderMode | None:

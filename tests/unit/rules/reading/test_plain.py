@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from ipaddress import ip_network
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -43,7 +44,7 @@ from headgate.rules.reading import (
     read_rule_data,
     rule_to_data,
 )
-from headgate.units import DAY, MICROSECOND
+from headgate.units import DAY, MICROSECOND, MILLISECOND
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=9)
 SOLID = WORDS.filter(lambda word: bool(word.strip()))
@@ -122,10 +123,28 @@ TIERED = st.dictionaries(
     min_size=1,
     max_size=3,
 )
+SHARES = st.integers(1, 10_000).map(lambda n: Fraction(n, 10_000))
+SPANS = st.none() | st.integers(1, 10**6).map(lambda n: n * MILLISECOND)
 ACCURACIES = st.one_of(
     st.just(Accuracy()),
-    st.builds(Accuracy, batch=st.integers(1, 10**6)),
-    st.integers(1, 10_000).map(lambda n: Accuracy(max_overshoot=Fraction(n, 10_000))),
+    st.builds(
+        Accuracy, st.none() | SHARES, st.integers(1, 10**6), SPANS, SPANS, st.integers(1, 64)
+    ),
+    st.builds(Accuracy, SHARES, denials_ns=st.just(0) | SPANS),
+)
+FAILURES: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.just({}),
+    st.just({"on_store_failure": "fail_closed"}),
+    st.fixed_dictionaries(
+        {"on_store_failure": st.sampled_from(("fail_open", "local")), "fallback_share": SHARES}
+    ),
+    st.fixed_dictionaries(
+        {
+            "fallback_share": SHARES,
+            "max_fail_open_ns": st.integers(1, 10**6).map(lambda n: n * MICROSECOND),
+            "after_fail_open": st.sampled_from(("fail_closed", "local")),
+        }
+    ),
 )
 
 
@@ -136,7 +155,7 @@ def _can_be_charged(rule: Rule) -> bool:
     return has_a_rate or rule.cost.after is None
 
 
-RULES = st.builds(
+PLAIN_RULES = st.builds(
     Rule,
     id=TOKENS,
     match=MATCHES,
@@ -144,14 +163,17 @@ RULES = st.builds(
     limits=TIERED,
     cost=COSTS,
     mode=st.sampled_from(("enforce", "shadow", "off")),
-    on_store_failure=st.sampled_from(("fail_open", "fail_closed", "local")),
     accuracy=ACCURACIES,
     headers=st.sampled_from(("on", "off", "redacted")),
     idempotency=st.none()
     | st.builds(Idempotency, st.integers(1, 10**9).map(lambda n: n * MICROSECOND), HEADERS),
     description=WORDS | st.just(""),
     decide=st.none() | st.sampled_from(("exact", "quota", "local")),
-).map(lambda rule: rule if _can_be_charged(rule) else replace(rule, cost=Cost()))
+    across_regions=st.booleans(),
+)
+RULES = st.builds(lambda rule, failing: replace(rule, **failing), PLAIN_RULES, FAILURES).map(
+    lambda rule: rule if _can_be_charged(rule) else replace(rule, cost=Cost())
+)
 SOURCES = st.one_of(
     st.builds(Source, header=HEADERS, default=st.none() | SOLID, secret=st.booleans()),
     st.builds(Source, cookie=TOKENS, secret=st.booleans()),

@@ -1,14 +1,16 @@
 """The fields of a rule, and what YAML 1.1 would have made of their values."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from headgate.decisions import OnFailure
 from headgate.limits import Accuracy
 from headgate.rules.model import Idempotency, Rule
 from headgate.rules.problems import Problem
 from headgate.rules.reading import examine_policy, examine_policy_data
-from headgate.units import DAY, HOUR, MINUTE, SECOND
+from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 
 
 def read(fields: str) -> tuple[Rule | None, tuple[Problem, ...]]:
@@ -87,7 +89,12 @@ def test_every_answer_to_a_failing_store_is_read(written: str) -> None:
         ("id: true", "id", "found true, expected", "put it in quotes to mean the word"),
         ("id: [a]", "id", "found a list, expected", ""),
         ("accuracy: 1%", "accuracy", "found 1%, expected the accuracy: a mapping with", ""),
-        ("accuracy: {}", "accuracy", "expected exactly one of max_overshoot and batch", ""),
+        (
+            "accuracy: {}",
+            "accuracy",
+            "found nothing in it, expected one of max_o",
+            "",
+        ),
         ("accuracy: {max_overshoot: 0.01}", "accuracy.max_overshoot", "found 0.01, expected a", ""),
         ("accuracy: {max_overshoot: 0%}", "accuracy.max_overshoot", "found 0%, expected a", ""),
         ("accuracy: {max_overshoot: 101%}", "accuracy.max_overshoot", "found 101%, expected", ""),
@@ -117,6 +124,51 @@ def test_an_id_is_taken_as_it_is_written(written: str) -> None:
 def test_a_description_may_have_lines() -> None:
     assert good("description: |\n  one\n  two\n").description == "one\ntwo\n"
     assert good("description: 2024-01-01").description == "2024-01-01"
+
+
+def test_accuracy_tells_how_round_trips_are_saved() -> None:
+    found = good("accuracy: {max_overshoot: 5%, batch: 20, sync: 50ms, denials: 2s, split: 8}")
+    assert found.accuracy == Accuracy(
+        Fraction(1, 20), 20, 50 * MILLISECOND, denials_ns=2 * SECOND, split=8
+    )
+    assert good("accuracy: {batch: 5, denials: off}").accuracy.remembers_ns == 0
+
+
+def test_an_overshoot_of_next_to_nothing_is_warned_of() -> None:
+    _, problems = read("accuracy: {max_overshoot: 1%}")
+    (problem,) = problems
+    assert problem.severity == "warning"
+    assert "of the limit of 100 that is 1: too little to take in advance" in problem.message
+
+
+def test_an_outage_has_its_terms() -> None:
+    found = good("on_store_failure: {share: 25%, max_fail_open: 5m, then: local}").on_failure
+    assert found == OnFailure("fail_open", Fraction(1, 4), 5 * MINUTE, "local")
+    assert good("on_store_failure: {mode: local, share: 50%}").on_failure.share == Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ("accuracy: {split: 4}", "accuracy.split", "split needs max_overshoot or batch"),
+        ("accuracy: {sync: 0.0001}", "accuracy.sync", "found less than a millisecond"),
+        (
+            "on_store_failure: {mode: fail_closed, share: 5%}",
+            "on_store_failure.share",
+            "a rule that fails closed admits nothing",
+        ),
+        (
+            "on_store_failure: {mode: local, max_fail_open: 5s}",
+            "on_store_failure.max_fail_open",
+            "is for fail_open, and the mode is local",
+        ),
+        ("on_store_failure: {then: local}", "on_store_failure.then", "needs max_fail_open"),
+    ],
+)
+def test_terms_that_contradict_each_other_are_told(fields: str, field: str, message: str) -> None:
+    problem = bad(fields)
+    assert problem.field == field
+    assert message in problem.message
 
 
 @pytest.mark.parametrize(
