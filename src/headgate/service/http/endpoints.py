@@ -6,11 +6,13 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from headgate.observability import MEASURES
 from headgate.service.http.documents import document_of
 from headgate.service.http.overview import overview
 from headgate.service.http.receiving import any_body_of, body_of, json_body_of
 from headgate.service.http.replies import (
     JSON_LINE,
+    METRICS_LINE,
     NO_STORE,
     RefusedError,
     Reply,
@@ -59,6 +61,7 @@ class Endpoints:
             RESERVATIONS: {"POST": self._reserve},
             b"/healthz": {"GET": self._alive},
             b"/readyz": {"GET": self._ready},
+            b"/metrics": {"GET": self._metrics},
             b"/openapi.json": {"GET": self._openapi},
             b"/": {"GET": self._index},
         }
@@ -123,6 +126,9 @@ class Endpoints:
         if reasons:
             return json_reply({"status": "not ready", "reasons": list(reasons)}, status=503)
         return json_reply({"status": "ready"})
+
+    async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
+        return Reply(200, [METRICS_LINE, NO_STORE], MEASURES.text().encode())
 
     async def _openapi(self, _scope: Scope, _receive: Receive) -> Reply:
         return Reply(200, [JSON_LINE], self._document)

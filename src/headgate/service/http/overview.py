@@ -20,6 +20,7 @@ ANY  /v1/authorize/...    the same for gateways: the request itself
 GET  /v1/rate_limit       what a caller has left
 POST /v1/reservations     hold an amount, settle it later
 GET  /healthz, /readyz    alive; ready for requests
+GET  /metrics             for Prometheus
 GET  /openapi.json        all of this in detail
 """
 _HTML: Final = (b"content-type", b"text/html; charset=utf-8")

@@ -21,6 +21,7 @@ Headers = list[tuple[bytes, bytes]]
 JSON_LINE: Final = (b"content-type", JSON.encode())
 PROBLEM_LINE: Final = (b"content-type", PROBLEM.encode())
 TEXT_LINE: Final = (b"content-type", b"text/plain; charset=utf-8")
+METRICS_LINE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 NO_STORE: Final = (b"cache-control", b"no-store")
 _NO_LENGTH: Final = (b"content-length", b"0")
 CLOSE: Final = (b"connection", b"close")

@@ -14,6 +14,7 @@ NO_RULES: Final = (
     "DIR. The shortest file is: {version: 1, rules: [{id: all, key_by: ip, limit: 100/minute}]}"
 )
 
+_FAR: Final = ("redis", "valkey", "unix")
 _PAIRS: Final = (
     ("http_tls_cert", "http_tls_key", "http_tls_client_ca"),
     ("grpc_tls_cert", "grpc_tls_key", "grpc_tls_client_ca"),
@@ -27,6 +28,7 @@ def contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
     if not values["http"] and not values["grpc"]:
         yield "http", "both http and grpc are off: nothing would be served"
     yield from _of_workers(values)
+    yield from _of_regions(values)
     yield from _of_addresses(values)
     for cert, key, ca in _PAIRS:
         if (values[cert] is None) != (values[key] is None):
@@ -46,6 +48,22 @@ def _of_workers(values: Mapping[str, Any]) -> Iterator[Told]:
     if str(values["store"]).lower().startswith("memory:"):
         told = f"{values['workers']} workers with memory:// would each count by themselves"
         yield "workers", f"{told}; give --store redis://..., or --workers 1"
+
+
+def _of_regions(values: Mapping[str, Any]) -> Iterator[Told]:
+    names = [peer.name for peer in values["region_peers"]]
+    if not names:
+        return
+    if values["region"] is None:
+        yield "region", "missing; with region_peers each node says which region it is in"
+    if not str(values["store"]).lower().startswith(_FAR):
+        yield "region_peers", f"a region's own store is Redis or Valkey, not {values['store']}"
+    for name in names:
+        if names.count(name) > 1:
+            yield "region_peers", f"the region {name} is there twice"
+            return
+        if name == values["region"]:
+            yield "region_peers", f"{name} is this region; expected the others only"
 
 
 def _of_addresses(values: Mapping[str, Any]) -> Iterator[Told]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from headgate.errors import OptionError
 from headgate.service.settings.consistency import contradictions
+from headgate.service.settings.regions import RegionPeer, read_peers, read_region
 from headgate.service.settings.tokens import (
     AdminCertificate,
     AdminToken,
@@ -68,6 +69,17 @@ class Settings:
     )
     store: str = setting(
         readers.text("a store's URL"), _RULES, "URL", "where the counters are", default="memory://"
+    )
+    region: str | None = setting(
+        read_region, _RULES, "NAME", "the region that this node is in", default=None
+    )
+    region_peers: tuple[RegionPeer, ...] = setting(
+        read_peers,
+        _RULES,
+        "NAME=URL",
+        "the stores of the other regions, told what is used under rules with across_regions",
+        default=(),
+        is_listed=True,
     )
     namespace: str = setting(
         readers.text("a name"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate.observability import MEASURES
 from headgate.service.http import HttpApp
 
 from .calling import FakeStore, app_of, ask, check, core_of, post, scope_of
@@ -131,11 +132,21 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
 
 @pytest.mark.parametrize(
     "path",
-    ["/metrics", "/v1", "/v1/check/", "/v1//check", "/V1/check", "/v1/%63heck", "/json", "/admin"],
+    ["/metric", "/v1", "/v1/check/", "/v1//check", "/V1/check", "/v1/%63heck", "/json", "/admin"],
 )
 def test_an_unknown_path_is_a_problem(path: str) -> None:
     answer = ask(app_of(), "POST", path)
     assert answer.status == answer.json["status"] == 404
+
+
+def test_what_was_counted_is_told_as_prometheus_reads_it() -> None:
+    MEASURES.counter("tests_of_metrics", "How often this was tested.", rule='a"b').add(2)
+    answer = ask(app_of(), "GET", "/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    text = answer.body.decode()
+    assert "# TYPE headgate_tests_of_metrics_total counter\n" in text
+    assert 'headgate_tests_of_metrics_total{rule="a\\"b"} 2\n' in text
 
 
 def test_other_apps_have_all_below_their_prefix() -> None:

@@ -234,6 +234,18 @@ class TestProblems:
         variables = {**RULES, "HEADGATE_STORE": "redis://localhost"}
         assert desk.gathered(variables=variables, flags={"workers": "4"}).settings.workers == 4
 
+    def test_other_regions_have_names_and_stores_of_their_own(self, desk: Desk) -> None:
+        text = "region: eu\nstore: redis://eu\nregion_peers: us=redis://:secret@us"
+        [peer] = desk.gathered(text).settings.region_peers
+        assert (peer.name, peer.store) == ("us", "redis://:secret@us")
+        assert "secret" not in repr(peer)
+        assert "region: error: missing" in desk.refused(text.partition("\n")[2])[0]
+        assert "eu is this region" in desk.refused(text.replace("us=", "eu="))[0]
+        assert "is Redis or Valkey" in desk.refused(text.replace("redis://eu", "memory://"))[0]
+        [told] = desk.refused(text.replace("us=", ""))
+        assert "such as us=redis://" in told
+        assert "secret" not in told
+
     def test_a_certificate_without_its_key_is_refused(self, desk: Desk) -> None:
         assert "http_tls_key is missing" in desk.refused("http_tls_cert: a")[0]
         assert "grpc_tls_cert is missing" in desk.refused("grpc_tls_key: a")[0]

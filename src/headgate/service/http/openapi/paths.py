@@ -197,6 +197,18 @@ PATHS: Final[Part] = {
             },
         }
     },
+    "/metrics": {
+        "get": {
+            "operationId": "metrics",
+            "summary": "What this worker has counted, for Prometheus.",
+            "responses": {
+                "200": {
+                    "description": "The text format of Prometheus.",
+                    "content": {"text/plain": {"schema": {"type": "string"}}},
+                }
+            },
+        }
+    },
     "/openapi.json": {
         "get": {
             "operationId": "openapi",

@@ -1,0 +1,73 @@
+"""What is counted, and how it is told."""
+
+import threading
+
+import pytest
+
+from headgate.errors import OptionError
+from headgate.observability import Measures
+
+
+class Tank:
+    def __init__(self, level: float) -> None:
+        self._level = level
+
+    def level(self) -> float:
+        return self._level
+
+
+def test_a_counter_is_one_for_equal_labels() -> None:
+    measures = Measures()
+    measures.counter("hits", "Hits.", rule="a", mode="x").add()
+    measures.counter("hits", "Hits.", mode="x", rule="a").add(4)
+    measures.counter("hits", "Hits.", mode="x", rule="b").add()
+    assert measures.value("hits", rule="a", mode="x") == 5
+    assert measures.value("hits", rule="c") == measures.value("misses") == 0
+
+
+def test_threads_lose_no_count() -> None:
+    counter = Measures().counter("hits", "Hits.")
+    threads = [
+        threading.Thread(target=lambda: [counter.add() for _ in range(10_000)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counter.value == 40_000
+
+
+def test_gauges_of_equal_labels_are_added_up_for_as_long_as_they_live() -> None:
+    measures = Measures()
+    one, other = Tank(1), Tank(2.5)
+    measures.gauge("level", "Level.", one.level)
+    measures.gauge("level", "Level.", other.level)
+    assert measures.value("level") == 3.5
+    del other
+    assert measures.value("level") == 1
+    del one
+    assert not measures.text()
+
+
+def test_the_text_is_that_of_prometheus() -> None:
+    measures = Measures()
+    tank = Tank(0.5)
+    measures.gauge("level", "How full it is.", tank.level, place='a"\\\n')
+    measures.counter("hits", "Hits.").add(3)
+    assert measures.text() == (
+        "# HELP headgate_hits_total Hits.\n"
+        "# TYPE headgate_hits_total counter\n"
+        "headgate_hits_total 3\n"
+        "# HELP headgate_level How full it is.\n"
+        "# TYPE headgate_level gauge\n"
+        'headgate_level{place="a\\"\\\\\\n"} 0.5\n'
+    )
+
+
+def test_a_name_means_one_thing() -> None:
+    measures = Measures()
+    measures.counter("hits", "Hits.")
+    with pytest.raises(OptionError, match="hits is a counter already"):
+        measures.gauge("hits", "Hits.", Tank(1).level)
+    with pytest.raises(OptionError, match="not the name of a measure"):
+        measures.counter("No Hits", "Hits.")
