@@ -23,19 +23,19 @@ needs_valkey = pytest.mark.skipif(valkey_binary() is None, reason="no valkey-ser
 @pytest.fixture(scope="module")
 def redis_url() -> Iterator[str]:
     with RedisServer() as server:
-        yield f"{server.url}?timeout=10"
+        yield server.url
 
 
 @pytest.fixture(scope="module")
 def valkey_url() -> Iterator[str]:
     with RedisServer(executable=str(valkey_binary())) as server:
-        yield f"{server.url.replace('redis:', 'valkey:')}?timeout=10"
+        yield server.url.replace("redis:", "valkey:")
 
 
 @pytest.fixture(scope="module")
 def cluster_url() -> Iterator[str]:
     with ClusterSetup() as cluster:
-        yield f"{cluster.url}?timeout=10"
+        yield cluster.url
 
 
 @pytest.fixture(scope="class", autouse=True)

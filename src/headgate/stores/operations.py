@@ -132,9 +132,10 @@ class Lent:
 
     *outcome* is that of the check itself, as a `Take` of it would have told. *amount* is what the
     holder has now besides, for *lasts_ns* from the moment in the store on: no longer than the loan
-    was asked for, nor past the end of the window or the time when the counter is as new.
-    *holders* have something lent now, this one included, *lent* units in all. After *wait_ns* as
-    much as was asked for would fit, if nobody took anything; None: never.
+    was asked for, nor past the end of the window that it was charged in; of a paced limit nor
+    longer than it takes to refill from empty. *holders* have something lent now, this one included,
+    *lent* units in all. After *wait_ns* as much as was asked for would fit, if nobody took
+    anything; None: never.
     """
 
     outcome: Outcome

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from headgate.testing.contract_admission import AdmissionContract
 from headgate.testing.contract_amounts import AmountsContract
+from headgate.testing.contract_elsewhere import ElsewhereContract
 from headgate.testing.contract_history import HistoryContract
 from headgate.testing.contract_holding import ReservationContract, SlotContract
 from headgate.testing.contract_keys import KeysContract
+from headgate.testing.contract_lending import LendingContract
+from headgate.testing.contract_loans import LoanHistoryContract
 
 
 class StoreContract(
@@ -15,7 +18,10 @@ class StoreContract(
     AmountsContract,
     ReservationContract,
     SlotContract,
+    LendingContract,
+    ElsewhereContract,
     HistoryContract,
+    LoanHistoryContract,
 ):
     """Every promise that a store can break, each a test.
 

@@ -18,7 +18,7 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.stores import AsyncStore, Store
+from headgate.stores import AsyncStore, Check, Store, Take
 from headgate.testing.clock import ManualClock
 from headgate.testing.contract_driving import Blocking
 from headgate.units import SECOND
@@ -103,6 +103,11 @@ class StoreUnderTest:
         if isinstance(self.store, AsyncStore):
             return self._runner.run(self.store.run(operation))
         return self.store.run(operation)
+
+    def left(self, limit: Limit, group: str, key: str = "key") -> int:
+        """What is left in a counter."""
+        (outcome,) = self.run(Take((Check(group, key, limit, 0),), consume=False))
+        return outcome.remaining
 
     def new_name(self) -> str:
         """A namespace that was never used before, in this process or another."""

@@ -1,5 +1,6 @@
 """The store inside the process."""
 
-from headgate.stores.memory.store import AsyncMemoryStore, MemoryStore
+from headgate.stores.memory.aio_store import AsyncMemoryStore
+from headgate.stores.memory.store import MemoryStore
 
 __all__ = ["AsyncMemoryStore", "MemoryStore"]

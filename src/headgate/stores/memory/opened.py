@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headgate.algorithms import ConcurrencyAlgorithm
 from headgate.algorithms.holds import Hold, outcome_beside, wait_beside
 from headgate.stores.memory.counters import Counters, Entry
+from headgate.stores.memory.places import Place, ends_in, give_back, place_now
 
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
@@ -62,6 +63,36 @@ class Opened:
         """The figures as they are now, for a cost of 1."""
         self._asked = 0
         return self.outcome(self.wait(1))
+
+    def wait_anew(self, units: int) -> int | None:
+        """Nanoseconds until *units* fit, whatever was asked before; None if never."""
+        self._asked = 0
+        return self.wait(units)
+
+    @property
+    def remaining(self) -> int:
+        """The largest cost that fits now."""
+        return self.outcome(0).remaining
+
+    @property
+    def is_own(self) -> bool:
+        """Whether no other key shares this counter."""
+        return self._counters.place_of(self._key) == self._key
+
+    @property
+    def place(self) -> Place:
+        """Where the last charge went."""
+        return place_now(self._algorithm, self._state)
+
+    def ends_in(self, amount: int) -> int:
+        """Nanoseconds until *amount*, if charged now, would mean nothing any more."""
+        return ends_in(self._algorithm, self._state, amount, self._now)
+
+    def give_back(self, amount: int, place: Place) -> None:
+        """Give *amount* back that was charged at *place*."""
+        if amount and self._state is not None and self.is_own:
+            self._state = give_back(self._algorithm, self._state, amount, place, self._now)
+            self._is_changed = True
 
     def charge(self, amount: int) -> None:
         if amount:

@@ -9,18 +9,26 @@ from headgate.algorithms import Paced, algorithm_for
 from headgate.clock import Clock, MonotonicClock, clock_origin, clock_reading
 from headgate.decisions import combine
 from headgate.errors import OptionError
-from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry, Group, Room
+from headgate.stores.memory.counters import Counters, Entry, Group, Room
+from headgate.stores.memory.lending import Lending
+from headgate.stores.memory.margin import Margin
 from headgate.stores.memory.opened import Opened
 from headgate.stores.memory.quick_take import QuickTake
 from headgate.stores.memory.sweep import Sweep
+from headgate.stores.memory.taking import Costs, hit_each, outcomes_of, take_all
 from headgate.stores.memory.turn import Turn
 from headgate.stores.operations import (
+    Absorb,
     Charge,
     Check,
+    Draw,
     Hold,
     Leave,
+    Lend,
+    Lent,
     Operation,
     Outcomes,
+    Pour,
     Refund,
     Renew,
     Reset,
@@ -29,7 +37,6 @@ from headgate.stores.operations import (
     TakeEach,
 )
 from headgate.stores.port import (
-    AsyncStore,
     Hitter,
     Store,
     checked_cost,
@@ -58,6 +65,7 @@ class MemoryStore(Store):
     """
 
     may_fail = False
+    lends = True
 
     def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
         if type(max_keys) is not int or max_keys < 1:
@@ -72,6 +80,7 @@ class MemoryStore(Store):
         self._quick_take = QuickTake(self._groups, self._origin)
         self._since_origin = clock_reading(self._clock)
         self._sweep = Sweep(self._drop, self._origin)
+        self._lending = Lending(max_keys)
         self._turn = Turn()
         self._verbs: dict[type, Callable[[Any, int], Any]] = {
             Take: self._take,
@@ -83,6 +92,10 @@ class MemoryStore(Store):
             Reset: self._reset,
             Renew: self._renew,
             Leave: self._leave,
+            Lend: self._lend,
+            Pour: self._pour,
+            Draw: self._lending.draw,
+            Absorb: self._absorb,
         }
 
     @property
@@ -99,6 +112,14 @@ class MemoryStore(Store):
         try:
             groups = list(self._groups.values())
             return sum(len(counters) for group in groups for counters in group.values())
+        finally:
+            self._turn.give_back()
+
+    def beside(self) -> int:
+        """How many ledgers of loans, pots and totals from elsewhere stand beside the counters."""
+        self._turn.take()
+        try:
+            return len(self._lending)
         finally:
             self._turn.give_back()
 
@@ -178,7 +199,7 @@ class MemoryStore(Store):
             try:
                 now = clock()
                 sweep(now)
-                outcomes = _hit_each(tables, key, cost, now)
+                outcomes = hit_each(tables, key, cost, now)
             finally:
                 give_turn_back()
             pairs = zip(limits, outcomes, strict=True)
@@ -217,7 +238,7 @@ class MemoryStore(Store):
 
     def _take(self, operation: Take, now: int) -> Outcomes:
         opened = self._open(operation.checks, now)
-        return _take(opened, consume=operation.consume, lease=operation.lease)
+        return take_all(opened, consume=operation.consume, lease=operation.lease)
 
     def _hold(self, operation: Hold, now: int) -> Outcomes:
         opened = self._open(operation.checks, now)
@@ -227,7 +248,7 @@ class MemoryStore(Store):
             for counter, cost in opened:
                 counter.hold(operation.name, cost, operation.ttl_ns)
                 counter.close()
-        return _outcomes(opened, waits)
+        return outcomes_of(opened, waits)
 
     def _settle(self, operation: Settle, now: int) -> bool:
         was_open = True
@@ -256,6 +277,7 @@ class MemoryStore(Store):
     def _reset(self, operation: Reset, now: int) -> None:
         for check in operation.checks:
             self._counters(check.group, check.limit, now).forget(check.key)
+            self._lending.forget(check)
 
     def _renew(self, operation: Renew, now: int) -> bool:
         opened = [counter for counter, _ in self._open(operation.checks, now)]
@@ -273,6 +295,32 @@ class MemoryStore(Store):
             counter.leave(operation.lease)
             counter.close()
         return had_all
+
+    def _lend(self, operation: Lend, now: int) -> Lent:
+        ((counter, _),) = self._open((operation.check,), now)
+        refuse_concurrency([operation.check.limit], "lend")
+        self._watch(self._lending.ledgers, now)
+        return self._lending.lend(operation, counter, now)
+
+    def _pour(self, operation: Pour, now: int) -> int:
+        self._sweep.step(now)
+        self._watch(self._lending.pots, now)
+        return self._lending.pour(operation, now)
+
+    def _absorb(self, operation: Absorb, now: int) -> Outcomes:
+        opened = self._open(operation.checks, now)
+        refuse_concurrency([check.limit for check in operation.checks], "absorb")
+        self._watch(self._lending.totals, now)
+        for (counter, _), check in zip(opened, operation.checks, strict=True):
+            counter.charge(self._lending.absorb(operation, check, now))
+            counter.close()
+        return tuple(counter.outcome_of_one() for counter, _ in opened)
+
+    def _watch(self, margin: Margin[Any], now: int) -> None:
+        """Have what stands beside counters gone through as they are."""
+        if not margin.is_watched:
+            margin.is_watched = True
+            self._sweep.add(margin, now)
 
     def _open(self, checks: tuple[Check, ...], now: int) -> Costs:
         """The counter of each check and its cost; checks of one counter share it."""
@@ -298,70 +346,13 @@ class MemoryStore(Store):
             self._sweep.add(counters, now)
         return counters
 
-    def _drop(self, counters: Counters) -> None:
+    def _drop(self, counters: Counters | Margin[Any]) -> None:
         """Forget a table that nobody uses."""
+        if isinstance(counters, Margin):
+            counters.is_watched = False
+            return
         self._quick_take.forget(counters.name)
         group = self._groups[counters.name]
         del group[counters.algorithm.limit]
         if not group:
             del self._groups[counters.name]
-
-
-Costs = list[tuple[Opened, int]]
-"""Counters, and what is asked of each."""
-
-
-def _hit_each(tables: list[Counters], key: str, cost: int, now: int) -> Outcomes:
-    """Hit *key* in all *tables*, all or nothing: `_take` without its detours, the common case."""
-    asked = []
-    fits = True
-    for counters in tables:
-        state, holds = counters.load(key, now)
-        if holds or not cost:
-            return _take([(Opened(table, key, now), cost) for table in tables])
-        wait = counters.algorithm.wait(state, cost, now)
-        fits = fits and wait == 0
-        asked.append((counters, state, wait))
-    outcomes = []
-    for counters, state, wait in asked:
-        after = counters.algorithm.charge(state, cost, now) if fits else state
-        if fits:
-            counters.save(key, Entry(after, NO_HOLDS), now)
-        outcomes.append(counters.algorithm.outcome(after, wait, now))
-    return tuple(outcomes)
-
-
-def _take(opened: Costs, *, consume: bool = True, lease: str | None = None) -> Outcomes:
-    waits = [counter.wait(cost) for counter, cost in opened]
-    if consume and waits.count(0) == len(waits):
-        for counter, cost in opened:
-            if lease is not None and counter.has_slots:
-                counter.enter(lease)
-            else:
-                counter.charge(cost)
-            counter.close()
-    return _outcomes(opened, waits)
-
-
-def _outcomes(opened: Costs, waits: list[int | None]) -> Outcomes:
-    pairs = zip(opened, waits, strict=True)
-    return tuple([counter.outcome(wait) for (counter, _), wait in pairs])
-
-
-class AsyncMemoryStore(AsyncStore):
-    """The same store for an event loop. Nothing it does takes long enough to be awaited."""
-
-    may_wait = False
-
-    def __init__(self, store: MemoryStore) -> None:
-        self.store = store
-
-    @property
-    def clock(self) -> Clock:
-        return self.store.clock
-
-    async def run(self, operation: Operation[R]) -> R:
-        return self.store.run(operation)
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        return self.store.hitter(places)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.stores.memory.counters import Counters
+    from headgate.stores.memory.margin import Margin
+
+    Table = Counters | Margin[Any]
 
 NEVER: Final = 2**63
 
@@ -24,16 +27,16 @@ class Sweep:
 
     __slots__ = ("_drop", "_order", "_origin", "_waiting", "due")
 
-    def __init__(self, drop: Callable[[Counters], None], origin: int) -> None:
+    def __init__(self, drop: Callable[[Table], None], origin: int) -> None:
         self._drop = drop
         self._origin = origin
         self._order = count()
-        self._waiting: list[tuple[int, int, Counters]] = []
+        self._waiting: list[tuple[int, int, Table]] = []
         self.due = NEVER
         """When there is something to do, in nanoseconds since *origin*; in the past, if now."""
 
-    def add(self, counters: Counters, now: int) -> None:
-        heappush(self._waiting, self._next_round(counters, now))
+    def add(self, table: Table, now: int) -> None:
+        heappush(self._waiting, self._next_round(table, now))
         self.due = self._waiting[0][0]
 
     def step(self, now: int) -> None:
@@ -47,15 +50,15 @@ class Sweep:
     def _step(self, now: int) -> None:
         if not self._waiting:
             return
-        counters = self._waiting[0][2]
-        if counters.examine_some(now):
+        table = self._waiting[0][2]
+        if table.examine_some(now):
             return
-        if counters.is_of_use:
-            heapreplace(self._waiting, self._next_round(counters, now))
+        if table.is_of_use:
+            heapreplace(self._waiting, self._next_round(table, now))
         else:
             heappop(self._waiting)
-            self._drop(counters)
+            self._drop(table)
         self.due = self._waiting[0][0] if self._waiting else NEVER
 
-    def _next_round(self, counters: Counters, now: int) -> tuple[int, int, Counters]:
-        return now - self._origin + counters.sweep_interval, next(self._order), counters
+    def _next_round(self, table: Table, now: int) -> tuple[int, int, Table]:
+        return now - self._origin + table.sweep_interval, next(self._order), table

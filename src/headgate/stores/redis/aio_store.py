@@ -15,11 +15,11 @@ from headgate.stores.redis.calls.spreading import (
     groups_of,
     spread,
 )
-from headgate.stores.redis.settings import Settings
+from headgate.stores.redis.settings import Settings, part_finder
 from headgate.stores.redis.transport import open_async_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
@@ -32,6 +32,8 @@ R = TypeVar("R")
 class AsyncRedisStore(AsyncStore):
     """As `RedisStore`, for event loops; it may be used by several, each has its own connections."""
 
+    lends = True
+
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._settings = Settings(url, clock)
         self._transport = open_async_transport(url)
@@ -41,7 +43,17 @@ class AsyncRedisStore(AsyncStore):
         self._spreading: set[asyncio.Future[Any]] = set()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} at {self._settings.where}>"
+        return f"<{type(self).__name__} at {self.where}>"
+
+    @property
+    def where(self) -> str:
+        """The addresses of its servers, without credentials."""
+        return self._settings.where
+
+    @property
+    def part_of(self) -> Callable[[str], str] | None:
+        """From a key to the server that it is kept by, "" if unknown; None if there is but one."""
+        return part_finder(self._transport) if self._transport.is_cluster else None
 
     async def run(self, operation: Operation[R]) -> R:
         collector = self._collector()

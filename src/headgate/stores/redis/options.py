@@ -45,7 +45,7 @@ class TLSFiles:
 class Options:
     """Headgate's own options. The plain link uses nothing but redis-py's public API."""
 
-    timeout: float = 0.5
+    timeout: float = 0.05
     connections: int = 2
     plain_link: bool = False
     sentinel_username: str | None = None
@@ -86,7 +86,7 @@ def _own(scheme: str, given: dict[str, str]) -> Options:
     if name and not secret:
         raise StoreURLError(f"{scheme}://: sentinel_username needs a sentinel_password")
     return Options(
-        timeout=_seconds(scheme, given.get("timeout", "0.5")),
+        timeout=_seconds(scheme, given.get("timeout", "0.05")),
         connections=_count(scheme, given.get("connections", "2")),
         plain_link=_one_of(scheme, "link", given.get("link", "raw"), ("raw", "plain")) == "plain",
         sentinel_username=name,
@@ -123,7 +123,7 @@ def _seconds(scheme: str, text: str) -> float:
     if not 0 < value <= _LONGEST:
         raise StoreURLError(
             f"{scheme}://: timeout is {text!r}; expected seconds above 0, up to {_LONGEST:.0f}, "
-            "such as 0.5"
+            "such as 0.05"
         )
     return value
 

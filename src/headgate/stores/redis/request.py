@@ -61,12 +61,17 @@ class Transport(ABC):
     """Whether keys have to be in one slot to be asked for together."""
 
     @abstractmethod
-    def perform(self, requests: Sequence[Request]) -> None:
+    def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
         """Send all *requests* and wait until each is answered or has failed.
 
         Requests for one server travel in one write and are carried out in their order. Returns
-        within the deadline of the store, whatever the server does.
+        at the *deadline* (monotonic seconds), that of the store from now on if there is none,
+        whatever the server does.
         """
+
+    def owner_of(self, slot: int) -> str:
+        """The address of the node of a cluster that serves *slot*; "" if that is not known."""
+        return ""
 
     @abstractmethod
     def close(self) -> None:
@@ -86,6 +91,10 @@ class AsyncTransport(ABC):
         the latest at the deadline of the store. Requests for one server are carried out in the
         order in which they were submitted.
         """
+
+    def owner_of(self, slot: int) -> str:
+        """As `Transport.owner_of`, as far as is known in the running event loop."""
+        return ""
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from binascii import crc32
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.stores.redis.calls.hitting import Place
 from headgate.stores.redis.calls.pending import Pending
-from headgate.stores.redis.counters.naming import Names
+from headgate.stores.redis.counters.naming import TAGS, Names, slot_of, tags
 from headgate.stores.redis.counters.specs import PacedSpec, spec_of
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
     from headgate.limits import Limit
+    from headgate.stores.redis.request import AsyncTransport, Transport
 
 LATEST: Final = 4_500_000_000_000_000
 """The last microsecond that a passed clock may tell, in the year 2112; later ones count as it."""
@@ -60,3 +62,14 @@ class Settings:
         if len(specs) == 1 and isinstance(specs[0], PacedSpec):
             return Place(places[0][0], specs[0])
         return None
+
+
+def part_finder(transport: Transport | AsyncTransport) -> Callable[[str], str]:
+    """From a key to the node of a cluster that keeps its counters, as far as is known now."""
+    slots = tuple(slot_of(tag) for tag in tags())
+    owner_of = transport.owner_of
+
+    def part_of(key: str) -> str:
+        return owner_of(slots[crc32(key.encode("utf-8", "surrogatepass")) % TAGS])
+
+    return part_of

@@ -10,6 +10,7 @@ from headgate.stores.port import Hitter, Store, checked_cost, checked_key, concl
 from headgate.stores.redis.calls.combining import Answer, Combiner
 from headgate.stores.redis.calls.hitting import LoneHit
 from headgate.stores.redis.calls.spreading import (
+    Single,
     Spreadable,
     each_for_itself,
     first_name,
@@ -18,11 +19,11 @@ from headgate.stores.redis.calls.spreading import (
 )
 from headgate.stores.redis.faults import timed_out
 from headgate.stores.redis.forking import watch_forks
-from headgate.stores.redis.settings import Settings
+from headgate.stores.redis.settings import Settings, part_finder
 from headgate.stores.redis.transport import open_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
@@ -41,6 +42,8 @@ class RedisStore(Store):
     and usable in a process forked off the one that made it.
     """
 
+    lends = True
+
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._settings = Settings(url, clock)
         self._transport = open_transport(url)
@@ -50,7 +53,17 @@ class RedisStore(Store):
         watch_forks(self)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} at {self._settings.where}>"
+        return f"<{type(self).__name__} at {self.where}>"
+
+    @property
+    def where(self) -> str:
+        """The addresses of its servers, without credentials."""
+        return self._settings.where
+
+    @property
+    def part_of(self) -> Callable[[str], str] | None:
+        """From a key to the server that it is kept by, "" if unknown; None if there is but one."""
+        return part_finder(self._transport) if self._transport.is_cluster else None
 
     def run(self, operation: Operation[R]) -> R:
         if isinstance(operation, TakeEach):
@@ -127,7 +140,9 @@ class RedisStore(Store):
                 pending.operation(operation, answer)
 
         names = self._settings.names
-        found = [first_name(cast("Spreadable", operation), names) for operation in operations]
+        found = [
+            first_name(cast("Spreadable | Single", operation), names) for operation in operations
+        ]
         if len({names.tag(name) for name in found}) == 1:
             self._combiner(found[0]).perform(add)
         elif found:  # for several nodes, of which one may be slow: nobody else waits for them

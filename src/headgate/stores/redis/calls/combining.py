@@ -2,12 +2,14 @@
 
 A thread that finds a free lane sends what it has at once and waits for nobody. While all lanes are
 under way, others queue up; the thread that comes back hands its lane, and all that have queued up,
-to the first of them, which sends everything in one go.
+to the last of them, which has the most time left and sends everything in one go. Each has waited
+for as long as a call may take when its own time is up, whoever waits for its answer then.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -53,18 +55,19 @@ class Answer:
 class Job:
     """What one thread wants to have sent: it adds itself to what is pending."""
 
-    __slots__ = ("_turn", "add", "error", "led")
+    __slots__ = ("_turn", "add", "deadline", "error", "led")
 
-    def __init__(self, add: Callable[[Pending], object]) -> None:
+    def __init__(self, add: Callable[[Pending], object], deadline: float) -> None:
         self.add = add
+        self.deadline = deadline
         self.led: list[Job] | None = None
         self.error: Exception | None = None
         self._turn = threading.Lock()
         self._turn.acquire()
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self) -> bool:
         """Until it is done or has been made to lead; False if time is up before."""
-        return self._turn.acquire(timeout=timeout)
+        return self._turn.acquire(timeout=max(self.deadline - time.monotonic(), 0))
 
     def wake(self) -> None:
         self._turn.release()
@@ -98,22 +101,22 @@ class Combiner:
             if is_free:
                 self._free -= 1
             else:
-                job = Job(add)
+                job = Job(add, time.monotonic() + self._timeout)
                 self._queue.append(job)
         if is_free:
-            self._lead(add, [])
+            self._lead([], add, time.monotonic() + self._timeout)
         else:
             self._follow(job)
 
     def _follow(self, job: Job) -> None:
         try:
-            if not job.wait(self._timeout) and not self._has_left(job):
-                job.wait(self._timeout)  # it is under way, which ends by itself
+            if not job.wait():
+                self._has_left(job)  # if not, it is under way, and ends by itself
         except BaseException:
             self._resign(job)
             raise
         if job.led is not None:
-            self._lead(job.add, [one for one in job.led if one is not job])
+            self._lead(job.led[:-1], job.add, job.deadline)
         elif job.error is not None:
             raise job.error
 
@@ -129,27 +132,30 @@ class Combiner:
         """Leave, however far *job* has come; if it was to lead, the next one does."""
         if not self._has_left(job) and job.led is not None:
             with self._lock:
-                self._queue.extendleft(reversed(job.led[1:]))
+                self._queue.extendleft(reversed(job.led[:-1]))
             self.hand_on()
 
-    def _lead(self, add: Callable[[Pending], object], followers: list[Job]) -> None:
-        """Send for all; then hand the lane on, or put it back.
+    def _lead(
+        self, followers: list[Job], add: Callable[[Pending], object], deadline: float
+    ) -> None:
+        """Send for all, until *deadline*; then hand the lane on, or put it back.
 
         What cannot be asked is an error of who asked it, and of nobody else.
         """
         problem: Exception | None = None
         try:
             pending = self._pending()
-            try:
-                add(pending)
-            except Exception as error:  # noqa: BLE001 (raised below, when the others are served)
-                problem = error
             for follower in followers:
                 try:
                     follower.add(pending)
                 except Exception as error:  # noqa: BLE001 (raised in the thread it concerns)
                     follower.error = error
-            self._transport.perform(pending.drain())
+            try:
+                add(pending)
+            except Exception as error:  # noqa: BLE001 (raised below, when the others are served)
+                problem = error
+            if time.monotonic() < deadline:
+                self._transport.perform(pending.drain(), deadline)
         finally:
             self.hand_on()
             for follower in followers:
@@ -165,5 +171,5 @@ class Combiner:
                 return
             jobs = list(self._queue)
             self._queue.clear()
-            jobs[0].led = jobs
-        jobs[0].wake()
+            jobs[-1].led = jobs
+        jobs[-1].wake()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.stores.operations import Operation, Reset, Take
+from headgate.stores.operations import Absorb, Draw, Lend, Operation, Pour, Reset, Take
 from headgate.stores.redis.calls.hitting import MOST_HITS, HitBatch, Place
+from headgate.stores.redis.calls.lending import AbsorbRequest, LendRequest, PotRequest
 from headgate.stores.redis.calls.requests import OperationRequest, ResetRequest, TakeBatch, Waiter
 from headgate.stores.redis.calls.spreading import first_name
 
@@ -55,11 +56,7 @@ class Pending:
         """Add an operation, all of whose keys are in one slot; whether it is time to send."""
         if isinstance(operation, Take):
             return self._take(operation, waiter)
-        request: Request
-        if isinstance(operation, Reset):
-            request = ResetRequest(operation, self._names, waiter)
-        else:
-            request = OperationRequest(operation, self._names, self._now(), waiter)
+        request = self._request(operation, waiter)
         self._hits.clear()
         self._takes.clear()
         self._requests.append(request)
@@ -71,6 +68,20 @@ class Pending:
         self._hits.clear()
         self._takes.clear()
         return requests
+
+    def _request(self, operation: Operation[Any], waiter: Waiter) -> Request:
+        names, now = self._names, self._now()
+        match operation:
+            case Reset():
+                return ResetRequest(operation, names, waiter)
+            case Lend():
+                return LendRequest(operation, names, now, waiter)
+            case Pour() | Draw():
+                return PotRequest(operation, names, now, waiter)
+            case Absorb():
+                return AbsorbRequest(operation, names, now, waiter)
+            case _:
+                return OperationRequest(operation, names, now, waiter)
 
     def _take(self, take: Take, waiter: Waiter) -> bool:
         tag = self._names.tag(first_name(take, self._names)) if self._names.has_tags else b""

@@ -26,6 +26,7 @@ from headgate.stores.operations import (
     Take,
 )
 from headgate.stores.redis.calls.spreading import Reach, Reached
+from headgate.stores.redis.counters.naming import LEASED, LOANS, LOG, TOTALS
 from headgate.stores.redis.counters.scripts import Script, script
 from headgate.stores.redis.counters.specs import spec_of
 from headgate.stores.redis.faults import store_error
@@ -97,7 +98,7 @@ class OperationRequest(ScriptRequest):
 
     def __init__(self, operation: Operation[Any], names: Names, now: bytes, waiter: Waiter) -> None:
         name, arguments, checks = _parts(operation)
-        keys, specs = _asked(checks, names)
+        keys, specs = asked(checks, names)
         super().__init__(script(name), keys, [now, *arguments, len(checks), *specs])
         self._operation = operation
         self.waiter = waiter
@@ -138,7 +139,7 @@ class ResetRequest(Request):
         self._keys = [
             names.counter(check.group, check.key, mark)
             for check in operation.checks
-            for mark in ("", "+", "~")
+            for mark in ("", LOG, LEASED, LOANS, TOTALS)
         ]
 
     @property
@@ -174,7 +175,7 @@ class TakeBatch(ScriptRequest):
         return len(self._takes)
 
     def add(self, take: Take, waiter: Waiter) -> None:
-        keys, specs = _asked(take.checks, self._names)  # this may raise: nothing is touched yet
+        keys, specs = asked(take.checks, self._names)  # this may raise: nothing is touched yet
         lease = (take.lease or "").encode("utf-8", "surrogatepass")
         self.keys += keys
         self.arguments += (int(take.consume), lease, len(take.checks), *specs)
@@ -227,7 +228,7 @@ def _word(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass").replace(b"%", b"%25").replace(b"|", b"%7C")
 
 
-def _asked(checks: Sequence[Check], names: Names) -> tuple[list[bytes], Arguments]:
+def asked(checks: Sequence[Check], names: Names) -> tuple[list[bytes], Arguments]:
     """The names of the counters, and what the scripts need to know of each check."""
     keys = []
     arguments: Arguments = []

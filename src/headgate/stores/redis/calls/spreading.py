@@ -18,18 +18,23 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import StoreError
 from headgate.limits import Concurrency
 from headgate.stores.operations import (
+    Absorb,
     Charge,
     Check,
+    Draw,
     Hold,
     Leave,
+    Lend,
     Operation,
     Outcomes,
+    Pour,
     Refund,
     Renew,
     Reset,
     Settle,
     Take,
 )
+from headgate.stores.port import refuse_concurrency
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -42,7 +47,10 @@ CONFIRM_WITHIN_NS: Final = 10 * SECOND
 Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
 """Yields operations to carry out, is sent their results (or a `StoreError` each), returns one."""
 
-Spreadable = Take | Hold | Settle | Charge | Refund | Reset | Renew | Leave
+Spreadable = Take | Hold | Settle | Charge | Refund | Reset | Renew | Leave | Absorb
+
+Single = Lend | Pour | Draw
+"""What concerns one counter or pot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,17 @@ Group = list[int]
 """The places, in the operation, of the checks whose counters are in one slot."""
 
 
-def groups_of(operation: Spreadable, names: Names) -> list[Group]:
-    """The checks of *operation* by slot; one group if it can be carried out at once."""
+def groups_of(operation: Spreadable | Single, names: Names) -> list[Group]:
+    """The checks of *operation* by slot; one group if it can be carried out at once.
+
+    Raises `UsageError` for one that is not for slots.
+    """
+    if isinstance(operation, Lend):
+        refuse_concurrency((operation.check.limit,), "lend")
+    if isinstance(operation, Single):
+        return [[0]]
+    if isinstance(operation, Absorb):
+        refuse_concurrency((check.limit for check in operation.checks), "absorb")
     found: dict[bytes, Group] = {}
     for place, check in enumerate(operation.checks):
         tag = names.tag(names.counter(check.group, check.key))
@@ -85,9 +102,11 @@ def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(results)
 
 
-def first_name(operation: Spreadable, names: Names) -> bytes:
+def first_name(operation: Spreadable | Single, names: Names) -> bytes:
     """The name of the first counter of *operation*: if it is in one slot, in that."""
-    first = operation.checks[0]
+    if isinstance(operation, Pour | Draw):
+        return names.counter(operation.group, operation.key)
+    first = operation.check if isinstance(operation, Lend) else operation.checks[0]
     return names.counter(first.group, first.key)
 
 
@@ -106,7 +125,7 @@ def _each(operation: Spreadable, groups: list[Group]) -> Steps:
     """Every part for itself."""
     results = yield [replace(operation, checks=_checks(operation, group)) for group in groups]
     _raise_first(results)
-    if isinstance(operation, Take | Charge | Refund):
+    if isinstance(operation, Take | Charge | Refund | Absorb):
         return _in_order(groups, results)
     return None if isinstance(operation, Reset) else all(results)
 

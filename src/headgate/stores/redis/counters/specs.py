@@ -26,6 +26,7 @@ from headgate.limits import (
 from headgate.limits.model import PacedLimit
 from headgate.limits.pace import Pace
 from headgate.stores.redis.counters.figures import Computed, Counter, ToldLog, ToldSlots
+from headgate.stores.redis.counters.naming import LEASED
 from headgate.units import MICROSECOND, SECOND
 
 EXACT: Final = 2**53
@@ -182,7 +183,7 @@ class SlotsSpec(Spec):
     """Leases, and when they run out."""
 
     kind = b"S"
-    mark = "~"
+    mark = LEASED
 
     def __init__(self, limit: Concurrency) -> None:
         super().__init__(limit)

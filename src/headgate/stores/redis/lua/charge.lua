@@ -10,6 +10,6 @@
 local specs, told = next_checks(), { 1 }
 local counters = open_all(specs)
 for i, spec in ipairs(specs) do charge(spec, counters[i]) end
-close_all(specs, counters)
 for i, spec in ipairs(specs) do told[i + 1] = tell(spec, counters[i], 1) end
+close_all(specs, counters)
 return { now, told }

@@ -21,8 +21,10 @@ for i, spec in ipairs(specs) do
     table.insert(counter.holds, { expires = now + ttl, amount = counter.added, name = name })
   end
 end
+local after = { 1 }
+if all then
+  for i, spec in ipairs(specs) do after[i + 1] = tell(spec, counters[i], 0) end
+end
 close_all(specs, counters)
 if not all then return { now, told } end
-local after = { 1 }
-for i, spec in ipairs(specs) do after[i + 1] = tell(spec, counters[i], 0) end
 return { now, told, after }

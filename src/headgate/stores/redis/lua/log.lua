@@ -4,9 +4,9 @@
 -- at the tail is kept aside (`gone`, `added`) and written only if the counter is: a look changes
 -- nothing.
 
--- The name of the list beside a counter: the part before the first colon has a plus at its end.
-local function beside(key)
-  return (string.gsub(key, ':', '+:', 1))
+-- The name of what stands beside a counter: the part before the first colon has a mark at its end.
+local function beside(key, mark)
+  return (string.gsub(key, ':', mark .. ':', 1))
 end
 
 -- When `units` fit beside open reservations, none of which is settled before it lapses.
@@ -52,6 +52,7 @@ build.L = function()
       if text then
         local time, units = entry(text)
         if place == state.length and state.newest_units then units = state.newest_units end
+        if place == state.lowered then units = state.lowered_units end
         return time + state.offset, units
       end
     end
@@ -118,7 +119,7 @@ build.L = function()
   end
 
   function log.new(spec)
-    return { list = beside(spec.key), high = now, total = 0, debt = 0, offset = 0, gone = 0,
+    return { list = beside(spec.key, '+'), high = now, total = 0, debt = 0, offset = 0, gone = 0,
       length = 0, added = {}, fresh = true, restart = true }
   end
 
@@ -129,7 +130,7 @@ build.L = function()
 
   function log.read(spec, text)
     local _, _, high, total, debt, offset = find(text, '^L%d+,%d+,(%d+),(%d+),(%d+),(%d+)')
-    local state = { list = beside(spec.key), high = tonumber(high), total = tonumber(total),
+    local state = { list = beside(spec.key, '+'), high = tonumber(high), total = tonumber(total),
       debt = tonumber(debt), offset = tonumber(offset), gone = 0, added = {} }
     state.length = redis.call('LLEN', state.list)
     advance(spec.window, state)
@@ -168,6 +169,30 @@ build.L = function()
     end
   end
 
+  -- Give units back that were charged at `time`, if the entry is still there.
+  function log.give_back(state, units, time)
+    local from_debt = min(units, state.debt)  -- it would take the place of what is given back
+    state.debt, units = state.debt - from_debt, units - from_debt
+    local i = count(state)
+    local found, had = at(state, i)
+    while found and i > 0 and found > time do
+      i = i - 1
+      if i > 0 then found, had = at(state, i) end
+    end
+    if i == 0 or found ~= time then return end
+    local taken, place = min(units, had), state.gone + i
+    if i == count(state) then
+      log.refund(nil, state, taken)
+      return
+    end
+    state.total = state.total - taken
+    if place > state.length then
+      state.added[place - state.length][2] = had - taken
+    else
+      state.lowered, state.lowered_units = place, had - taken
+    end
+  end
+
   function log.used(_, state) return state.total + state.debt end
 
   function log.write(spec, state)
@@ -177,6 +202,10 @@ build.L = function()
     if state.restart or state.gone >= state.length then
       redis.call('DEL', list)
     else
+      if state.lowered then
+        local time = entry(redis.call('LINDEX', list, state.lowered - 1))
+        redis.call('LSET', list, state.lowered - 1, written(time, state.lowered_units))
+      end
       if state.gone > 0 or state.shorter then
         redis.call('LTRIM', list, state.gone, state.length - 1)
       end

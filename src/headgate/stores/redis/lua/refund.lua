@@ -16,6 +16,6 @@ for i, spec in ipairs(specs) do
     counter.changed = true
   end
 end
-close_all(specs, counters)
 for i, spec in ipairs(specs) do told[i + 1] = tell(spec, counters[i], 1) end
+close_all(specs, counters)
 return { now, told }

@@ -49,8 +49,9 @@ def _dialer(url: RedisURL) -> Callable[[float], Lane]:
     door = door_to(url, url.addresses[0])
 
     def dial(deadline: float) -> Lane:
-        connection, _ = open_blocking(door, deadline)
-        return lane_on(connection, str(door), url.timeout, plain=url.options.plain_link)
+        plain = url.options.plain_link
+        connection, _ = open_blocking(door, deadline, plain=plain)
+        return lane_on(connection, str(door), url.timeout, plain=plain)
 
     return dial
 

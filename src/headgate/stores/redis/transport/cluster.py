@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hiredis
@@ -78,9 +79,10 @@ class ClusterTransport(Transport):
         self._lock = threading.Lock()
         self._asking_for_map = threading.Lock()
 
-    def perform(self, requests: Sequence[Request]) -> None:
+    def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
         """Send all *requests* and wait until each is answered or has failed."""
-        deadline = time.monotonic() + self._url.timeout
+        if deadline is None:
+            deadline = time.monotonic() + self._url.timeout
         errands = [_Errand(request) for request in requests]
         while errands:
             if self._nodes.is_stale or not self._nodes.is_known:
@@ -91,6 +93,11 @@ class ClusterTransport(Transport):
                 self._lose(errands, faults.too_late(str(self._url), self._url.timeout))
                 return
             errands = self._round(errands, deadline)
+
+    def owner_of(self, slot: int) -> str:
+        """The address of the node that serves *slot*; "" if that is not known."""
+        address = self._nodes.owners[slot]
+        return "" if address is None else _shown(address)
 
     def close(self) -> None:
         """Drop all connections. Requests from now on fail."""
@@ -281,10 +288,15 @@ class ClusterTransport(Transport):
         door, plain = door_to(url, address), url.options.plain_link
 
         def dial(deadline: float) -> Lane:
-            connection, _ = open_blocking(door, deadline)
+            connection, _ = open_blocking(door, deadline, plain=plain)
             return lane_on(connection, str(door), url.timeout, plain=plain)
 
         return Lanes(dial, str(door), most=url.options.connections, timeout=url.timeout)
+
+
+@lru_cache(maxsize=256)
+def _shown(address: Address) -> str:
+    return str(address)
 
 
 def _left(deadline: float) -> float:

@@ -48,6 +48,11 @@ class ClusterSite:
         else:
             self._route((request, _monotonic() + self._url.timeout, 0))
 
+    def owner_of(self, slot: int) -> str:
+        """The address of the node that serves *slot*; "" if that is not known."""
+        link = self._by_slot[slot]
+        return "" if link is None else link.where
+
     async def aclose(self) -> None:
         """Drop all connections, and fail what is on its way."""
         self._is_closed = True

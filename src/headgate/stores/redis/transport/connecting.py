@@ -22,6 +22,7 @@ from redis.retry import Retry
 
 from headgate.stores.redis import faults
 from headgate.stores.redis.transport import takeover
+from headgate.stores.redis.transport.lane import lane_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,10 +144,13 @@ def _arguments(door: Door) -> dict[str, Any]:
     }
 
 
-def open_blocking(door: Door, deadline: float, question: Sequence[str] = ()) -> tuple[Any, Reply]:
+def open_blocking(
+    door: Door, deadline: float, question: Sequence[str] = (), *, plain: bool = False
+) -> tuple[Any, Reply]:
     """A connection of redis-py's, and the answer to *question* if there is one.
 
-    Everything is done until *deadline* (monotonic seconds). Raises `StoreError`.
+    Everything is done until *deadline* (monotonic seconds), with redis-py's public methods alone if
+    *plain*. Raises `StoreError`.
     """
     kind: Any = _Connection if door.tls is None else _TLSConnection
     kind = kind if door.address.port else _UnixConnection
@@ -159,8 +163,10 @@ def open_blocking(door: Door, deadline: float, question: Sequence[str] = ()) -> 
         raise faults.fault(error, str(door)) from error
     try:
         commands = _opening(door, question)
-        connection.send_packed_command([_packed(commands)])
-        replies = [connection.read_response(timeout=connection.socket_timeout) for _ in commands]
+        # On a lane, which keeps the deadline even if an answer comes in a byte at a time.
+        lane = lane_on(connection, str(door), connection.socket_timeout, plain=plain)
+        lane.send(_packed(commands), deadline)
+        replies = lane.receive(len(commands), deadline)
         return connection, _accepted(door, commands, replies, question)
     except BaseException as error:
         connection.disconnect()

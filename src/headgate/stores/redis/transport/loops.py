@@ -23,6 +23,9 @@ class Site(Protocol):
     def submit(self, request: Request) -> None:
         """Send *request*."""
 
+    def owner_of(self, slot: int) -> str:
+        """As `AsyncTransport.owner_of`."""
+
     async def aclose(self) -> None:
         """Drop all connections."""
 
@@ -73,6 +76,11 @@ class LoopTransport(AsyncTransport):
         if loop is not asyncio.get_running_loop():
             submit = self._enter()
         submit(request)
+
+    def owner_of(self, slot: int) -> str:
+        """The address of the node that serves *slot*; "" if that is not known here yet."""
+        home = self._homes.get(asyncio.get_running_loop())
+        return "" if home is None else home.site.owner_of(slot)
 
     async def aclose(self) -> None:
         """Drop all connections, of all loops that run. Requests from now on fail."""

@@ -89,10 +89,10 @@ class SentinelDialer:
         url = self._url
         while True:
             address = carry_out(self._sentinels.plan(), deadline)
-            connection, role = open_blocking(door_to(url, address), deadline, ("ROLE",))
+            door, plain = door_to(url, address), url.options.plain_link
+            connection, role = open_blocking(door, deadline, ("ROLE",), plain=plain)
             if _is_primary(role):
-                where = str(address)
-                return lane_on(connection, where, url.timeout, plain=url.options.plain_link)
+                return lane_on(connection, str(address), url.timeout, plain=plain)
             connection.disconnect()
             if deadline - time.monotonic() < 2 * _PAUSE:
                 raise _impostor(address)

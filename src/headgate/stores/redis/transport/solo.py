@@ -38,11 +38,12 @@ class SoloTransport(Transport):
         self._lanes = self._new_lanes()
         watch_forks(self)
 
-    def perform(self, requests: Sequence[Request]) -> None:
+    def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
         """Send all *requests* in one write and wait until each is answered or has failed."""
         if not requests:
             return
-        deadline = time.monotonic() + self._timeout
+        if deadline is None:
+            deadline = time.monotonic() + self._timeout
         try:
             lane = self._lanes.take(deadline)
         except StoreError as error:

@@ -23,6 +23,10 @@ class SoloSite:
         self.submit = self._link.submit
         self.aclose = self._link.aclose
 
+    def owner_of(self, slot: int) -> str:
+        """There are no slots."""
+        return ""
+
     def _judge(self, link: Link, wire: Wire, pending: Pending, text: str) -> None:
         request, deadline, detours = pending
         verdict = judge(text, wire.where, detours)

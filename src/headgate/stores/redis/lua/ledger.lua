@@ -1,0 +1,121 @@
+-- Who has how much of a counter on loan, and what is known of what they used: a hash beside the
+-- counter (see docs/redis-layout.md), as in headgate.stores.memory.ledger. What happens by itself is
+-- done in close_lapsed, and not before the ledger is due: most calls read one holder only.
+
+local MOST_HOLDERS = 1000
+local ABOUT_ALL = ''    -- the field of the ledger itself; those of holders begin with an h
+
+local function read_account(text)
+  local _, _, amount, lapses, charged, used, paid, kept, forgotten, place =
+    find(text, '^(%d+),(%d+),(%d),(%d+),(%d+),(%d+),(%d+),(.*)$')
+  return { amount = tonumber(amount), lapses = tonumber(lapses), is_charged = charged == '1',
+    used = tonumber(used), paid = tonumber(paid), kept = tonumber(kept),
+    forgotten = tonumber(forgotten), place = place }
+end
+
+local function written_account(account)
+  return format('%.0f,%.0f,%d,%.0f,%.0f,%.0f,%.0f,%s', account.amount, account.lapses,
+    account.is_charged and 1 or 0, account.used, account.paid, account.kept, account.forgotten,
+    account.place)
+end
+
+local function says_nothing(account)
+  return account.amount == 0 and account.used == 0 and account.paid == 0
+end
+
+local function due_of(account) return account.amount > 0 and account.lapses or account.forgotten end
+
+local function open_ledger(key, holder)
+  local ledger = { key = beside(key, '^'), own_field = 'h' .. holder, due = FAR, lent = 0,
+    holders = 0, ends = 0, known = 0, put = {}, dropped = {} }
+  local found = redis.call('HMGET', ledger.key, ABOUT_ALL, ledger.own_field)
+  if found[1] then
+    local _, _, due, lent, holders, ends, known = find(found[1], '^(%d+),(%d+),(%d+),(%d+),(%d+)$')
+    ledger.due, ledger.lent, ledger.holders = tonumber(due), tonumber(lent), tonumber(holders)
+    ledger.ends, ledger.known, ledger.is_there = tonumber(ends), tonumber(known), true
+  end
+  if found[2] then ledger.own = read_account(found[2]) end
+  return ledger
+end
+
+local function end_loan(ledger, account)
+  if account.amount == 0 then return end
+  ledger.lent, ledger.holders = ledger.lent - account.amount, ledger.holders - 1
+  account.amount = 0
+end
+
+local function drop_account(ledger, field)
+  ledger.known, ledger.put[field], ledger.dropped[field] = ledger.known - 1, nil, true
+end
+
+-- Close the loan of an account if it has lapsed; how much is to be charged, and whether to drop it.
+local function closed(ledger, account)
+  if account.forgotten <= now then
+    end_loan(ledger, account)
+    return 0, true
+  end
+  if account.amount == 0 or account.lapses > now then return 0, false end
+  local charged = account.is_charged and 0 or account.amount
+  if charged > 0 then account.paid = charged end
+  end_loan(ledger, account)
+  account.forgotten, account.is_changed = now + account.kept, true
+  return charged, says_nothing(account)
+end
+
+-- Close all that has lapsed, forget who was not seen for long; how much is to be charged.
+local function close_lapsed(ledger)
+  if now < ledger.due then return 0 end
+  local all, charged = redis.call('HGETALL', ledger.key), 0
+  ledger.due, ledger.ends = FAR, 0
+  for i = 1, #all, 2 do
+    local field = all[i]
+    if field ~= ABOUT_ALL then
+      local account = read_account(all[i + 1])
+      local units, is_over = closed(ledger, account)
+      charged = charged + units
+      if is_over then
+        drop_account(ledger, field)
+      else
+        ledger.due = min(ledger.due, due_of(account))
+        ledger.ends = max(ledger.ends, account.forgotten)
+        if account.is_changed then ledger.put[field] = written_account(account) end
+      end
+      if field == ledger.own_field then ledger.own = not is_over and account or nil end
+    end
+  end
+  return charged
+end
+
+local function has_room(ledger) return ledger.own ~= nil or ledger.known < MOST_HOLDERS end
+
+-- Put the account of the holder back, if it says anything.
+local function keep_account(ledger, account)
+  local field = ledger.own_field
+  if says_nothing(account) then
+    if ledger.own then drop_account(ledger, field) end
+  elseif has_room(ledger) then
+    account.forgotten = max(now, account.amount > 0 and account.lapses or 0) + account.kept
+    if not ledger.own then ledger.known = ledger.known + 1 end
+    ledger.put[field] = written_account(account)
+    ledger.due = min(ledger.due, due_of(account))
+    ledger.ends = max(ledger.ends, account.forgotten)
+  end
+end
+
+local function close_ledger(ledger)
+  if ledger.known <= 0 then
+    if ledger.is_there then redis.call('DEL', ledger.key) end
+    return
+  end
+  local dropped = {}
+  for field in pairs(ledger.dropped) do dropped[#dropped + 1] = field end
+  if #dropped > 0 then redis.call('HDEL', ledger.key, unpack(dropped)) end
+  local put = { ABOUT_ALL, format('%.0f,%.0f,%.0f,%.0f,%.0f', ledger.due, ledger.lent,
+    ledger.holders, ledger.ends, ledger.known) }
+  for field, text in pairs(ledger.put) do
+    put[#put + 1] = field
+    put[#put + 1] = text
+  end
+  redis.call('HSET', ledger.key, unpack(put))
+  redis.call('PEXPIRE', ledger.key, lasting(min(ledger.ends, FAR)))
+end

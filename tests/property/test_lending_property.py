@@ -1,0 +1,149 @@
+"""Whatever nodes do with what they were lent, the limit is kept up to what was on loan.
+
+Nodes serve requests from their loans, renew them, crash and lose replies, in random schedules. In
+any interval a bucket admits at most its capacity, its refill, and the cap; a log in any window its
+limit and the cap; a fixed window, of which nothing is lent past its end, its limit exactly.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.limits import GCRA, FixedWindow, SlidingWindowLog, TokenBucket
+from headgate.stores import Check, MemoryStore, Take
+from headgate.stores.operations import Lend
+from headgate.testing import ManualClock
+from headgate.units import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from headgate.limits import Limit
+
+QUOTA = 20
+CAP = 7
+SCHEDULES = 50
+
+
+class Node:
+    """One holder: it decides by itself as long as its loan lasts."""
+
+    def __init__(self, name: str, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.begin_anew(name)
+
+    def begin_anew(self, name: str) -> None:
+        """Crash, and come back as somebody else who knows nothing."""
+        self.name = name
+        self.left = self.used = self.told = self.ends = 0
+
+    def request(self) -> None:
+        fleet = self.fleet
+        if self.left and fleet.clock() < self.ends:
+            self.left -= 1
+            self.used += 0 if fleet.is_charged else 1
+            fleet.admit()
+        else:
+            self.ask(1, fleet.random.randint(0, 10))
+
+    def ask(self, cost: int, most: int) -> None:
+        fleet, begun = self.fleet, self.fleet.clock()
+        unused, self.left = self.left, 0
+        lent = fleet.store.run(
+            Lend(
+                Check("g", "key", fleet.limit, cost),
+                self.name,
+                most,
+                fleet.random.randint(1, 3_000) * MILLISECOND,
+                unused=unused,
+                used=self.used,
+                told=self.told,
+                cap=CAP,
+                is_charged=fleet.is_charged,
+            )
+        )
+        if fleet.random.random() < 0.15:  # the reply is lost: refused, and nothing was lent
+            return
+        self.told, self.left, self.ends = self.used, lent.amount, begun + lent.lasts_ns
+        assert lent.lent <= CAP
+        if cost and lent.outcome.allowed:
+            fleet.admit()
+
+
+class Fleet:
+    """Some nodes and a store, on one clock, and when they admitted."""
+
+    def __init__(self, limit: Limit, seed: int, *, is_charged: bool) -> None:
+        self.limit = limit
+        self.is_charged = is_charged
+        self.random = Random(seed)
+        self.clock = ManualClock(1_700_000_000)
+        self.store = MemoryStore(clock=self.clock)
+        self.admitted: list[int] = []
+        self.nodes = [Node(f"node {n}", self) for n in range(3)]
+
+    def admit(self) -> None:
+        self.admitted.append(self.clock())
+
+    def live(self, steps: int) -> None:
+        for step in range(steps):
+            node, what = self.random.choice(self.nodes), self.random.random()
+            if what < 0.75:
+                node.request()
+            elif what < 0.80:
+                node.begin_anew(f"node of step {step}")
+            elif what < 0.85:
+                node.ask(0, self.random.randint(0, 5))
+            elif what < 0.90:
+                if self.store.run(Take((Check("g", "key", self.limit),)))[0].allowed:
+                    self.admit()
+            else:
+                most = self.random.choice((1, 100, 1_000, 5_000))
+                self.clock.advance_ns(self.random.randint(0, most) * MILLISECOND)
+
+
+@pytest.mark.parametrize("is_charged", [True, False], ids=["leases", "licences"])
+@pytest.mark.parametrize("limit", [TokenBucket(QUOTA, 4), GCRA(rate=4, burst=QUOTA)], ids=str)
+def test_a_bucket_admits_its_capacity_its_refill_and_the_cap(
+    limit: Limit, is_charged: bool
+) -> None:
+    for seed in range(SCHEDULES):
+        fleet = Fleet(limit, seed, is_charged=is_charged)
+        fleet.live(200)
+        times = fleet.admitted
+        for i, begin in enumerate(times):
+            for j in range(i, len(times)):
+                most = QUOTA + 4 * (times[j] - begin) / SECOND + CAP
+                assert j - i + 1 <= most, f"seed {seed}: {j - i + 1} in {times[j] - begin} ns"
+
+
+@pytest.mark.parametrize("is_charged", [True, False], ids=["leases", "licences"])
+def test_a_log_admits_its_limit_and_the_cap(is_charged: bool) -> None:
+    for seed in range(SCHEDULES):
+        fleet = Fleet(SlidingWindowLog(QUOTA, 5), seed, is_charged=is_charged)
+        fleet.live(200)
+        for end in fleet.admitted:
+            seen = sum(end - 5 * SECOND < time <= end for time in fleet.admitted)
+            assert seen <= QUOTA + CAP, f"seed {seed}: {seen} in the window that ends at {end}"
+
+
+@pytest.mark.parametrize("is_charged", [True, False], ids=["leases", "licences"])
+def test_a_fixed_window_admits_its_limit_and_with_licences_the_cap(is_charged: bool) -> None:
+    for seed in range(SCHEDULES):
+        fleet = Fleet(FixedWindow(QUOTA, 5), seed, is_charged=is_charged)
+        fleet.live(200)
+        windows = [time // (5 * SECOND) for time in fleet.admitted]
+        most = max(windows.count(window) for window in windows)
+        assert most <= QUOTA + (0 if is_charged else CAP), f"seed {seed}: {most} in a window"
+
+
+def test_the_schedules_come_close_to_the_bound() -> None:
+    closest = 0
+    for seed in range(SCHEDULES):
+        fleet = Fleet(SlidingWindowLog(QUOTA, 5), seed, is_charged=False)
+        fleet.live(200)
+        for end in fleet.admitted:
+            seen = sum(end - 5 * SECOND < time <= end for time in fleet.admitted)
+            closest = max(closest, seen - QUOTA)
+    assert 0 < closest <= CAP

@@ -1,0 +1,97 @@
+"""Loans, pots and totals in the memory store: there is room for so many, and idle ones vanish."""
+
+import pytest
+
+from headgate import MemoryStore
+from headgate.limits import FixedWindow, TokenBucket
+from headgate.stores import Check, Take
+from headgate.stores.memory.ledger import MOST_HOLDERS
+from headgate.stores.memory.totals import MOST_ORIGINS
+from headgate.stores.operations import Absorb, Draw, Lend, Pour
+from headgate.testing import ManualClock
+from headgate.units import HOUR, MINUTE, SECOND
+
+LIMIT = TokenBucket(1_000_000, 1_000)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(3_600)
+
+
+def check(key: str, cost: int = 1) -> Check:
+    return Check("g", key, LIMIT, cost)
+
+
+def test_when_there_is_no_room_nothing_is_lent_and_the_check_is_taken(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock, max_keys=2)
+    assert store.run(Lend(check("a"), "n", 5, SECOND)).amount == 5
+    assert store.run(Lend(check("b"), "n", 5, SECOND)).amount == 5
+    third = store.run(Lend(check("c"), "n", 5, SECOND))
+    assert (third.outcome.allowed, third.amount, third.holders) == (True, 0, 0)
+    clock.advance(7_200)
+    for _ in range(4):
+        store.run(Take((check("d"),)))
+        clock.advance(60)
+    assert store.run(Lend(check("c"), "n", 5, SECOND)).amount == 5
+
+
+def test_a_holder_too_many_gets_no_loan_and_its_check_is_taken(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock)
+    for n in range(MOST_HOLDERS):
+        assert store.run(Lend(check("a"), f"n{n}", 1, MINUTE)).amount == 1
+    late = store.run(Lend(check("a"), "late", 1, MINUTE, used=3))
+    assert (late.outcome.allowed, late.amount, late.holders) == (True, 0, MOST_HOLDERS)
+    assert late.outcome.remaining == LIMIT.capacity - 2 * MOST_HOLDERS - 1 - 3
+    clock.advance(60)
+    assert store.run(Lend(check("a"), "late", 1, MINUTE)).amount == 1
+
+
+def test_no_more_pots_are_filled_than_there_is_room_for(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock, max_keys=2)
+    assert [store.run(Pour("g", key, 5, SECOND)) for key in "abc"] == [5, 5, 0]
+    assert store.run(Draw("g", "c", 1)) is None
+    clock.advance(1)
+    assert store.run(Pour("g", "c", 5, SECOND)) == 5
+
+
+def test_what_cannot_be_remembered_is_not_absorbed(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock)
+    for n in range(MOST_ORIGINS):
+        store.run(Absorb((check("a"),), f"o{n}", 1, MINUTE))
+    before = store.used_in("g", "a")
+    store.run(Absorb((check("a", 100),), "another", 1, MINUTE))
+    assert store.used_in("g", "a") == before
+    clock.advance(60)
+    (outcome,) = store.run(Absorb((check("a", 100),), "another", 1, MINUTE))
+    assert outcome.remaining == LIMIT.capacity - 100
+
+
+def test_a_key_that_shares_a_counter_gets_no_loan(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock, max_keys=1)
+    store.run(Take((check("a"),)))
+    shared = store.run(Lend(check("b"), "n", 5, SECOND))
+    assert (shared.outcome.allowed, shared.amount) == (True, 0)
+
+
+def test_what_stands_beside_counters_vanishes_while_others_are_busy(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock)
+    limit = FixedWindow(10, 10)
+    for n in range(500):
+        lent = Check("lent", f"{n}", limit)
+        store.run(Lend(lent, "n", 5, SECOND, used=1))
+        store.run(Absorb((lent,), "o", 1, MINUTE))
+        store.run(Pour("pots", f"{n}", 5, SECOND))
+    assert store.beside() == 1_500
+    clock.advance(HOUR / SECOND)
+    for _ in range(2_000):
+        store.run(Take((check("busy"),)))
+        clock.advance(0.5)
+    assert store.beside() == 0
+
+
+def test_the_loans_of_many_holders_never_exceed_the_cap(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock)
+    lent = [store.run(Lend(check("a"), f"{n}", 7, SECOND, cap=50)) for n in range(20)]
+    assert sum(one.amount for one in lent) == 50
+    assert max(one.lent for one in lent) == 50
