@@ -47,7 +47,7 @@ async def _compare(server: RedisServer, effort: Effort) -> str:
 
 async def _rates(server: RedisServer, effort: Effort) -> Samples:
     server.cli("flushall")
-    async with entered(FOR_MANY_CALLERS, server.url, NEVER_REACHED, CALLERS) as entries:
+    async with entered(FOR_MANY_CALLERS, server.bare_url, NEVER_REACHED, CALLERS) as entries:
         keys = many_keys()
         samples = {
             name: partial(rate, entry, CALLERS, keys, effort.sample_s)

@@ -111,7 +111,7 @@ async def measure_arrivals(server: RedisServer, effort: Effort) -> dict[str, Arr
     """
     server.cli("flushall")
     loops: dict[str, list[OpenLoop]] = {each.name: [] for each in (OURS_ASYNC, RAW)}
-    async with entered((OURS_ASYNC, RAW), server.url, NEVER_REACHED, callers=20) as entries:
+    async with entered((OURS_ASYNC, RAW), server.bare_url, NEVER_REACHED, callers=20) as entries:
         for second in range(effort.arrival_seconds):
             for name, entry in entries.items():
                 loop = OpenLoop(entry, _timetable(second))

@@ -108,7 +108,7 @@ class Contestant:
 
 async def prove(contestant: AsyncContestant, server: RedisServer) -> None:
     """Have *contestant* admit a small quota and refuse what goes beyond it."""
-    entry = await contestant.enter(server.url, SMALL)
+    entry = await contestant.enter(server.bare_url, SMALL)
     for number in range(SMALL.amount + 2):
         allowed = await entry.hit("proof")
         if allowed != (number < SMALL.amount):

@@ -35,7 +35,7 @@ async def lone_latencies(
 ) -> Samples:
     """Of *contestants*, who take turns in one event loop."""
     server.cli("flushall")
-    async with entered(contestants, server.url, NEVER_REACHED, callers=1) as entries:
+    async with entered(contestants, server.bare_url, NEVER_REACHED, callers=1) as entries:
         keys = many_keys()
         taken: Samples = {name: [] for name in entries}
         for name in turns(entries, effort.lone_rounds):
@@ -45,7 +45,7 @@ async def lone_latencies(
 
 def measure_lone_sync(server: RedisServer, effort: Effort) -> Samples:
     server.cli("flushall")
-    entries = {each.name: each.enter(server.url, NEVER_REACHED) for each in (OURS, BARE)}
+    entries = {each.name: each.enter(server.bare_url, NEVER_REACHED) for each in (OURS, BARE)}
     keys = many_keys()
     taken: Samples = {name: [] for name in entries}
     for entry in entries.values():

@@ -62,7 +62,7 @@ async def _weight(contestant: AsyncContestant, form: str, keys: int) -> Weight:
 
 
 async def _fill(contestant: AsyncContestant, server: RedisServer, keys: Iterable[str]) -> None:
-    entry = await contestant.enter(server.url, WEIGHED)
+    entry = await contestant.enter(server.bare_url, WEIGHED)
     left = iter(keys)
 
     async def hit_the_next() -> None:

@@ -65,7 +65,9 @@ async def measure_server_cost(server: RedisServer, effort: Effort) -> dict[str, 
     """By who asks, a cost for each round; 200 callers, many keys."""
     server.cli("flushall")
     taken: dict[str, list[Cost]] = {}
-    async with entered((OURS_ASYNC, BARE_ASYNC), server.url, NEVER_REACHED, CALLERS) as entries:
+    async with entered(
+        (OURS_ASYNC, BARE_ASYNC), server.bare_url, NEVER_REACHED, CALLERS
+    ) as entries:
         keys = many_keys()
         askers: dict[str, Callable[[], Awaitable[int]]] = {
             name: partial(checks_of, entry, CALLERS, keys, effort.sample_s)

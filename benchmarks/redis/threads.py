@@ -23,7 +23,7 @@ THREADS = 16
 def measure_threads(server: RedisServer, effort: Effort) -> Samples:
     """Checks a second of 16 threads with one limiter; many keys."""
     server.cli("flushall")
-    entries = {each.name: each.enter(server.url, NEVER_REACHED) for each in (OURS, BARE)}
+    entries = {each.name: each.enter(server.bare_url, NEVER_REACHED) for each in (OURS, BARE)}
     taken: Samples = {name: [] for name in entries}
     with ThreadPoolExecutor(THREADS) as pool:
         for entry in entries.values():

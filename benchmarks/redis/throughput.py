@@ -34,7 +34,7 @@ async def prove_all(server: RedisServer) -> None:
 async def measure_throughput(server: RedisServer, effort: Effort) -> Samples:
     """200 callers, many keys; redis-benchmark takes its turn like everybody else."""
     server.cli("flushall")
-    async with entered(EVERYBODY, server.url, NEVER_REACHED, CALLERS) as entries:
+    async with entered(EVERYBODY, server.bare_url, NEVER_REACHED, CALLERS) as entries:
         keys = many_keys()
         samples = {
             name: partial(rate, entry, CALLERS, keys, effort.sample_s)
@@ -47,7 +47,7 @@ async def measure_throughput(server: RedisServer, effort: Effort) -> Samples:
 async def measure_curve(server: RedisServer, effort: Effort) -> dict[str, Rates]:
     """By the number of callers."""
     server.cli("flushall")
-    async with entered(EVERYBODY, server.url, NEVER_REACHED, CALLERS) as entries:
+    async with entered(EVERYBODY, server.bare_url, NEVER_REACHED, CALLERS) as entries:
         keys = many_keys()
         samples = {
             (f"{callers:,}", name): partial(rate, entry, callers, keys, effort.sample_s)
@@ -60,7 +60,7 @@ async def measure_curve(server: RedisServer, effort: Effort) -> dict[str, Rates]
 async def measure_hot_key(server: RedisServer, effort: Effort) -> Samples:
     """200 callers, all of them with the same key."""
     server.cli("flushall")
-    async with entered(EVERYBODY, server.url, NEVER_REACHED_BY_ONE_KEY, CALLERS) as entries:
+    async with entered(EVERYBODY, server.bare_url, NEVER_REACHED_BY_ONE_KEY, CALLERS) as entries:
         samples = {
             name: partial(rate, entry, CALLERS, one_key(), effort.sample_s)
             for name, entry in entries.items()

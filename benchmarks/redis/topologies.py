@@ -31,9 +31,9 @@ async def measure_topologies(server: RedisServer, effort: Effort) -> dict[str, R
     """Checks a second of ours and of redis-py; 200 callers, many keys; by topology."""
     with ClusterSetup() as cluster, SentinelSetup() as sentinel:
         lots = {
-            "single server": (server.url, BARE_ASYNC),
-            "sentinel, 1 primary": (sentinel.url, BARE_SENTINEL),
-            "cluster, 3 primaries": (cluster.url, BARE_CLUSTER),
+            "single server": (server.bare_url, BARE_ASYNC),
+            "sentinel, 1 primary": (sentinel.bare_url, BARE_SENTINEL),
+            "cluster, 3 primaries": (cluster.bare_url, BARE_CLUSTER),
         }
         samples: dict[tuple[str, str], Callable[[], Awaitable[float]]] = {}
         async with AsyncExitStack() as stack:

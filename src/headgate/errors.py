@@ -46,6 +46,7 @@ StoreFault = Literal[
     "cluster_down",  # a cluster with slots that nobody serves
     "refused",  # any other error that the server answered with
     "closed",  # the store was closed by its owner
+    "circuit_open",  # it has been failing, and is left alone for a moment; nothing was asked
 ]
 """Why a store could not decide."""
 

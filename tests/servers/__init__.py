@@ -6,6 +6,9 @@
 Each of them is a context manager. What is here does not use the client library that the tests
 try out: it talks to the servers with `redis-cli`. `executable` is another binary to run in place of
 `redis-server`, such as `valkey_binary()`; HEADGATE_REDIS_SERVER names one for all of them.
+
+A `url` has a deadline that a busy machine keeps; `with_options(url, timeout=0.05)` is one with
+another, `bare_url` one without options, for other clients and for whoever adds its own.
 """
 
 from .certificates import Certificates
@@ -17,10 +20,12 @@ from .process import ServerError
 from .proxy import SilentProxy
 from .sentinel import SentinelSetup
 from .server import RedisServer, User, knows_tls
+from .urls import PATIENCE, with_options
 from .valkey import valkey_binary
 from .waiting import wait_until
 
 __all__ = [
+    "PATIENCE",
     "Certificates",
     "ClusterSetup",
     "Migration",
@@ -35,4 +40,5 @@ __all__ = [
     "release_port",
     "valkey_binary",
     "wait_until",
+    "with_options",
 ]

@@ -16,6 +16,7 @@ from .instance import EXECUTABLE
 from .migration import Migration
 from .process import ServerError
 from .server import RedisServer
+from .urls import PATIENCE, with_options
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -94,7 +95,12 @@ class ClusterSetup:
 
     @property
     def url(self) -> str:
-        """redis+cluster://host:port,host:port,... with all six nodes."""
+        """redis+cluster://host:port,host:port,... with all six nodes, and `PATIENCE`."""
+        return with_options(self.bare_url, timeout=PATIENCE)
+
+    @property
+    def bare_url(self) -> str:
+        """The same without options."""
         places = ",".join(node.address for node in self.nodes)
         return f"redis+cluster://{self.nodes[0].credentials}{places}"
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from .ports import HOST, free_port, release_port
+from .urls import PATIENCE, with_options
 from .wire import commands
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class SilentProxy:
 
     @property
     def url(self) -> str:
-        """redis:// through the proxy, without credentials."""
-        return f"redis://{HOST}:{self.port}/0"
+        """redis:// through the proxy, without credentials; with `PATIENCE`."""
+        return with_options(f"redis://{HOST}:{self.port}/0", timeout=PATIENCE)
 
     @property
     def opened(self) -> int:

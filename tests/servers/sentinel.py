@@ -25,6 +25,7 @@ from .instance import EXECUTABLE, Instance
 from .ports import HOST
 from .process import ServerError
 from .server import RedisServer
+from .urls import PATIENCE, with_options
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -127,7 +128,12 @@ class SentinelSetup:
 
     @property
     def url(self) -> str:
-        """redis+sentinel://host:port,host:port,host:port/mymaster/0"""
+        """redis+sentinel://host:port,host:port,host:port/mymaster/0, with `PATIENCE`."""
+        return with_options(self.bare_url, timeout=PATIENCE)
+
+    @property
+    def bare_url(self) -> str:
+        """The same without options."""
         places = ",".join(sentinel.address for sentinel in self.sentinels)
         return f"redis+sentinel://{self.servers[0].credentials}{places}/{NAME}/0"
 

@@ -10,6 +10,7 @@ from .certificates import Certificates
 from .instance import EXECUTABLE, Instance
 from .ports import HOST
 from .process import ServerError
+from .urls import PATIENCE, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,14 +69,19 @@ class RedisServer(Instance):
 
     @property
     def url(self) -> str:
-        """Where and as whom to connect: redis:// or, with TLS, rediss://."""
+        """Where and as whom to connect: redis:// or, with TLS, rediss://; with `PATIENCE`."""
+        return with_options(self.bare_url, timeout=PATIENCE)
+
+    @property
+    def bare_url(self) -> str:
+        """The same without options."""
         scheme = "rediss" if self._certificates else "redis"
         return f"{scheme}://{self.credentials}{self.address}/0"
 
     @property
     def unix_url(self) -> str:
         """The same for the Unix socket: unix://."""
-        return f"unix://{self.credentials}{self.unix_path}?db=0"
+        return with_options(f"unix://{self.credentials}{self.unix_path}", db=0, timeout=PATIENCE)
 
     @property
     def credentials(self) -> str:
