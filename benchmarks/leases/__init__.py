@@ -1,0 +1,1 @@
+"""What leases save, and what a decision from one costs."""

@@ -1,0 +1,300 @@
+"""A book behind its turn: what both shells have in common, nothing of which waits."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from weakref import WeakSet
+
+from headgate.clock import MonotonicClock
+from headgate.observability import MEASURES
+from headgate.stores.leased import measures
+from headgate.stores.leased.book import MOST_LOANS, Book
+from headgate.stores.leased.decisions import loan_decisions
+from headgate.stores.leased.drawing import drafted, settled
+from headgate.stores.leased.pots import Pots
+from headgate.stores.leased.turn import Turn
+from headgate.stores.operations import Refund, Reset
+from headgate.stores.port import concluded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.clock import Clock
+    from headgate.decisions import Decision
+    from headgate.limits import Limit
+    from headgate.stores.leased.drawing import Draft
+    from headgate.stores.leased.pots import Drawn
+    from headgate.stores.leased.served import Begun, Bound, Served, Taken
+    from headgate.stores.leased.sketch import Heavy
+    from headgate.stores.leased.turn import Bind
+    from headgate.stores.operations import Check, Lend, Lent, Operation, Outcomes
+    from headgate.stores.port import AsyncStore, Hitter, Store, Terms
+
+F = TypeVar("F")
+
+HOT_PER_SECOND: Final = 100
+"""Units that are asked of a key in this process for it to be counted as hot."""
+MOST_HOT: Final = 1000
+
+PATIENCE_NS: Final = 100_000_000
+"""How long to wait for a loan that another has asked for; the store's own deadline is shorter."""
+
+
+class Desk(Generic[F]):
+    """The book of one store. *F* is what those wait for who find a loan being asked for."""
+
+    def __init__(
+        self,
+        inner: Store | AsyncStore,
+        *,
+        clock: Clock | None,
+        holder: str | None,
+        most_loans: int | None,
+    ) -> None:
+        found = clock or getattr(inner, "clock", None)
+        is_usual = found is None or type(found) is MonotonicClock
+        self.clock: Clock = time.monotonic_ns if found is None or is_usual else found
+        self.turn = Turn()
+        self.book = Book(holder or _new_holder(), most_loans=most_loans or MOST_LOANS)
+        self.pots = Pots(_new_holder(), self.clock)
+        self.flights: dict[tuple[str, str, Limit], F] = {}
+        self.is_idle = True
+        """Whether nothing is to be decided here at all."""
+        self._served = 0
+        _desks.add(self)
+        gauge = MEASURES.gauge
+        gauge("leases_held", "Counters of which units are lent to this process.", self.loans_held)
+        gauge("lease_units_held", "Units lent to this process.", self.units_held)
+        gauge("overshoot_bound", "Units by which limits may be overshot.", self.overshoot_bound)
+        gauge("hot_keys", "Keys that much is asked of in this process.", self.hot_count)
+
+    def begin_anew(self) -> None:
+        """This is a forked process, in which no other thread is left."""
+        self.turn.give_back()
+        self.flights = {}
+        self.pots = Pots(_new_holder(), self.clock)
+        self._served = 0
+        self.book.begin_anew(_new_holder())
+
+    def adopt(self, terms: Terms) -> None:
+        self.turn.take()
+        try:
+            self.book.adopt(terms)
+            self.is_idle = not terms
+        finally:
+            self.turn.give_back()
+
+    def governs(self, checks: Sequence[Check]) -> bool:
+        """Whether any of *checks* is not simply for the store."""
+        governs = self.book.governs
+        return not self.is_idle and any(governs(check.group) for check in checks)
+
+    def begin(self, checks: Sequence[Check]) -> Begun:
+        """As `Book.begin`."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            begun = self.book.begin(checks, now_ns)
+        finally:
+            self.turn.give_back()
+        if begun.is_refused:
+            measures.CACHED.add()
+        return begun
+
+    def serve(self, checks: Sequence[Check]) -> list[Served] | None:
+        """As `Book.serve`."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            served = self.book.serve(checks, now_ns)
+        finally:
+            self.turn.give_back()
+        if served is not None and not all(one.outcome.allowed for one in served):
+            measures.CACHED.add()
+        return served
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        """As `Book.put_back`."""
+        self.turn.take()
+        try:
+            self.book.put_back(taken)
+        finally:
+            self.turn.give_back()
+
+    def ask(self, check: Check, *, takes: bool, flight: F) -> Lend | F | None:
+        """What to ask of the store; or what to wait for, as another asks already; or None."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            if self.book.is_asking(check):
+                return self.flights.get((check.group, check.key, check.limit))
+            lend = self.book.ask(check, now_ns, takes=takes)
+            if lend is not None:
+                self.flights[check.group, check.key, check.limit] = flight
+            return lend
+        finally:
+            self.turn.give_back()
+
+    def draft(self, check: Check) -> Draft | None:
+        """As `drafted`."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            return drafted(self.book, check, now_ns)
+        finally:
+            self.turn.give_back()
+
+    def settle_draft(self, draft: Draft, drawn: Drawn) -> Served | None:
+        """As `settled`."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            return settled(self.book, draft, drawn, now_ns)
+        finally:
+            self.turn.give_back()
+
+    def hot_keys(self, count: int) -> list[Heavy]:
+        """The *count* hottest keys of the groups that are not kept exactly."""
+        return self.book.heavy.top(count, self.clock())
+
+    def hot_count(self) -> float:
+        """How many keys are hot, up to some thousand."""
+        return sum(one.per_second >= HOT_PER_SECOND for one in self.hot_keys(MOST_HOT))
+
+    def note(self, checks: Sequence[Check], outcomes: Outcomes, sent_ns: int) -> None:
+        """Remember what the store refused."""
+        self.turn.take()
+        try:
+            for check, outcome in zip(checks, outcomes, strict=True):
+                self.book.note(check, outcome, sent_ns)
+        finally:
+            self.turn.give_back()
+
+    def settle(self, lend: Lend, lent: Lent | None, sent_ns: int) -> F | None:
+        """*lend* was answered, or lost; who waits for that is to be told."""
+        (measures.ROUND_TRIPS if lend.is_charged else measures.EXCHANGES).add()
+        check, now_ns = lend.check, self.clock()
+        self.turn.take()
+        try:
+            if lent is None:
+                self.book.lost(lend, now_ns)
+            else:
+                self.book.heard(lend, lent, sent_ns, now_ns)
+            served, self._served = self.book.served - self._served, self.book.served
+            flight = self.flights.pop((check.group, check.key, check.limit), None)
+        finally:
+            self.turn.give_back()
+        if served:
+            measures.SERVED.add(served)
+        return flight
+
+    def due(self) -> list[Lend]:
+        """As `Book.due`."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            return self.book.due(now_ns)
+        finally:
+            self.turn.give_back()
+
+    def due_in_ns(self) -> int | None:
+        """When to ask `due` again; None: not at all."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            due_ns = self.book.next_due_ns()
+        finally:
+            self.turn.give_back()
+        return None if due_ns is None else max(0, due_ns - now_ns)
+
+    def close(self) -> list[Lend]:
+        """As `Book.close`."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            self.is_idle = True
+            return self.book.close(now_ns)
+        finally:
+            self.turn.give_back()
+
+    def tell(self, operation: Operation[Any]) -> None:
+        """*operation* was carried out: what is known of its counters may not be true any more."""
+        if not isinstance(operation, Refund | Reset):
+            return
+        change = self.book.refunded if isinstance(operation, Refund) else self.book.forget
+        self.turn.take()
+        try:
+            for check in operation.checks:
+                change(check.group, check.key)
+        finally:
+            self.turn.give_back()
+
+    def quick_way(self, group: str, limit: Limit, slowly: Hitter) -> tuple[Hitter, Bind]:
+        """A hitter that serves from loans; *slowly* where there are none."""
+        self.turn.take()
+        try:
+            table = self.book.table(group, limit)
+        finally:
+            self.turn.give_back()
+        source = "lease" if table is None else table.source
+        hit, bind = self.turn.loan_hitter(loan_decisions(limit, source), self.clock, slowly)
+        if table is not None:
+            bind(table.loans)
+        return hit, bind
+
+    def rebind(self, group: str, limit: Limit, bind: Bind) -> None:
+        """The loans may be elsewhere since the terms have changed."""
+        self.turn.take()
+        try:
+            table = self.book.table(group, limit)
+            bind({} if table is None else table.loans)
+        finally:
+            self.turn.give_back()
+
+    def bounds(self) -> list[Bound]:
+        """As `Book.bounds`."""
+        self.turn.take()
+        try:
+            return self.book.bounds()
+        finally:
+            self.turn.give_back()
+
+    def loans_held(self) -> float:
+        return len(self.book)
+
+    def units_held(self) -> float:
+        self.turn.take()
+        try:
+            return self.book.units_held()
+        finally:
+            self.turn.give_back()
+
+    def overshoot_bound(self) -> float:
+        return sum(one.bound for one in self.bounds())
+
+
+def decisions_of(checks: Sequence[Check], served: Sequence[Served]) -> tuple[Decision, ...]:
+    """What each of *checks* came to."""
+    pairs = zip(checks, served, strict=True)
+    return tuple(
+        [concluded(check.key, check.limit, one.outcome, one.source) for check, one in pairs]
+    )
+
+
+def _new_holder() -> str:
+    return secrets.token_hex(6)
+
+
+_desks: WeakSet[Desk[Any]] = WeakSet()
+
+
+def _begin_anew() -> None:
+    for desk in list(_desks):
+        desk.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,201 @@
+"""A loan: units of one counter that this node may use by itself, and what it knows of the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.algorithms import Outcome
+from headgate.limits import PacedLimit, SlidingWindowLog
+from headgate.stores.leased.sizing import Size, lasts_until
+from headgate.stores.operations import Lend
+
+if TYPE_CHECKING:
+    from headgate.limits import Accuracy, Limit
+    from headgate.stores.operations import Check, Lent
+
+
+class Facts(NamedTuple):
+    """What the store told when it lent."""
+
+    elsewhere: int
+    """Units left in the store besides the loan."""
+    lent: int
+    told_ns: int
+    reset_ns: int
+    """In how long the counter would have been as new, had nothing been lent."""
+
+
+NOTHING = Facts(0, 0, 0, 0)
+MOST_CROWDED: Final = 1024
+
+
+class Loan:
+    """What is lent of one counter. The holder of a turn changes it; *left* and *lapses_ns* are all
+    that the quick way looks at."""
+
+    __slots__ = (
+        "ahead",
+        "counted",
+        "drawing",
+        "dry_cost",
+        "dry_until_ns",
+        "facts",
+        "flight",
+        "holder",
+        "lapses_ns",
+        "left",
+        "lent",
+        "retry_at_ns",
+        "sent_ns",
+        "serial",
+        "told",
+        "wanted",
+    )
+
+    def __init__(self, holder: str, told: int) -> None:
+        self.holder = holder
+        self.left = 0
+        """Units to be used before `lapses_ns`."""
+        self.lapses_ns = 0
+        self.lent = 0
+        """What was left when the store had answered,"""
+        self.counted = 0
+        """and when it was last counted what was used."""
+        self.wanted = 0
+        """How much was asked for."""
+        self.drawing = 0
+        """What is being drawn from a pot for it."""
+        self.sent_ns = 0
+        self.facts = NOTHING
+        self.flight: Lend | None = None
+        """What is being asked of the store."""
+        self.serial = 0
+        """How often the store was asked: what was taken before cannot be put back after."""
+        self.dry_until_ns = 0
+        self.dry_cost = 0
+        self.retry_at_ns = 0
+        self.told = told
+        """Of a licence: what the store knows to be used,"""
+        self.ahead = 0
+        """and what of that is not used yet."""
+
+    def send(self, size: Size, check: Check, most: int, now_ns: int) -> Lend:
+        """*check* and a loan of *most* units, asked for now; what is unused is gone with it."""
+        ahead = used = told = unused = 0
+        if size.is_charged:
+            unused = self.left if now_ns < self.lapses_ns else 0
+        else:
+            if not check.cost and most and now_ns < self.lapses_ns:
+                ahead = min(self.left, most)
+            told = self.told
+            used = max(told, self.used + ahead)
+        self.left = self.lent = self.counted = ahead
+        self.drawing = 0
+        self.wanted = most or self.wanted
+        self.serial += 1
+        self.flight = Lend(
+            check,
+            self.holder,
+            most,
+            size.life_ns,
+            unused=unused,
+            used=used,
+            told=told,
+            cap=size.ledger_cap,
+            is_charged=size.is_charged,
+        )
+        return self.flight
+
+    def hear(self, lend: Lend, lent: Lent, sent_ns: int, now_ns: int) -> None:
+        """*lend*, which was sent at *sent_ns*, was answered."""
+        outcome = lent.outcome
+        self.flight = None
+        if not lend.is_charged:
+            self.ahead = min(self.left, lent.amount)
+            self.told = lend.used
+        self.left = self.lent = self.counted = lent.amount
+        self.sent_ns = sent_ns
+        self.lapses_ns = lasts_until(sent_ns, lent.lasts_ns)
+        elsewhere = max(0, outcome.remaining - lent.amount)
+        self.facts = Facts(elsewhere, lent.amount, now_ns, outcome.reset_after_ns)
+        self._note_drought(lend, lent, now_ns)
+
+    def _note_drought(self, lend: Lend, lent: Lent, now_ns: int) -> None:
+        """Refuse by itself for a while if the store has too little for a loan."""
+        outcome = lent.outcome
+        self.dry_until_ns = 0
+        if lent.amount >= lend.most or lent.amount < outcome.remaining or lent.wait_ns is None:
+            return  # all that was asked for, or no more because of the others' loans
+        wait_ns = min(lent.wait_ns, lend.ttl_ns)
+        self.dry_until_ns = self.retry_at_ns = now_ns + wait_ns
+        self.dry_cost = 1
+        if not outcome.allowed and outcome.retry_after_ns is not None:
+            self.retry_at_ns = now_ns + outcome.retry_after_ns
+            self.dry_cost = lend.check.cost
+
+    @property
+    def used(self) -> int:
+        """Of a licence: all that was used under its holder's name."""
+        return self.told - self.ahead + self.lent - self.left
+
+    def has(self, cost: int, now_ns: int) -> bool:
+        """Whether *cost* can be served from it."""
+        return cost <= self.left and now_ns < self.lapses_ns
+
+    def refuses(self, cost: int, now_ns: int) -> bool:
+        """Whether the store is known to have too little for *cost*, and for a loan."""
+        return now_ns < self.dry_until_ns and cost >= self.dry_cost
+
+
+class Table:
+    """All loans of one group under one limit and its terms."""
+
+    __slots__ = ("crowded", "group", "holders", "limit", "loans", "number", "size", "source")
+
+    def __init__(self, group: str, limit: Limit, accuracy: Accuracy, number: int) -> None:
+        self.group = group
+        self.limit = limit
+        self.number = number
+        self.size = Size(limit, accuracy)
+        self.source = "lease" if self.size.is_charged else "sync"
+        self.loans: dict[str, Loan] = {}
+        self.holders = 1
+        self.crowded: dict[str, tuple[int, Facts]] = {}
+        """Keys of split counters that others have borrowed all of: until when, what was told."""
+
+    def note_crowd(self, key: str, until_ns: int, facts: Facts) -> None:
+        """Nothing was lent of *key*, but for the loans of others."""
+        if len(self.crowded) >= MOST_CROWDED:
+            self.crowded.clear()
+        self.crowded[key] = until_ns, facts
+
+    def outcome(self, loan: Loan, now_ns: int) -> Outcome:
+        """What *loan* tells of a cost that was served from it."""
+        facts = loan.facts
+        return Outcome(
+            allowed=True,
+            remaining=loan.left + facts.elsewhere,
+            retry_after_ns=0,
+            reset_after_ns=reset_after(self.limit, facts, loan.left, now_ns),
+        )
+
+    def refusal(self, loan: Loan, now_ns: int) -> Outcome:
+        """What it tells of a cost that it refuses."""
+        facts = loan.facts
+        return Outcome(
+            allowed=False,
+            remaining=loan.left if now_ns < loan.lapses_ns else 0,
+            retry_after_ns=max(loan.retry_at_ns, loan.dry_until_ns) - now_ns,
+            reset_after_ns=reset_after(self.limit, facts, loan.left, now_ns),
+        )
+
+
+def reset_after(limit: Limit, facts: Facts, left: int, now_ns: int) -> int:
+    """In how long the counter is as new when all but *left* units of a loan have been used."""
+    if isinstance(limit, SlidingWindowLog):
+        return limit.period_ns
+    reset_ns = facts.reset_ns - (now_ns - facts.told_ns)
+    if isinstance(limit, PacedLimit):
+        pace = limit.pace
+        reset_ns += pace.to_ns((facts.lent - left) * pace.ticks_per_unit)
+    return max(0, reset_ns)
