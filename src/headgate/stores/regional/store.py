@@ -1,0 +1,231 @@
+"""A region's store that tells the other regions' stores what was used, for callers that block."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from headgate.errors import HeadgateError
+from headgate.stores.forking import watch_forks
+from headgate.stores.operations import Take
+from headgate.stores.port import Store
+from headgate.stores.regional.exchange import (
+    DEFAULT_EVERY_NS,
+    DEFAULT_MAX_KEYS,
+    LAST_WORDS_NS,
+    Exchange,
+    checked_peers,
+)
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from headgate.clock import Clock
+    from headgate.decisions import Decision
+    from headgate.limits import Limit
+    from headgate.stores.operations import Check, Operation
+    from headgate.stores.port import Hitter, Terms
+
+R = TypeVar("R")
+
+
+class RegionalStore(Store):
+    """Counters in *local*, the store of *region*; *peers*, the stores of other regions, are told.
+
+    Every decision is made by *local* alone: exact within the region, and one round trip within it.
+    What is admitted here is charged in the other regions' stores within *every_ns* and the time
+    that a message takes, by a thread for each, so none of them delays anything. A region that
+    cannot be told is told later; what it has not heard counts there not at all meanwhile.
+
+    Counters of *groups* alone are shared; None: all. At most *max_keys* counters are remembered for
+    telling. Where more is used than a limit allows, because regions could not hear each other, a
+    debt is worked off before anything more is admitted; with *max_debt_ns* a region whose counter
+    refuses for longer than that is spared the rest. The store owns *local* and *peers*.
+    """
+
+    def __init__(
+        self,
+        local: Store,
+        *,
+        region: str,
+        peers: Mapping[str, Store],
+        every_ns: int = DEFAULT_EVERY_NS,
+        groups: Collection[str] | None = None,
+        max_keys: int = DEFAULT_MAX_KEYS,
+        max_debt_ns: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        checked_peers(region, local, peers)
+        self.local = local
+        self.may_fail = local.may_fail
+        self.lends = local.lends
+        self._exchange = Exchange(
+            region,
+            peers,
+            every_ns=every_ns,
+            groups=groups,
+            max_keys=max_keys,
+            max_debt_ns=max_debt_ns,
+            clock=clock,
+        )
+        self._peers = tuple(peers[link.peer] for link in self._exchange.links)
+        self._is_closed = False
+        self._start_over()
+        watch_forks(self)
+
+    def __repr__(self) -> str:
+        others = ", ".join(link.peer for link in self._exchange.links)
+        return f"<{type(self).__name__} of {self._exchange.region}, telling {others}>"
+
+    def run(self, operation: Operation[R]) -> R:
+        result = self.local.run(operation)
+        if self._exchange.note(operation, result):
+            self._ring()
+        return result
+
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        inner = self.local.hitter(places)
+        if inner is None:
+            return None
+        hit_inside, kept, note, ring = inner, tuple(places), self._exchange.note_hit, self._ring
+
+        def hit(key: str, cost: int = 1) -> Decision:
+            decision = hit_inside(key, cost)
+            if cost and decision.allowed and note(kept, key, cost):
+                ring()
+            return decision
+
+        return hit
+
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        decisions = self.local.take_quickly(checks)
+        if decisions is not None and self._exchange.note(Take(tuple(checks)), decisions):
+            self._ring()
+        return decisions
+
+    def adopt(self, terms: Terms) -> None:
+        self.local.adopt(terms)
+
+    def share(self, groups: Collection[str] | None) -> None:
+        """From now on tell the other regions what is used of the counters of *groups*; None: all.
+
+        What was counted before is still told.
+        """
+        self._exchange.share(groups)
+
+    def exchange(self) -> None:
+        """Tell every region now what it has not been told. Blocks until they have heard or failed.
+
+        There is no need to: it is done in the background.
+        """
+        for peer in range(len(self._peers)):
+            self._tell(peer)
+
+    def close(self) -> None:
+        """Tell what was not told, for a second at most, and close all stores."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._closing.set()
+        self._ring()
+        deadline = monotonic() + LAST_WORDS_NS / SECOND
+        for thread in self._threads:
+            thread.join(max(deadline - monotonic(), 0))
+        for store in (*self._peers, self.local):
+            store.close()
+
+    def begin_anew(self) -> None:
+        """This is another process now: what was counted so far, the other one tells."""
+        self._exchange.begin_anew()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._closing = threading.Event()
+        self._bells = [threading.Event() for _ in self._peers]
+        self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
+
+    def _ring(self) -> None:
+        """There is something to tell."""
+        if not self._threads:
+            self._start()
+        for bell in self._bells:
+            if not bell.is_set():
+                bell.set()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._threads or self._is_closed:
+                return
+            started = []
+            for peer, bell in enumerate(self._bells):
+                me = weakref.ref(self, _waking(bell, self._closing))
+                link = self._exchange.links[peer]
+                thread = threading.Thread(
+                    target=_keep_telling,
+                    args=(me, peer, bell, self._closing),
+                    daemon=True,
+                    name=f"headgate-region-{link.peer}",
+                )
+                thread.start()
+                started.append(thread)
+            self._threads = started
+
+    def _tell(self, peer: int) -> None:
+        """Tell one region all that it has not been told, as far as it hears."""
+        messages = self._exchange.messages(peer)
+        failure: HeadgateError | None = None
+        for message in messages:
+            try:
+                outcomes = self._peers[peer].run(message.absorb)
+            except HeadgateError as error:
+                failure = error
+                if getattr(error, "reason", "refused") != "refused":
+                    break  # the others would fare no better, but for one that is not understood
+            else:
+                self._exchange.heard(peer, message, outcomes)
+        if messages:
+            self._exchange.went(peer, failure)
+
+    def _pause(self, peer: int, spent_ns: int) -> float:
+        return self._exchange.links[peer].pause_ns(spent_ns) / SECOND
+
+
+def _waking(*events: threading.Event) -> Callable[[object], None]:
+    """What is to be done when the store is gone: its threads wake, see it and end."""
+
+    def wake(_: object) -> None:
+        for event in events:
+            event.set()
+
+    return wake
+
+
+def _keep_telling(
+    me: weakref.ref[RegionalStore], peer: int, bell: threading.Event, closing: threading.Event
+) -> None:
+    """Tell one region what there is to tell, as long as the store is there. A thread's work."""
+    spent_ns = 0
+    while True:
+        bell.wait()
+        bell.clear()
+        store = me()
+        if store is None:
+            return
+        pause = store._pause(peer, spent_ns)  # noqa: SLF001 (the store's own work, elsewhere)
+        del store  # whoever waits must not keep it
+        closing.wait(pause)
+        store = me()
+        if store is None:
+            return
+        began = monotonic()
+        store._tell(peer)  # noqa: SLF001
+        spent_ns = int((monotonic() - began) * SECOND)
+        if closing.is_set():
+            return
+        if not store._exchange.is_told(peer):  # noqa: SLF001
+            bell.set()
+        del store

@@ -1,0 +1,312 @@
+"""What one node has used of shared counters, and what of it each other region has been told.
+
+For each counter and window of time there is one number that only grows: all that this node has used
+of it in that window. A message says the number, not what was added to it, so a region may be told
+late, twice or in any order, and a message that never came is made up for by the next. What is given
+back is taken off only as far as nobody has been told yet.
+
+Memory is bounded. When there are *max_keys* numbers, those that everybody knows make room first and
+then the smallest. A number that was forgotten must not begin again from 0 under the same name, as
+nobody would notice until it is as large as before: whatever is counted after that belongs to a new
+*generation*, which is part of the name of its origin.
+
+No I/O, no clock, no threads: time comes in as nanoseconds of one clock, and whoever has several
+threads has a lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.limits import Concurrency
+from headgate.stores.operations import Absorb, Check
+from headgate.stores.regional.windows import is_over, remembered_ns, window_length_ns
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from headgate.limits import Limit
+    from headgate.stores.operations import Outcomes
+
+MOST_CHECKS: Final = 256
+"""Counters in one message: more would make a server's other callers wait."""
+
+MOST_AT_ONCE: Final = 8 * MOST_CHECKS
+"""Counters that a region is told of at once: nobody else can count while messages are made."""
+
+LATE_NS: Final = 2 * SECOND
+"""What has waited for longer could not be told because of a failure."""
+
+MOST_LIMITS: Final = 1_024
+"""How many limits' windows are remembered: policies change."""
+
+LOOKED_AT: Final = 256
+"""How many numbers are looked at when room is needed; half of them go at most."""
+
+
+class Label(NamedTuple):
+    """What the numbers of one message have in common."""
+
+    length_ns: int
+    window: int
+    generation: int
+
+
+@dataclass(slots=True, eq=False)
+class Count:
+    """What this node has used of one counter in one window."""
+
+    group: str
+    key: str
+    limit: Limit
+    label: Label
+    told: list[int]
+    """What each region is known to know."""
+    spared: list[int]
+    """What each region was spared, see `Tally.heard`; it is not told of it any more."""
+    since: list[int]
+    """Since when each region has not been told all."""
+    total: int = 0
+    sent: int = 0
+    """The most of it that any message told, come or not."""
+    waiting: int = 0
+    """How many regions have to be told something of it."""
+
+    def owed(self, peer: int) -> int:
+        """How much of it *peer* has not been told."""
+        return self.total - self.spared[peer] - self.told[peer]
+
+
+class Said(NamedTuple):
+    """A number in a message. If *is_late*, what was waiting for long is told piece by piece."""
+
+    what: Count
+    number: int
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a region is to be told, and the numbers that it says."""
+
+    absorb: Absorb
+    said: tuple[Said, ...]
+    made_ns: int
+
+
+class Tally:
+    """What this node, *origin*, has used, and what it owes to say to each of so many *peers*.
+
+    Of *groups* alone; None: of all. What could not be told for `LATE_NS` is told piece by piece,
+    until the region's counter refuses for longer than *max_debt_ns*; it is spared the rest.
+    """
+
+    def __init__(
+        self,
+        origin: str,
+        *,
+        peers: int,
+        max_keys: int,
+        groups: Collection[str] | None = None,
+        max_debt_ns: int | None = None,
+    ) -> None:
+        self.origin = origin
+        self.dropped = 0
+        """Numbers that were forgotten, or have passed, before every region knew them."""
+        self.spared = 0
+        """Units that regions were spared."""
+        self._peers = peers
+        self._max_keys = max_keys
+        self._max_debt_ns = max_debt_ns
+        self._generation = 0
+        self._latest_ns = 0
+        self._count = 0
+        self._shelves: dict[tuple[int, int], dict[tuple[str, str], Count]] = {}
+        self._dirty: list[dict[Count, None]] = [{} for _ in range(peers)]
+        # By the identity of limits, which are kept: to hash one takes longer than the rest.
+        self._lengths: dict[int, tuple[Limit, int]] = {}
+        self.share(groups)
+
+    def __len__(self) -> int:
+        """How many numbers there are."""
+        return self._count
+
+    def share(self, groups: Collection[str] | None) -> None:
+        """From now on count what is used of the counters of *groups*; None: of all."""
+        self._groups = None if groups is None else frozenset(groups)
+
+    def add(self, group: str, key: str, limit: Limit, amount: int, now_ns: int) -> bool:
+        """*amount* units more were used, or less; whether some region has to be told now that had
+        been told all of this counter."""
+        if (
+            not amount
+            or (self._groups is not None and group not in self._groups)
+            or isinstance(limit, Concurrency)
+        ):
+            return False
+        if now_ns > self._latest_ns:
+            self._latest_ns = now_ns
+        length_ns = self._length_ns(limit)
+        place = (length_ns, self._latest_ns // length_ns)
+        shelf = self._shelves.get(place)
+        count = None if shelf is None else shelf.get((group, key))
+        if amount < 0:
+            if count is not None:
+                count.total = max(count.total + amount, count.sent)
+            return False
+        if count is None:
+            count = self._new_count(group, key, limit, place)
+        count.limit = limit
+        count.total += amount
+        return count.waiting < self._peers and self._mark(count)
+
+    def is_told(self, peer: int) -> bool:
+        """Whether *peer* knows everything."""
+        return not self._dirty[peer]
+
+    def lag_ns(self, peer: int, now_ns: int) -> int:
+        """How old the oldest is that *peer* has not been told."""
+        first = next(iter(self._dirty[peer]), None)
+        return 0 if first is None else max(now_ns - first.since[peer], 0)
+
+    def messages(self, peer: int, now_ns: int) -> list[Message]:
+        """What *peer* has to be told now, or some of it; to be handed to `heard` when it has been.
+
+        What has passed is left out, and stays until it is swept.
+        """
+        now_ns = self._now(now_ns)
+        dirty = self._dirty[peer]
+        by_label: dict[Label, list[Count]] = {}
+        for count in list(islice(dirty, MOST_AT_ONCE)):
+            if count.owed(peer) <= 0:
+                del dirty[count]
+                count.waiting -= 1
+            elif not is_over(count.label.window, count.label.length_ns, now_ns):
+                by_label.setdefault(count.label, []).append(count)
+        return [
+            self._message(peer, label, counts[start : start + MOST_CHECKS], now_ns)
+            for label, counts in by_label.items()
+            for start in range(0, len(counts), MOST_CHECKS)
+        ]
+
+    def heard(self, peer: int, message: Message, outcomes: Outcomes) -> None:
+        """*peer* has been told *message*; *outcomes* are what its counters say to a cost of 1."""
+        dirty = self._dirty[peer]
+        for (count, number, is_late), outcome in zip(message.said, outcomes, strict=True):
+            count.told[peer] = max(count.told[peer], number)
+            if is_late and self._is_in_debt(outcome.retry_after_ns):
+                self.spared += max(count.owed(peer), 0)
+                count.spared[peer] += max(count.owed(peer), 0)
+            if count in dirty and count.owed(peer) <= 0:
+                del dirty[count]
+                count.waiting -= 1
+            elif count in dirty and not is_late:
+                del dirty[count]
+                dirty[count] = None  # behind those that have waited for longer
+                count.since[peer] = message.made_ns
+
+    def sweep(self, now_ns: int, *, most: int = LOOKED_AT) -> bool:
+        """Forget up to *most* numbers of windows that have passed; whether there may be more."""
+        now_ns = self._now(now_ns)
+        for length_ns, window in list(self._shelves):
+            if is_over(window, length_ns, now_ns):
+                shelf = self._shelves[length_ns, window]
+                for place in list(islice(shelf, most)):
+                    self._forget(shelf.pop(place))
+                if shelf:
+                    return True
+                del self._shelves[length_ns, window]
+        return False
+
+    def _now(self, now_ns: int) -> int:
+        """A clock that steps back must not number windows anew."""
+        self._latest_ns = max(self._latest_ns, now_ns)
+        return self._latest_ns
+
+    def _length_ns(self, limit: Limit) -> int:
+        known = self._lengths.get(id(limit))
+        if known is not None:
+            return known[1]
+        if len(self._lengths) >= MOST_LIMITS:
+            self._lengths.clear()
+        length_ns = window_length_ns(limit)
+        self._lengths[id(limit)] = limit, length_ns
+        return length_ns
+
+    def _new_count(self, group: str, key: str, limit: Limit, place: tuple[int, int]) -> Count:
+        if self._count >= self._max_keys:
+            self._make_room()
+        self._count += 1
+        none = [0] * self._peers
+        label = Label(*place, self._generation)
+        count = Count(group, key, limit, label, none, none.copy(), none.copy())
+        self._shelves.setdefault(place, {})[group, key] = count
+        return count
+
+    def _mark(self, count: Count) -> bool:
+        """Every region has to be told of *count*."""
+        for peer, dirty in enumerate(self._dirty):
+            if count not in dirty:
+                dirty[count] = None
+                count.since[peer] = self._latest_ns
+        count.waiting = self._peers
+        return True
+
+    def _message(self, peer: int, label: Label, counts: list[Count], now_ns: int) -> Message:
+        checks, said = [], []
+        for count in counts:
+            number = count.total - count.spared[peer]
+            is_late = self._max_debt_ns is not None and now_ns - count.since[peer] > LATE_NS
+            if is_late:
+                number = min(number, count.told[peer] + _piece(count.limit))
+            count.sent = max(count.sent, number + count.spared[peer])
+            checks.append(Check(count.group, count.key, count.limit, number))
+            said.append(Said(count, number, is_late))
+        origin = f"{self.origin}/{label.length_ns // SECOND}.{label.generation}"
+        ttl_ns = remembered_ns(label.length_ns)
+        return Message(Absorb(tuple(checks), origin, label.window, ttl_ns), tuple(said), now_ns)
+
+    def _is_in_debt(self, retry_after_ns: int | None) -> bool:
+        limit = self._max_debt_ns
+        return limit is not None and (retry_after_ns is None or retry_after_ns > limit)
+
+    def _make_room(self) -> None:
+        """Forget numbers that everybody knows, or else the smallest, of those longest here."""
+        self._generation += 1
+        looked_at = list(islice(self._oldest(), min(LOOKED_AT, self._max_keys)))
+        looked_at.sort(key=self._most_owed)
+        most = max(len(looked_at) // 2, 1)
+        for n, count in enumerate(looked_at):
+            shelf = self._shelves[count.label[:2]]
+            del shelf[count.group, count.key]
+            if n < most:
+                self._forget(count)
+            else:
+                shelf[count.group, count.key] = count  # the next time others are looked at
+
+    def _oldest(self) -> Iterator[Count]:
+        for place in sorted(self._shelves, key=lambda place: place[0] * (place[1] + 1)):
+            yield from self._shelves[place].values()
+
+    def _most_owed(self, count: Count) -> int:
+        return max((count.owed(peer) for peer in range(self._peers)), default=0)
+
+    def _forget(self, count: Count) -> None:
+        """*count* is on no shelf any more."""
+        self._count -= 1
+        is_known = True
+        for peer, dirty in enumerate(self._dirty):
+            if count in dirty:
+                del dirty[count]
+                is_known = is_known and count.owed(peer) <= 0
+        if not is_known:
+            self.dropped += 1
+
+
+def _piece(limit: Limit) -> int:
+    """How much is told at once of what was waiting: an eighth of a quota, or what comes back in a
+    second if that is more, so that it is told faster than it is used."""
+    return max(limit.quota // 8, -(-limit.quota * SECOND // limit.period_ns))
