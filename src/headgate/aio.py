@@ -6,12 +6,15 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from headgate.decisions import Decision, FailurePolicy, checked_policy
+from headgate.decisions import Decision, FailurePolicy, OnFailure, read_on_failure
 from headgate.decorating import decorate_async
 from headgate.errors import StoreError
+from headgate.fallback import HERE, Asked, fallback_of
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
+from headgate.limits import EXACT, Accuracy
 from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
-from headgate.stores.opening import open_async_store
+from headgate.stores.memory import AsyncMemoryStore
+from headgate.stores.opening import adopt_terms, async_store_behind, async_store_in_use, guard_of
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
 from headgate.stores.port import checks_of, conclude
 from headgate.waiting import Lines, LoopEvent
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
-    from headgate.stores.port import AsyncStore, Hit, Store
+    from headgate.stores.operations import Check, Outcomes
+    from headgate.stores.port import AsyncStore, Hit, Hitter, Store
     from headgate.units import Seconds
 
 
@@ -40,17 +44,24 @@ class AsyncRateLimiter:
         store: str | Store | AsyncStore = "memory://",
         clock: Clock | None = None,
         namespace: str = "headgate",
-        on_store_failure: FailurePolicy = "fail_open",
+        on_store_failure: FailurePolicy | OnFailure = "fail_open",
+        accuracy: Accuracy = EXACT,
     ) -> None:
-        self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
-        self._store = open_async_store(store, clock)
+        self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
+        self._store = async_store_in_use(store, clock)
+        store_clock = getattr(self._store, "clock", None)
+        self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
+        adopt_terms(self._store, self, self._stack.terms(accuracy))
         self._time: Clock = getattr(self._store, "clock", time.monotonic_ns)
         self._sleep: Callable[[float], Awaitable[None]] | None
         self._sleep = getattr(self._time, "asleep", None)
         self._lines: Lines[LoopEvent] = Lines()
         self._undoing: set[asyncio.Task[None]] = set()
         has_slots, places = self._stack.has_slots, self._stack.places
-        self._hitter = None if has_slots else self._store.hitter(places)
+        hitter = None if has_slots else self._store.hitter(places)
+        if hitter is not None and not isinstance(self._store, AsyncMemoryStore):
+            hitter = self._guarded(hitter)
+        self._hitter = hitter
         self._asker = None if has_slots else self._store.asker(places)
 
     @property
@@ -60,8 +71,8 @@ class AsyncRateLimiter:
 
     @property
     def store(self) -> AsyncStore:
-        """Where the counters are."""
-        return self._store
+        """Where the counters are. (The limiter itself asks by way of a guard.)"""
+        return async_store_behind(self._store)
 
     async def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
@@ -70,9 +81,12 @@ class AsyncRateLimiter:
         if self._asker is None:
             return await self._decide(self._stack.take(key, cost))
         try:
-            return await self._asker(key, cost)
-        except StoreError:
-            return self._stack.without_store(self._stack.checks(key, cost))
+            decision = await self._asker(key, cost)
+        except StoreError as error:
+            return self._without_store(self._stack.take(key, cost), error)
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+        return decision
 
     async def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
@@ -83,10 +97,10 @@ class AsyncRateLimiter:
         operation = self._stack.take_each(asked)
         try:
             replies = await self._store.run(operation)
-        except StoreError:
-            return [self._stack.without_store(take.checks) for take in operation.takes]
+        except StoreError as error:
+            return [self._without_store(take, error) for take in operation.takes]
         pairs = zip(operation.takes, replies, strict=True)
-        return [self._stack.conclude_one(take, reply) for take, reply in pairs]
+        return [self._conclude(take, reply) for take, reply in pairs]
 
     async def hit_all(self, hits: Iterable[Hit]) -> Decision:
         """Hit different keys under different limits, all or nothing."""
@@ -110,7 +124,9 @@ class AsyncRateLimiter:
                 return refused_in_line(await self.peek(key, cost))
             while True:
                 place.clear()
-                decision = await self._or_undo(self.hit(key, cost), lambda: self.refund(key, cost))
+                decision = await self._or_undo(
+                    self.hit(key, cost), lambda granted: self._give_back(key, cost, granted)
+                )
                 wait_ns = decision.retry_after_ns
                 if decision.allowed or wait_ns is None:
                     return decision
@@ -128,7 +144,7 @@ class AsyncRateLimiter:
         name = new_name()
         decision = await self._or_undo(
             self._decide(self._stack.hold(key, cost, name, ttl)),
-            lambda: self._settle(key, name, 0),
+            lambda _: self._settle(key, name, 0),
         )
         return AsyncReservation(key, cost, name, decision, self._settle)
 
@@ -144,7 +160,9 @@ class AsyncRateLimiter:
 
     async def reset(self, key: str) -> None:
         """Forget all about *key*. Raises `StoreError` if the store cannot be reached."""
-        await self._store.run(Reset(self._stack.checks(key, 0)))
+        checks = self._stack.checks(key, 0)
+        await self._store.run(Reset(checks))
+        self._fallback.reset(self._asked(checks))
         self._lines.wake(key)
 
     def slot(self, key: str) -> AsyncSlot:
@@ -167,6 +185,7 @@ class AsyncRateLimiter:
         """Give back what the store holds open."""
         if self._undoing:
             await asyncio.wait(self._undoing)
+        self._fallback.close()
         await self._store.aclose()
 
     async def __aenter__(self) -> Self:
@@ -180,12 +199,44 @@ class AsyncRateLimiter:
 
     async def _decide(self, operation: Take | Hold | Charge | Refund) -> Decision:
         try:
-            return conclude(operation.checks, await self._store.run(operation))
-        except StoreError:
-            return self._stack.without_store(operation.checks)
+            outcomes = await self._store.run(operation)
+        except StoreError as error:
+            return self._without_store(operation, error)
+        return self._conclude(operation, outcomes)
+
+    def _conclude(
+        self, operation: Take | Hold | Charge | Refund, reply: Outcomes | StoreError
+    ) -> Decision:
+        if isinstance(reply, StoreError):  # of several takes one may have failed alone
+            return self._without_store(operation, reply)
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+        return conclude(operation.checks, reply)
+
+    def _without_store(
+        self, operation: Take | Hold | Charge | Refund, error: StoreError
+    ) -> Decision:
+        return self._fallback.answer(operation, self._stack.on_failure, error)
+
+    def _guarded(self, hitter: Hitter) -> Hitter:
+        fallback = self._fallback
+
+        def hit(key: str, cost: int = 1) -> Decision:
+            try:
+                decision = hitter(key, cost)
+            except StoreError as error:
+                return self._without_store(self._stack.take(key, cost), error)
+            if fallback.wants_word:
+                fallback.succeed()
+            return decision
+
+        return hit
+
+    def _asked(self, checks: tuple[Check, ...]) -> Asked:
+        return Asked(checks, self._stack.on_failure)
 
     async def _or_undo(
-        self, asking: Coroutine[None, None, Decision], undo: Callable[[], Awaitable[object]]
+        self, asking: Coroutine[None, None, Decision], undo: Callable[[Decision], Awaitable[object]]
     ) -> Decision:
         """Ask; if the caller is cancelled meanwhile, undo what the store may yet grant."""
         if not self._store.may_wait:
@@ -199,39 +250,62 @@ class AsyncRateLimiter:
             undoing.add_done_callback(self._undoing.discard)
             raise
 
+    async def _give_back(self, key: str, cost: int, granted: Decision) -> None:
+        """Undo a hit, where it was charged."""
+        if granted.source in HERE:
+            self._fallback.give_back(self._asked(self._stack.checks(key, cost)))
+            self._lines.wake(key)
+        else:
+            await self.refund(key, cost)
+
     async def _settle(self, key: str, name: str, amount: int) -> bool:
         checks = self._stack.checks(key, amount, "actual")
-        done = await self._report(Settle(checks, name, charge_lapsed=True))
+        asked, fallback = self._asked(checks), self._fallback
+        is_here = fallback.has_decided and fallback.settle(asked, name)
+        try:
+            done = await self._store.run(Settle(checks, name, charge_lapsed=True))
+        except StoreError as error:
+            done = False
+            if is_here:
+                fallback.owe(asked, error)
+            elif self._stack.on_failure.mode != "fail_open":
+                raise
         self._lines.wake(key)
-        return done
+        return done or is_here
 
     async def _enter(self, key: str, lease: str) -> Decision:
         return await self._or_undo(
-            self._decide(self._stack.enter(key, lease)), lambda: self._leave(key, lease)
+            self._decide(self._stack.enter(key, lease)), lambda _: self._leave(key, lease)
         )
 
     async def _renew(self, key: str, lease: str) -> bool:
-        return await self._report(Renew(self._stack.slots(key), lease))
+        slots = self._stack.slots(key)
+        if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
+            return True
+        return await self._report(Renew(slots, lease))
 
     async def _leave(self, key: str, lease: str) -> bool:
-        return await self._report(Leave(self._stack.slots(key), lease))
+        slots = self._stack.slots(key)
+        if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
+            return True
+        return await self._report(Leave(slots, lease))
 
-    async def _report(self, operation: Settle | Renew | Leave) -> bool:
+    async def _report(self, operation: Renew | Leave) -> bool:
         """Tell the store something that it may miss if the limiter is to stay open."""
         try:
             return await self._store.run(operation)
         except StoreError:
-            if self._stack.on_store_failure == "fail_open":
+            if self._stack.on_failure.mode == "fail_open":
                 return False
             raise
 
 
 async def _undo_if_granted(
-    asked: asyncio.Future[Decision], undo: Callable[[], Awaitable[object]]
+    asked: asyncio.Future[Decision], undo: Callable[[Decision], Awaitable[object]]
 ) -> None:
     decision = await asked
-    if decision.allowed and decision.source == "store":
-        await undo()
+    if decision.allowed:
+        await undo(decision)
 
 
 async def _is_set(event: LoopEvent, timeout: float | None) -> bool:  # noqa: ASYNC109

@@ -10,12 +10,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from headgate.decisions import Decision, FailurePolicy, checked_policy
+from headgate.decisions import Decision, FailurePolicy, OnFailure, read_on_failure
 from headgate.decorating import decorate
 from headgate.errors import StoreError
+from headgate.fallback import Asked, fallback_of
 from headgate.holding import Reservation, Slot, new_name
+from headgate.limits import EXACT, Accuracy
 from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
-from headgate.stores.opening import open_store
+from headgate.stores.opening import adopt_terms, guard_of, store_behind, store_in_use
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
 from headgate.stores.port import checks_of, conclude
 from headgate.waiting import Lines
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
+    from headgate.stores.operations import Check, Outcomes
     from headgate.stores.port import Hit, Hitter, Store
     from headgate.units import Seconds
 
@@ -36,8 +39,9 @@ class RateLimiter:
 
     *limits* is a text such as `"100/minute"`, a `Limit`, or a list of them (stacked: all must
     allow, and if one refuses none is charged). *store* is a URL or a `Store`; counters of equal
-    *namespace* in one store are shared. *clock* is for tests and simulations. Safe to share among
-    threads.
+    *namespace* in one store are shared. *clock* is for tests and simulations. *on_store_failure*
+    says what to do while the store is gone, *accuracy* how exactly the limits have to be kept by
+    all who use them. Safe to share among threads.
     """
 
     def __init__(
@@ -47,10 +51,14 @@ class RateLimiter:
         store: str | Store = "memory://",
         clock: Clock | None = None,
         namespace: str = "headgate",
-        on_store_failure: FailurePolicy = "fail_open",
+        on_store_failure: FailurePolicy | OnFailure = "fail_open",
+        accuracy: Accuracy = EXACT,
     ) -> None:
-        self._stack = Stack(namespace, read_limits(limits), checked_policy(on_store_failure))
-        self._store = open_store(store, clock)
+        self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
+        self._store = store_in_use(store, clock)
+        store_clock = getattr(self._store, "clock", None)
+        self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
+        adopt_terms(self._store, self, self._stack.terms(accuracy))
         self._time: Clock = getattr(self._store, "clock", time.monotonic_ns)
         self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
         self._lines: Lines[threading.Event] = Lines()
@@ -63,8 +71,8 @@ class RateLimiter:
 
     @property
     def store(self) -> Store:
-        """Where the counters are."""
-        return self._store
+        """Where the counters are. (The limiter itself asks by way of a guard.)"""
+        return store_behind(self._store)
 
     def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
@@ -79,10 +87,10 @@ class RateLimiter:
         operation = self._stack.take_each(asked)
         try:
             replies = self._store.run(operation)
-        except StoreError:
-            return [self._stack.without_store(take.checks) for take in operation.takes]
+        except StoreError as error:
+            return [self._without_store(take, error) for take in operation.takes]
         pairs = zip(operation.takes, replies, strict=True)
-        return [self._stack.conclude_one(take, reply) for take, reply in pairs]
+        return [self._conclude(take, reply) for take, reply in pairs]
 
     def hit_all(self, hits: Iterable[Hit]) -> Decision:
         """Hit different keys under different limits, all or nothing."""
@@ -134,7 +142,9 @@ class RateLimiter:
 
     def reset(self, key: str) -> None:
         """Forget all about *key*. Raises `StoreError` if the store cannot be reached."""
-        self._store.run(Reset(self._stack.checks(key, 0)))
+        checks = self._stack.checks(key, 0)
+        self._store.run(Reset(checks))
+        self._fallback.reset(self._asked(checks))
         self._lines.wake(key)
 
     def slot(self, key: str) -> Slot:
@@ -159,6 +169,7 @@ class RateLimiter:
 
     def close(self) -> None:
         """Give back what the store holds open."""
+        self._fallback.close()
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -172,31 +183,64 @@ class RateLimiter:
 
     def _decide(self, operation: Take | Hold | Charge | Refund) -> Decision:
         try:
-            return conclude(operation.checks, self._store.run(operation))
-        except StoreError:
-            return self._stack.without_store(operation.checks)
+            outcomes = self._store.run(operation)
+        except StoreError as error:
+            return self._without_store(operation, error)
+        return self._conclude(operation, outcomes)
+
+    def _conclude(
+        self, operation: Take | Hold | Charge | Refund, reply: Outcomes | StoreError
+    ) -> Decision:
+        if isinstance(reply, StoreError):  # of several takes one may have failed alone
+            return self._without_store(operation, reply)
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+        return conclude(operation.checks, reply)
+
+    def _without_store(
+        self, operation: Take | Hold | Charge | Refund, error: StoreError
+    ) -> Decision:
+        return self._fallback.answer(operation, self._stack.on_failure, error)
+
+    def _asked(self, checks: tuple[Check, ...]) -> Asked:
+        return Asked(checks, self._stack.on_failure)
 
     def _settle(self, key: str, name: str, amount: int) -> bool:
         checks = self._stack.checks(key, amount, "actual")
-        done = self._report(Settle(checks, name, charge_lapsed=True))
+        asked, fallback = self._asked(checks), self._fallback
+        is_here = fallback.has_decided and fallback.settle(asked, name)
+        try:
+            done = self._store.run(Settle(checks, name, charge_lapsed=True))
+        except StoreError as error:
+            done = False
+            if is_here:
+                fallback.owe(asked, error)
+            elif self._stack.on_failure.mode != "fail_open":
+                raise
         self._lines.wake(key)
-        return done
+        return done or is_here
 
     def _enter(self, key: str, lease: str) -> Decision:
         return self._decide(self._stack.enter(key, lease))
 
     def _renew(self, key: str, lease: str) -> bool:
-        return self._report(Renew(self._stack.slots(key), lease))
+        slots = self._stack.slots(key)
+        if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
+            return True
+        return self._report(Renew(slots, lease))
 
     def _leave(self, key: str, lease: str) -> bool:
-        return self._report(Leave(self._stack.slots(key), lease))
+        slots = self._stack.slots(key)
+        if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
+            return True
+        return self._report(Leave(slots, lease))
 
-    def _report(self, operation: Settle | Renew | Leave) -> bool:
+    def _report(self, operation: Renew | Leave) -> bool:
         """Tell the store something that it may miss if the limiter is to stay open."""
         try:
             return self._store.run(operation)
         except StoreError:
-            if self._stack.on_store_failure == "fail_open":
+            if self._stack.on_failure.mode == "fail_open":
                 return False
             raise
 
@@ -210,10 +254,15 @@ class RateLimiter:
         self.__dict__["hit"] = hit
 
     def _guarded(self, hitter: Hitter) -> Hitter:
+        fallback = self._fallback
+
         def hit(key: str, cost: int = 1) -> Decision:
             try:
-                return hitter(key, cost)
-            except StoreError:
-                return self._stack.without_store(self._stack.checks(key, cost))
+                decision = hitter(key, cost)
+            except StoreError as error:
+                return self._without_store(self._stack.take(key, cost), error)
+            if fallback.wants_word:
+                fallback.succeed()
+            return decision
 
         return hit

@@ -10,23 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.decisions import Concluded, Decision, FailurePolicy, decide_without_store
-from headgate.errors import LimitError, OptionError, StoreError, UsageError
-from headgate.limits import Concurrency, Limit, parse_limits
+from headgate.decisions import Concluded, Decision, OnFailure
+from headgate.errors import LimitError, OptionError, UsageError
+from headgate.limits import Accuracy, Concurrency, Limit, parse_limits
 from headgate.stores.operations import Check, Hold, Take, TakeEach
 from headgate.stores.port import (
     checked_cost,
     checked_key,
-    conclude,
     group_name,
     refuse_concurrency,
 )
 from headgate.units import MILLISECOND, SECOND, duration_ns, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headgate.stores.operations import Outcomes
     from headgate.units import Seconds
 
 Limits = str | Limit | Iterable[str | Limit]
@@ -39,12 +35,20 @@ class Stack:
 
     namespace: str
     limits: tuple[Limit, ...]
-    on_store_failure: FailurePolicy
+    on_failure: OnFailure
 
     @property
     def places(self) -> tuple[tuple[str, Limit], ...]:
         """Each limit and the group of its counters. A changed limit keeps its group."""
         return tuple((group_name(self.namespace, n), limit) for n, limit in enumerate(self.limits))
+
+    def terms(self, accuracy: Accuracy) -> dict[str, Accuracy]:
+        """The same by group, for those limits that need not be kept exactly."""
+        if accuracy.is_exact and not accuracy.remembers_ns:
+            return {}
+        return {
+            group: accuracy for group, limit in self.places if not isinstance(limit, Concurrency)
+        }
 
     @property
     def has_slots(self) -> bool:
@@ -74,12 +78,6 @@ class Stack:
                     raise UsageError(f"item {n} of hit_many is {item!r}; expected (key, cost)")
         return TakeEach(tuple(takes))
 
-    def conclude_one(self, take: Take, reply: Outcomes | StoreError) -> Decision:
-        """The decision about one of several takes, which may have failed alone."""
-        if isinstance(reply, StoreError):
-            return self.without_store(take.checks)
-        return conclude(take.checks, reply)
-
     def is_worth_a_wait(self, cost: int) -> bool:
         """Whether *cost* is one that can be refused now and admitted later."""
         return 0 < cost <= min(limit.quota for limit in self.limits)
@@ -107,11 +105,6 @@ class Stack:
     def require_slots(self) -> None:
         if not self.has_slots:
             raise UsageError("slot needs a Concurrency limit; this limiter has none: use hit")
-
-    def without_store(self, checks: Sequence[Check]) -> Decision:
-        """What to say when the store could not."""
-        asked = [(check.key, check.limit) for check in checks]
-        return decide_without_store(self.on_store_failure, asked)
 
 
 def read_limits(limits: Limits) -> tuple[Limit, ...]:
@@ -158,7 +151,7 @@ def refused_in_line(decision: Decision) -> Decision:
 
     *decision* is a look at the counter then. Should the counter have room, it is for the others.
     """
-    if not decision.allowed or decision.source != "store":
+    if not decision.allowed:
         return decision
     return Concluded(
         decision.key,

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from headgate import AsyncRateLimiter, RateLimiter, TokenBucket
 from headgate.errors import StoreError
 from headgate.limits import Limit
+from headgate.stores.opening import guard_of
 from headgate.stores.operations import Check, Take
 from headgate.stores.port import group_name
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing.contract_driving import Blocking
-from tests.servers import wait_until
+from tests.servers import wait_until, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -79,7 +80,7 @@ class Limiting:
     ) -> None:
         self.limit = limits if isinstance(limits, Limit) else limits[0]
         self.namespace = namespace or f"test-{token_hex(4)}"
-        url = f"{url}{'&' if '?' in url else '?'}timeout={timeout}"
+        url = with_options(url, timeout=timeout)
         self._loop: Loop | None = None
         self.driven: Driven
         if kind == "sync":
@@ -135,8 +136,15 @@ class Limiting:
         return await asyncio.gather(*(self._async_limiter.hit(*one) for one in asked))
 
     def wait_until_decided(self, key: str = "key") -> None:
-        """Wait until decisions on *key* come from the store again; a look costs nothing."""
-        wait_until(lambda: self.driven.peek(key).source == "store", "the store decides again")
+        """Wait until all decisions come from the store again; a look at *key* costs nothing."""
+        wait_until(lambda: self._is_decided(key), "the store decides again")
+
+    def _is_decided(self, key: str) -> bool:
+        if self.driven.peek(key).source != "store":
+            return False
+        limiter = self._limiter if self._loop is None else self._async_limiter
+        guard = guard_of(limiter._store)
+        return guard is None or guard.is_calm
 
     @contextmanager
     def hammering(self, *, callers: int, key: str = "key", pause: float = 0.002) -> Iterator[Seen]:

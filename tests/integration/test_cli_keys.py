@@ -220,7 +220,7 @@ def test_the_unix_socket_and_tls_are_ways_in(keys: Any) -> None:
             limiter.hit("ada")
         assert keys("--store", server.unix_url).status == 0
     with RedisServer(tls=True) as server:
-        url = f"{server.url}?ssl_ca_certs={server.certificates.ca}"
+        url = f"{server.url}&ssl_ca_certs={server.certificates.ca}"
         with RateLimiter(SLOW, store=url) as limiter:
             limiter.hit("ada")
         assert keys("--store", url).status == 0

@@ -170,7 +170,7 @@ def _answers(client: httpx.Client) -> bool:
 def test_exactly_as_many_are_admitted_by_all_processes_together(
     kind: str, path: str, redis: RedisServer, tmp_path: Path
 ) -> None:
-    store = f"{redis.url}?timeout=5"
+    store = redis.url
     with served(kind, tmp_path, store, f"many-{kind}{path.strip('/')}") as client:
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda _: client.get(path, headers=APART).status_code, range(60)))
@@ -201,7 +201,7 @@ def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_used(
     def is_free() -> bool:
         return client.get(f"{path}?quick").status_code == 200
 
-    with served(kind, tmp_path, f"{redis.url}?timeout=5", f"gone-{kind}") as client:
+    with served(kind, tmp_path, redis.url, f"gone-{kind}") as client:
         with client.stream("GET", path) as response:
             lines = response.iter_lines()  # the connection is closed when nobody has them
             assert next(lines) == "again"
@@ -219,7 +219,7 @@ def test_a_stream_that_fails_frees_its_slot(
     kind: str, path: str, redis: RedisServer, tmp_path: Path
 ) -> None:
     namespace = f"fails-{kind}-{path.strip('/')}"
-    with served(kind, tmp_path, f"{redis.url}?timeout=5", namespace) as client:
+    with served(kind, tmp_path, redis.url, namespace) as client:
         for _ in range(3):
             with pytest.raises(httpx.RemoteProtocolError):
                 client.get(f"{path}?fail").raise_for_status()

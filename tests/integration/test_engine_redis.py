@@ -81,7 +81,7 @@ def test_what_one_rule_refuses_no_other_is_charged_for(
     topology: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue(topology).url
-    engine = RuleEngine(POLICY, store=f"{url}?timeout=5", namespace=f"nothing-{topology}")
+    engine = RuleEngine(POLICY, store=url, namespace=f"nothing-{topology}")
     admitted = [engine.check(ask(peer=f"198.51.100.{n % 3}")).allowed for n in range(15)]
     assert admitted == [True] * 10 + [False] * 5
     refusal = engine.check(ask(peer="198.51.100.0"))
@@ -96,7 +96,7 @@ def test_a_retry_is_charged_once_there_too(topology: str, request: pytest.Fixtur
     url = request.getfixturevalue(topology).url
 
     async def story() -> None:
-        engine = AsyncRuleEngine(POLICY, store=f"{url}?timeout=5", namespace=f"retry-{topology}")
+        engine = AsyncRuleEngine(POLICY, store=url, namespace=f"retry-{topology}")
         retries = [await engine.check(ask("/pay", idempotency_key="k1")) for _ in range(4)]
         assert [verdict.is_replay for verdict in retries] == [False, True, True, True]
         assert all(retries)
@@ -123,7 +123,8 @@ def test_a_changed_policy_keeps_the_counters(server: RedisServer) -> None:
 @pytest.fixture(params=["server", "cluster"])
 def url(request: pytest.FixtureRequest) -> str:
     """Where a server is, then where a cluster is, whose counters are on different nodes."""
-    return f"{request.getfixturevalue(request.param).url}?timeout=5"
+    found: str = request.getfixturevalue(request.param).url
+    return found
 
 
 def estimate(amount: int) -> dict[str, int]:
@@ -211,7 +212,7 @@ def test_a_refund_gives_back_what_was_held_charged_or_marked(url: str) -> None:
 
 
 def test_as_many_reservations_are_admitted_at_once_as_fit(server: RedisServer) -> None:
-    engine = RuleEngine(POLICY, store=f"{server.url}?timeout=5", namespace="crowd")
+    engine = RuleEngine(POLICY, store=server.url, namespace="crowd")
     with ThreadPoolExecutor(20) as pool:
         verdicts = list(pool.map(lambda _: engine.reserve(ask(), cost=1), range(50)))
     assert {verdict.source for verdict in verdicts} == {"store"}
@@ -277,7 +278,7 @@ def test_without_the_server_each_rule_does_as_it_says(policy: str, allowed: bool
     engine.refund(verdict)
     without = engine.reserve(ask(), cost=60)
     assert (without.allowed, without.source) == (allowed, policy)
-    assert engine.reserve(ask(), cost=60).allowed == (policy == "fail_open")
+    assert not engine.reserve(ask(), cost=60), "each goes on limiting"
     engine.close()
 
 

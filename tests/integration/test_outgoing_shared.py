@@ -48,7 +48,7 @@ def redis() -> Iterator[RedisServer]:
 
 def test_two_processes_keep_one_limit(redis: RedisServer) -> None:
     with LimitedServer() as server:
-        command = [sys.executable, "-c", PROCESS, server.url, f"{redis.url}?timeout=5"]
+        command = [sys.executable, "-c", PROCESS, server.url, redis.url]
         running = [subprocess.Popen(command) for _ in range(2)]  # noqa: S603 (our own)
         assert [process.wait(60) for process in running] == [0, 0]
     assert len(server.arrivals) == 5
@@ -63,7 +63,7 @@ def test_two_clients_keep_one_pace(redis: RedisServer) -> None:
         return httpx.Response(200)
 
     def client() -> httpx.Client:
-        store = RedisStore(f"{redis.url}?timeout=5", clock=clock)
+        store = RedisStore(redis.url, clock=clock)
         inner = httpx.MockTransport(answer)
         paced = PacedTransport(inner, pace="2/s", store=store, namespace="two", clock=clock)
         return httpx.Client(transport=paced)
@@ -77,7 +77,7 @@ def test_two_clients_keep_one_pace(redis: RedisServer) -> None:
 
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_every_client_can_keep_its_pace_in_redis(kind: str, redis: RedisServer) -> None:
-    store = f"{redis.url}?timeout=5"
+    store = redis.url
     with (
         LimitedServer() as server,
         client_of(kind, pace="200/s", store=store, namespace=kind) as client,
@@ -93,7 +93,7 @@ def test_a_secret_key_is_not_in_the_store(redis: RedisServer) -> None:
     paced = PacedTransport(
         httpx.MockTransport(lambda _: httpx.Response(200)),
         pace="1/h",
-        store=f"{redis.url}?timeout=5",
+        store=redis.url,
         namespace="secrets",
         key=token,
     )
@@ -112,7 +112,7 @@ def test_an_async_store_serves_async_clients(redis: RedisServer) -> None:
         return httpx.Response(200)
 
     async def story() -> None:
-        store = AsyncRedisStore(f"{redis.url}?timeout=5")
+        store = AsyncRedisStore(redis.url)
         paced = AsyncPacedTransport(
             httpx.MockTransport(served), pace="5/hour burst 5", store=store, namespace="given"
         )

@@ -10,7 +10,10 @@ import pytest
 
 from headgate import Concurrency, Hit, RateLimiter
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
+from headgate.stores import Check
+from headgate.stores.operations import Absorb, Draw, Lend, Pour
 from headgate.stores.redis import RedisStore
+from headgate.units import MICROSECOND, SECOND
 from tests.servers import RedisServer, User
 
 if TYPE_CHECKING:
@@ -53,4 +56,16 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
     with RateLimiter(Concurrency(2, 60), store=store, namespace="acl").slot("key") as slot:
         assert slot.renew()
     assert store.hit_all([Hit("key", limit) for limit in LIMITS])
+    _lend(store)
     store.close()
+
+
+def _lend(store: RedisStore) -> None:
+    for n, limit in enumerate(LIMITS):
+        check = Check(f"acl{n}", "key", limit)
+        for most in (3, 0):
+            store.run(Lend(check, "a", most, SECOND, unused=2))
+            store.run(Lend(check, "b", most, MICROSECOND, used=1, is_charged=False))
+        store.run(Absorb((check,), "eu", 1, SECOND))
+        store.run(Pour(check.group, "key", 2, SECOND))
+        assert store.run(Draw(check.group, "key", 1)) == 1

@@ -158,7 +158,7 @@ class TestManyClients:
             assert sum(decision.allowed for decision in decisions) == 700
 
     def test_forty_stores_admit_exactly_the_limit(self, server: RedisServer) -> None:
-        url = f"{server.url}?timeout=10"
+        url = server.url
         limiters = [
             RateLimiter(bucket(333), store=RedisStore(url), namespace="forty") for _ in range(40)
         ]
@@ -172,7 +172,7 @@ class TestManyClients:
 
     def test_forty_async_stores_admit_exactly_the_limit(self, server: RedisServer) -> None:
         async def hit_all_at_once() -> list[Decision]:
-            stores = [AsyncRedisStore(f"{server.url}?timeout=10") for _ in range(40)]
+            stores = [AsyncRedisStore(server.url) for _ in range(40)]
             limiters = [
                 AsyncRateLimiter(bucket(333), store=store, namespace="forty-async")
                 for store in stores
@@ -187,7 +187,7 @@ class TestManyClients:
         assert sum(decision.allowed for decision in decisions) == 333
 
     def test_processes_admit_exactly_the_limit(self, server: RedisServer) -> None:
-        call = [sys.executable, "-c", A_PROCESS, f"{server.url}?timeout=10", "700", "500"]
+        call = [sys.executable, "-c", A_PROCESS, server.url, "700", "500"]
         root = Path(__file__).parents[2]
         processes = [
             subprocess.Popen(  # noqa: S603

@@ -44,7 +44,7 @@ def test_a_limit_that_cannot_be_held_disturbs_no_other_caller_of_the_loop(
     url = request.getfixturevalue(topology).url
 
     async def story() -> None:
-        limiter = AsyncRateLimiter("10/s", store=f"{url}?timeout=5", namespace="poison")
+        limiter = AsyncRateLimiter("10/s", store=url, namespace="poison")
         for n in range(5):
             with pytest.raises(LimitError, match="subwindow"):
                 await limiter.hit_all([Hit("c", TOO_FINE)])
@@ -60,7 +60,7 @@ def test_a_limit_that_cannot_be_held_is_an_error_of_the_thread_that_asks(
 ) -> None:
     told: dict[str, object] = {}
     with SilentProxy(server.port) as proxy:
-        store = RedisStore(f"{proxy.url}?connections=1&timeout=5")
+        store = RedisStore(f"{proxy.url}&connections=1")
         limiter = RateLimiter("10/s", store=store, on_store_failure="fail_closed")
         limiter.hit("warm")
         proxy.delay_replies(ms=200)
@@ -99,7 +99,7 @@ def test_hit_many_tells_of_each_for_itself(server: RedisServer) -> None:
 
 
 def test_hit_many_is_sent_in_calls_that_let_others_in_between(server: RedisServer) -> None:
-    with RateLimiter("5/h", store=f"{server.url}?timeout=20", namespace="long") as limiter:
+    with RateLimiter("5/h", store=server.url, namespace="long") as limiter:
         limiter.hit_many(["warm"])
         before = server.calls("evalsha")
         assert all(limiter.hit_many([f"k{n}" for n in range(1_000)]))

@@ -71,6 +71,7 @@ def counter_of(one: Limiting, cluster: ClusterSetup) -> str:
 def use_up(one: Limiting, seen: Seen) -> int:
     """Hit until the store refuses; all that the store has admitted, those in *seen* included."""
     more = 0
+    one.wait_until_decided()
     while one.hit(cost=1).allowed:
         more += 1
     assert one.hit().source == "store"

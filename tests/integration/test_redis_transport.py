@@ -94,13 +94,13 @@ class TestGettingIn:
         self, server: RedisServer, kind: str
     ) -> None:
         server.cli("flushall")
-        with drive(kind, server.url.removesuffix("/0") + "/3") as driver:
+        with drive(kind, server.bare_url.removesuffix("/0") + "/3") as driver:
             assert driver.ask("key") == 1
             assert server.cli("-n", "3", "get", "key") == "1"
             assert " name=headgate " in server.cli("client", "list")
 
     def test_a_database_that_is_not_there_is_an_error(self, server: RedisServer, kind: str) -> None:
-        with drive(kind, server.url.removesuffix("/0") + "/99") as driver:
+        with drive(kind, server.bare_url.removesuffix("/0") + "/99") as driver:
             assert reason(driver.ask("key")) == "refused"
 
     def test_with_a_user_and_a_password_of_any_characters(self, kind: str) -> None:

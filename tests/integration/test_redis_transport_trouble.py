@@ -16,7 +16,14 @@ import pytest
 from headgate.errors import StoreError
 from headgate.stores.redis.transport import open_async_transport, open_transport
 from tests.integration.transport_driving import KINDS, LoopDriver, Script, drive, reason
-from tests.servers import RedisServer, ServerError, SilentProxy, is_installed, wait_until
+from tests.servers import (
+    RedisServer,
+    ServerError,
+    SilentProxy,
+    is_installed,
+    wait_until,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,13 +210,13 @@ class TestClosing:
         with SilentProxy(server.port) as proxy:
             proxy.swallow_replies()
             for link in ("raw", "plain"):
-                found = asyncio.run(main(f"{proxy.url}?timeout=20&link={link}"))
+                found = asyncio.run(main(with_options(proxy.url, timeout=20, link=link)))
                 assert found == ["closed", "closed"]
 
     @pytest.mark.parametrize("link", ["raw", "plain"])
     def test_a_thread_that_waits_is_told(self, server: RedisServer, link: str) -> None:
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(f"{proxy.url}?timeout=20&link={link}")
+            transport = open_transport(with_options(proxy.url, timeout=20, link=link))
             transport.perform([Script("key")])
             proxy.swallow_replies()
             request = Script("key")
@@ -230,7 +237,7 @@ class TestSharing:
     def test_threads_share_as_many_connections_as_allowed(self, server: RedisServer) -> None:
         server.cli("flushall")
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(f"{proxy.url}?connections=3&timeout=20")
+            transport = open_transport(with_options(proxy.url, connections=3, timeout=20))
             requests = [[Script("key") for _ in range(50)] for _ in range(8)]
 
             def work(mine: list[Script]) -> None:
@@ -250,7 +257,7 @@ class TestSharing:
         self, server: RedisServer
     ) -> None:
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(f"{proxy.url}?connections=1&timeout=0.3")
+            transport = open_transport(with_options(proxy.url, connections=1, timeout=0.3))
             transport.perform([Script("key")])
             proxy.swallow_replies()
             first, second = Script("key"), Script("key")
@@ -266,7 +273,7 @@ class TestSharing:
     def test_a_forked_child_opens_its_own_connection(self, server: RedisServer) -> None:
         server.cli("flushall")
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(f"{proxy.url}?timeout=10")
+            transport = open_transport(proxy.url)
             transport.perform([Script("parent")])
             child = os.fork()
             if child == 0:
@@ -325,7 +332,7 @@ class TestSharing:
             return request.outcome
 
         with SilentProxy(server.port) as proxy:
-            transport = open_async_transport(f"{proxy.url}?link={link}")
+            transport = open_async_transport(with_options(proxy.url, link=link))
             for number in (1, 2, 3):
                 assert asyncio.run(ask(transport)) == number
                 wait_until(lambda: proxy.open_now == 0, "the connection is closed")

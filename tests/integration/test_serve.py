@@ -43,7 +43,7 @@ class TestStarting:
 
     def test_no_password_is_told(self, tmp_path: Path) -> None:
         with RedisServer(password=WORD) as redis:
-            url = f"{redis.url}?timeout=1"
+            url = f"{redis.bare_url}?timeout=1"
             with serving(tmp_path, env={"HEADGATE_STORE": url}) as service:
                 assert service.statuses(6) == [200] * 5 + [429]
                 assert f"counters: redis://{redis.address}/0" in service.log

@@ -45,7 +45,7 @@ def assert_refuses_writes(server: RedisServer) -> None:
 class TestSentinels:
     def test_they_are_all_in_the_url_with_the_password(self, setup: SentinelSetup) -> None:
         places = ",".join(sentinel.address for sentinel in setup.sentinels)
-        assert setup.url == f"redis+sentinel://:{PASSWORD}@{places}/mymaster/0"
+        assert setup.bare_url == f"redis+sentinel://:{PASSWORD}@{places}/mymaster/0"
 
     def test_a_dead_primary_is_replaced_and_comes_back_as_a_replica(
         self, setup: SentinelSetup

@@ -12,6 +12,7 @@ import hiredis
 from headgate.errors import StoreError
 from headgate.stores.redis.request import Request
 from headgate.stores.redis.transport import open_async_transport, open_transport
+from tests.servers import PATIENCE, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,8 +168,9 @@ def drive(kind: str, url: str, **options: object) -> Driver:
     """A driver of *kind*, one of `KINDS`, with more options in the URL."""
     if kind.endswith("plain"):
         options["link"] = "plain"
-    query = "&".join(f"{name}={value}" for name, value in options.items())
-    url += f"{'&' if '?' in url else '?'}{query}" if query else ""
+    if "timeout=" not in url:
+        options.setdefault("timeout", PATIENCE)
+    url = with_options(url, **options)
     return BlockingDriver(url) if kind.startswith("sync") else LoopDriver(url)
 
 

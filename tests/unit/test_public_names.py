@@ -12,6 +12,7 @@ import headgate
 
 PUBLIC = {
     "GCRA",
+    "Accuracy",
     "AsyncRateLimiter",
     "AsyncReservation",
     "AsyncSlot",
@@ -28,6 +29,7 @@ PUBLIC = {
     "LimitError",
     "MemoryStore",
     "NotationError",
+    "OnFailure",
     "OptionError",
     "RateLimitedError",
     "RateLimiter",

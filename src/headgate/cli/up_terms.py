@@ -67,6 +67,8 @@ def _written(name: str, value: Any) -> object:
         return [
             {"name": one.name, "role": one.role, "subject": one.subject} for one in value
         ] or None
+    if name == "region_peers":
+        return [f"{one.name}={one.store}" for one in value] or None
     if isinstance(value, float) and value.is_integer():
         return int(value)  # no time at all is written 0
     if isinstance(value, tuple):

@@ -8,6 +8,7 @@ from headgate.decisions.failure import (
     OnFailure,
     checked_policy,
     decide_without_store,
+    read_on_failure,
 )
 from headgate.decisions.paced import paced_decisions
 from headgate.decisions.refusal import RateLimitedError
@@ -26,4 +27,5 @@ __all__ = [
     "decide_blocked",
     "decide_without_store",
     "paced_decisions",
+    "read_on_failure",
 ]

@@ -54,6 +54,11 @@ def checked_policy(policy: str) -> FailurePolicy:
     raise OptionError(f"on_store_failure is {policy!r}; expected {choices}")
 
 
+def read_on_failure(given: str | OnFailure) -> OnFailure:
+    """*given*, a policy or all that goes with one, as the latter."""
+    return given if isinstance(given, OnFailure) else OnFailure(checked_policy(given))
+
+
 def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit]]) -> Decision:
     """The decision for the (key, limit) pairs in *asked* that no store could make.
 

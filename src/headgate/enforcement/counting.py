@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headgate.engine import AsyncRunner, Runner
 from headgate.errors import OptionError
@@ -14,7 +14,9 @@ from headgate.stores.port import AsyncStore
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
-    from headgate.stores.port import Store
+    from headgate.stores.port import Store, Terms
+
+R = TypeVar("R", Runner, AsyncRunner)
 
 
 class Counting:
@@ -25,6 +27,15 @@ class Counting:
         self._opening = threading.RLock()
         self._runner: Runner | None = None
         self._async_runner: AsyncRunner | None = None
+        self._terms: Terms = {}
+
+    def adopt(self, terms: Terms) -> None:
+        """From now on have the counters of a policy kept as *terms* say."""
+        with self._opening:
+            self._terms = terms
+            for runner in (self._runner, self._async_runner):
+                if runner is not None:
+                    runner.adopt(terms)
 
     @property
     def runner(self) -> Runner:
@@ -55,15 +66,24 @@ class Counting:
                 opened = self._opened
                 if isinstance(opened, AsyncStore):
                     raise OptionError(f"{opened!r} is for event loops; this part of the app blocks")
-                self._runner = Runner(opened, clock=self._clock_for(opened))
+                runner = Runner(opened, clock=self._clock_for(opened))
+                self._runner = self._begun(runner, self._async_runner)
             return self._runner
 
     def _open_async_runner(self) -> AsyncRunner:
         with self._opening:
             if self._async_runner is None:
                 opened = self._opened
-                self._async_runner = AsyncRunner(opened, clock=self._clock_for(opened))
+                runner = AsyncRunner(opened, clock=self._clock_for(opened))
+                self._async_runner = self._begun(runner, self._runner)
             return self._async_runner
+
+    def _begun(self, runner: R, other: Runner | AsyncRunner | None) -> R:
+        """*runner*, which counts with the *other* one even without the store."""
+        runner.adopt(self._terms)
+        if other is not None:
+            runner.fallback.join(other.fallback)
+        return runner
 
     @cached_property
     def _opened(self) -> str | Store | AsyncStore:

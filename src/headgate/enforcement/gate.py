@@ -166,6 +166,7 @@ class Gate:
         self.rules: AppPolicy | None = None
         if policy is not None:
             self.rules = AppPolicy(policy, salt=salt, namespace=namespace, clock=clock)
+            self.rules.tell(lambda engine: self._counting.adopt(engine.terms))
         self._by_address = by_address(trusted_proxies=proxies)
         self._peers = lru_cache(maxsize=REMEMBERED)(self._peer)
 

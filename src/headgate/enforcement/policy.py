@@ -12,6 +12,8 @@ from headgate.errors import OptionError
 from headgate.rules.model import Policy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.clock import Clock
     from headgate.control import State
     from headgate.engine import Engine
@@ -47,6 +49,10 @@ class AppPolicy:
     def engine(self) -> Engine:
         """That of the rules in force."""
         return self._in_force.engine
+
+    def tell(self, listener: Callable[[Engine], None]) -> None:
+        """Have *listener* told the engine that is in force, and each one that is about to be."""
+        self._in_force.tell(listener)
 
     def watch(self) -> None:
         """See that the files are watched, in this process too if it was forked."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.decisions import combine, decide_blocked, decide_without_store
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.errors import StoreError
+from headgate.fallback import ELSEWHERE
 from headgate.stores.operations import Outcomes
 from headgate.stores.port import conclude
 
@@ -118,13 +119,11 @@ def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: boo
     return verdict
 
 
-def verdict_without_store(plan: Plan, local: Mapping[str, Decision]) -> Verdict:
-    """The verdict when the store could not decide: each rule as it says.
-
-    *local* has the decisions of those rules, by id, that a store of this process has decided.
-    """
+def verdict_without_store(plan: Plan, decided: Mapping[str, Decision]) -> Verdict:
+    """The verdict when the store could not decide: *decided* has what each rule said that decides,
+    by id. Those in shadow were not counted."""
     decisions = {one.rule.id: _without_store(one) for one in plan.rules}
-    decisions.update(local)
+    decisions.update(decided)
     return _verdict(plan, decisions, is_replay=False)
 
 
@@ -139,7 +138,7 @@ def _split(deciding: Sequence[RulePlan], outcomes: Outcomes) -> dict[str, Decisi
 
 
 def _is_granted(decision: Decision | None) -> bool:
-    return decision is not None and decision.allowed and decision.source == "store"
+    return decision is not None and decision.allowed and decision.source not in ELSEWHERE
 
 
 def _blocked(one: RulePlan) -> Decision:

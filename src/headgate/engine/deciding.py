@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headgate.engine.afterwards import charge_of
 from headgate.engine.conclusion import (
     repeated,
     verdict_of,
@@ -21,57 +20,59 @@ from headgate.engine.conclusion import (
 )
 from headgate.engine.holding import Held
 from headgate.engine.short_cuts import ShortCuts
-from headgate.engine.undoing import refund_of
+from headgate.engine.undoing import charged_rules
 from headgate.errors import StoreError
-from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Take
-from headgate.stores.port import conclude, concluded
+from headgate.fallback import HERE, Asked, fallback_of, is_undone
+from headgate.stores.opening import adopt_terms, guard_of
+from headgate.stores.operations import Check, Leave, Take
+from headgate.stores.port import concluded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.engine.afterwards import Owed
     from headgate.engine.holding import Holding
     from headgate.engine.plan import Plan, RulePlan
     from headgate.engine.verdict import Verdict
     from headgate.stores.operations import Outcomes
-    from headgate.stores.port import AsyncStore, Store
+    from headgate.stores.port import AsyncStore, Store, Terms
 
     Heard = tuple[Holding, Outcomes | StoreError, frozenset[str]]
     """A holding, what came of it, and which of its rules had seen the request before."""
 
 
 class Deciding:
-    """The store of this process, for rules that are `local` while the other one is gone; and the
-    quick ways of that other one."""
+    """What decides while *store* is gone; and the quick ways of that."""
 
-    def __init__(self, clock: Clock | None) -> None:
-        self.local = MemoryStore(clock=clock)
+    def __init__(self, store: Store | AsyncStore) -> None:
+        self.fallback = fallback_of(store, getattr(store, "clock", None), guard_of(store))
         """The counters of this process: whoever else decides without the store uses them too."""
+        self._served = store
         self._short_cuts = ShortCuts()
 
-    def _without_store(self, plan: Plan, *, consume: bool) -> Verdict:
-        """The store could not decide: rules that are `local` are decided here, in full.
+    def adopt(self, terms: Terms) -> None:
+        """From now on have the counters of a policy kept as *terms* say."""
+        adopt_terms(self._served, self, terms)
+        self._short_cuts = ShortCuts()  # they may lead elsewhere now
 
-        All or nothing, as ever: if another rule refuses, they are only looked at.
+    def _without_store(
+        self, plan: Plan, error: StoreError, *, consume: bool, is_owed: bool = True
+    ) -> Verdict:
+        """The store could not decide: each rule does what it says for that, in this process.
+
+        All or nothing, as ever: if a rule refuses, the others are only looked at.
         """
-        locals_ = [one for one in plan.deciding if one.rule.on_store_failure == "local"]
-        is_open = all(one.rule.on_store_failure != "fail_closed" for one in plan.deciding)
-        local: dict[str, Decision] = {}
-        checks = tuple(check for one in locals_ for check in one.checks)
-        if checks:
-            take = Take(checks, consume=consume and is_open, lease=plan.lease)
-            told = self.local.run(take)
-            outcomes = iter(told)
-            for one in locals_:
-                own = tuple(next(outcomes) for _ in one.checks)
-                local[one.rule.id] = conclude(one.checks, own, source="local")
-        verdict = verdict_without_store(plan, local)
-        if not consume or not verdict.allowed:
+        asked = [_asked(one) for one in plan.deciding]
+        decisions = self.fallback.decide(
+            asked, error, consume=consume, lease=plan.lease, is_owed=is_owed
+        )
+        by_rule = {one.rule.id: said for one, said in zip(plan.deciding, decisions, strict=True)}
+        verdict = verdict_without_store(plan, by_rule)
+        if not consume or not verdict.allowed or plan.lease is None:
             return verdict
-        return replace(verdict, local_slots=plan.leaving(locals_))
+        slots = [check for one in plan.deciding for check in _asked(one, one.slots).shared]
+        return replace(verdict, local_slots=Leave(tuple(slots), plan.lease) if slots else None)
 
     def _decide_on(self, store: Store, plan: Plan, *, consume: bool) -> Verdict:
         """Ask *store*, which does not mind that it blocks."""
@@ -90,9 +91,12 @@ class Deciding:
             if seen:
                 others = store.run(plan.again(seen, consume=consume))
                 replies = (*others, *replies[1:])
-            return verdict_of(plan, replies, consumed=consume, without=seen)
-        except StoreError:
-            return self._without_store(plan, consume=consume)
+            verdict = verdict_of(plan, replies, consumed=consume, without=seen)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=consume)
+        if self.fallback.wants_word:
+            self.fallback.succeed()
+        return verdict
 
     def _decide_quickly(self, store: Store | AsyncStore, plan: Plan) -> Verdict | None:
         """The verdict, if the short cut of *store* can give it."""
@@ -101,9 +105,12 @@ class Deciding:
         if check is None or hit is None:
             return None
         try:
-            return verdict_on_one(plan, hit(check.key, check.cost))
-        except StoreError:
-            return self._without_store(plan, consume=True)
+            decision = hit(check.key, check.cost)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=True)
+        if self.fallback.wants_word:
+            self.fallback.succeed()
+        return verdict_on_one(plan, decision)
 
     def _take_quickly(self, store: Store, plan: Plan) -> Verdict | None:
         """The verdict on several limits, if *store* can give it quickly."""
@@ -116,9 +123,22 @@ class Deciding:
                 return None
             if plan.shadows:
                 taken = _with_shadows(store, plan, taken)
-            return verdict_on_each(plan, taken)
-        except StoreError:
-            return self._without_store(plan, consume=True)
+            verdict = verdict_on_each(plan, taken)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=True)
+        if self.fallback.wants_word:
+            self.fallback.succeed()
+        return verdict
+
+    def _take_at_once(self, store: AsyncStore, plan: Plan) -> Verdict | None:
+        """The verdict on several limits, if *store* can give it without being waited for."""
+        if not plan.is_plain or plan.shadows or not plan.deciding:
+            return None
+        try:
+            taken = store.take_quickly([check for one in plan.deciding for check in one.checks])
+        except StoreError as error:
+            return self._without_store(plan, error, consume=True)
+        return None if taken is None else verdict_on_each(plan, taken)
 
     def _reserved(
         self, plan: Plan, name: str, heard: Iterable[Heard]
@@ -136,36 +156,69 @@ class Deciding:
                 left += one.left_open
         try:
             verdict = verdict_of(plan, replies, without=seen)
-        except StoreError:
-            verdict = self._without_store(plan, consume=True)
+        except StoreError as error:
+            verdict = self._without_reservation(plan, error)
             left = plan.left_open
         return verdict, Held(name, tuple(left)) if left else None
 
+    def _without_reservation(self, plan: Plan, error: StoreError) -> Verdict:
+        """As `_without_store`. What is to be settled afterwards the store is told then."""
+        verdict = self._without_store(plan, error, consume=True, is_owed=False)
+        if verdict.allowed:
+            for one in plan.deciding:
+                if one.rule.id not in plan.open:
+                    self.fallback.owe(_asked(one), error)
+        return verdict
+
     def _release_here(self, verdict: Verdict) -> None:
         if verdict.local_slots is not None:
-            self.local.run(verdict.local_slots)
+            self.fallback.local.run(verdict.local_slots)
 
     def _refund_here(self, verdict: Verdict) -> None:
-        here = refund_of(verdict, "local")
-        if here is not None:
-            self.local.run(here)
+        settled = {} if verdict.held is None else verdict.held.corrected or {}
+        for one in charged_rules(verdict, HERE):
+            amount = settled.get(one.rule.id, one.cost)
+            if amount:
+                self.fallback.give_back(_costing(one, amount))
 
-    def _charge_here(self, owed: Owed) -> Owed:
-        """Charge in this process, where they are decided now, the rules that are `local`; of what
-        is *owed* that is left, which nobody is told."""
-        charge = charge_of([each for each in owed if each[0].rule.on_store_failure == "local"])
-        if charge is not None:
-            self.local.run(charge)
-        return [each for each in owed if each[0].rule.on_store_failure != "local"]
+    def _charge_here(self, owed: Owed, error: StoreError) -> Owed:
+        """Charge in this process, where they are decided now, the rules that are not closed; of
+        what is *owed* that is left, which nobody is told."""
+        left = []
+        for one, more in owed:
+            asked = _costing(one, more)
+            if not more or not asked.checks:
+                continue
+            if self.fallback.charge(asked, error).source == "fail_closed":
+                left.append((one, more))
+        return left
 
-    def _correct_here(self, verdict: Verdict, amounts: Mapping[str, int]) -> None:
-        """What was decided here by an estimate was charged here at once."""
+    def _correct_here(
+        self, verdict: Verdict, amounts: Mapping[str, int], error: StoreError | None
+    ) -> None:
+        """What was decided here by an estimate was charged here at once; make it right. If the
+        store could not be told because of *error*, it will be told with all the rest."""
         held = verdict.held
-        here = {one.rule.id for one in verdict.enforced if one.decision.source == "local"}
-        if here and held is not None and not held.is_corrected:
-            held.is_corrected = True
-            for step in held.correction(amounts, here):
-                self.local.run(step)
+        if held is None or held.corrected is not None:
+            return
+        held.corrected = amounts
+        here = held.decided_in(verdict, HERE)
+        for one in here:
+            amount = amounts[one.rule.id]
+            self.fallback.correct(_asked(one, one.rates), amount - one.cost)
+            if error is not None:
+                self.fallback.owe(_costing(one, amount), error)
+        if error is not None and is_undone(error):
+            held.owed = frozenset(one.rule.id for one in here)
+
+
+def _asked(one: RulePlan, checks: tuple[Check, ...] | None = None) -> Asked:
+    return Asked(one.checks if checks is None else checks, one.rule.on_failure)
+
+
+def _costing(one: RulePlan, amount: int) -> Asked:
+    checks = tuple([Check(c.group, c.key, c.limit, amount) for c in one.rates])
+    return Asked(checks, one.rule.on_failure)
 
 
 def _with_shadows(store: Store, plan: Plan, taken: Iterable[Decision]) -> Iterator[Decision]:

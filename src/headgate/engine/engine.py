@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.engine.plan import RulePlan
     from headgate.rules.model import Policy, Rule
     from headgate.rules.request import Request
+    from headgate.stores.port import Terms
 
 Costs = int | Mapping[str, int] | None
 """What a request costs: for all rules, by the id of a rule, or as the rules say."""
@@ -49,6 +50,7 @@ class Engine:
         "counts_endpoints",
         "has_slots",
         "policy",
+        "terms",
     )
 
     def __init__(
@@ -71,6 +73,8 @@ class Engine:
         """Whether it matters which route of an app a request is for."""
         self.charges_after = any(rule.cost.after is not None for rule in policy.rules)
         """Whether some requests cost more when they are over than they took to enter."""
+        self.terms: Terms = {group: how for one in prepared for group, how in one.terms()}
+        """How exactly the counters of those rules are kept that say so, by group."""
         self._caller_matcher: CallerMatcher | None = None
         self._overrides: Overrides | None = None
         if policy.overrides:

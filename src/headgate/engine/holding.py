@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate.errors import SettledError
-from headgate.stores.operations import Charge, Check, Hold, Leave, Refund, Settle, Take
+from headgate.stores.operations import Check, Hold, Leave, Refund, Settle, Take
 from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headgate.engine.plan import Plan, RulePlan
+    from headgate.engine.verdict import Verdict
     from headgate.stores.operations import Outcomes
 
 
@@ -50,15 +51,17 @@ class Once:
 class Held:
     """What is set aside under *name* for *rules*, to be settled once.
 
-    *settled* is what it was settled for, by rule, as far as the store was told; *is_corrected*
-    whether this process did the same with what it had decided itself.
+    *settled* is what it was settled for, by rule, as far as the store was told; *corrected* the
+    same of what this process had decided itself; *owed* those rules of which it tells the store
+    later, by itself.
     """
 
     name: str
     rules: tuple[RulePlan, ...]
     once: Once = field(default_factory=Once, repr=False, compare=False)
     settled: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
-    is_corrected: bool = field(default=False, repr=False, compare=False)
+    corrected: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
+    owed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @property
     def ids(self) -> list[str]:
@@ -76,19 +79,16 @@ class Held:
             checked_cost(amount, f"the actual cost under {rule!r}")
         return {one.rule.id: said.get(one.rule.id, one.cost) for one in self.rules}
 
-    def settle(self, amounts: Mapping[str, int]) -> Settle:
-        """What settles each rule for its amount. A hold that has lapsed is charged all the same."""
-        return Settle(_checks(self.rules, amounts), self.name, charge_lapsed=True)
+    def settle(self, amounts: Mapping[str, int], without: Collection[str] = ()) -> Settle:
+        """What settles each rule, but for those in *without*, for its amount. A hold that has
+        lapsed is charged all the same."""
+        rules = [one for one in self.rules if one.rule.id not in without]
+        return Settle(_checks(rules, amounts), self.name, charge_lapsed=True)
 
-    def correction(self, amounts: Mapping[str, int], rules: set[str]) -> list[Charge | Refund]:
-        """What makes right a store that charged the held amounts of *rules* at once."""
-        steps: list[Charge | Refund] = []
-        for one in self.rules:
-            more = amounts[one.rule.id] - one.cost
-            if one.rule.id in rules and more:
-                checks = _checks((one,), {one.rule.id: abs(more)})
-                steps.append(Charge(checks) if more > 0 else Refund(checks))
-        return steps
+    def decided_in(self, verdict: Verdict, sources: frozenset[str]) -> list[RulePlan]:
+        """Those of the rules that decided by one of *sources*."""
+        found = {one.rule.id for one in verdict.enforced if one.decision.source in sources}
+        return [one for one in self.rules if one.rule.id in found]
 
     @property
     def give_back(self) -> Settle:

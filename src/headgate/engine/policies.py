@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from headgate.engine.engine import Engine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.clock import Clock
     from headgate.rules.model import Policy
 
@@ -27,11 +29,18 @@ class PolicyInForce:
     ) -> None:
         self._new_engine = partial(Engine, salt=salt, namespace=namespace, clock=clock)
         self._lock = threading.Lock()
+        self._listeners: list[Callable[[Engine], None]] = []
         self.engine = self._new_engine(policy)
 
     @property
     def policy(self) -> Policy:
         return self.engine.policy
+
+    def tell(self, listener: Callable[[Engine], None]) -> None:
+        """Have *listener* told the engine that is in force, and each one that is about to be."""
+        with self._lock:
+            listener(self.engine)
+            self._listeners.append(listener)
 
     def replace(self, policy: Policy) -> int:
         """Put *policy* in force from the next request on; its revision, greater than all before.
@@ -40,5 +49,8 @@ class PolicyInForce:
         """
         with self._lock:
             revision = max(policy.revision, self.engine.policy.revision + 1)
-            self.engine = self._new_engine(replace(policy, revision=revision))
+            engine = self._new_engine(replace(policy, revision=revision))
+            for listener in self._listeners:
+                listener(engine)
+            self.engine = engine
         return revision

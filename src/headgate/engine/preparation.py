@@ -10,9 +10,11 @@ from headgate.rules.matching import cost_of, normalised_path
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate.engine.overriding import Overrides
     from headgate.identity import Found, Identifier
-    from headgate.limits import Limit
+    from headgate.limits import Accuracy, Limit
     from headgate.rules.model import Rule
     from headgate.rules.request import Request
 
@@ -58,6 +60,22 @@ class PreparedRule:
         self._costs: dict[tuple[str, str], int] | None = None if by_header else {}
         self.has_slots = any(layout.has_slots for layout in self._by_tier.values())
         """Whether some callers take a place for a while."""
+
+    def terms(self) -> Iterator[tuple[str, Accuracy]]:
+        """How exactly its counters are kept, by group, where that is not exactly and always by
+        asking; not where there are places, nor for what tells repeated requests."""
+        accuracy = self.rule.accuracy
+        if accuracy.is_exact and not accuracy.remembers_ns:
+            return
+        pairs = [
+            pair
+            for one in self._by_tier.values()
+            for pair in zip(one.groups, one.limits, strict=True)
+        ]
+        slots = {group for group, limit in pairs if isinstance(limit, Concurrency)}
+        for group, _ in pairs:
+            if group not in slots:
+                yield group, accuracy
 
     def plan(self, found: Found, cost: int | None, overrides: Overrides | None) -> RulePlan | None:
         """What to ask about the request that *found* is of; None if the rule does not apply.

@@ -58,6 +58,7 @@ class RuleEngine(_Rules):
     ) -> None:
         super().__init__(policy, salt, namespace, clock)
         self.runner = Runner(store, clock=clock)
+        self.in_force.tell(lambda engine: self.runner.adopt(engine.terms))
 
     def check(self, request: Request, *, cost: Costs = None) -> Verdict:
         """Admit *request* now, or say why not. A refusal consumes nothing.
@@ -114,6 +115,7 @@ class AsyncRuleEngine(_Rules):
     ) -> None:
         super().__init__(policy, salt, namespace, clock)
         self.runner = AsyncRunner(store, clock=clock)
+        self.in_force.tell(lambda engine: self.runner.adopt(engine.terms))
 
     async def check(self, request: Request, *, cost: Costs = None) -> Verdict:
         """As `RuleEngine.check`."""

@@ -14,7 +14,7 @@ from headgate.engine.undoing import refund_of
 from headgate.errors import StoreError
 from headgate.holding import new_name
 from headgate.stores.memory import AsyncMemoryStore
-from headgate.stores.opening import open_async_store, open_store
+from headgate.stores.opening import async_store_in_use, store_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.engine.holding import Holding
     from headgate.engine.plan import Plan
     from headgate.engine.verdict import Verdict
-    from headgate.stores.operations import Operation, Outcomes
+    from headgate.stores.operations import Operation, Outcomes, TakeEach
     from headgate.stores.port import AsyncStore, Store
 
 
@@ -33,8 +33,8 @@ class Runner(Deciding):
     """Runs plans on a store, for code that may block. *store* is a URL or a `Store`."""
 
     def __init__(self, store: str | Store, *, clock: Clock | None = None) -> None:
-        super().__init__(clock)
-        self.store = open_store(store, clock)
+        self.store = store_in_use(store, clock)
+        super().__init__(self.store)
 
     def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
         """What comes of a request; a refusal consumes nothing."""
@@ -65,12 +65,14 @@ class Runner(Deciding):
             return True
         settled = held.amounts(amounts)
         held.once.do("what was held for this request was settled already")
-        self._correct_here(verdict, settled)
+        settle = held.settle(settled, without=held.owed)
         try:
-            was_open = self.store.run(held.settle(settled))
-        except StoreError:
+            was_open = self.store.run(settle) if settle.checks else True
+        except StoreError as error:
+            self._correct_here(verdict, settled, error)
             held.once.undo()
             return False
+        self._correct_here(verdict, settled, None)
         held.settled = settled
         return was_open or held.is_empty
 
@@ -81,9 +83,13 @@ class Runner(Deciding):
         nobody hears of the others.
         """
         charge = charge_of(owed)
-        if charge is None or self._tell(charge):
+        if charge is None:
             return ()
-        return self._charge_here(owed)
+        try:
+            self.store.run(charge)
+        except StoreError as error:
+            return self._charge_here(owed, error)
+        return ()
 
     def give_back(self, verdict: Verdict) -> None:
         """Give back all that a request was charged, and what is held for it; once.
@@ -93,7 +99,7 @@ class Runner(Deciding):
         verdict.undone.do("what this request was charged was given back already")
         self._refund_here(verdict)
         held = verdict.held
-        for step in (refund_of(verdict, "store"), None if held is None else held.end()):
+        for step in (refund_of(verdict), None if held is None else held.end()):
             if step is not None:
                 self._tell(step)
 
@@ -106,6 +112,7 @@ class Runner(Deciding):
 
     def close(self) -> None:
         """Give back what the store holds open."""
+        self.fallback.close()
         self.store.close()
 
     def _hold(self, holding: Holding, ttl_ns: int) -> tuple[Outcomes | StoreError, frozenset[str]]:
@@ -144,8 +151,8 @@ class AsyncRunner(Deciding):
     """The same for an event loop. Who is cancelled meanwhile gives back what was granted."""
 
     def __init__(self, store: str | Store | AsyncStore, *, clock: Clock | None = None) -> None:
-        super().__init__(clock)
-        self.store = open_async_store(store, clock)
+        self.store = async_store_in_use(store, clock)
+        super().__init__(self.store)
         self._at_hand = self.store.store if isinstance(self.store, AsyncMemoryStore) else None
         self._undoing: set[asyncio.Future[None]] = set()
 
@@ -153,7 +160,7 @@ class AsyncRunner(Deciding):
         """As `Runner.decide`."""
         if (store := self._at_hand) is not None:
             return self._decide_on(store, plan, consume=consume)
-        if consume and (verdict := self._decide_quickly(self.store, plan)) is not None:
+        if consume and (verdict := self._decide_at_once(plan)) is not None:
             return verdict
         unasked = verdict_unasked(plan)
         if unasked is not None:
@@ -167,7 +174,7 @@ class AsyncRunner(Deciding):
         waited for, and nothing was asked then."""
         if (store := self._at_hand) is not None:
             return self._decide_on(store, plan, consume=True)
-        verdict = self._decide_quickly(self.store, plan)
+        verdict = self._decide_at_once(plan)
         return verdict_unasked(plan) if verdict is None else verdict
 
     async def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
@@ -184,28 +191,34 @@ class AsyncRunner(Deciding):
             return True
         settled = held.amounts(amounts)
         held.once.do("what was held for this request was settled already")
-        self._correct_here(verdict, settled)
+        settle = held.settle(settled, without=held.owed)
         try:
-            was_open = await self.store.run(held.settle(settled))
-        except StoreError:
+            was_open = await self.store.run(settle) if settle.checks else True
+        except StoreError as error:
+            self._correct_here(verdict, settled, error)
             held.once.undo()
             return False
+        self._correct_here(verdict, settled, None)
         held.settled = settled
         return was_open or held.is_empty
 
     async def charge(self, owed: Owed) -> Owed:
         """As `Runner.charge`."""
         charge = charge_of(owed)
-        if charge is None or await self._tell(charge):
+        if charge is None:
             return ()
-        return self._charge_here(owed)
+        try:
+            await self.store.run(charge)
+        except StoreError as error:
+            return self._charge_here(owed, error)
+        return ()
 
     async def give_back(self, verdict: Verdict) -> None:
         """As `Runner.give_back`."""
         verdict.undone.do("what this request was charged was given back already")
         self._refund_here(verdict)
         held = verdict.held
-        for step in (refund_of(verdict, "store"), None if held is None else held.end()):
+        for step in (refund_of(verdict), None if held is None else held.end()):
             if step is not None:
                 await self._tell(step)
 
@@ -226,6 +239,7 @@ class AsyncRunner(Deciding):
         """Give back what the store holds open."""
         if self._undoing:
             await asyncio.wait(self._undoing)
+        self.fallback.close()
         await self.store.aclose()
 
     async def _or_undo(
@@ -251,16 +265,29 @@ class AsyncRunner(Deciding):
         await self.give_back(verdict)
         await self.release(verdict)
 
+    def _decide_at_once(self, plan: Plan) -> Verdict | None:
+        verdict = self._decide_quickly(self.store, plan)
+        return self._take_at_once(self.store, plan) if verdict is None else verdict
+
     async def _decide(self, plan: Plan, *, consume: bool) -> Verdict:
         try:
-            replies = await self.store.run(plan.operation(consume=consume))
+            replies = await self._ask(plan.operation(consume=consume))
             seen = repeated(plan, replies)
             if seen:
-                others = await self.store.run(plan.again(seen, consume=consume))
+                others = await self._ask(plan.again(seen, consume=consume))
                 replies = (*others, *replies[1:])
-            return verdict_of(plan, replies, consumed=consume, without=seen)
-        except StoreError:
-            return self._without_store(plan, consume=consume)
+            verdict = verdict_of(plan, replies, consumed=consume, without=seen)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=consume)
+        if self.fallback.wants_word:
+            self.fallback.succeed()
+        return verdict
+
+    async def _ask(self, asked: TakeEach) -> tuple[Outcomes | StoreError, ...]:
+        """Ask for *asked*; a take that stands alone by itself, with which a store may borrow."""
+        if len(asked.takes) == 1:
+            return (await self.store.run(asked.takes[0]),)
+        return await self.store.run(asked)
 
     async def _reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         name = plan.lease or new_name()

@@ -6,6 +6,7 @@ one `MEASURES` for a process. Labels must be few: rules, reasons, modes; never k
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import weakref
@@ -35,6 +36,10 @@ class Counter:
     def add(self, amount: int = 1) -> None:
         with self._lock:
             self._value += amount
+
+    def begin_anew(self) -> None:
+        """As `Measures.begin_anew`; what was counted stays."""
+        self._lock = threading.Lock()
 
     @property
     def value(self) -> int:
@@ -106,6 +111,13 @@ class Measures:
         found = {} if family is None else dict(family.samples())
         return found.get(_labels(labels), 0)
 
+    def begin_anew(self) -> None:
+        """In a forked process: no thread is left that would give a lock back."""
+        self._lock = threading.Lock()
+        for family in self._families.values():
+            for counter in family.counters.values():
+                counter.begin_anew()
+
     def _family(self, name: str, kind: Kind, text: str) -> Family:
         family = self._families.get(name)
         if family is None:
@@ -132,3 +144,6 @@ def _number(value: float) -> str:
 
 MEASURES: Final = Measures()
 """Those of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=MEASURES.begin_anew)

@@ -130,19 +130,19 @@ def test_names_and_keys_that_run_together_are_different_counters() -> None:
 
 def test_an_outage_is_not_a_500() -> None:
     views = {
-        "open": limit("1/minute")(fine),
+        "open": limit("3/minute")(fine),
         "closed": limit("1/minute", on_store_failure="fail_closed")(fine),
         "local": limit("1/minute", on_store_failure="local")(fine),
     }
-    with project(views, limits="1/minute", store=Failing()) as client:
-        assert statuses(client, "/open", 3) == [200, 200, 200]
+    with project(views, limits="9/minute", store=Failing()) as client:
+        assert statuses(client, "/open", 4) == [200, 200, 200, 429]
         assert statuses(client, "/closed", 2) == [503, 503]
         assert statuses(client, "/local", 2) == [200, 429]
 
 
 def test_an_outage_is_not_a_500_of_async_views_either() -> None:
-    with project({"a": limit("1/minute")(finely)}, store=Gone()):
-        assert statuses_async("/a", 3) == [200, 200, 200]
+    with project({"a": limit("2/minute")(finely)}, store=Gone()):
+        assert statuses_async("/a", 3) == [200, 200, 429]
 
 
 def test_an_error_of_a_key_function_is_raised_as_it_is() -> None:

@@ -103,10 +103,10 @@ def test_a_new_id_in_the_path_is_not_a_new_counter() -> None:
 
 
 def test_an_outage_is_not_a_500_in_the_middleware_nor_in_a_route() -> None:
-    opened = served(limit("1/minute"), gate=Gate(limits="1/minute", store=Gone()))
+    opened = served(limit("2/minute"), gate=Gate(limits="9/minute", store=Gone()))
     closed = served(limit("1/minute", on_store_failure="fail_closed"), gate=Gate(store=Gone()))
 
-    assert Client(opened).statuses("/", 3) == [200, 200, 200]
+    assert Client(opened).statuses("/", 3) == [200, 200, 429]
     assert Client(closed).statuses("/", 2) == [503, 503]
 
 

@@ -16,6 +16,7 @@ from headgate.rules.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.unit.unbroken import unbroken, unbroken_async
 
 TEN = FixedWindow(10, 60)
 AFTER = Cost(2, after=After("x-tokens"))
@@ -59,7 +60,7 @@ class Blocking:
 
     def __init__(self) -> None:
         self.store = Shaky()
-        self.runner = Runner(self.store)
+        self.runner = Runner(unbroken(self.store))
 
     def decide(self, plan: Any) -> Verdict:
         return self.runner.decide(plan)
@@ -74,7 +75,7 @@ class Looping:
     def __init__(self) -> None:
         outer = AsyncShaky()
         self.store = outer.inner
-        self.runner = AsyncRunner(outer)
+        self.runner = AsyncRunner(unbroken_async(outer))
 
     def decide(self, plan: Any) -> Verdict:
         return asyncio.run(self.runner.decide(plan))
@@ -132,18 +133,19 @@ def test_slots_are_not_charged() -> None:
 
 
 @BOTH
-def test_while_the_store_is_gone_local_rules_are_charged_here_and_the_rest_is_left(
+def test_while_the_store_is_gone_rules_are_charged_here_and_those_that_are_closed_are_left(
     make: Any,
 ) -> None:
     trial = make()
     year = FixedWindow(10, 31_536_000)  # this process goes by the clock on the wall
-    own = engine(rule("here", year, on_store_failure="local"), rule("there"))
+    own = engine(rule("here", year, on_store_failure="local"), rule("open", year))
+    closed = engine(rule("there", on_store_failure="fail_closed"))
     trial.store.is_gone = True
     plan = own.plan(HERE)
     assert trial.decide(plan).allowed
-    owed = [(one, 5) for one in plan.rules]
+    owed = [(one, 5) for one in (*plan.rules, *closed.plan(HERE).rules)]
     assert [(one.rule.id, more) for one, more in trial.charge(owed)] == [("there", 5)]
-    assert trial.decide(own.plan(HERE)).rules[0].decision.remaining == 1
+    assert left(trial.decide(own.plan(HERE))) == [1, 1]
 
 
 @BOTH

@@ -24,6 +24,7 @@ from headgate.rules.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.unit.unbroken import unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -289,7 +290,7 @@ def test_without_the_store_each_rule_does_as_it_says(
 
 def test_a_local_rule_goes_on_limiting_without_the_store() -> None:
     store = Counting()
-    one = engine(rule("r", TWO, on_store_failure="local"), store=store, clock=None)
+    one = engine(rule("r", TWO, on_store_failure="local"), store=unbroken(store), clock=None)
     store.is_gone = True
     assert [one.check(ask()).allowed for _ in range(3)] == [True, True, False]
     store.is_gone = False

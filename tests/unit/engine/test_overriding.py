@@ -28,6 +28,7 @@ from headgate.rules.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.unit.unbroken import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -91,9 +92,9 @@ class Desk:
         policy = Policy(rules, overrides=overrides)
         self.engine: Any
         if runner is None:
-            self.engine = RuleEngine(policy, store=self.ledger)
+            self.engine = RuleEngine(policy, store=unbroken(self.ledger))
         else:
-            self.engine = AsyncRuleEngine(policy, store=Awaited(self.ledger))
+            self.engine = AsyncRuleEngine(policy, store=unbroken_async(Awaited(self.ledger)))
         # A store that is given has its own clock; overrides go by that of the engine.
         self.engine.in_force.engine = Engine(policy, clock=self.clock)
 
@@ -212,10 +213,10 @@ def test_a_store_that_is_gone_does_not_let_a_blocked_caller_in(make: Desks) -> N
     verdict = shadow.check(ASK)
     assert (verdict.allowed, verdict.source) == (True, "fail_open")
     assert [one.decision.source for one in verdict.would_deny] == ["override"]
-    held = shadow.reserve(ASK, cost=2)
+    held = shadow.reserve(ASK, cost=1)
     shadow.ledger.is_gone = False
     shadow.settle(held)
-    assert shadow.left() == {"a": 0, "s": 2}
+    assert shadow.left() == {"a": 1, "s": 2}
 
 
 def test_a_repeated_request_is_blocked_too(make: Desks) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.rules.envoy.model import Unit
-    from headgate.rules.model import HeaderMode
+    from headgate.rules.model import HeaderMode, Rule
     from headgate.service.rls.options import Charging
     from headgate.service.rls.reading import Call
     from headgate.stores.operations import Check
@@ -44,6 +44,8 @@ class Part(NamedTuple):
     headers: HeaderMode = "on"
     blocked_ns: int | None = None
     closed: Unit | None = None
+    rule: Rule | None = None
+    """The rule that it is, if it is one."""
 
     @property
     def is_question(self) -> bool:

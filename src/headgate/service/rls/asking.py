@@ -20,6 +20,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.decisions import Concluded, Decision, decide_blocked
+from headgate.service.rls.outage import error_in
 from headgate.service.rls.steps import Bundle, Step
 from headgate.stores.operations import Check, Operation, Take, TakeEach
 
@@ -54,9 +55,12 @@ class Question:
         said += [_blocked(part) for part in parts]
         silent: Places = ()
         if self._operations:
-            silent = self._first.hear(parts, (yield self._operations), said)
+            replies = yield self._operations
+            silent = self._first.hear(parts, replies, said)
             if silent:
-                outage.decide(parts, silent, said, is_open=not plan.is_refused)
+                outage.decide(parts, silent, said, error_in(replies), is_open=not plan.is_refused)
+            else:
+                outage.hear()
         if plan.trials:
             yield from _record_trials(parts, plan.trials, said, silent)
         if self.asked.charge == "always":
@@ -159,9 +163,10 @@ def _take_what_fits(
         if not places:
             return
         step = Step((Bundle(places, consume=True),))
-        silent = step.hear(parts, (yield step.operations(parts)), said)
+        replies = yield step.operations(parts)
+        silent = step.hear(parts, replies, said)
         if silent:
-            outage.decide(parts, silent, said)
+            outage.decide(parts, silent, said, error_in(replies))
             return
         if all(has_passed(parts[n], said[n]) for n in places):
             return

@@ -46,7 +46,7 @@ class RateLimitCalls:
             self._amounts, namespace=core.namespace, on_store_failure=options.on_store_failure
         )
         self._ruled = Ruled(self._amounts, self._configured)
-        self._outage = Outage(core.engine.runner.local)
+        self._outage = Outage(core.engine.runner.fallback)
         self._answering = Answering(core, options)
         self._ways = ShortWays(core, options, self._outage, self._answering)
         self._remembered: Remembered[bytes, Answer] = Remembered()

@@ -91,6 +91,7 @@ class Ruled:
             rule.headers,
             None if planned.block is None else planned.block.wait_ns,
             closed,
+            rule,
         )
 
     def _say_left_out(self, rule: str) -> None:

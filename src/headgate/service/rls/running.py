@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError, UsageError
+from headgate.stores.operations import TakeEach
 
 if TYPE_CHECKING:
     from headgate.service.rls.asking import Rounds
@@ -51,6 +52,8 @@ def _reply_now(store: AsyncStore, operation: Operation[Any]) -> Any:
 
 async def _reply(store: AsyncStore, operation: Operation[Any]) -> Any:
     try:
+        if isinstance(operation, TakeEach) and len(operation.takes) == 1:
+            return (await store.run(operation.takes[0]),)  # with which a store may borrow
         return await store.run(operation)
     except StoreError as error:
         return error

@@ -59,6 +59,7 @@ class ShortWays:
     def clear(self) -> None:
         """Forget them all, since what is said of limits has changed."""
         self._ways.clear()
+        self._short_cuts = ShortCuts()
         if self._together is not None:
             self._together.clear()
 
@@ -75,14 +76,15 @@ class ShortWays:
     def _answer_at_once(
         self, asked: Asked, part: Part, hit: Hitter, admitted: Admitted | None
     ) -> Answer:
-        check, finish = part.checks[0], self._finish(asked, admitted)
+        check, finish, hear = part.checks[0], self._finish(asked, admitted), self._outage.hear
         key, cost = check.key, check.cost
 
         def answer() -> bytes:
             try:
                 decision = hit(key, cost)
-            except StoreError:
-                return self._without_store(asked)
+            except StoreError as error:
+                return self._without_store(asked, error)
+            hear()
             return finish(decision)
 
         return answer
@@ -90,14 +92,15 @@ class ShortWays:
     def _answer_later(
         self, asked: Asked, part: Part, ask: Asker, admitted: Admitted | None
     ) -> Answer:
-        check, finish = part.checks[0], self._finish(asked, admitted)
+        check, finish, hear = part.checks[0], self._finish(asked, admitted), self._outage.hear
         key, cost = check.key, check.cost
 
         async def answer() -> bytes:
             try:
                 decision = await ask(key, cost)
-            except StoreError:
-                return self._without_store(asked)
+            except StoreError as error:
+                return self._without_store(asked, error)
+            hear()
             return finish(decision)
 
         return answer
@@ -114,9 +117,9 @@ class ShortWays:
 
         return finish
 
-    def _without_store(self, asked: Asked) -> bytes:
+    def _without_store(self, asked: Asked, error: StoreError) -> bytes:
         said: Said = [None]
-        self._outage.decide(asked.parts, (0,), said)
+        self._outage.decide(asked.parts, (0,), said, error)
         return self._answering.answer(asked, said)
 
     def _way(self, part: Part) -> Way:

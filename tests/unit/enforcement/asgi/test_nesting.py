@@ -309,7 +309,7 @@ def test_a_policy_and_the_limits_of_the_app_are_one_round_trip() -> None:
     )
 
     assert statuses(app, *[http()] * 2) == [200, 200]
-    assert store.verbs == ["TakeEach"] * 2
+    assert store.verbs == ["Take"] * 2
 
 
 def test_the_stacked_allowances_of_a_route_are_one_round_trip() -> None:
@@ -325,4 +325,4 @@ def test_the_stacked_allowances_of_a_route_are_one_round_trip() -> None:
 
     drive(RateLimitMiddleware(app, gate=gate))
 
-    assert store.verbs == ["TakeEach"]
+    assert store.verbs == ["Take"]

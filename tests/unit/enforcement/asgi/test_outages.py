@@ -1,4 +1,4 @@
-"""A store that is gone is never a 500, never a 429, and no figures are made up."""
+"""A store that is gone is never a 500, and no figures are made up."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def policy(failure: str, limit: str = "limit: 2/hour") -> Policy:
 @pytest.mark.parametrize(
     "options",
     [
-        {"limits": "1/hour"},
-        {"limits": "1/hour", "cost": 5},
-        {"limits": "1/hour", "charge_when": lambda responded: responded.status == 200},
+        {"limits": "4/hour"},
+        {"limits": "20/hour", "cost": 5},
+        {"limits": "4/hour", "charge_when": lambda responded: responded.status == 200},
         {"limits": Concurrency(1, 60)},
-        {"policy": policy("fail_open")},
-        {"policy": policy("fail_open"), "limits": "1/hour"},
+        {"policy": policy("fail_open", "limit: 4/hour")},
+        {"policy": policy("fail_open", "limit: 4/hour"), "limits": "4/hour"},
     ],
 )
 def test_an_outage_lets_requests_pass_and_tells_the_limits_without_figures(
@@ -58,6 +58,15 @@ def test_an_outage_lets_requests_pass_and_tells_the_limits_without_figures(
         assert "ratelimit" not in one.headers
         assert not any(name.startswith("x-ratelimit") for name in one.headers)
         assert "retry-after" not in one.headers
+
+
+def test_an_outage_lets_no_more_pass_than_the_limit_and_then_says_when_to_come_back() -> None:
+    app = RateLimitMiddleware(Answering(), policy=policy("fail_open"), store=Gone())
+    told = drive_all(app, *[http()] * 4)
+
+    assert [one.status for one in told] == [200, 200, 429, 429]
+    assert 1_700 <= int(told[-1].headers["retry-after"]) <= 1_800
+    assert told[-1].headers["x-ratelimit-remaining"] == "0"
 
 
 def test_an_outage_is_a_503_where_the_rule_says_closed() -> None:

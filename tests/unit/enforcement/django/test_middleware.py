@@ -265,7 +265,7 @@ def test_an_outage_is_never_a_500(failure: str, status: int) -> None:
         f"""
 version: 1
 rules:
-  - {{id: all, match: {{}}, key_by: global, limit: 1/minute, on_store_failure: {failure}}}
+  - {{id: all, match: {{}}, key_by: global, limit: 2/minute, on_store_failure: {failure}}}
 """
     )
     with project({"a": fine}, policy=policy, store=GoneStore()) as client:

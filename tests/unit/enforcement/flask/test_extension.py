@@ -301,7 +301,7 @@ def test_rules_may_count_by_route() -> None:
 @pytest.mark.parametrize(("policy", "code"), [("fail_open", 200), ("fail_closed", 503)])
 def test_without_a_store_it_is_as_the_rule_says_and_never_500(policy: str, code: int) -> None:
     rules = (
-        f"{{version: 1, rules: [{{id: a, key_by: ip, limit: 1/m, on_store_failure: {policy}}}]}}"
+        f"{{version: 1, rules: [{{id: a, key_by: ip, limit: 3/m, on_store_failure: {policy}}}]}}"
     )
     app = with_index(policy=read_policy(rules), store=DownStore(), clock=None)
     assert codes(app, times=3) == [code] * 3

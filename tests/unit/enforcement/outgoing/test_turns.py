@@ -64,12 +64,14 @@ def test_without_its_store_a_closed_pace_refuses_at_once_and_says_why(
 
 
 @kinds
-def test_without_its_store_an_open_pace_sends(kind: str, clock: ManualClock) -> None:
+def test_without_its_store_an_open_pace_is_kept_by_this_process(
+    kind: str, clock: ManualClock
+) -> None:
     service = Service(clock)
     with Blocking(kind, service, pace="1/s", store=gone(kind, clock)) as client:
         for _ in range(3):
             client.request("GET", URL)
-    assert since(service) == [0, 0, 0]
+    assert since(service) == [0, 1, 2]
 
 
 @kinds

@@ -289,7 +289,7 @@ def test_a_gate_that_is_not_the_outermost_is_asked_once_too() -> None:
 @pytest.mark.parametrize(("policy", "code"), [("fail_open", 200), ("fail_closed", 503)])
 def test_without_a_store_it_is_as_the_rule_says_and_never_500(policy: str, code: int) -> None:
     rules = (
-        f"{{version: 1, rules: [{{id: a, key_by: ip, limit: 1/m, on_store_failure: {policy}}}]}}"
+        f"{{version: 1, rules: [{{id: a, key_by: ip, limit: 3/m, on_store_failure: {policy}}}]}}"
     )
     app = RateLimitMiddleware(hello, policy=read_policy(rules), store=DownStore())
     answers = [call(app) for _ in range(3)]

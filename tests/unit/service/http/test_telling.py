@@ -15,6 +15,7 @@ from headgate.responses import ResponseOptions
 from headgate.rules.request import Request
 from headgate.service.http.portrait import portrait
 from headgate.service.http.telling import Teller
+from headgate.stores.opening import async_store_behind
 from headgate.testing import ManualClock
 
 from .calling import START, FakeStore, core_of
@@ -62,7 +63,7 @@ def test_headers_and_json_are_those_of_the_long_way(
 ) -> None:
     clock = ManualClock(START)
     core = core_of(json.dumps(policy), clock=clock)
-    store = core.engine.runner.store
+    store = async_store_behind(core.engine.runner.store)
     assert isinstance(store, FakeStore)
     store.is_gone = is_gone
     teller = Teller(ResponseOptions(), core.clock)

@@ -111,7 +111,7 @@ class TestDatabases:
 class TestOptions:
     def test_have_defaults(self) -> None:
         assert parse_redis_url("redis://a").options == Options(
-            timeout=0.5, connections=2, plain_link=False
+            timeout=0.05, connections=2, plain_link=False
         )
 
     def test_are_read(self) -> None:

@@ -24,12 +24,14 @@ class Gate(Transport):
 
     def __init__(self) -> None:
         self.sent: list[int] = []
+        self.deadlines: list[float | None] = []
         self.arrived = threading.Semaphore(0)
         self.may_answer = threading.Semaphore(0)
         self.error: BaseException | None = None
 
-    def perform(self, requests: Sequence[Request]) -> None:
+    def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
         self.sent.append(len(requests))
+        self.deadlines.append(deadline)
         self.arrived.release()
         self.may_answer.acquire()
         if self.error is not None:
@@ -135,6 +137,60 @@ def test_who_queues_up_in_vain_leaves_the_queue() -> None:
     first.thread.join()
     assert gate.sent == [1]
     assert len(combiner._queue) == 0
+
+
+def test_the_last_that_queued_up_leads_until_its_own_time_is_up() -> None:
+    gate = Gate()
+    combiner = _combiner(gate)
+    askers = [Asker(combiner)]
+    gate.arrived.acquire()
+    for number in range(1, 4):
+        askers.append(Asker(combiner))
+        _queued(combiner, number)
+    last = combiner._queue[-1].deadline
+    gate.may_answer.release(2)
+    for asker in askers:
+        asker.thread.join()
+    assert gate.deadlines[1] == last
+
+
+def test_who_is_under_way_leaves_all_the_same_when_its_time_is_up() -> None:
+    gate = Gate()
+    combiner = _combiner(gate, timeout=1.0)
+    first = Asker(combiner)
+    gate.arrived.acquire()
+    hasty = Asker(combiner)
+    _queued(combiner, 1)
+    patient = Asker(combiner)
+    _queued(combiner, 2)
+    gate.may_answer.release()
+    gate.arrived.acquire()  # the patient one leads, and the hasty one is under way with it
+    hasty.thread.join()  # though nobody has answered
+    assert not hasty.answer.done()
+    gate.may_answer.release()
+    for asker in (first, patient):
+        asker.thread.join()
+    assert gate.sent == [1, 2]
+    assert patient.answer.done()
+
+
+def test_what_is_late_when_its_turn_comes_is_not_sent() -> None:
+    gate = Gate()
+    combiner = _combiner(gate)
+    first = Asker(combiner)
+    gate.arrived.acquire()
+    late = Asker(combiner)
+    _queued(combiner, 1)
+    combiner._queue[0].deadline = 0.0
+    gate.may_answer.release()
+    first.thread.join()
+    late.thread.join()
+    assert gate.sent == [1]
+    assert not late.answer.done()
+    gate.may_answer.release()
+    after = Asker(combiner)
+    after.thread.join()
+    assert after.answer.done()
 
 
 def test_an_answer_is_a_result_or_an_error() -> None:

@@ -65,7 +65,11 @@ def test_tags_are_spread_evenly_over_the_slots() -> None:
 def test_all_counters_of_a_key_share_a_slot_in_a_cluster() -> None:
     groups = [group_name("headgate", 0), group_name("shop", 3), group_name("shop", "name")]
     for key in ("user:42", "{a}", "x" * 1_000):
-        slots = {slot_of(CLUSTER.counter(g, key, mark)) for g in groups for mark in ("", "+", "~")}
+        slots = {
+            slot_of(CLUSTER.counter(g, key, mark))
+            for g in groups
+            for mark in ("", "+", "~", "^", "<", ">")
+        }
         assert len(slots) == 1
     used = {CLUSTER.tag(CLUSTER.counter(groups[0], f"user:{n}")) for n in range(2_000)}
     assert len(used) == TAGS

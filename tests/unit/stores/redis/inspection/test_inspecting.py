@@ -50,6 +50,13 @@ class TestParseName:
         assert (parsed.namespace, parsed.name, parsed.place) == (namespace, name, None)
         assert parsed.group == group
 
+    @given(NAMESPACES, KEYS, st.sampled_from("^<>"), st.booleans())
+    def test_takes_no_ledger_totals_or_pot_for_a_counter(
+        self, namespace: str, key: str, mark: str, has_tags: bool
+    ) -> None:
+        name = Names(has_tags=has_tags).counter(group_name(namespace, 0), key, mark)
+        assert parse_name(name) is None
+
     @given(NAMESPACES, KEYS, st.booleans())
     def test_reads_back_a_limit(self, namespace: str, key: str, has_tags: bool) -> None:
         limit = FixedWindow(100, 90)

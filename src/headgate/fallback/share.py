@@ -1,0 +1,75 @@
+"""The share of a limit that one process goes on admitting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from math import floor
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import LimitError
+from headgate.limits import (
+    GCRA,
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    PacedLimit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.limits import Limit
+
+_DIGITS: Final = (9, 6, 3, 0)
+"""To how many digits a rate is cut that is too fine a fraction."""
+
+
+def scaled(limit: Limit, share: Fraction) -> Limit:
+    """*limit* with *share*, above 0 and up to 1, of its quota: rounded down, never below 1.
+
+    Rates are scaled exactly, windows and times stay as they are. So of a token bucket no more than
+    `share * capacity + share * refill_rate * t` is admitted in any time t, or 1 in place of the
+    first if that is less. (A rate that no limit can have is cut to the next lower that one can.)
+    """
+    return limit if share == 1 else _scaled(limit, share)
+
+
+@lru_cache(maxsize=4096)
+def _scaled(limit: Limit, share: Fraction) -> Limit:
+    quota = max(1, floor(limit.quota * share))
+    match limit:
+        case TokenBucket() | GCRA() | LeakyBucket():
+            return _paced(limit, quota, share)
+        case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter() | Concurrency():
+            return replace(limit, limit=quota)
+    raise AssertionError(f"{limit!r} is of no type there is")
+
+
+def _paced(limit: TokenBucket | GCRA | LeakyBucket, quota: int, share: Fraction) -> Limit:
+    for rate in _rates(limit, share):
+        try:
+            match limit:
+                case TokenBucket():
+                    return TokenBucket(quota, rate)
+                case GCRA():
+                    return GCRA(rate, quota)
+                case LeakyBucket():
+                    return LeakyBucket(quota, rate)
+        except LimitError:
+            continue
+    return limit  # as slow as a limit can be
+
+
+def _rates(limit: PacedLimit, share: Fraction) -> Iterator[Fraction]:
+    """The rate of *limit* scaled, then ever more rounded down."""
+    rate = limit.per_second * share
+    yield rate
+    for digits in _DIGITS:
+        cut = Fraction(floor(rate * 10**digits), 10**digits)
+        if cut:
+            yield cut
