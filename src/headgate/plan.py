@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import Concluded, Decision, OnFailure
 from headgate.errors import LimitError, OptionError, UsageError
-from headgate.limits import Accuracy, Concurrency, Limit, parse_limits
+from headgate.limits import EXACT, Accuracy, Concurrency, Limit, parse_limits
 from headgate.stores.operations import Check, Hold, Take, TakeEach
 from headgate.stores.port import (
     checked_cost,
@@ -44,7 +44,7 @@ class Stack:
 
     def terms(self, accuracy: Accuracy) -> dict[str, Accuracy]:
         """The same by group, for those limits that need not be kept exactly."""
-        if accuracy.is_exact and not accuracy.remembers_ns:
+        if accuracy == EXACT:
             return {}
         return {
             group: accuracy for group, limit in self.places if not isinstance(limit, Concurrency)

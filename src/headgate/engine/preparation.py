@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.plan import RulePlan, checks_on, groups_of, marker_of
-from headgate.limits import Concurrency
+from headgate.limits import EXACT, Concurrency
 from headgate.rules.matching import cost_of, normalised_path
 from headgate.stores.operations import Check
 
@@ -62,10 +63,12 @@ class PreparedRule:
         """Whether some callers take a place for a while."""
 
     def terms(self) -> Iterator[tuple[str, Accuracy]]:
-        """How exactly its counters are kept, by group, where that is not exactly and always by
-        asking; not where there are places, nor for what tells repeated requests."""
+        """How exactly its counters are kept, by group, where that is not exactly, by asking and in
+        this region alone; not where there are places, nor for what tells repeated requests."""
         accuracy = self.rule.accuracy
-        if accuracy.is_exact and not accuracy.remembers_ns:
+        if self.rule.across_regions:
+            accuracy = replace(accuracy, across_regions=True)
+        if accuracy == EXACT:
             return
         pairs = [
             pair

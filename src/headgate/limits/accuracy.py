@@ -33,6 +33,7 @@ class Accuracy:
     was used that often; *max_overshoot* or *batch* then bound what is used between two exchanges.
     A refusal is remembered for up to *denials_ns*; None: a second, or not at all where all is
     exact. The counter of a hot key is split into *split* parts over the shards of a cluster.
+    *across_regions*: what is used is told to the stores of other regions, where there are any.
     """
 
     max_overshoot: Fraction | None = None
@@ -40,6 +41,7 @@ class Accuracy:
     sync_ns: int | None = None
     denials_ns: int | None = None
     split: int = 1
+    across_regions: bool = False
 
     def __post_init__(self) -> None:
         if self.max_overshoot is not None and not 0 < self.max_overshoot <= 1:
@@ -59,6 +61,11 @@ class Accuracy:
     def is_exact(self) -> bool:
         """Whether the store is asked about every request that may be admitted."""
         return self.max_overshoot is None and self.batch is None and self.sync_ns is None
+
+    @property
+    def is_always_asked(self) -> bool:
+        """Whether nothing is decided without the store, refusals neither."""
+        return self.is_exact and not self.remembers_ns
 
     @property
     def remembers_ns(self) -> int:

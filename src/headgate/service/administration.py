@@ -50,9 +50,12 @@ def tokens_of(settings: Settings) -> tuple[AdminToken, ...]:
     return (first, *settings.admin_tokens)
 
 
-def _live(core: Core, settings: Settings) -> LiveCounters:
-    """The store, to be looked through: all of Redis, or what this worker has in memory."""
+def _live(core: Core, settings: Settings) -> LiveCounters | None:
+    """The store, to be looked through: all of Redis, or what this worker has in memory. What is in
+    shared memory cannot be listed: names are not kept there."""
     store = core.engine.runner.store
+    if settings.is_in_shared_memory:
+        return None
     if isinstance(store, AsyncMemoryStore):
         return MemoryCounters(store.store, namespace=settings.namespace)
     from headgate.control.redis_counters import RedisCounters

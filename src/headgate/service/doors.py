@@ -89,15 +89,21 @@ class Doors:
     def _make_grpc(self, calls: RateLimitCalls) -> None:
         from headgate.service import rlqs, rls
 
-        options = part_options.rlqs_options(self._settings)
-        self._quota = rlqs.QuotaCalls(self._parts.core, options, board=self._board())
         self._methods[rls.PATH] = calls.should_rate_limit
-        self._streams[rlqs.PATH] = self._quota.stream_usage
+        if self._has_quotas:
+            options = part_options.rlqs_options(self._settings)
+            self._quota = rlqs.QuotaCalls(self._parts.core, options, board=self._board())
+            self._streams[rlqs.PATH] = self._quota.stream_usage
         self._new_grpc()  # what is missing or wrong is told now, before anything listens
+
+    @property
+    def _has_quotas(self) -> bool:
+        """Whether quotas (RLQS) can be served: workers that share memory have no board to share."""
+        return not self._settings.is_in_shared_memory or self._settings.workers == 1
 
     def _board(self) -> Board | None:
         """Where replicas tell each other what their gateways have; None if there is only one."""
-        if self._settings.is_in_memory:
+        if self._settings.is_in_memory or self._settings.is_in_shared_memory:
             return None
         from headgate.service.rlqs.redis_board import RedisBoard
 

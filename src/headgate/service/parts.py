@@ -21,6 +21,7 @@ from headgate.service.core import Core
 from headgate.service.envoy_files import EnvoyFiles
 from headgate.service.part_options import response_options
 from headgate.service.readiness import Readiness
+from headgate.service.regions import store_of
 from headgate.service.sources import is_etcd, kept_policy, open_storage
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Parts:
 def make_parts(settings: Settings) -> Parts:
     """The parts of a worker. Nothing is asked or read yet; `HeadgateError` for what cannot be."""
     engine = AsyncRuleEngine(
-        Policy(()), store=settings.store, salt=settings.salt, namespace=settings.namespace
+        Policy(()), store=store_of(settings), salt=settings.salt, namespace=settings.namespace
     )
     core = Core(
         engine=engine,

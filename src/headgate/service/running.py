@@ -31,9 +31,12 @@ def check(settings: Settings) -> tuple[str, ...]:
     Raises `HeadgateError`: `PolicyError` for rules, others for URLs, files and packages.
     """
     from headgate.service.part_options import check_tls, http_options, rlqs_options, rls_options
+    from headgate.service.regions import store_of
     from headgate.stores.opening import open_async_store
 
-    open_async_store(settings.store, None)
+    store = store_of(settings)
+    if isinstance(store, str):
+        open_async_store(store, None)
     for options in (http_options, rls_options, rlqs_options):
         options(settings)
     check_tls(settings)

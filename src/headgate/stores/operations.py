@@ -105,7 +105,8 @@ class Refund(Operation[Outcomes]):
 
 @dataclass(frozen=True, slots=True)
 class Reset(Operation[None]):
-    """Forget the counters of all the checks, holds and slots included."""
+    """Forget the counters of all the checks: holds, slots and loans included, but not what was told
+    from elsewhere (`Absorb`), which would be charged again."""
 
     checks: tuple[Check, ...]
 

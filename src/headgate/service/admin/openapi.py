@@ -267,6 +267,13 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
             "delete": _operation("End one.", _ANY, query=_BY_KEY, versioned=True),
         },
         "/status": {"get": _operation("What is in force, and how it stands.", _ANY)},
+        "/pressure": {
+            "get": _operation(
+                "The hottest keys of this worker, how far limits may be overshot, the breaker.",
+                _ANY,
+                query=(_query("limit", "", _WHOLE),),
+            )
+        },
         "/audit": {
             "get": _operation(
                 "Who did, or tried to do, what; without an audit file, at this worker.",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.engine.plan import groups_of
 from headgate.rules.reading.instants import instant_text
 from headgate.service.admin.telling import change_data, problems_data
 from headgate.service.http.replies import Reply, json_reply
+from headgate.stores.leased import AsyncLeasedStore
+from headgate.stores.opening import guard_of
 
 if TYPE_CHECKING:
     from headgate.control.audit import Audit
@@ -50,6 +53,40 @@ class ReportCalls:
             "not_ready": list(self._core.not_ready()),
         }
         return json_reply(content)
+
+    async def pressure(self, call: Call) -> Reply:
+        """GET /pressure: what this worker asks most of, and how far limits may be overshot."""
+        query = call.query("limit")
+        count = max(1, call.number(query, "limit", 20, MOST_LISTED))
+        store = self._core.engine.runner.store
+        if not isinstance(store, AsyncLeasedStore):
+            return json_reply({"hot_keys": [], "bounds": [], "breaker": None})
+        rules = self._rules_by_group()
+        guard = guard_of(store)
+        hot = [
+            {
+                "rule_id": rules.get(one.group),
+                "key": one.key,
+                "per_second": round(one.per_second, 1),
+                "at_most": round(one.per_second + one.error, 1),
+            }
+            for one in store.hot_keys(count)
+        ]
+        bounds = [
+            {"rule_id": rules.get(one.group), "holders": one.holders, "units": one.bound}
+            for one in store.bounds()
+        ]
+        breaker = None if guard is None else "open" if guard.is_open else "closed"
+        return json_reply({"hot_keys": hot, "bounds": bounds, "breaker": breaker})
+
+    def _rules_by_group(self) -> dict[str, str]:
+        policy, namespace = self._core.engine.in_force.policy, self._core.namespace
+        return {
+            group: rule.id
+            for rule in policy.rules
+            for limits in rule.limits.values()
+            for group in groups_of(namespace, rule.id, len(limits))
+        }
 
     async def audit(self, call: Call) -> Reply:
         """GET /audit: the newest first."""

@@ -65,6 +65,7 @@ class Routes:
                 "DELETE": Route("write", keys.override_ended),
             },
             "/status": {"GET": Route("read", reports.status)},
+            "/pressure": {"GET": Route("read", reports.pressure)},
             "/audit": {"GET": Route("read", reports.audit)},
         }
         self.table: Final[Mapping[str, Mapping[str, Route]]] = table

@@ -20,7 +20,6 @@ from headgate.service.rlqs.reports import read_reports
 from headgate.service.rlqs.shared import SharedCounter
 from headgate.service.rlqs.tally import Tally
 from headgate.service.rlqs.terms import terms_of
-from headgate.stores.memory import AsyncMemoryStore
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class QuotaCalls:
         clock: Clock = time.monotonic_ns,
     ) -> None:
         if board is None:
-            if not isinstance(core.engine.runner.store, AsyncMemoryStore):
+            if core.engine.runner.store.may_wait:
                 raise OptionError(
                     "the store is shared, so replicas must share their board too:"
                     " pass board=RedisBoard(url) with the URL of the store"

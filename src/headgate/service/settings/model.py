@@ -382,6 +382,11 @@ class Settings:
         """Whether the counters are this process's own."""
         return self.store.lower().startswith("memory:")
 
+    @property
+    def is_in_shared_memory(self) -> bool:
+        """Whether the counters are those of all workers on this machine, and nobody else's."""
+        return self.store.lower().startswith("shm:")
+
 
 SETTINGS: Final = declared_in(Settings)
 NAMES: Final = tuple(one.name for one in SETTINGS)

@@ -80,10 +80,11 @@ class Desk(Generic[F]):
         self.book.begin_anew(_new_holder())
 
     def adopt(self, terms: Terms) -> None:
+        own = {group: how for group, how in terms.items() if not how.is_always_asked}
         self.turn.take()
         try:
-            self.book.adopt(terms)
-            self.is_idle = not terms
+            self.book.adopt(own)
+            self.is_idle = not own
         finally:
             self.turn.give_back()
 

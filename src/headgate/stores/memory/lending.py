@@ -29,9 +29,9 @@ class Lending:
         return len(self.ledgers) + len(self.pots) + len(self.totals)
 
     def forget(self, check: Check) -> None:
-        """Forget all loans of the counter of *check*, and what was told of it from elsewhere."""
+        """Forget all loans of the counter of *check*. What was told of it from elsewhere stays
+        known: it will be told again, and must not be charged again."""
         self.ledgers.forget((check.group, check.key))
-        self.totals.forget((check.group, check.key))
 
     def pour(self, operation: Pour, now: int) -> int:
         """Carry *operation* out. When there is no room for another pot, it is poured away."""

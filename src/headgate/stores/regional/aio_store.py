@@ -51,6 +51,9 @@ class AsyncRegionalStore(AsyncStore):
         self.local = local
         self.may_wait = local.may_wait
         self.lends = local.lends
+        self._groups = groups
+        self.where = getattr(local, "where", type(local).__name__)
+        self.part_of = getattr(local, "part_of", None)
         self._exchange = Exchange(
             region,
             peers,
@@ -110,7 +113,10 @@ class AsyncRegionalStore(AsyncStore):
         return decisions
 
     def adopt(self, terms: Terms) -> None:
+        """Share the groups that *terms* say are shared; if none are, those of the beginning."""
         self.local.adopt(terms)
+        named = {group for group, how in terms.items() if how.across_regions}
+        self.share(named or self._groups)
 
     def share(self, groups: Collection[str] | None) -> None:
         """As `RegionalStore.share`."""

@@ -62,6 +62,9 @@ class RegionalStore(Store):
         self.local = local
         self.may_fail = local.may_fail
         self.lends = local.lends
+        self._groups = groups
+        self.where = getattr(local, "where", type(local).__name__)
+        self.part_of = getattr(local, "part_of", None)
         self._exchange = Exchange(
             region,
             peers,
@@ -107,7 +110,10 @@ class RegionalStore(Store):
         return decisions
 
     def adopt(self, terms: Terms) -> None:
+        """Share the groups that *terms* say are shared; if none are, those of the beginning."""
         self.local.adopt(terms)
+        named = {group for group, how in terms.items() if how.across_regions}
+        self.share(named or self._groups)
 
     def share(self, groups: Collection[str] | None) -> None:
         """From now on tell the other regions what is used of the counters of *groups*; None: all.

@@ -43,6 +43,7 @@ READS: list[tuple[str, Any]] = [
     ("POST /keys:lookup", {"rule": "login", "key": "ip=1"}),
     ("GET /overrides", None),
     ("GET /status", None),
+    ("GET /pressure", None),
     ("GET /audit", None),
 ]
 

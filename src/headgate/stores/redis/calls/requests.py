@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import hiredis
 
-from headgate.errors import StoreError
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -26,7 +25,7 @@ from headgate.stores.operations import (
     Take,
 )
 from headgate.stores.redis.calls.spreading import Reach, Reached
-from headgate.stores.redis.counters.naming import LEASED, LOANS, LOG, TOTALS
+from headgate.stores.redis.counters.naming import LEASED, LOANS, LOG
 from headgate.stores.redis.counters.scripts import Script, script
 from headgate.stores.redis.counters.specs import spec_of
 from headgate.stores.redis.faults import store_error
@@ -36,6 +35,7 @@ from headgate.units import MICROSECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from headgate.errors import StoreError
     from headgate.stores.redis.counters.figures import Counter
     from headgate.stores.redis.counters.naming import Names
 
@@ -57,9 +57,7 @@ def disappoint(waiters: Iterable[Waiter], error: StoreError) -> None:
     """Tell all *waiters* of *error*, each with a copy: exceptions are not for sharing."""
     for waiter in waiters:
         if not waiter.done():
-            own = StoreError(str(error), reason=error.reason)
-            own.__cause__ = error.__cause__
-            waiter.set_exception(own)
+            waiter.set_exception(error.copied())
 
 
 def listed(reply: Reply) -> list[Reply]:
@@ -139,7 +137,7 @@ class ResetRequest(Request):
         self._keys = [
             names.counter(check.group, check.key, mark)
             for check in operation.checks
-            for mark in ("", LOG, LEASED, LOANS, TOTALS)
+            for mark in ("", LOG, LEASED, LOANS)
         ]
 
     @property

@@ -1,0 +1,94 @@
+"""`headgate serve` at scale: leases, regions, workers that share memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import httpx
+
+from tests.integration.serve_driving import PLAIN, serving
+from tests.servers import RedisServer, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.serve_driving import Service
+
+LEASED = """\
+version: 1
+rules:
+  - {id: hot, key_by: ip, limit: 2000/hour, accuracy: {batch: 50}}
+"""
+EVERYWHERE = """\
+version: 1
+rules:
+  - {id: everywhere, key_by: ip, limit: 10/hour, across_regions: true}
+  - {id: here, key_by: [ip], limit: 20/hour}
+"""
+
+
+def remaining(service: Service, rule: str) -> int:
+    told = PLAIN.post(f"{service.url}/v1/rate_limit", json={"ip": "192.0.2.1", "path": "/"})
+    (left,) = [one["remaining"] for one in told.json()["limits"] if one["name"] == rule]
+    assert isinstance(left, int)
+    return left
+
+
+def measure(service: Service, name: str) -> float:
+    """The sum of all samples of *name*."""
+    lines = PLAIN.get(f"{service.url}/metrics").text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def test_a_hot_caller_is_served_from_leases_within_the_limit(tmp_path: Path) -> None:
+    token = "a" * 32
+    environment = {"HEADGATE_ADMIN_TOKEN": token}
+    with (
+        RedisServer() as server,
+        serving(tmp_path, "--store", server.url, rules=LEASED, env=environment) as service,
+        httpx.Client(trust_env=False) as client,
+    ):
+        body = {"method": "GET", "path": "/", "ip": "192.0.2.1"}
+        answers = [client.post(f"{service.url}/v1/check", json=body) for _ in range(2100)]
+        allowed = [one for one in answers if one.status_code == 200]
+        assert len(allowed) <= 2000 + 50
+        assert len(allowed) >= 2000 - 50
+        told = server.cli("info", "commandstats")
+        (line,) = [one for one in told.splitlines() if one.startswith("cmdstat_evalsha:")]
+        scripts = int(line.partition("calls=")[2].partition(",")[0])
+        assert scripts < len(answers) / 5
+        assert measure(service, "headgate_overshoot_bound") == 50
+        headers = {"authorization": f"Bearer {token}"}
+        pressure = client.get(f"{service.url}/admin/v1/pressure", headers=headers).json()
+        assert pressure["bounds"] == [{"rule_id": "hot", "holders": 1, "units": 50}]
+        assert pressure["hot_keys"][0]["rule_id"] == "hot"
+        assert pressure["breaker"] == "closed"
+
+
+def test_regions_count_together_where_a_rule_says_so(tmp_path: Path) -> None:
+    with RedisServer() as eu, RedisServer() as us:
+        flags = (
+            ("--store", eu.url, "--region", "eu", "--region-peers", f"us={us.url}"),
+            ("--store", us.url, "--region", "us", "--region-peers", f"eu={eu.url}"),
+        )
+        places = [tmp_path / "eu", tmp_path / "us"]
+        for place in places:
+            place.mkdir()
+        with (
+            serving(places[0], *flags[0], rules=EVERYWHERE) as one,
+            serving(places[1], *flags[1], rules=EVERYWHERE) as other,
+        ):
+            assert one.statuses(6) == [200] * 6
+            wait_until(lambda: remaining(other, "everywhere") == 4, "the other region to be told")
+            assert remaining(other, "here") == 20
+            assert other.statuses(6) == [200] * 4 + [429] * 2
+            wait_until(lambda: remaining(one, "everywhere") == 0, "what it used to be told back")
+
+
+def test_workers_share_memory_without_redis(tmp_path: Path) -> None:
+    name = f"test-{uuid4().hex}"
+    with serving(tmp_path, "--store", f"shm://{name}", "--workers", "2") as service:
+        statuses = service.statuses(20)
+        assert statuses.count(200) == 5
+        assert statuses.count(429) == 15
