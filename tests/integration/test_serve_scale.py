@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import httpx
 
+from headgate.stores.shm.place import path_of
 from tests.integration.serve_driving import PLAIN, serving
 from tests.servers import RedisServer, wait_until
 
@@ -88,7 +89,11 @@ def test_regions_count_together_where_a_rule_says_so(tmp_path: Path) -> None:
 
 def test_workers_share_memory_without_redis(tmp_path: Path) -> None:
     name = f"test-{uuid4().hex}"
-    with serving(tmp_path, "--store", f"shm://{name}", "--workers", "2") as service:
-        statuses = service.statuses(20)
-        assert statuses.count(200) == 5
-        assert statuses.count(429) == 15
+    store = f"shm://{name}?size=1MB&timeout=10"
+    try:
+        with serving(tmp_path, "--store", store, "--workers", "2") as service:
+            statuses = service.statuses(20)
+    finally:
+        path_of(name).unlink()
+    assert statuses.count(200) == 5
+    assert statuses.count(429) == 15

@@ -221,15 +221,14 @@ def _redis() -> Any:
 
 
 def _shm() -> Any:
-    """The part of Headgate that needs shared memory; told how to install what it needs."""
+    """The part of Headgate that shares memory, where the system has what it takes."""
     try:
         return import_module("headgate.stores.shm")
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("headgate"):
+        if error.name != "fcntl":
             raise
         raise StoreURLError(
-            f"a store in shared memory needs the package {error.name!r}: "
-            "pip install 'headgate[shm]'"
+            "shm:// needs locks on files as Unix has them: there are none here, use redis://"
         ) from error
 
 

@@ -1,0 +1,1 @@
+"""Speed of the store in shared memory, beside Redis on loopback."""

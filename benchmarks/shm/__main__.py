@@ -1,0 +1,127 @@
+"""`python -m benchmarks.shm`: checks per second in shared memory, beside Redis on loopback.
+
+The same number of processes (1, 2, 4), the same limits, all through `RateLimiter.hit`; the two take
+turns, a few rounds each, so that a noisy machine disturbs both alike. What is shown is the median.
+The goal is ten times as many checks per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from secrets import token_hex
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate import RateLimiter
+from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, TokenBucket
+from headgate.stores.shm.place import path_of
+from tests.servers import RedisServer
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Barrier
+
+GOAL: Final = 10
+PROCESSES: Final = (1, 2, 4)
+LIMITS: Final[dict[str, Limit | list[Limit]]] = {
+    "token bucket": TokenBucket(10**9, 1_000),
+    "fixed window": FixedWindow(10**9, 3_600),
+    "sliding counter": SlidingWindowCounter(10**9, 3_600),
+    "two stacked": [TokenBucket(10**9, 1_000), FixedWindow(10**9, 3_600)],
+}
+KEYS: Final = 100
+_AT_ONCE: Final = 20
+
+
+class Case(NamedTuple):
+    """What is measured: which limit, with how many processes."""
+
+    limit: str
+    processes: int
+
+
+def ask(case: Case, url: str, seconds: float, ready: Barrier, done: Queue[int]) -> None:
+    """Hit one key after the other for *seconds*; how often."""
+    limiter = RateLimiter(LIMITS[case.limit], store=url, on_store_failure="fail_closed")
+    keys = [f"user:{n}" for n in range(KEYS)]
+    for key in keys:
+        assert limiter.hit(key)
+    ready.wait()
+    end = time.perf_counter() + seconds
+    checks = refused = 0
+    while time.perf_counter() < end:
+        for n in range(_AT_ONCE):
+            refused += not limiter.hit(keys[(checks + n) % KEYS])
+        checks += _AT_ONCE
+    limiter.close()
+    done.put(checks - refused)
+
+
+def measured(case: Case, url: str, seconds: float) -> float:
+    """Checks per second, all processes together."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Barrier(case.processes)
+    done: Queue[int] = context.Queue()
+    asking = [
+        context.Process(target=ask, args=(case, url, seconds, ready, done))
+        for _ in range(case.processes)
+    ]
+    for process in asking:
+        process.start()
+    checks = sum(done.get(timeout=seconds + 60) for _ in asking)
+    for process in asking:
+        process.join()
+    return checks / seconds
+
+
+def report(found: dict[Case, dict[str, list[float]]]) -> tuple[str, bool]:
+    """The table, and whether every case reaches the goal."""
+    lines = [f"{'limit':16} {'processes':>9} {'redis/s':>10} {'shm/s':>10} {'ratio':>6}"]
+    ratios = []
+    for case, rates in found.items():
+        redis, shm = median(rates["redis"]), median(rates["shm"])
+        ratios.append(shm / redis)
+        ratio = f"{ratios[-1]:.1f}"
+        lines.append(f"{case.limit:16} {case.processes:9} {redis:10,.0f} {shm:10,.0f} {ratio:>6}")
+    lines.append(f"goal: {GOAL} times the checks per second of Redis; least: {min(ratios):.1f}")
+    return "\n".join(lines), min(ratios) >= GOAL
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shm", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limits", nargs="*", default=list(LIMITS), choices=list(LIMITS))
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    given = parser.parse_args()
+    name = f"bench-{token_hex(8)}"
+    cases = [Case(limit, many) for limit in given.limits for many in PROCESSES]
+    found: dict[Case, dict[str, list[float]]] = {case: defaultdict(list) for case in cases}
+    try:
+        with RedisServer() as server:
+            urls = {"redis": server.url, "shm": f"shm://{name}?timeout=10"}
+            for _ in range(given.rounds):
+                for case in cases:
+                    for store, url in urls.items():
+                        found[case][store].append(measured(case, url, given.seconds))
+    finally:
+        path_of(name).unlink(missing_ok=True)
+    text, is_reached = report(found)
+    sys.stdout.write(text + "\n")
+    if given.json:
+        rows = [{**case._asdict(), **rates} for case, rates in found.items()]
+        machine = {"python": platform.python_version(), "cores": os.cpu_count()}
+        given.json.write_text(json.dumps({"machine": machine, "cases": rows}, indent=1) + "\n")
+    return 0 if is_reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

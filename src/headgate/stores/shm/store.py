@@ -1,0 +1,219 @@
+"""The store in shared memory: exact among all processes of a host, whoever is killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+from weakref import WeakSet
+
+from headgate.decisions import combine
+from headgate.errors import OptionError, StoreError
+from headgate.limits import Concurrency, Limit
+from headgate.limits.model import PacedLimit
+from headgate.stores.operations import Check, Operation, Take
+from headgate.stores.port import AsyncStore, Hitter, Store, checked_cost, checked_key, concluded
+from headgate.stores.shm.faults import store_error
+from headgate.stores.shm.file import CLOSED, File
+from headgate.stores.shm.hitting import paced_hitter
+from headgate.stores.shm.known import KnownCounters
+from headgate.stores.shm.transaction import Transaction
+from headgate.stores.shm.turn import GIVE_BACK
+from headgate.stores.shm.url import read_url
+from headgate.stores.shm.verbs import carry_out, take
+from headgate.units import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headgate.clock import Clock
+    from headgate.decisions import Decision
+
+R = TypeVar("R")
+
+_SWEEP_NS: Final = 10 * MILLISECOND
+"""How often a process that is busy looks through a bucket for idle counters."""
+_LOOK_NS: Final = SECOND
+"""How often it looks whether the file is still in its place."""
+
+
+class ShmStore(Store):
+    """Counters in shared memory, for all processes of this user that name the same store.
+
+    The file is opened with the first operation, and again after a fork. Idle counters vanish; the
+    size is bounded: when it is used up, further keys share a fixed number of counters until some
+    are idle. A process that is killed leaves nothing half done.
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        self._address = read_url(url)
+        if clock is not None and type(clock()) is not int:
+            raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
+        self._given_clock = clock
+        self._offset = time.time_ns() - time.monotonic_ns()
+        self._read: Clock = time.monotonic_ns if clock is None else clock
+        self._file: File | None = None
+        self._opening = threading.Lock()
+        self._is_closed = False
+        self._look_due = 0
+        self._known = KnownCounters()
+        _stores.add(self)
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is here."""
+        return self._given_clock or self._time
+
+    def run(self, operation: Operation[R]) -> R:
+        return self._in_turn(lambda file: cast("R", carry_out(operation, file, self._now(file))))
+
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        if any(isinstance(check.limit, Concurrency) for check in checks):
+            return None
+        return self._in_turn(lambda file: self._take(checks, file))
+
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        if any(isinstance(limit, Concurrency) for _, limit in places):
+            return None
+
+        def hit(key: str, cost: int = 1) -> Decision:
+            key, cost = checked_key(key), checked_cost(cost)
+            checks = [Check(group, key, limit, cost) for group, limit in places]
+            decisions = self._in_turn(lambda file: self._take(checks, file))
+            return decisions[0] if len(decisions) == 1 else combine(list(decisions))
+
+        (group, limit), *more = places
+        known = self._known.of(group, limit)
+        if more or known is None or not isinstance(limit, PacedLimit):
+            return hit
+        return paced_hitter(limit, known, self._read, hit)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._let_go()
+
+    def begin_anew(self) -> None:
+        """This is another process now, with one thread: a lock of its own, a file of its own."""
+        self._opening = threading.Lock()
+        file, self._file = self._file, None
+        if file is not None:
+            file.lock = threading.Lock()  # a thread of the parent's may have had it
+            file.close()
+
+    def _take(self, checks: Sequence[Check], file: File) -> tuple[Decision, ...]:
+        """Charge all *checks* if all fit, else none: the quick way if they are known."""
+        quick = self._known.take(checks, file, self._read())
+        if quick is not None:
+            return tuple(quick)
+        transaction = Transaction(file, self._now(file))
+        outcomes = take(Take(tuple(checks)), transaction)
+        transaction.commit()
+        self._known.learn(file, transaction, checks)
+        pairs = zip(checks, outcomes, strict=True)
+        return tuple(concluded(check.key, check.limit, outcome) for check, outcome in pairs)
+
+    def _now(self, file: File) -> int:
+        """The time since the epoch; and, if it is time, a look for idle counters."""
+        since_origin = self._read()
+        now = since_origin + file.origin
+        if since_origin >= file.sweep_due:
+            transaction = Transaction(file, now)
+            transaction.sweep(file.next_bucket)
+            transaction.commit()
+            file.next_bucket = (file.next_bucket + 1) % (len(file.own) + len(file.shared))
+            file.sweep_due = since_origin + _SWEEP_NS
+        return now
+
+    def _in_turn(self, work: Callable[[File], R]) -> R:
+        """What *work* makes of the open file, with the turn at it."""
+        try:
+            file = self._opened()
+            with file.lock:
+                if file.fd == CLOSED:
+                    raise StoreError("the store was closed meanwhile", reason="closed")
+                try:
+                    file.patience.take_turn(file.fd)
+                    return work(file)
+                finally:
+                    fcntl.flock(file.fd, GIVE_BACK)
+        except OSError as error:
+            self._let_go()
+            raise store_error(error) from error
+        except (EOFError, struct.error) as error:
+            self._let_go()
+            message = f"the shared memory {self._address.name!r} was cut short: opened anew"
+            raise StoreError(message, reason="unavailable") from error
+
+    def _opened(self) -> File:
+        file = self._file
+        if file is not None and time.monotonic_ns() < self._look_due:
+            return file
+        with self._opening:
+            if self._is_closed:
+                raise StoreError("the store is closed", reason="closed")
+            file = self._file
+            if file is not None and not file.is_in_place:
+                self._file = None
+                with file.lock:
+                    file.close()
+                file = None
+            if file is None:
+                has_clock = self._given_clock is not None
+                file = self._file = File.open(self._address, has_clock=has_clock)
+                self._offset = file.layout.anchor_ns
+            self._look_due = time.monotonic_ns() + _LOOK_NS
+            return file
+
+    def _let_go(self) -> None:
+        with self._opening:
+            file, self._file = self._file, None
+        if file is not None:
+            with file.lock:
+                file.close()
+
+    def _time(self) -> int:
+        return time.monotonic_ns() + self._offset
+
+
+class AsyncShmStore(AsyncStore):
+    """The same store for an event loop. What it does takes microseconds, and is not awaited.
+
+    Only while a process that has its turn is stopped does it take longer: the URL's *timeout* once,
+    and then a millisecond each time.
+    """
+
+    may_wait = False
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        self.store = ShmStore(url, clock=clock)
+
+    @property
+    def clock(self) -> Clock:
+        return self.store.clock
+
+    async def run(self, operation: Operation[R]) -> R:
+        return self.store.run(operation)
+
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        return self.store.hitter(places)
+
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        return self.store.take_quickly(checks)
+
+    async def aclose(self) -> None:
+        self.store.close()
+
+
+_stores: WeakSet[ShmStore] = WeakSet()
+
+
+def _begin_anew() -> None:
+    for store in list(_stores):
+        store.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,53 @@
+"""The store in shared memory keeps the contract, for threads and for event loops."""
+
+from secrets import token_hex
+from typing import TypeVar
+
+from headgate.stores import Operation, Store
+from headgate.stores.shm import AsyncShmStore, ShmStore
+from headgate.stores.shm.place import path_of
+from headgate.testing import ManualClock, StoreContract
+
+R = TypeVar("R")
+
+
+class WithoutShortCut(Store):
+    """A store whose hits all go through `run`."""
+
+    def __init__(self, store: ShmStore) -> None:
+        self.store = store
+
+    def run(self, operation: Operation[R]) -> R:
+        return self.store.run(operation)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class _InSharedMemory(StoreContract):
+    def setup_method(self) -> None:
+        self.name = f"contract-{token_hex(8)}"
+        super().setup_method()
+
+    def teardown_method(self) -> None:
+        super().teardown_method()
+        path_of(self.name).unlink(missing_ok=True)
+
+    @property
+    def url(self) -> str:
+        return f"shm://{self.name}?size=8MB"
+
+
+class TestShmStore(_InSharedMemory):
+    def make_store(self, clock: ManualClock) -> ShmStore:
+        return ShmStore(self.url, clock=clock)
+
+
+class TestAsyncShmStore(_InSharedMemory):
+    def make_store(self, clock: ManualClock) -> AsyncShmStore:
+        return AsyncShmStore(self.url, clock=clock)
+
+
+class TestShmStoreWithoutShortCut(_InSharedMemory):
+    def make_store(self, clock: ManualClock) -> WithoutShortCut:
+        return WithoutShortCut(ShmStore(self.url, clock=clock))

@@ -1,0 +1,154 @@
+"""A full store: idle counters make room, those in use stay, further keys share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import RateLimiter
+from headgate.errors import StoreError
+from headgate.limits import FixedWindow, Limit, SlidingWindowLog, TokenBucket
+from headgate.stores.operations import Check, Hold, Take
+from headgate.stores.shm.cells import SHARES, Cell
+from headgate.testing import ManualClock
+
+from .stores_in_shm import fresh_store
+
+if TYPE_CHECKING:
+    from headgate.stores import Store
+    from headgate.stores.shm import ShmStore
+
+MANY = 5_500
+"""More than there are cells in the smallest store."""
+
+
+def limiter(store: Store, limit: Limit) -> RateLimiter:
+    return RateLimiter(limit, store=store, on_store_failure="fail_closed")
+
+
+def used_cells(store: ShmStore) -> list[Cell]:
+    """The cells that have a counter of their own in them."""
+    file = store._file
+    assert file is not None
+    buckets = (file.own.bucket(number) for number in range(len(file.own)))
+    return [cell for bucket in buckets for cell in bucket if not cell.is_empty]
+
+
+@pytest.mark.parametrize("limit", [FixedWindow(3, 1_000), TokenBucket(3, 0.001)], ids=str)
+def test_spraying_keys_frees_nobody_and_gives_no_fresh_counters(limit: Limit) -> None:
+    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+        shared = limiter(store, limit)
+        assert shared.hit("victim", 3).allowed
+        admitted = sum(shared.hit(f"key {n}").allowed for n in range(MANY))
+        own = len(used_cells(store))
+        assert own < MANY - 500
+        assert not shared.hit("victim"), "its counter is still there"
+        assert own <= admitted <= own + 3 * SHARES
+        again = sum(shared.hit(f"new key {n}").allowed for n in range(500))
+        assert admitted + again <= own + 3 * SHARES
+
+
+def test_nearly_all_cells_are_used_before_keys_share() -> None:
+    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+        shared = limiter(store, FixedWindow(3, 1_000))
+        shared.hit("first")
+        file = store._file
+        assert file is not None
+        room = len(file.own) * 16
+        for n in range(room * 8 // 10):
+            shared.hit(f"key {n}")
+        assert len(used_cells(store)) > room * 79 // 100
+
+
+def test_idle_counters_make_room() -> None:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=1MB") as store:
+        shared = limiter(store, FixedWindow(1, 10))
+        for n in range(MANY):
+            shared.hit(f"key {n}")
+        late = [shared.hit(f"late key {n}").allowed for n in range(300)]
+        assert not all(late), "most share a counter that is used up"
+        clock.advance_ns(10 * 10**9)
+        assert all(shared.hit(f"fresh key {n}") for n in range(1_000))
+
+
+def test_idle_counters_vanish_while_others_are_used() -> None:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=1MB") as store:
+        shared = limiter(store, SlidingWindowLog(50, 10))
+        for n in range(100):
+            for _ in range(12):
+                shared.hit(f"key {n}")
+                clock.advance_ns(1)
+        assert len(used_cells(store)) == 100
+        clock.advance_ns(11 * 10**9)
+        for _ in range(1_000):
+            clock.advance_ns(20 * 10**6)
+            shared.hit("still here")
+        assert len(used_cells(store)) == 1
+
+
+def test_blocks_that_were_freed_are_used_again() -> None:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=1MB") as store:
+        shared = limiter(store, SlidingWindowLog(100, 1_000))
+        for round_number in range(12):
+            for _ in range(90):
+                assert shared.hit("key"), round_number
+                clock.advance_ns(1)
+            shared.reset("key")
+
+
+def test_records_that_have_no_room_to_grow_are_an_error_not_a_pass() -> None:
+    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+        limit = TokenBucket(100, 1)
+
+        def hold_all() -> None:
+            for n in range(1_000):
+                store.run(Hold((Check("group", f"key {n}", limit),), "x" * 5_000, 10**15))
+
+        with pytest.raises(StoreError, match="full") as caught:
+            hold_all()
+        assert caught.value.reason == "out_of_memory"
+        store.run(Take((Check("group", "another key", limit),)))
+
+
+def test_new_counters_of_one_operation_do_not_take_the_same_cell() -> None:
+    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+        limit = FixedWindow(1_000, 1_000)
+        checks = tuple(Check("group", f"key {n}", limit, n) for n in range(1, 200))
+        store.run(Take(checks))
+        left = [outcome.remaining for outcome in store.run(Take(checks, consume=False))]
+        assert left == [1_000 - n for n in range(1, 200)]
+
+
+def test_who_shares_a_used_up_counter_stays_with_it_when_there_is_room_again() -> None:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=1MB") as store:
+        shared = limiter(store, FixedWindow(1, 10_000))
+        for n in range(MANY):
+            shared.hit(f"key {n}")
+        late = [f"late key {n}" for n in range(100)]
+        for key in late:
+            shared.hit(key)
+        for n in range(1_000):
+            shared.reset(f"key {n}")
+        clock.advance_ns(2 * 10**9)
+        assert not any(shared.hit(key).allowed for key in late)
+
+
+def test_a_clock_set_back_past_a_sweep_mints_nothing() -> None:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=1MB") as store:
+        shared = limiter(store, FixedWindow(10, 10))
+        assert shared.hit("key", 10)
+        clock.advance_ns(10 * 10**9)
+        for _ in range(450):
+            clock.advance_ns(20 * 10**6)
+            store.run(Take((Check("group", "other", FixedWindow(10, 10), 0),)))
+        assert not used_cells(store)
+        clock.set(1_700_000_005)
+        assert shared.hit("key", 10), "it counts in the window in which it was thrown away"
+        clock.set(1_700_000_019)
+        assert not shared.hit("key")
