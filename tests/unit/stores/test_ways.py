@@ -194,14 +194,14 @@ def test_a_leased_decision_of_a_rule_engine_needs_no_waiting() -> None:
     assert sources.count("store") < 50
 
 
-def test_shared_memory_needs_its_package_and_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_files_cannot_be_locked_there_is_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headgate.stores.shm", None)
     with pytest.raises(ModuleNotFoundError):
         open_store("shm://name", None)
 
     def missing(name: str) -> Any:
-        raise ModuleNotFoundError("no", name="lmdb")
+        raise ModuleNotFoundError("no", name="fcntl")
 
     monkeypatch.setattr("headgate.stores.opening.import_module", missing)
-    with pytest.raises(StoreURLError, match=r"'lmdb'.*headgate\[shm\]"):
+    with pytest.raises(StoreURLError, match="needs locks on files"):
         open_store("shm://name", None)
