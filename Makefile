@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,12 @@ bench-service: $(VENV)/.bench servers  ## the service: HTTP and gRPC beside bare
 bench-gateway: $(VENV)/.bench servers  ## the gateway: what each way to decide costs, and how close it comes
 	$(BIN)/python -m benchmarks.gateway $(BENCH)
 	$(BIN)/python -m benchmarks.gateway.accuracy $(BENCH)
+
+bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, and what is admitted beyond the limit
+	$(BIN)/python -m benchmarks.leases $(BENCH)
+
+bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, with 1, 2 and 4 processes
+	$(BIN)/python -m benchmarks.shm --json benchmarks/results/shm.json $(BENCH)
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py

@@ -1,1 +1,1 @@
-"""What leases save, and what a decision from one costs."""
+"""What leases and syncing save, and what they cost: round trips against overshoot."""

@@ -1,80 +1,68 @@
-"""A decision from a lease beside the in-process decision, in one process.
+"""`python -m benchmarks.leases`: round trips saved, beside what is admitted beyond the limit.
 
-    python -m benchmarks.leases [--hits N]
-
-The store behind the leases is in the same process, so what is measured is what this side costs: the
-quick way, and the share of each hit in an exchange. Both hitters are timed in turns.
+First one process: a hit served from a lease beside a hit in memory. Then 1, 2 and 4 processes with
+one Redis and one hot key, in every way and with less and more traffic than the limit.
 """
 
 from __future__ import annotations
 
 import argparse
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, TypeVar
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
-from headgate.limits import Accuracy, TokenBucket
-from headgate.stores.leased import LeasedStore
-from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Charge, Check, Operation
+from benchmarks.inprocess.report import write_json
+from benchmarks.leases.alone import measure_alone
+from benchmarks.leases.fleet import measure_fleets
+from benchmarks.leases.picture import DRAWN, draw
+from benchmarks.leases.report import alone_table, fleet_tables, goals_of, record_of
+from benchmarks.redis.awake import processors_awake
+from benchmarks.redis.report import goal_lines, heading
+from tests.servers import RedisServer
 
-if TYPE_CHECKING:
-    from headgate.stores.port import Hitter
-
-R = TypeVar("R")
-
-LIMIT = TokenBucket(10**9, 1_000)
-ROUNDS = 9
-GOAL = 2.0
-
-
-class Counted(MemoryStore):
-    """A store that knows how often it was asked."""
-
-    asked = 0
-
-    def run(self, operation: Operation[R]) -> R:
-        self.asked += 1
-        return super().run(operation)
+RESULTS: Final = Path(__file__).parents[1] / "results" / "leases.json"
 
 
-def nanoseconds_a_hit(hit: Hitter, hits: int) -> float:
-    began = perf_counter_ns()
-    for _ in range(hits):
-        hit("user:42", 1)
-    return (perf_counter_ns() - began) / hits
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to measure: rounds, and the seconds of each that do not count and that do."""
+
+    alone_rounds: int
+    alone_warm_s: float
+    alone_s: float
+    rounds: int
+    warm_s: float
+    seconds: float
 
 
-def measure(batch: int, hits: int) -> str:
-    inner = Counted()
-    inner.run(Charge((Check("group", "user:42", LIMIT, 10**6),)))
-    store = LeasedStore(inner)
-    store.adopt({"group": Accuracy(batch=batch)})
-    leased = store.hitter((("group", LIMIT),))
-    near = MemoryStore().hitter((("group", LIMIT),))
-    assert leased is not None
-    assert near is not None
-    nanoseconds_a_hit(leased, 20 * batch)
-    inner.asked = 0
-    pairs = [
-        (nanoseconds_a_hit(leased, hits), nanoseconds_a_hit(near, hits)) for _ in range(ROUNDS)
-    ]
-    asked = inner.asked / (ROUNDS * hits)
-    store.close()
-    own, other = min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
-    verdict = "met" if own <= GOAL * other else "MISSED"
-    return (
-        f"{batch:>7} {own:>10.0f} {other:>10.0f} {own / other:>7.2f} {asked:>12.5f} "
-        f"{1 / batch:>10.5f}  {verdict}"
-    )
+FULL: Final = Effort(9, 0.08, 0.1, 3, 0.4, 0.5)
+QUICK: Final = Effort(3, 0.08, 0.1, 1, 0.3, 0.3)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--hits", type=int, default=50_000, help="hits of each sample")
-    hits = parser.parse_args().hits
-    print("  batch  leased ns  memory ns   ratio  asked a hit  1 / batch  goal: twice at most")
-    for batch in (10, 100, 1_000, 10_000):
-        print(measure(batch, hits))
+    options = _parser().parse_args()
+    effort = QUICK if options.quick else FULL
+    with processors_awake(), RedisServer() as server:
+        print(heading(server), end="\n\n")
+        costs = measure_alone(server, effort.alone_rounds, effort.alone_warm_s, effort.alone_s)
+        print(alone_table(costs), end="\n\n")
+        found = measure_fleets(server, effort.rounds, effort.warm_s, effort.seconds)
+        for text in fleet_tables(found):
+            print(text, end="\n\n")
+        goals = goals_of(costs, found)
+        record = record_of(server, costs, found, goals, dataclasses.asdict(effort))
+    print(goal_lines(goals))
+    write_json(options.json, record)
+    draw(options.json, options.picture)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.leases", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about a minute, rough figures")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="the file to write")
+    parser.add_argument("--picture", type=Path, default=DRAWN, help="the picture to draw")
+    return parser
 
 
 if __name__ == "__main__":
