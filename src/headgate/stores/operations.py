@@ -161,8 +161,11 @@ class Lend(Operation[Lent]):
     If *is_charged*, they are charged as if used now, so what is lent is never admitted twice (a
     lease); one that lapses stays charged. Else they only count against *cap*, and *holder* may use
     them before it tells (a licence); one that lapses is charged in full then, as nobody knows how
-    much was used, and what its holder tells later is charged only beyond that. A check of cost 0
-    with *most* 0 just ends the loan.
+    much was used, and what its holder tells later is charged only beyond that. *unused* of a
+    licence are units that its holder may use before it hears: if the licence has not lapsed, the
+    next one is of as many at least, whether they fit or not, so that they go on counting.
+
+    A check of cost 0 with *most* 0 just ends the loan.
     """
 
     check: Check
@@ -206,7 +209,9 @@ class Absorb(Operation[Outcomes]):
 
     The cost of a check is all that *origin* has used in *window*, a number that grows with time.
     Only what exceeds the most that was told before of that window is charged, in full. The window
-    before is still known; older ones are not charged any more. The outcomes as for `Charge`.
+    before is still known; older ones are not charged any more. A counter that is in use stays under
+    the limit it is kept under, whichever the check has: elsewhere the limit may have been changed
+    already, or not yet. The outcomes as for `Charge`, under the limit of the check.
     """
 
     checks: tuple[Check, ...]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.stores import Check, Take
+from headgate.limits import TokenBucket
+from headgate.stores import Charge, Check, Take
 from headgate.stores.operations import Absorb, Draw, Pour
 from headgate.testing.contract_subject import TENS, StoreUnderTest, seconds
 
@@ -72,6 +73,21 @@ class ElsewhereContract(StoreUnderTest):
             twice = (Check(group, "key", limit, 2), Check(group, "key", limit, 3))
             outcomes = self.run(Absorb(twice, "eu", 1, seconds(60)))
             assert [outcome.remaining for outcome in outcomes] == [7, 7], limit
+
+    def test_a_region_with_another_limit_changes_nothing_but_what_is_used(self) -> None:
+        for limit in TENS if self.store.lends else ():
+            for other in (*TENS, TokenBucket(1_000, 1_000)):
+                told, charged = self.new_name(), self.new_name()
+                self.clock.advance_ns(-self.clock() % limit.period_ns)  # where a window begins
+                for group in (told, charged):
+                    self.run(Take((Check(group, "key", limit, 6),)))
+                for total in (1, 2, 3):
+                    self.absorb(Check(told, "key", other, total), "eu", 7)
+                    self.run(Charge((Check(charged, "key", limit, 1),)))
+                    self.clock.advance_ns(seconds(2))
+                    self.absorb(Check(told, "key", other, total), "eu", 7)
+                    left = self.left(limit, told), self.left(limit, charged)
+                    assert left[0] == left[1], f"{limit}, and {other} elsewhere"
 
     def test_what_was_told_is_forgotten_after_a_while(self) -> None:
         for limit in TENS if self.store.lends else ():

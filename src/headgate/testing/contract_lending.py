@@ -96,6 +96,17 @@ class LendingContract(StoreUnderTest):
             self.lend(limit, "a", 0, unused=2, used=4, group=group)
             assert self.left(limit, group) == 6, limit
 
+    def test_what_a_licence_told_in_advance_goes_on_counting_as_lent(self) -> None:
+        for limit, group in self.lending():
+            self.lend(limit, "a", 4, cap=5, is_charged=False, group=group)
+            self.run(Take((Check(group, "key", limit, 10),)))
+            kept = self.lend(limit, "a", 4, unused=3, used=3, cap=5, is_charged=False, group=group)
+            assert (kept.amount, kept.lent) == (3, 3), f"{limit}: nothing fits, three were told"
+            less = self.lend(limit, "a", 2, unused=3, used=3, cap=5, is_charged=False, group=group)
+            assert less.amount == 2, f"{limit}: more than was asked for"
+            lease = self.lend(limit, "b", 2, unused=2, cap=5, group=group)
+            assert lease.amount == 0, f"{limit}: it had no licence"
+
     def test_what_is_told_twice_is_charged_once(self) -> None:
         for limit, group in self.lending():
             for used, told, left in ((2, 0, 8), (2, 0, 8), (2, 2, 8), (5, 0, 5), (3, 0, 5)):

@@ -123,7 +123,10 @@ class LoanHistory:
 
     def absorb(self) -> None:
         window = self.clock() // self.limits[0].period_ns - self.random.choice((0, 0, 0, 1, 1, 2))
-        checks = tuple(self.check(key) for key in KEYS[: self.random.randint(1, 2)])
+        limit = self.random.choice(self.limits)  # elsewhere it may have been changed already
+        checks = tuple(
+            replace(self.check(key), limit=limit) for key in KEYS[: self.random.randint(1, 2)]
+        )
         self.compare(Absorb(checks, self.random.choice(HOLDERS), window, 5 * self.ttl_ns()))
 
     def pour(self) -> None:

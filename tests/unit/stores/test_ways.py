@@ -194,7 +194,7 @@ def test_a_leased_decision_of_a_rule_engine_needs_no_waiting() -> None:
     assert sources.count("store") < 50
 
 
-def test_where_files_cannot_be_locked_there_is_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_shared_memory_without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headgate.stores.shm", None)
     with pytest.raises(ModuleNotFoundError):
         open_store("shm://name", None)

@@ -22,7 +22,7 @@ from headgate.stores.port import Asker, AsyncStore, Hitter, checked_cost, checke
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Sequence
+    from collections.abc import Awaitable, Coroutine, Generator, Sequence
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
@@ -72,14 +72,18 @@ class AsyncLeasedStore(AsyncStore):
 
     async def run(self, operation: Operation[R]) -> R:
         if self._desk.is_idle:
+            self._desk.notice(operation)
             return await self.inner.run(operation)
         if isinstance(operation, Take) and operation.consume:
             if not self._desk.governs(operation.checks):
+                self._desk.notice(operation)
                 return await self.inner.run(cast("Operation[R]", operation))
             served = await self._drive(taking(self._desk, operation, Flight))
             return cast("R", tuple([one.outcome for one in served]))
         if isinstance(operation, TakeEach):
-            return cast("R", await self._drive(taking_each(self._desk, operation)))
+            outcomes = await self._drive(taking_each(self._desk, operation))
+            self._set_alarm()
+            return cast("R", outcomes)
         reply = await self.inner.run(operation)
         self._desk.tell(operation)
         return reply
@@ -98,7 +102,7 @@ class AsyncLeasedStore(AsyncStore):
     def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
         governs = self._desk.book.governs
         if not any(governs(group) for group, _ in places):
-            return self.inner.asker(places)
+            return self._noticing(places, self.inner.asker(places))
         if len(places) != 1:
             return None
         group, limit = places[0]
@@ -123,12 +127,25 @@ class AsyncLeasedStore(AsyncStore):
 
         return ask
 
+    def _noticing(self, places: Sequence[tuple[str, Limit]], inner: Asker | None) -> Asker | None:
+        """*inner*, with what is asked of its keys counted."""
+        if inner is None:
+            return None
+        notice, groups, ask_inside = self._desk.notice_hit, [group for group, _ in places], inner
+
+        def ask(key: str, cost: int = 1) -> Awaitable[Decision]:
+            for group in groups:
+                notice(group, key, cost)
+            return ask_inside(key, cost)
+
+        return ask
+
     def adopt(self, terms: Terms) -> None:
         self.inner.adopt(terms)
         self._desk.adopt(terms if self.lends else {})
 
     def hot_keys(self, count: int = 10) -> list[Heavy]:
-        """The *count* hottest keys that were asked for here, of groups not kept exactly."""
+        """The *count* hottest keys that were asked for here."""
         return self._desk.hot_keys(count)
 
     def bounds(self) -> list[Bound]:
@@ -215,12 +232,10 @@ class AsyncLeasedStore(AsyncStore):
             return
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.001, due_in_ns / SECOND)
-        if self._alarm is not None:
-            is_set = not self._alarm.cancelled() and self._alarm.when() > loop.time()
-            if self._alarm_loop is loop and is_set and self._alarm.when() <= when:
+        if self._alarm is not None and self._alarm_loop is loop:
+            if self._alarm.when() <= when:  # or it is about to ring: a busy loop is late
                 return
-            if self._alarm_loop is loop:
-                self._alarm.cancel()
+            self._alarm.cancel()
         self._alarm = loop.call_at(when, _ring, weakref.ref(self))
         self._alarm_loop = loop
 

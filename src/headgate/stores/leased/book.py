@@ -10,26 +10,26 @@ What keeps the bound, whatever is lost, late, repeated or paused:
 - One `Lend` of a counter is under way at a time, and what it reports as unused is gone at once.
 - After one was lost, nobody knows if or when the store will carry it out. So this node borrows
   under another name from then on: what arrives late touches only what was given up.
-- Of a licence the use until the answer comes is told in advance (`ahead`), so it is charged before
-  it happens or covered by the licence before. What was told and not heard is told again, under the
-  name of then, until it is.
+- What may be used of a licence until the answer comes is said with it (`unused`), and the next one
+  is of as many units at least: they are covered by the one before or by the next. What was told and
+  not heard is told again, under the name of then, until it is; with all that might have been used.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import PacedLimit
+from headgate.limits import Concurrency
 from headgate.stores.leased.debts import Debts
+from headgate.stores.leased.demand import Demand, lasts_at_most
 from headgate.stores.leased.denials import Denials
 from headgate.stores.leased.dues import Dues
 from headgate.stores.leased.loans import Loan
 from headgate.stores.leased.served import Begun, Bound, Served, Taken
-from headgate.stores.leased.sketch import HeavyHitters
 from headgate.stores.leased.tables import Tables
 from headgate.stores.operations import Check
-from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.limits import Limit
     from headgate.stores.leased.loans import Table
+    from headgate.stores.leased.sketch import HeavyHitters
     from headgate.stores.operations import Lend, Lent
     from headgate.stores.port import Terms
 
@@ -66,20 +67,16 @@ class Book:
         self._names = 0
         self._told = 0
         self._count = 0
-        self.served = 0
-        """Units served from loans so far, as far as they have been counted."""
+        self.demand = Demand()
         self._dues = Dues()
         self._debts = Debts()
-        self._returns: list[Lend] = []
-        self.heavy = HeavyHitters()
+        self._errands: list[Lend] = []
+        self._wishes: dict[tuple[str, str], Check] = {}
         self.denials = Denials(self.most_loans)
 
     def adopt(self, terms: Terms) -> None:
         """Keep the groups as exactly as *terms* say; loans of others are due to be given back."""
-        changed, gone = self._tables.adopt(terms)
-        for group in changed:
-            self.denials.forget_group(group)
-        for table in gone:
+        for table in self._tables.adopt(terms):
             self._close_table(table)
 
     def governs(self, group: str) -> bool:
@@ -138,8 +135,12 @@ class Book:
         if table is None:
             return None
         loan = table.loans.get(check.key)
-        per_second = self._demand(table, check, loan, now_ns)
-        most = table.size.most(check.cost if takes else 0, per_second, table.holders)
+        per_second = self.demand.of_check(table, check, loan, now_ns)
+        lasts_ns = lasts_at_most(table, loan, now_ns)
+        cost = check.cost if takes else 0
+        sharers = table.holders if loan is None else loan.sharers
+        spare = None if loan is None else loan.spare
+        most = table.size.most(cost, per_second, sharers, lasts_ns=lasts_ns, spare=spare)
         if loan is None:
             loan = self._new_loan(table, check) if most else None
         elif loan.flight is not None or (not most and not loan.has(1, now_ns)):
@@ -149,11 +150,22 @@ class Book:
         asked = check if takes else Check(check.group, check.key, check.limit, 0)
         return self._sent(table, loan, asked, most, now_ns)
 
-    def is_asking(self, check: Check) -> bool:
-        """Whether a loan for *check* is under way that is worth waiting for."""
+    def borrow_soon(self, check: Check, now_ns: int) -> None:
+        """Have `due` hand out what to ask for, should *check* be worth a loan."""
+        table = self.table(check.group, check.limit)
+        if table is None or len(self._wishes) >= MOST_DUE:
+            return
+        loan = table.loans.get(check.key)
+        per_second = self.demand.of_check(table, check, loan, now_ns)
+        if table.size.most(0, per_second, 1) and (loan is None or loan.flight is None):
+            self._wishes[check.group, check.key] = replace(check, cost=0)
+
+    def asking(self, check: Check) -> Lend | None:
+        """The loan for *check* that is under way, if it is worth waiting for."""
         table = self.table(check.group, check.limit)
         loan = None if table is None else table.loans.get(check.key)
-        return loan is not None and loan.flight is not None and loan.flight.most > 0
+        flight = None if loan is None else loan.flight
+        return flight if flight is not None and flight.most > 0 else None
 
     def heard(self, lend: Lend, lent: Lent, sent_ns: int, now_ns: int) -> None:
         """The store answered *lend*, which was sent at *sent_ns*."""
@@ -161,10 +173,10 @@ class Book:
             return
         table, loan = self._waiting_for(lend)
         if table is None or loan is None:
+            self._give_back(lend, lent)
             return
         check, size = lend.check, table.size
-        if used := self._counted(loan):
-            self.heavy.add(check.group, check.key, used, now_ns)
+        self.demand.count(check.group, check.key, loan, now_ns)
         loan.hear(lend, lent, sent_ns, now_ns)
         table.holders = max(1, lent.holders)
         self.note(check, lent.outcome, sent_ns)
@@ -174,8 +186,8 @@ class Book:
             self._drop(table, check.key)
             return
         due_ns = loan.lapses_ns
-        if lent.lasts_ns == size.life_ns or not isinstance(check.limit, PacedLimit):
-            due_ns -= lent.lasts_ns // EARLY  # else it is as new then: nothing to give back
+        if lent.lasts_ns > size.life_ns // EARLY:  # else the window ends, and nobody could use it
+            due_ns -= lent.lasts_ns // EARLY
         if size.sync_ns is not None:
             due_ns = sent_ns + int(size.sync_ns * self._random.uniform(0.8, 1.0))
         if not lent.amount:
@@ -187,71 +199,88 @@ class Book:
         self._names += 1
         if lend in self._debts:
             return
-        if lend.used > lend.told:
-            self._debts.add(lend, now_ns)
         table, loan = self._waiting_for(lend)
+        is_left = loan is not None and loan.has(1, now_ns)
+        kept = 0 if lend.is_charged else lend.unused
+        if loan is not None and not is_left:
+            kept -= loan.left
+        debt = replace(lend, used=lend.used + kept)
+        if debt.used > debt.told:
+            # That ends the licence, which has to count while anything of it may be used.
+            from_ns = loan.lapses_ns if loan is not None and is_left else 0
+            self._debts.add(debt, now_ns, from_ns=from_ns)
         if table is None or loan is None:
             return
-        if not loan.has(1, now_ns):
+        if not is_left:
             self._drop(table, lend.check.key)
             return
-        # A licence: what was told in advance may be used until it lapses.
-        left = table.loans[lend.check.key] = Loan(self._new_name(table), self._told)
+        # A licence: what was kept may be used until it lapses, and will be told as used.
+        left = table.loans[lend.check.key] = Loan(self._new_name(table), self._told, loan.sharers)
         left.left = left.lent = left.counted = left.ahead = loan.left
         left.wanted = loan.wanted
         left.lapses_ns, left.facts, left.sent_ns = loan.lapses_ns, loan.facts, loan.sent_ns
         self._dues.add(left.lapses_ns, table, lend.check.key, left)
 
     def note(self, check: Check, outcome: Outcome, sent_ns: int) -> None:
-        """Remember what the store refused, if the terms say so."""
-        if outcome.allowed:
+        """Remember what the store refused, if the terms say so; not that there was no slot, as one
+        may be given back at any time."""
+        if outcome.allowed or isinstance(check.limit, Concurrency):
             return
-        accuracy = self._tables.terms.get(check.group)
-        if accuracy is not None:
-            keep_ns = accuracy.remembers_ns
-            self.denials.note(check.group, check.key, check.cost, outcome, sent_ns, keep_ns)
+        table = self.table(check.group, check.limit)
+        if table is not None:
+            keep_ns = table.size.keep_ns
+            self.denials.note(table.tag, check.key, check.cost, outcome, sent_ns, keep_ns)
 
     def due(self, now_ns: int, *, most: int = MOST_DUE) -> list[Lend]:
         """What is to be told to the store by now: what is given back, and what licences used."""
-        lends = self._returns[:most]
-        del self._returns[:most]
+        lends = self._errands[:most]
+        del self._errands[:most]
         lends += self._debts.due(now_ns)
+        while self._wishes and len(lends) < most:
+            lend = self.ask(self._wishes.popitem()[1], now_ns, takes=False)
+            if lend is not None:
+                lends.append(lend)
         while len(lends) < most:
             found = self._dues.pop(now_ns)
             if found is None:
                 break
-            table, key, loan = found
+            table, key, loan, makes_way = found
             if table.loans.get(key) is loan and loan.flight is None:
-                lend = self._routine(table, key, loan, now_ns)
+                lend = self._routine(table, key, loan, now_ns, renews=not makes_way)
                 if lend is not None:
                     lends.append(lend)
         return lends
 
     def next_due_ns(self) -> int | None:
         """When `due` has something to hand out; None: never, as it looks."""
-        times = [self._dues.first_ns, self._debts.first_ns, 0 if self._returns else None]
+        times = [
+            self._dues.first_ns,
+            self._debts.first_ns,
+            0 if self._errands or self._wishes else None,
+        ]
         return min((time for time in times if time is not None), default=None)
 
     def close(self, now_ns: int) -> list[Lend]:
         """All that is to be given back and told at the end; nothing is lent any more."""
-        for table in self._tables.adopt({})[1]:
+        for table in self._tables.adopt({}):
             self._close_table(table, now_ns)
-        lends = self._returns + self._debts.all()
-        self._returns = []
+        lends = self._errands + self._debts.all()
+        self._errands = []
+        self._wishes.clear()
         return lends
 
     def refunded(self, group: str, key: str) -> None:
         """Something was given back to a counter: a refusal may not be true any more."""
-        self.denials.forget(group, key)
         for table in self._tables.of_group(group):
+            self.denials.forget(table.tag, key)
             loan = table.loans.get(key)
             if loan is not None:
                 loan.dry_until_ns = 0
 
     def forget(self, group: str, key: str) -> None:
         """A counter was reset: nothing is lent of it any more, nor used."""
-        self.denials.forget(group, key)
         for table in self._tables.of_group(group):
+            self.denials.forget(table.tag, key)
             if key in table.loans:
                 self._drop(table, key)
                 self._names += 1
@@ -266,17 +295,7 @@ class Book:
 
     def bounds(self) -> list[Bound]:
         """The bound of each group that is not kept exactly."""
-        return [
-            Bound(
-                table.group,
-                table.holders,
-                table.size.cap,
-                table.size.batch,
-                table.size.bound(table.holders),
-            )
-            for table in self._tables
-            if table.size.lends
-        ]
+        return [table.bound() for table in self._tables if table.size.lends]
 
     def _look(self, table: Table, check: Check, now_ns: int) -> Taken | Served | None:
         cost = check.cost
@@ -287,63 +306,55 @@ class Book:
                 return Taken(table, loan, loan.serial, cost)
             if loan.refuses(cost, now_ns):
                 return Served(table.refusal(loan, now_ns), table.source)
-        denial = self.denials.find(check.group, check.key, cost, now_ns)
+        denial = self.denials.find(table.tag, check.key, cost, now_ns)
         return None if denial is None else Served(denial, "cache")
-
-    def _demand(self, table: Table, check: Check, loan: Loan | None, now_ns: int) -> float:
-        """Units per second that are asked of a key, *check* included."""
-        used = 0
-        lately = 0.0
-        if loan is not None and loan.flight is None:
-            used = self._counted(loan)
-            if used and not loan.left:
-                lately = used * SECOND / max(1, now_ns - loan.sent_ns)
-                lately = min(lately, table.size.growth(loan.wanted))
-        per_second = self.heavy.add(check.group, check.key, check.cost + used, now_ns)
-        return max(per_second, lately)
-
-    def count(self, group: str, key: str, loan: Loan, now_ns: int) -> None:
-        """Count what was used of *loan* so far."""
-        self.heavy.add(group, key, self._counted(loan), now_ns)
-
-    def _counted(self, loan: Loan) -> int:
-        """What was used of *loan* since it was last counted."""
-        used = loan.counted - loan.left
-        loan.counted = loan.left
-        self.served += used
-        return used
 
     def _new_loan(self, table: Table, check: Check) -> Loan | None:
         if self._count >= self.most_loans:
             self._dues.hasten()
             return None
         self._count += 1
-        loan = table.loans[check.key] = Loan(self._new_name(table), self._told)
+        loan = Loan(self._new_name(table), self._told, table.holders)
+        table.loans[check.key] = loan
         return loan
 
-    def _sent(self, table: Table, loan: Loan, check: Check, most: int, now_ns: int) -> Lend:
+    def _sent(
+        self, table: Table, loan: Loan, check: Check, most: int, now_ns: int, *, ahead: int = 0
+    ) -> Lend:
         """*check* and a loan of *most* units, asked for now."""
-        lend = loan.send(table.size, check, most, now_ns)
+        lend = loan.send(table.size, check, most, now_ns, ahead)
         self._told = max(self._told, lend.used + most)
         return lend
 
-    def _routine(self, table: Table, key: str, loan: Loan, now_ns: int) -> Lend | None:
-        """What is to be told of *loan*, which is due."""
-        check = Check(table.group, key, table.limit, 0)
-        used = self._counted(loan)
-        per_second = self.heavy.add(table.group, key, used, now_ns)
-        if table.size.is_charged:
-            if loan.has(1, now_ns):
-                return self._sent(table, loan, check, 0, now_ns)
+    def _routine(
+        self, table: Table, key: str, loan: Loan, now_ns: int, *, renews: bool
+    ) -> Lend | None:
+        """What is to be told of *loan*, which is due. One that was used is asked for anew."""
+        size = table.size
+        used = self.demand.counted(loan)
+        per_second = self.demand.heavy.add(table.group, key, used, now_ns)
+        is_told = size.is_charged or (not used and loan.used == loan.told)
+        if is_told and not loan.has(1, now_ns):
             self._drop(table, key)
             return None
         most = 0
-        if used:
-            most = table.size.most(0, per_second, table.holders)
-        if not used and loan.used == loan.told and not loan.has(1, now_ns):
-            self._drop(table, key)
-            return None
-        return self._sent(table, loan, check, most, now_ns)
+        if used and renews:
+            lasts_ns = lasts_at_most(table, loan, now_ns)
+            spare = loan.spare
+            most = size.most(0, per_second, loan.sharers, lasts_ns=lasts_ns, spare=spare)
+        check = Check(table.group, key, table.limit, 0)
+        return self._sent(table, loan, check, most, now_ns, ahead=size.ahead(per_second))
+
+    def _give_back(self, lend: Lend, lent: Lent) -> None:
+        """What was lent and is not wanted any more, as the terms have changed or it was reset."""
+        if lent.amount:
+            check = replace(lend.check, cost=0)
+            told = max(lend.used, lend.told)
+            # What was kept of a licence may have been used while it was under way.
+            unused, kept = (lent.amount, 0) if lend.is_charged else (0, lend.unused)
+            self._errands.append(
+                replace(lend, check=check, most=0, unused=unused, used=told + kept, told=told)
+            )
 
     def _waiting_for(self, lend: Lend) -> tuple[Table | None, Loan | None]:
         """The loan that *lend* is about, if it still is."""
@@ -363,9 +374,14 @@ class Book:
             if loan.flight is None and (loan.left or loan.used > loan.told):
                 check = Check(table.group, key, table.limit, 0)
                 at_ns = loan.sent_ns if now_ns is None else now_ns
-                self._returns.append(self._sent(table, loan, check, 0, at_ns))
+                self._errands.append(self._sent(table, loan, check, 0, at_ns))
             loan.left = 0
             self._drop(table, key)
+
+    @property
+    def heavy(self) -> HeavyHitters:
+        """The keys that most is asked of."""
+        return self.demand.heavy
 
     def _new_name(self, table: Table) -> str:
         return f"{self._holder}.{table.number}.{self._names}"

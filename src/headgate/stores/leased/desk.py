@@ -16,7 +16,7 @@ from headgate.stores.leased.decisions import loan_decisions
 from headgate.stores.leased.drawing import drafted, settled
 from headgate.stores.leased.pots import Pots
 from headgate.stores.leased.turn import Turn
-from headgate.stores.operations import Refund, Reset
+from headgate.stores.operations import Refund, Reset, Settle, Take, TakeEach
 from headgate.stores.port import concluded
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Desk(Generic[F]):
         self.turn = Turn()
         self.book = Book(holder or _new_holder(), most_loans=most_loans or MOST_LOANS)
         self.pots = Pots(_new_holder(), self.clock)
-        self.flights: dict[tuple[str, str, Limit], F] = {}
+        self.flights: dict[Lend, F] = {}
         self.is_idle = True
         """Whether nothing is to be decided here at all."""
         self._served = 0
@@ -130,12 +130,24 @@ class Desk(Generic[F]):
         now_ns = self.clock()
         self.turn.take()
         try:
-            if self.book.is_asking(check):
-                return self.flights.get((check.group, check.key, check.limit))
+            asking = self.book.asking(check)
+            if asking is not None:
+                return self.flights.get(asking)
             lend = self.book.ask(check, now_ns, takes=takes)
             if lend is not None:
-                self.flights[check.group, check.key, check.limit] = flight
+                self.flights[lend] = flight
             return lend
+        finally:
+            self.turn.give_back()
+
+    def borrow_soon(self, checks: Sequence[Check]) -> None:
+        """As `Book.borrow_soon`, for each of *checks*."""
+        now_ns = self.clock()
+        self.turn.take()
+        try:
+            for check in checks:
+                if check.cost > 0:
+                    self.book.borrow_soon(check, now_ns)
         finally:
             self.turn.give_back()
 
@@ -157,8 +169,21 @@ class Desk(Generic[F]):
         finally:
             self.turn.give_back()
 
+    def notice(self, operation: Operation[Any]) -> None:
+        """Count what is asked of keys that are kept exactly: they may be hot as well."""
+        takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
+        for take in takes:
+            if isinstance(take, Take) and take.consume:
+                for check in take.checks:
+                    self.notice_hit(check.group, check.key, check.cost)
+
+    def notice_hit(self, group: str, key: str, cost: int) -> None:
+        """The same for one counter."""
+        if type(key) is str and type(cost) is int and cost > 0:  # else it is about to be refused
+            self.book.heavy.add(group, key, cost, self.clock())
+
     def hot_keys(self, count: int) -> list[Heavy]:
-        """The *count* hottest keys of the groups that are not kept exactly."""
+        """The *count* hottest keys."""
         return self.book.heavy.top(count, self.clock())
 
     def hot_count(self) -> float:
@@ -177,15 +202,15 @@ class Desk(Generic[F]):
     def settle(self, lend: Lend, lent: Lent | None, sent_ns: int) -> F | None:
         """*lend* was answered, or lost; who waits for that is to be told."""
         (measures.ROUND_TRIPS if lend.is_charged else measures.EXCHANGES).add()
-        check, now_ns = lend.check, self.clock()
+        now_ns = self.clock()
         self.turn.take()
         try:
             if lent is None:
                 self.book.lost(lend, now_ns)
             else:
                 self.book.heard(lend, lent, sent_ns, now_ns)
-            served, self._served = self.book.served - self._served, self.book.served
-            flight = self.flights.pop((check.group, check.key, check.limit), None)
+            served, self._served = self.book.demand.served - self._served, self.book.demand.served
+            flight = self.flights.pop(lend, None)
         finally:
             self.turn.give_back()
         if served:
@@ -223,9 +248,9 @@ class Desk(Generic[F]):
 
     def tell(self, operation: Operation[Any]) -> None:
         """*operation* was carried out: what is known of its counters may not be true any more."""
-        if not isinstance(operation, Refund | Reset):
+        if not isinstance(operation, Refund | Reset | Settle):
             return
-        change = self.book.refunded if isinstance(operation, Refund) else self.book.forget
+        change = self.book.forget if isinstance(operation, Reset) else self.book.refunded
         self.turn.take()
         try:
             for check in operation.checks:

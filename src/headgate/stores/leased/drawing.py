@@ -81,7 +81,7 @@ def drafted(book: Book, check: Check, now_ns: int) -> Draft | None:
         return None
     if _is_too_small(table, loan, per_second, now_ns):
         return None
-    book.count(check.group, check.key, loan, now_ns)
+    book.demand.count(check.group, check.key, loan, now_ns)
     extra = max(0, loan.facts.lent - loan.left - loan.drawing)
     loan.drawing += extra
     return Draft(check, table, table.size.split, loan.facts, loan, loan.serial, extra)

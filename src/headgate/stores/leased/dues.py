@@ -34,12 +34,14 @@ class Dues:
         """Have the first one be due now: there is no room for more."""
         self._hastened += 1
 
-    def pop(self, now_ns: int) -> tuple[Table, str, Loan] | None:
-        """The next one that is due by *now_ns*; None: there is none."""
+    def pop(self, now_ns: int) -> tuple[Table, str, Loan, bool] | None:
+        """The next one that is due by *now_ns*, and whether it is to make way; None: there is
+        none."""
         while self._heap and (self._hastened or self._heap[0][0] <= now_ns):
             _, _, table, key, loan, serial = heappop(self._heap)
             if loan.serial == serial:
-                self._hastened = max(0, self._hastened - 1)
-                return table, key, loan
+                makes_way = self._hastened > 0
+                self._hastened -= makes_way
+                return table, key, loan, makes_way
         self._hastened = 0
         return None

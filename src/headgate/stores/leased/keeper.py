@@ -61,12 +61,16 @@ class Keeper:
     def _work(self) -> None:
         nap: float | None = max(SHORTEST_NAP, self._wakes_at - time.monotonic())
         bell = self._bell
-        while nap is not None:
-            nap = min(LONGEST_NAP, max(SHORTEST_NAP, nap))
-            self._wakes_at = time.monotonic() + nap
-            bell.wait(nap)
-            bell.clear()
-            nap = self._round()
+        try:
+            while nap is not None:
+                nap = min(LONGEST_NAP, max(SHORTEST_NAP, nap))
+                self._wakes_at = time.monotonic() + nap
+                bell.wait(nap)
+                bell.clear()
+                nap = self._round()
+        finally:
+            if nap is not None:  # it failed: who comes next starts another
+                self._thread = None
 
     def _round(self) -> float | None:
         """Do what is due; how long to sleep then, None: for good."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.algorithms import Outcome
-from headgate.limits import PacedLimit, SlidingWindowLog
+from headgate.limits import FixedWindow, PacedLimit, SlidingWindowLog
+from headgate.stores.leased.served import Bound
 from headgate.stores.leased.sizing import Size, lasts_until
 from headgate.stores.operations import Lend
 
@@ -48,12 +49,18 @@ class Loan:
         "retry_at_ns",
         "sent_ns",
         "serial",
+        "sharers",
+        "spare",
         "told",
         "wanted",
     )
 
-    def __init__(self, holder: str, told: int) -> None:
+    def __init__(self, holder: str, told: int, sharers: int = 1) -> None:
         self.holder = holder
+        self.sharers = sharers
+        """How many have had a loan of the counter lately, this node included."""
+        self.spare: int | None = None
+        """What the others left of what may be lent, as the store last told; None: no bound."""
         self.left = 0
         """Units to be used before `lapses_ns`."""
         self.lapses_ns = 0
@@ -77,18 +84,22 @@ class Loan:
         self.told = told
         """Of a licence: what the store knows to be used,"""
         self.ahead = 0
-        """and what of that is not used yet."""
+        """and what of its units is told under another name."""
 
-    def send(self, size: Size, check: Check, most: int, now_ns: int) -> Lend:
-        """*check* and a loan of *most* units, asked for now; what is unused is gone with it."""
-        ahead = used = told = unused = 0
+    def send(self, size: Size, check: Check, most: int, now_ns: int, ahead: int = 0) -> Lend:
+        """*check* and a loan of *most* units, asked for now; what is unused is gone with it.
+
+        Of a licence up to *ahead* units may be used until the answer comes.
+        """
+        used = told = unused = 0
         if size.is_charged:
+            ahead = 0
             unused = self.left if now_ns < self.lapses_ns else 0
         else:
-            if not check.cost and most and now_ns < self.lapses_ns:
-                ahead = min(self.left, most)
+            ahead = min(self.left, most, ahead) if now_ns < self.lapses_ns else 0
             told = self.told
-            used = max(told, self.used + ahead)
+            used = max(told, self.used)
+            unused = ahead
         self.left = self.lent = self.counted = ahead
         self.drawing = 0
         self.wanted = most or self.wanted
@@ -110,10 +121,16 @@ class Loan:
         """*lend*, which was sent at *sent_ns*, was answered."""
         outcome = lent.outcome
         self.flight = None
+        used = 0
         if not lend.is_charged:
-            self.ahead = min(self.left, lent.amount)
+            used = lend.unused - self.left  # since it was sent
+            self.ahead = 0
             self.told = lend.used
-        self.left = self.lent = self.counted = lent.amount
+        self.lent = max(lent.amount, used)
+        self.left = self.counted = self.lent - used
+        # One less at a time: when a window begins nobody has a loan, and all are about to have one.
+        self.sharers = max(1, lent.holders, self.sharers - 1)
+        self.spare = None if lend.cap is None else max(0, lend.cap - (lent.lent - lent.amount))
         self.sent_ns = sent_ns
         self.lapses_ns = lasts_until(sent_ns, lent.lasts_ns)
         elsewhere = max(0, outcome.remaining - lent.amount)
@@ -126,8 +143,8 @@ class Loan:
         self.dry_until_ns = 0
         if lent.amount >= lend.most or lent.amount < outcome.remaining or lent.wait_ns is None:
             return  # all that was asked for, or no more because of the others' loans
-        wait_ns = min(lent.wait_ns, lend.ttl_ns)
-        self.dry_until_ns = self.retry_at_ns = now_ns + wait_ns
+        self.dry_until_ns = now_ns + dry_for(lend, lent.wait_ns, self.sharers)
+        self.retry_at_ns = now_ns + lent.wait_ns if _ends_at_once(lend.check.limit) else 0
         self.dry_cost = 1
         if not outcome.allowed and outcome.retry_after_ns is not None:
             self.retry_at_ns = now_ns + outcome.retry_after_ns
@@ -150,12 +167,14 @@ class Loan:
 class Table:
     """All loans of one group under one limit and its terms."""
 
-    __slots__ = ("crowded", "group", "holders", "limit", "loans", "number", "size", "source")
+    __slots__ = ("crowded", "group", "holders", "limit", "loans", "number", "size", "source", "tag")
 
     def __init__(self, group: str, limit: Limit, accuracy: Accuracy, number: int) -> None:
         self.group = group
         self.limit = limit
         self.number = number
+        self.tag = ""
+        """What its refusals are remembered by: those under another limit are not true of this."""
         self.size = Size(limit, accuracy)
         self.source = "lease" if self.size.is_charged else "sync"
         self.loans: dict[str, Loan] = {}
@@ -168,6 +187,12 @@ class Table:
         if len(self.crowded) >= MOST_CROWDED:
             self.crowded.clear()
         self.crowded[key] = until_ns, facts
+
+    def bound(self) -> Bound:
+        """By how much any of its counters may overshoot: that which most have a loan of."""
+        sharers = [loan.sharers for loan in self.loans.values()]
+        holders, size = max(sharers, default=self.holders), self.size
+        return Bound(self.group, holders, size.cap, size.batch, size.bound(holders))
 
     def outcome(self, loan: Loan, now_ns: int) -> Outcome:
         """What *loan* tells of a cost that was served from it."""
@@ -188,6 +213,23 @@ class Table:
             retry_after_ns=max(loan.retry_at_ns, loan.dry_until_ns) - now_ns,
             reset_after_ns=reset_after(self.limit, facts, loan.left, now_ns),
         )
+
+
+def dry_for(lend: Lend, wait_ns: int, sharers: int) -> int:
+    """How long to leave the store alone in which *lend* would fit after *wait_ns*.
+
+    What comes back to a paced counter is not lost while it is not full. So of many *sharers* each
+    waits for a loan for all of them: else all would come, and all but one in vain.
+    """
+    limit = lend.check.limit
+    if isinstance(limit, PacedLimit):
+        wait_ns = max(wait_ns, min(wait_ns * sharers, limit.period_ns // 2))
+    return min(wait_ns, lend.ttl_ns)
+
+
+def _ends_at_once(limit: Limit) -> bool:
+    """Whether nothing comes back before the end of a window, and all of it then."""
+    return isinstance(limit, FixedWindow)
 
 
 def reset_after(limit: Limit, facts: Facts, left: int, now_ns: int) -> int:

@@ -20,9 +20,8 @@ more: what was lent to the pot is lost then, as it is when a node dies here. Wha
 name too late does no harm, as it is not poured. When a reply to a pour is lost, the slot is kept
 until it lapses.
 
-A loan ends with its window, and when the counter would be as new: one that is little used, or whose
-window is about to end, has none that is worth pouring. What was lent is given back then, and the
-node leaves the pot alone for a while.
+A loan ends with its window: just before that there is none that is worth pouring. What was lent is
+given back then, and the node leaves the pot alone for a while.
 """
 
 from __future__ import annotations

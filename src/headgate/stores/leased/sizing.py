@@ -29,6 +29,12 @@ GROWTH: Final = 4
 """What was used up within a moment calls for so many times as much at most: that may have been all,
 and what is borrowed for nothing others lack."""
 
+UNDER_WAY_NS: Final = 50 * MILLISECOND
+"""How long an exchange takes at most."""
+
+LEAST_OF_LIFE: Final = 8
+"""Just before its window ends a loan is of as much as for an eighth of its time."""
+
 DRIFT: Final = 100
 """A loan is given up a hundredth of its time early: the clocks of two machines differ less."""
 
@@ -71,18 +77,38 @@ class Size:
         """The largest demand, in units a second, to go by when *before* was asked for last."""
         return GROWTH * before * SECOND / self.life_ns
 
-    def most(self, cost: int, per_second: float, holders: int) -> int:
+    def most(
+        self,
+        cost: int,
+        per_second: float,
+        holders: int,
+        *,
+        lasts_ns: int | None = None,
+        spare: int | None = None,
+    ) -> int:
         """What to borrow besides *cost* for a key of which *per_second* units are asked; 0: it is
-        not worth it."""
+        not worth it. A loan is known to last no longer than *lasts_ns*; the other nodes leave
+        *spare* units of what may be lent. Of that a part is left for who comes next: nobody would
+        know of a node that finds nothing."""
         demand = per_second * self.life_ns / SECOND
         if not self.lends or demand < HOT_UNITS:
             return 0
+        if lasts_ns is not None and lasts_ns < self.life_ns:
+            demand = per_second * max(lasts_ns, self.life_ns // LEAST_OF_LIFE) / SECOND
         most = min(math.ceil(demand), self.quota - cost)
         if self.batch is not None:
             most = min(most, self.batch)
         if self.ledger_cap is not None:
-            most = min(most, max(1, self.ledger_cap // max(1, holders)))
+            free = self.ledger_cap if spare is None else spare
+            most = min(most, max(1, self.ledger_cap // max(1, holders)), max(1, free * 3 // 4))
         return max(0, most)
+
+    def ahead(self, per_second: float) -> int:
+        """What may be used of a licence while the store is being told, *per_second* being asked.
+
+        The next licence has to be as large, whether that fits or not: so no more.
+        """
+        return math.ceil(per_second * UNDER_WAY_NS / SECOND) + 1
 
     def bound(self, holders: int) -> int:
         """By how much *holders* together may overshoot the limit."""

@@ -89,14 +89,18 @@ class LeasedStore(Store):
 
     def run(self, operation: Operation[R]) -> R:
         if self._desk.is_idle:
+            self._desk.notice(operation)
             return self.inner.run(operation)
         if isinstance(operation, Take) and operation.consume:
             if not self._desk.governs(operation.checks):
+                self._desk.notice(operation)
                 return self.inner.run(cast("Operation[R]", operation))
             served = self._drive(taking(self._desk, operation, Flight))
             return cast("R", tuple([one.outcome for one in served]))
         if isinstance(operation, TakeEach):
-            return cast("R", self._drive(taking_each(self._desk, operation)))
+            outcomes = self._drive(taking_each(self._desk, operation))
+            self._wake()
+            return cast("R", outcomes)
         reply = self.inner.run(operation)
         self._desk.tell(operation)
         return reply
@@ -111,7 +115,7 @@ class LeasedStore(Store):
         if len(places) != 1 or not self._desk.book.governs(places[0][0]):
             if any(self._desk.book.governs(group) for group, _ in places):
                 return None
-            return self.inner.hitter(places)
+            return self._noticing(places, self.inner.hitter(places))
         group, limit = places[0]
         self.inner.hitter(places)  # which may refuse the limit
 
@@ -127,13 +131,26 @@ class LeasedStore(Store):
         hit, bind = self._desk.quick_way(group, limit, slowly)
         return hit
 
+    def _noticing(self, places: Sequence[tuple[str, Limit]], inner: Hitter | None) -> Hitter | None:
+        """*inner*, with what is asked of its keys counted."""
+        if inner is None:
+            return None
+        notice, groups, hit_inside = self._desk.notice_hit, [group for group, _ in places], inner
+
+        def hit(key: str, cost: int = 1) -> Decision:
+            for group in groups:
+                notice(group, key, cost)
+            return hit_inside(key, cost)
+
+        return hit
+
     def adopt(self, terms: Terms) -> None:
         self.inner.adopt(terms)
         self._desk.adopt(terms if self.lends else {})
         self._wake()
 
     def hot_keys(self, count: int = 10) -> list[Heavy]:
-        """The *count* hottest keys that were asked for here, of groups not kept exactly."""
+        """The *count* hottest keys that were asked for here."""
         return self._desk.hot_keys(count)
 
     def bounds(self) -> list[Bound]:

@@ -60,15 +60,16 @@ class Tables:
         """Give *table* a number that none had before."""
         self._numbers += 1
         table.number = self._numbers
+        table.tag = f"{self._numbers}:{table.group}"
 
-    def adopt(self, terms: Terms) -> tuple[set[str], list[Table]]:
-        """Take *terms* for those in force; the groups that are others now, and their old tables."""
+    def adopt(self, terms: Terms) -> list[Table]:
+        """Take *terms* for those in force; the tables of groups that are kept otherwise now."""
         before, self.terms = self.terms, dict(terms)
         changed = {group for group in {*before, *terms} if before.get(group) != terms.get(group)}
         gone = [table for group in changed for table in self.of_group(group)]
         for table in gone:
             self._forget(table)
-        return changed, gone
+        return gone
 
     def _forget(self, table: Table) -> None:
         self._lately.pop((table.group, id(table.limit)), None)

@@ -117,7 +117,8 @@ def _together(begun: Begun, outcomes: Outcomes, *, are_taken: bool) -> list[Serv
 def taking_each(
     desk: Desk[F], operation: TakeEach
 ) -> Generator[Lend | Take | TakeEach | F, Any, tuple[Outcomes | StoreError, ...]]:
-    """Each take by itself, one round trip for all that need the store."""
+    """Each take by itself, one round trip for all that need the store. What is asked for often is
+    borrowed afterwards, when nobody waits for it."""
     started = [desk.begin(take.checks) if take.consume else None for take in operation.takes]
     pairs = list(zip(operation.takes, started, strict=True))
     needed = [
@@ -162,4 +163,6 @@ def _outcomes_of(
     if isinstance(reply, StoreError):
         return reply
     desk.note(asked.checks, reply, sent_ns)
+    if is_taken:
+        desk.borrow_soon(asked.checks)
     return tuple([one.outcome for one in _together(begun, reply, are_taken=is_taken)])

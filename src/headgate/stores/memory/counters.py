@@ -127,6 +127,14 @@ class Counters:
         held = sum(hold.amount for hold in open_holds(entry.holds, now).values())
         return held + (0 if entry.state is None else self.algorithm.used(entry.state, now))
 
+    def home_of(self, key: str, now: int) -> Counters:
+        """The counters among which *key* has one of its own that is in use, under whichever limit
+        of its group; these if there is none."""
+        for other in self._group.values():
+            if other is not self and not other.has_slots and other.used(key, now):
+                return other
+        return self
+
     def load(self, key: str, now: int) -> Entry:
         """The counter of *key*, wherever it is."""
         state = self._plain.get(key)

@@ -100,11 +100,11 @@ class Ledger:
         account.paid = 0
         return account, max(0, fresh)
 
-    def end(self, account: Account, unused: int) -> int:
-        """End the loan; how much of it is to be given back."""
-        back = min(unused, account.amount) if account.is_charged else 0
+    def end(self, account: Account, unused: int) -> tuple[int, int]:
+        """End the loan; how much of a lease is to be given back, of a licence to be lent anew."""
+        units = min(unused, account.amount)
         self._end(account)
-        return back
+        return (units, 0) if account.is_charged else (0, units)
 
     def has_room_for(self, holder: str) -> bool:
         return holder in self._accounts or len(self._accounts) < MOST_HOLDERS

@@ -61,7 +61,8 @@ class Lending:
         counter.charge(ledger.close_lapsed(now))
         account, used = ledger.open(holder, operation.used, operation.told)
         counter.charge(used)
-        counter.give_back(ledger.end(account, operation.unused), account.place)
+        back, least = ledger.end(account, operation.unused)
+        counter.give_back(back, account.place)
         wait = counter.wait(check.cost)
         if wait == 0:
             counter.charge(check.cost)
@@ -69,18 +70,22 @@ class Lending:
         account.kept_ns = kept_for(operation.ttl_ns)
         lasts_ns = 0
         if outcome.allowed and known and counter.is_own and ledger.has_room_for(holder):
-            lasts_ns = _lend(operation, counter, ledger, account, now)
+            lasts_ns = _lend(operation, counter, ledger, account, now=now, least=least)
         ledger.keep(holder, account, now)
         counter.close()
         wait_ns = counter.wait_anew(check.cost + operation.most)
         return Lent(outcome, account.amount, lasts_ns, ledger.holders, ledger.lent, wait_ns)
 
 
-def _lend(operation: Lend, counter: Opened, ledger: Ledger, account: Account, now: int) -> int:
+def _lend(
+    operation: Lend, counter: Opened, ledger: Ledger, account: Account, *, now: int, least: int
+) -> int:
     """Lend what can be lent to the holder of *account*, which has nothing; for how long."""
     amount = min(operation.most, counter.remaining)
     if operation.cap is not None:
         amount = min(amount, operation.cap - ledger.lent)
+    if not operation.is_charged:
+        amount = max(amount, min(least, operation.most))
     if amount <= 0 or operation.ttl_ns <= 0:
         return 0
     ends_in_ns = counter.ends_in(amount)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headgate.algorithms import ConcurrencyAlgorithm
+from headgate.algorithms import ConcurrencyAlgorithm, carry
 from headgate.algorithms.holds import Hold, outcome_beside, wait_beside
 from headgate.stores.memory.counters import Counters, Entry
 from headgate.stores.memory.places import Place, ends_in, give_back, place_now
 
 if TYPE_CHECKING:
-    from headgate.algorithms import Outcome
+    from headgate.algorithms import Algorithm, Outcome
 
 
 class Opened:
@@ -59,10 +59,14 @@ class Opened:
             return self._algorithm.outcome(self._state, wait, self._now)
         return outcome_beside(self._algorithm, self._state, self._holds, wait, self._now)
 
-    def outcome_of_one(self) -> Outcome:
-        """The figures as they are now, for a cost of 1."""
+    def outcome_of_one(self, algorithm: Algorithm[Any] | None = None) -> Outcome:
+        """The figures as they are now, for a cost of 1; as *algorithm*, if given, would tell."""
         self._asked = 0
-        return self.outcome(self.wait(1))
+        if algorithm is None or algorithm.limit == self._algorithm.limit or self._state is None:
+            return self.outcome(self.wait(1))
+        state = carry(self._algorithm, self._state, algorithm, self._now)
+        wait = wait_beside(algorithm, state, self._holds, 1, self._now)
+        return outcome_beside(algorithm, state, self._holds, wait, self._now)
 
     def wait_anew(self, units: int) -> int | None:
         """Nanoseconds until *units* fit, whatever was asked before; None if never."""

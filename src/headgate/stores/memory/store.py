@@ -308,13 +308,19 @@ class MemoryStore(Store):
         return self._lending.pour(operation, now)
 
     def _absorb(self, operation: Absorb, now: int) -> Outcomes:
-        opened = self._open(operation.checks, now)
+        """Counters that are in use stay under the limit they are kept under, whatever another
+        region has by now: to go back and forth would refill them at its pace, or age nothing."""
         refuse_concurrency([check.limit for check in operation.checks], "absorb")
+        opened = self._open(operation.checks, now, is_kept=True)
         self._watch(self._lending.totals, now)
         for (counter, _), check in zip(opened, operation.checks, strict=True):
             counter.charge(self._lending.absorb(operation, check, now))
             counter.close()
-        return tuple(counter.outcome_of_one() for counter, _ in opened)
+        limits = [check.limit for check in operation.checks]
+        return tuple(
+            counter.outcome_of_one(algorithm_for(limit, self._origin))
+            for (counter, _), limit in zip(opened, limits, strict=True)
+        )
 
     def _watch(self, margin: Margin[Any], now: int) -> None:
         """Have what stands beside counters gone through as they are."""
@@ -322,13 +328,16 @@ class MemoryStore(Store):
             margin.is_watched = True
             self._sweep.add(margin, now)
 
-    def _open(self, checks: tuple[Check, ...], now: int) -> Costs:
-        """The counter of each check and its cost; checks of one counter share it."""
+    def _open(self, checks: tuple[Check, ...], now: int, *, is_kept: bool = False) -> Costs:
+        """The counter of each check and its cost; checks of one counter share it. If *is_kept*,
+        one that is in use stays under the limit that it is kept under."""
         self._sweep.step(now)
         by_place: dict[tuple[str, str | int], Opened] = {}
         opened = []
         for check in checks:
             counters = self._counters(check.group, check.limit, now)
+            if is_kept:
+                counters = counters.home_of(check.key, now)
             place = (check.group, counters.place_of(check.key))
             counter = by_place.get(place)
             if counter is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import pytest
 
@@ -385,18 +384,3 @@ def test_a_licence_goes_on_while_the_exchange_fails_until_it_lapses() -> None:
     assert node.hit(limit)
     world.pass_time(SECOND)
     assert node.hit(limit) is None
-
-
-def test_debts_are_told_again_until_the_limit_has_forgotten_them() -> None:
-    limit = TokenBucket(10, 10)
-    book = Book("n")
-    book.adopt({GROUP: SYNC})
-    lend: Any = Lend(Check(GROUP, KEY, limit, 1), "n", 5, SECOND, used=3, told=0, is_charged=False)
-    book.lost(lend, 0)
-    for n in (1, 2, 3):
-        (again,) = book.due(n * SECOND // 4)
-        assert (again.holder, again.used, again.told, again.most) == ("n", 3, 0, 0)
-        assert again.check.cost == 0
-        book.lost(again, n * SECOND // 4)
-    assert book.due(SECOND) == []
-    assert book.next_due_ns() is None

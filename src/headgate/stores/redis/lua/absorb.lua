@@ -5,21 +5,60 @@
 --        2: the origin  3: the number of the window  4: microseconds to remember it
 --        5: the number of checks, then the checks, whose costs are totals
 -- reply  now; 1, then the state after of each check, told for a cost of 1
+--
+-- A counter that is in use stays under the limit it was written under, whatever another region has
+-- by now: to go back and forth would refill it at the other's pace, or age nothing.
 
 --@ clock failures numbers counters log slots general totals
 
+-- The counter of `spec`, opened once; `own` is the spec that it is kept under.
+local function open_kept(spec, opened)
+  local counter = opened[spec.key]
+  if counter then return counter end
+  counter = { own = spec, held = 0, holds = {} }
+  opened[spec.key] = counter
+  local value = redis.call('GET', spec.key)
+  if not value then
+    counter.state = algorithm_of(spec.kind).new(spec)
+    return counter
+  end
+  local bar = find(value, '|', 1, true)
+  local text = bar and sub(value, 1, bar - 1) or value
+  if bar then counter.holds = read_holds(sub(value, bar)) end
+  local writer = algorithm_of(kind_of(text))
+  local old = writer.writer(text)
+  old.key = spec.key
+  counter.state = writer.read(old, text)
+  if #counter.holds > 0 or writer.used(old, counter.state) > 0 then
+    counter.own = old
+  else
+    counter.state, counter.changed = converted(spec, old, counter.state)
+  end
+  return counter
+end
+
+-- The counter as one under `spec` would tell it; nothing is written.
+local function shown(spec, counter)
+  local own = counter.own
+  if own == spec then return tell(spec, counter, 1) end
+  return tell(spec, { state = converted(spec, own, counter.state), holds = counter.holds }, 1)
+end
+
 local origin, window, ttl = argument(), tonumber(argument()), tonumber(argument())
-local specs, told, all_totals = next_checks(), { 1 }, {}
-local counters = open_all(specs)
-for i, spec in ipairs(specs) do all_totals[i] = open_totals(spec.key, origin, all_totals) end
+local specs, told, counters, all_totals = next_checks(), { 1 }, {}, {}
+local opened, opened_totals = {}, {}
 for i, spec in ipairs(specs) do
-  local fresh = absorbed(all_totals[i], window, spec.cost, now + ttl)
+  counters[i] = open_kept(spec, opened)
+  all_totals[i] = open_totals(spec.key, origin, opened_totals)
+end
+for i, spec in ipairs(specs) do
+  local fresh, own = absorbed(all_totals[i], window, spec.cost, now + ttl), counters[i].own
   if fresh > 0 then
-    algorithm_of(spec.kind).charge(spec, counters[i].state, fresh)
+    algorithm_of(own.kind).charge(own, counters[i].state, fresh)
     counters[i].state.fresh, counters[i].changed = nil, true
   end
 end
-for i, spec in ipairs(specs) do told[i + 1] = tell(spec, counters[i], 1) end
-close_all(specs, counters)
+for i, spec in ipairs(specs) do told[i + 1] = shown(spec, counters[i]) end
+for _, counter in ipairs(counters) do close(counter.own, counter) end
 for _, totals in ipairs(all_totals) do close_totals(totals) end
 return { now, told }

@@ -41,14 +41,10 @@ local function kind_of(text)
   return build[first] and first or 'P'
 end
 
--- The state that `text` holds, as one of `spec`'s; true if it was another limit's.
-local function carried(spec, text)
-  local algorithm, kind = algorithm_of(spec.kind), kind_of(text)
-  local writer = algorithm_of(kind)
-  local old = writer.writer(text)
-  old.key = spec.key
-  local state = writer.read(old, text)
-  if kind == spec.kind then
+-- The state of a counter under `old` as one under `spec`; true if that is another.
+local function converted(spec, old, state)
+  local algorithm, writer = algorithm_of(spec.kind), algorithm_of(old.kind)
+  if old.kind == spec.kind then
     if algorithm.keeps(spec, old, state) then
       return state, old.quota ~= nil and old.quota ~= spec.quota
     end
@@ -59,6 +55,14 @@ local function carried(spec, text)
   if used > 0 then algorithm.charge(spec, new, used) end
   new.fresh = used == 0
   return new, true
+end
+
+-- The state that `text` holds, as one of `spec`'s; true if it was another limit's.
+local function carried(spec, text)
+  local writer = algorithm_of(kind_of(text))
+  local old = writer.writer(text)
+  old.key = spec.key
+  return converted(spec, old, writer.read(old, text))
 end
 
 local function read_holds(text)

@@ -3,8 +3,8 @@
 -- KEYS   the counter; the ledger of its loans stands beside it
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: the holder  3: the most to lend  4: for how long, in microseconds  5: units of its last
---        loan that were not used  6: all that it has used uncharged  7: what of that it knows to be
---        charged  8: the most that all loans may come to, or ''  9: 1 to charge the loan, or 0
+--        loan that were not used, or may be before it hears  6: all that it has used uncharged
+--        7: what of that it knows to be charged  8: the most that all loans may come to, or ''  9: 1 to charge the loan, or 0
 --        10: the number of checks, 1, then the check
 -- reply  now; a take's reply for the check; the units lent, and for how many microseconds; how many
 --        have something on loan, and how much; the state after, told for the check's cost and the
@@ -35,7 +35,9 @@ local account = ledger.own
 -- What the holder used, and what it gives back.
 charge_units(used - max(account.used, told) - account.paid)
 account.used, account.paid = max(account.used, used, told), 0
-local back = account.is_charged and min(unused, account.amount) or 0
+local units = min(unused, account.amount)
+local back, least = units, 0
+if not account.is_charged then back, least = 0, units end
 end_loan(ledger, account)
 if back > 0 and not state.fresh then
   place.give_back(spec, state, back, account.place)
@@ -51,7 +53,7 @@ local function lendable()
   local units = min(most, spec.quota - algorithm.used(spec, state) - counter.held)
   if cap then units = min(units, cap - ledger.lent) end
   if units > 0 and not algorithm.fits(spec, state, units + counter.held) then units = units - 1 end
-  return units
+  return is_charged and units or max(units, min(least, most))
 end
 
 account.kept = min(max(10 * ttl, KEPT_LEAST), KEPT_MOST)

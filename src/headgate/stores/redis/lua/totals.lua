@@ -20,16 +20,15 @@ local function make_room(totals)
 end
 
 -- What `origin` has told of the counter `key`; read once, should two checks be of one counter.
-local function open_totals(key, origin, others)
+local function open_totals(key, origin, opened)
+  if opened[key] then return opened[key] end
   local name = beside(key, '<')
-  for _, other in ipairs(others) do
-    if other.key == name then return other end
-  end
   local totals = { key = name, origin = origin, dropped = {} }
   local text = redis.call('HGET', name, origin)
   if text then totals.told = read_told(text) end
   totals.has_room = text or make_room(totals)
   totals.lives = redis.call('PTTL', name)
+  opened[key] = totals
   return totals
 end
 
