@@ -20,7 +20,13 @@ from fractions import Fraction
 from typing import NoReturn
 
 from headgate import RateLimiter
-from headgate.limits import FixedWindow, SlidingWindowLog, TokenBucket
+from headgate.limits import (
+    FixedWindow,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
 from headgate.stores.shm import ShmStore
 
 YEAR = 365 * 86_400
@@ -50,10 +56,17 @@ class Counts:
 
 
 def limiters(url: str) -> list[RateLimiter]:
-    """One for each way to write: a single cell, the journal, and chains of blocks."""
+    """One for each way to write: a word of memory, a cell, the journal, and chains of blocks."""
     window, bucket = FixedWindow(QUOTA, 50 * YEAR), TokenBucket(QUOTA, Fraction(QUOTA, 90 * YEAR))
     log = SlidingWindowLog(QUOTA, 50 * YEAR)
-    kinds = (("single", [window]), ("stack", [window, bucket]), ("log", [log]))
+    counter = SlidingWindowCounter(QUOTA, 50 * YEAR)
+    kinds: tuple[tuple[str, list[Limit]], ...] = (
+        ("window", [window]),
+        ("bucket", [bucket]),
+        ("counter", [counter]),
+        ("stack", [window, bucket]),
+        ("log", [log]),
+    )
     store = ShmStore(url)
     return [
         RateLimiter(limits, store=store, namespace=name, on_store_failure="fail_closed")

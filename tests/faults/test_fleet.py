@@ -54,9 +54,10 @@ class Node:
 
     @property
     def is_lent_to(self) -> bool:
-        """Whether it is in the middle of a loan, as far as one can see."""
-        last = [note.source in LOANS for note in self.notes[-3:]]
-        return last[-1] and not all(last)
+        """Whether it is in the middle of a loan, as far as one can see: a lease that has just
+        begun, or a licence, which is renewed all the time."""
+        last = [note.source for note in self.notes[-3:]]
+        return last[-1] == "sync" or (last[-1] in LOANS and not LOANS.issuperset(last))
 
 
 class Fleet:

@@ -1,7 +1,9 @@
 """The code that README.md and docs/ show is code that runs."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -10,6 +12,15 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 
 
+@pytest.fixture
+def _own_shared_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stores in shared memory that are gone afterwards, and are nobody else's."""
+    with TemporaryDirectory() as directory:
+        monkeypatch.setattr("headgate.stores.shm.place.SHARED_MEMORY", Path(directory))
+        yield
+
+
+@pytest.mark.usefixtures("_own_shared_memory")
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

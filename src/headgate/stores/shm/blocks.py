@@ -17,14 +17,13 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
-from headgate.stores.shm.layout import BLOCK, CONTROL_AT, Layout
+from headgate.stores.shm.layout import BLOCK, FIRST_FREE_AT, Layout
 
 if TYPE_CHECKING:
     from headgate.stores.shm.journal import Write
 
 _NUMBER: Final = struct.Struct("<I")
 _DATA: Final = BLOCK - _NUMBER.size
-_FIRST_FREE_AT: Final = CONTROL_AT + 8
 
 
 class Blocks:
@@ -43,6 +42,8 @@ class Blocks:
 
         Raises `ValueError` if there is no such chain.
         """
+        if length > self._count * _DATA:
+            raise ValueError(f"there are no {length} bytes in all blocks")
         blocks, parts = [], []
         block = first
         for _ in range(-(-length // _DATA)):
@@ -59,7 +60,7 @@ class Blocks:
         Raises `StoreError` if there are not enough.
         """
         if self._first_free is None:
-            self._first_free = self._number_at(_FIRST_FREE_AT) or 1
+            self._first_free = self._number_at(FIRST_FREE_AT) or 1
         first = block = self._first_free
         for at in range(0, len(data), _DATA):
             if block > self._count:
@@ -77,12 +78,12 @@ class Blocks:
             return []
         first = self._first_free
         if first is None:
-            first = self._number_at(_FIRST_FREE_AT) or 1
+            first = self._number_at(FIRST_FREE_AT) or 1
         writes = []
         for chain in freed:
             writes.append((self._start + chain[-1] * BLOCK, _NUMBER.pack(first)))
             first = chain[0]
-        writes.append((_FIRST_FREE_AT, _NUMBER.pack(first)))
+        writes.append((FIRST_FREE_AT, _NUMBER.pack(first)))
         return writes
 
     def _check(self, block: int) -> None:

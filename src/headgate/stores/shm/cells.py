@@ -26,6 +26,8 @@ HASH_SIZE: Final = 16
 HEAD: Final = struct.Struct("<16sII")
 INLINE: Final = CELL - HEAD.size
 EMPTY: Final = bytes(HEAD.size)
+_LENGTHS: Final = struct.Struct(f"<{f'{HASH_SIZE}xI{CELL - HASH_SIZE - 4}x' * BUCKET_CELLS}")
+"""How long the records of a bucket are."""
 SHARES: Final = 256
 """Counters that all keys of a group share for which there is no room."""
 
@@ -104,22 +106,13 @@ class Table:
 
     def bucket(self, number: int) -> list[Cell]:
         """The cells of one bucket."""
-        at = self._start + number * BUCKET
-        data = os.pread(self._fd, BUCKET, at)
-        if len(data) < BUCKET:
-            raise EOFError("the file is shorter than it was")
-        return [
-            Cell(at + place * CELL, data[place * CELL : (place + 1) * CELL])
-            for place in range(BUCKET_CELLS)
-        ]
+        at, data = self._read(number)
+        return [_cell(at, data, place) for place in range(BUCKET_CELLS)]
 
     def find(self, name: bytes) -> Cell | None:
         """The cell of the counter *name*, if it has one."""
         for number in self._choices(name):
-            at = self._start + number * BUCKET
-            data = os.pread(self._fd, BUCKET, at)
-            if len(data) < BUCKET:
-                raise EOFError("the file is shorter than it was")
+            at, data = self._read(number)
             place = data.find(name)
             while place >= 0 and place % CELL:
                 place = data.find(name, place + 1)
@@ -131,11 +124,16 @@ class Table:
 
     def candidates(self, name: bytes) -> Iterator[Cell]:
         """The cells where a counter *name* could be: all empty ones first, the best before all."""
-        buckets = [self.bucket(number) for number in self._choices(name)]
-        buckets.sort(key=lambda cells: sum(not cell.is_empty for cell in cells))
-        cells = [cell for bucket in buckets for cell in bucket]
-        yield from (cell for cell in cells if cell.is_empty)
-        yield from (cell for cell in cells if not cell.is_empty)
+        buckets = []
+        for number in self._choices(name):
+            at, data = self._read(number)
+            buckets.append((at, data, _LENGTHS.unpack(data)))
+        buckets.sort(key=lambda bucket: -bucket[2].count(0))
+        for is_used in (False, True):
+            for at, data, lengths in buckets:
+                for place, length in enumerate(lengths):
+                    if bool(length) is is_used:
+                        yield _cell(at, data, place)
 
     def is_full_for(self, name: bytes, now: int) -> bool:
         """Whether it is known that a counter *name* finds no cell: keys may be sprayed quickly."""
@@ -150,7 +148,20 @@ class Table:
             self._full_until.clear()
         self._full_until[self._choices(name)] = now + min(soonest, _FULL_NS)
 
+    def _read(self, number: int) -> tuple[int, bytes]:
+        at = self._start + number * BUCKET
+        data = os.pread(self._fd, BUCKET, at)
+        if len(data) < BUCKET:
+            raise EOFError("the file is shorter than it was")
+        return at, data
+
     def _choices(self, name: bytes) -> tuple[int, int]:
         first = int.from_bytes(name[:8], "little") % self._buckets
         second = int.from_bytes(name[8:], "little") % self._buckets
         return first, second
+
+
+def _cell(at: int, data: bytes, place: int) -> Cell:
+    """The cell at *place* of a bucket that begins at *at* and holds *data*."""
+    start = place * CELL
+    return Cell(at + start, data[start : start + CELL])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from contextlib import suppress
 from random import randrange
 from typing import TYPE_CHECKING, Final
 
 from headgate.stores.shm.cells import Hashes, Table
-from headgate.stores.shm.place import open_file, path_of
-from headgate.stores.shm.records import Records
+from headgate.stores.shm.place import is_at, open_file, path_of
+from headgate.stores.shm.records import WORD, Records
 from headgate.stores.shm.turn import Patience
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headgate.stores.shm.layout import Layout
     from headgate.stores.shm.url import ShmAddress
 
@@ -24,11 +27,12 @@ class File:
     """The file, who may use it now, and how to read what is in it.
 
     `lock` is for the threads of this process, `patience` for the other processes. The descriptor
-    is `CLOSED` after `close`; it may only be used by who has the lock.
+    is `CLOSED` after `close`; it may only be used by who has the lock. `words` is `memory` as
+    numbers, each of which is written at once.
     """
 
     __slots__ = (
-        "_identity",
+        "_path",
         "fd",
         "hashes",
         "is_damage_told",
@@ -42,16 +46,20 @@ class File:
         "records",
         "shared",
         "sweep_due",
+        "words",
     )
 
-    def __init__(self, fd: int, layout: Layout, *, origin: int, timeout_ns: int) -> None:
+    def __init__(
+        self, path: Path, fd: int, layout: Layout, *, origin: int, timeout_ns: int, most_ns: int
+    ) -> None:
         self.fd = fd
-        self._identity = _identity(fd)
+        self._path = path
         self.layout = layout
         self.memory = mmap.mmap(fd, layout.size)
+        self.words = memoryview(self.memory)[: layout.size // WORD * WORD].cast("Q")
         self.origin = origin
         self.lock = threading.Lock()
-        self.patience = Patience(timeout_ns)
+        self.patience = Patience(self.words, timeout_ns=timeout_ns, most_ns=most_ns)
         self.records = Records(origin)
         self.hashes = Hashes(layout.secret)
         self.own = Table.own(fd, layout)
@@ -62,25 +70,35 @@ class File:
         """When to look for idle counters again, counted from *origin*."""
 
     @classmethod
-    def open(cls, address: ShmAddress, *, has_clock: bool) -> File:
-        """Open the store that *address* names; made if there is none."""
-        fd, layout = open_file(path_of(address.name), address.size)
+    def open(cls, address: ShmAddress, *, has_clock: bool, most_ns: int) -> File:
+        """Open the store that *address* names; made if there is none.
+
+        Nobody waits longer than *most_ns* for a turn.
+        """
+        path = path_of(address.name)
+        fd, layout = open_file(path, address.size)
         origin = 0 if has_clock else layout.anchor_ns
-        return cls(fd, layout, origin=origin, timeout_ns=address.timeout_ns)
+        wait_ns = address.timeout_ns
+        try:
+            return cls(path, fd, layout, origin=origin, timeout_ns=wait_ns, most_ns=most_ns)
+        except OSError:
+            os.close(fd)
+            raise
 
     @property
     def is_in_place(self) -> bool:
-        """Whether others would find the same file: nobody has removed or replaced it."""
-        return os.fstat(self.fd).st_nlink > 0 and _identity(self.fd) == self._identity
+        """Whether others would find the same file: nobody has removed, moved or replaced it."""
+        return is_at(self._path, self.fd)
 
     def close(self) -> None:
         """The caller has the lock, or is alone."""
         fd, self.fd = self.fd, CLOSED
         if fd != CLOSED:
+            self.words.release()
             self.memory.close()
-            os.close(fd)
+            with suppress(OSError):  # somebody has closed it who closes everything
+                os.close(fd)
 
-
-def _identity(fd: int) -> tuple[int, int]:
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
+    def __del__(self) -> None:
+        if hasattr(self, "sweep_due"):  # it was opened at all
+            self.close()

@@ -1,9 +1,9 @@
-"""The quickest way of all: a hit on one counter under a paced limit, whose cell is known.
+"""The quickest way of all: a hit on one counter whose cell is known.
 
-It is `known.KnownCounters.take` and `algorithms.gcra` written out: two reads, two additions, a
-comparison and a write, between taking the turn and giving it back. What is read and written is the
-memory itself, as long as it is a single word that changes. What is out of the ordinary goes the
-long way. The contract holds them together.
+Under a paced limit it is `known.take_known` and `algorithms.gcra` written out: three reads, two
+additions, a comparison and a write, between taking the turn and giving it back. What is read and
+written is the memory itself, as long as it is a single word that changes. What is out of the
+ordinary goes the long way. The contract holds them together.
 """
 # ruff: noqa: SLF001 (decisions are made by filling their slots: see `decisions.paced`)
 
@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.decisions import paced_decisions
-from headgate.stores.port import checked_cost
+from headgate.stores.port import checked_cost, concluded
 from headgate.stores.shm.faults import store_error
 from headgate.stores.shm.file import CLOSED
-from headgate.stores.shm.journal import MARK, NOTHING
-from headgate.stores.shm.layout import CONTROL_AT
-from headgate.stores.shm.records import NUMBER
-from headgate.stores.shm.turn import GIVE_BACK, TAKE
+from headgate.stores.shm.journal import MARK_WORD
+from headgate.stores.shm.known import write_state
+from headgate.stores.shm.records import LARGEST_WORD, NUMBER, WORD
+from headgate.stores.shm.turn import GIVE_BACK, MOST_TURNS, TAKE, TURNS_WORD
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from headgate.limits.model import PacedLimit
     from headgate.stores.port import Hitter
     from headgate.stores.shm.known import Known
-
-_MARK_END: Final = CONTROL_AT + MARK.size
-_WORD: Final = 8
-"""Bytes that a processor writes at once: a kill comes before or after."""
-_TWO_WORDS: Final = 1 << 8 * _WORD
-"""From here on a number does not fit into one word."""
 
 
 def paced_hitter(  # noqa: C901
@@ -43,9 +37,9 @@ def paced_hitter(  # noqa: C901
     pace = limit.pace
     quota, per_ns, unit, span = pace.quota, pace.ticks_per_ns, pace.ticks_per_unit, pace.span
     admitted, refused = paced_decisions(limit, pace)
-    skipped, end = known.skipped, known.end
-    size = NUMBER.size
-    flock, pwrite, from_bytes = fcntl.flock, os.pwrite, int.from_bytes
+    skipped, of_state = known.skipped, known.form.read
+    largest = (1 << 8 * NUMBER.size - 1) - 1
+    flock, pwrite = fcntl.flock, os.pwrite
 
     def hit(key: str, cost: int = 1) -> Decision:  # noqa: C901 (the fast path: one function)
         need = unit
@@ -62,34 +56,41 @@ def paced_hitter(  # noqa: C901
             return slowly(key, cost)
         after = None
         with file.lock:
-            fd, memory = file.fd, file.memory
+            fd, words = file.fd, file.words
             if fd != CLOSED:
                 try:
                     try:
-                        flock(fd, TAKE)
-                    except BlockingIOError:
-                        file.patience.take_turn(fd)
-                    now = read()
-                    cell = memory[at : at + end]
-                    if (
-                        cell.startswith(beginning)
-                        and now < file.sweep_due
-                        and memory[CONTROL_AT:_MARK_END] == NOTHING
-                    ):
-                        full_at = from_bytes(cell[skipped:], "little", signed=True)
-                        now *= per_ns
-                        after = (full_at if full_at > now else now) + need
-                        in_use = after - now
-                        if in_use <= span:
-                            place = at + skipped
-                            if full_at >= 0 and after < _TWO_WORDS:
-                                memory[place : place + _WORD] = after.to_bytes(_WORD, "little")
-                            else:
-                                pwrite(fd, after.to_bytes(size, "little", signed=True), place)
+                        try:
+                            flock(fd, TAKE)
+                            words[TURNS_WORD] = (words[TURNS_WORD] + 1) & MOST_TURNS
+                        except BlockingIOError:
+                            file.patience.take_turn(fd)
+                        now = read()
+                        place = at + skipped
+                        if (
+                            file.memory[at:place] == beginning
+                            and now < file.sweep_due
+                            and not words[MARK_WORD]
+                        ):
+                            word = place // WORD
+                            full_at, more = words[word], words[word + 1]
+                            if more:
+                                full_at = of_state(file.memory, place)
+                            now *= per_ns
+                            after = (full_at if full_at > now else now) + need
+                            in_use = after - now
+                            if in_use <= span:
+                                if not more and after <= LARGEST_WORD:
+                                    words[word] = after
+                                elif after <= largest:
+                                    pwrite(fd, NUMBER.packed(after), place)
+                                else:
+                                    after = None
+                    finally:
+                        flock(fd, GIVE_BACK)
                 except OSError as error:
-                    raise store_error(error) from error
-                finally:
-                    flock(fd, GIVE_BACK)
+                    if after is not None:
+                        raise store_error(error) from error
         if after is None:
             return slowly(key, cost)
         if in_use <= span:
@@ -102,5 +103,48 @@ def paced_hitter(  # noqa: C901
         refusal._in_use = in_use
         refusal._need = need
         return refusal
+
+    return hit
+
+
+def window_hitter(known: Known, read: Clock, slowly: Hitter) -> Hitter:
+    """Hits on the counters of one group under another limit, as far as they are known."""
+    limit, form, skipped = known.limit, known.form, known.skipped
+    flock = fcntl.flock
+
+    def hit(key: str, cost: int = 1) -> Decision:
+        if (cost != 1 or type(cost) is not int) and not checked_cost(cost):
+            return slowly(key, cost)
+        file = known.file
+        try:
+            at, beginning = known.by_key[key]
+        except (KeyError, TypeError):
+            file = None
+        if file is None:
+            return slowly(key, cost)
+        outcome = None
+        with file.lock:
+            fd = file.fd
+            if fd != CLOSED:
+                try:
+                    try:
+                        file.patience.take_turn(fd)
+                        now = read()
+                        place = at + skipped
+                        if (
+                            file.memory[at:place] == beginning
+                            and now < file.sweep_due
+                            and not file.words[MARK_WORD]
+                        ):
+                            state = form.read(file.memory, place)
+                            after, outcome = known.algorithm.take(state, cost, now + file.origin)
+                            if outcome.allowed:
+                                write_state(file, form, place, state, after)
+                    finally:
+                        flock(fd, GIVE_BACK)
+                except OSError as error:
+                    if outcome is not None:
+                        raise store_error(error) from error
+        return slowly(key, cost) if outcome is None else concluded(key, limit, outcome)
 
     return hit

@@ -5,6 +5,7 @@ mark is taken away. Killed before the mark: nothing has happened. Killed after i
 next turn finds the mark and carries everything out again; writing the same twice does no harm.
 
 A single write inside a page needs none of this: the kernel copies it without looking at signals.
+Nor does a single word of memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headgate.errors import StoreError
 from headgate.stores.shm.layout import CONTROL_AT, JOURNAL_AT, JOURNAL_SIZE, PAGE
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterator
 
 Write = tuple[int, bytes]
@@ -26,21 +28,30 @@ Write = tuple[int, bytes]
 MARK: Final = struct.Struct("<II")
 """How long the journal is, 0 if nothing is under way, and its checksum."""
 NOTHING: Final = MARK.pack(0, 0)
+MARK_WORD: Final = CONTROL_AT // 8
 _PLACE: Final = struct.Struct("<QI")
 
 
 def write_all(fd: int, writes: list[Write]) -> None:
     """Carry out all *writes* or none. The caller has the turn."""
     if len(writes) > 1:
-        text = b"".join(_PLACE.pack(at, len(data)) + data for at, data in writes)
-        if len(text) > JOURNAL_SIZE:
-            raise StoreError("too many counters at once for shared memory", reason="refused")
+        text = _text(writes)
         os.pwrite(fd, text, JOURNAL_AT)
         os.pwrite(fd, MARK.pack(len(text), zlib.crc32(text)), CONTROL_AT)
     for at, data in writes:
         os.pwrite(fd, data, at)
     if len(writes) > 1:
         os.pwrite(fd, NOTHING, CONTROL_AT)
+
+
+def remember_all(memory: mmap.mmap, words: memoryview, writes: list[Write]) -> None:
+    """The same, written to memory itself: with nothing asked of the kernel it is quicker."""
+    text = _text(writes)
+    memory[JOURNAL_AT : JOURNAL_AT + len(text)] = text
+    words[MARK_WORD] = len(text) | zlib.crc32(text) << 32
+    for at, data in writes:
+        memory[at : at + len(data)] = data
+    words[MARK_WORD] = 0
 
 
 def carry_out(fd: int, mark: bytes, size: int) -> None:
@@ -52,6 +63,13 @@ def carry_out(fd: int, mark: bytes, size: int) -> None:
             if at >= PAGE and at + len(data) <= size:
                 os.pwrite(fd, data, at)
     os.pwrite(fd, NOTHING, CONTROL_AT)
+
+
+def _text(writes: list[Write]) -> bytes:
+    text = b"".join([_PLACE.pack(at, len(data)) + data for at, data in writes])
+    if len(text) > JOURNAL_SIZE:
+        raise StoreError("too many counters at once for shared memory", reason="refused")
+    return text
 
 
 def _entries(text: bytes) -> Iterator[Write]:

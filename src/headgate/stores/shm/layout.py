@@ -1,7 +1,8 @@
 """What is where in the file of a store.
 
     header    a page: who made it, how large its parts are, the anchor of its clock; never changed
-    control   a page: the mark of the journal, the first free block, when a counter was last dropped
+    control   a page: the mark of the journal, the first free block, when a counter was last
+              dropped, how many turns there were
     journal   what is being written, when several places change at once (see `journal`)
     cells     the counters: cells of 128 bytes in buckets of 16 (see `cells`)
     shared    more such cells, for the keys that found no room
@@ -24,6 +25,9 @@ from typing import Final
 VERSION: Final = 1
 PAGE: Final = 4096
 CONTROL_AT: Final = PAGE
+FIRST_FREE_AT: Final = CONTROL_AT + 8
+CLEARED_AT: Final = CONTROL_AT + 16
+TURNS_AT: Final = CONTROL_AT + 24
 JOURNAL_AT: Final = 2 * PAGE
 JOURNAL_SIZE: Final = 64 * PAGE
 CELLS_AT: Final = JOURNAL_AT + JOURNAL_SIZE
@@ -60,7 +64,7 @@ class Layout:
         room = size - CELLS_AT
         blocks = room // 4 // BLOCK
         buckets = (room - blocks * BLOCK) // BUCKET
-        shared = max(16, buckets // 16)
+        shared = max(32, buckets // 16)
         now_ns = time.monotonic_ns()
         return cls(
             size,

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import StoreError, StoreURLError
+from headgate.errors import StoreError
 from headgate.stores.shm.layout import PAGE, VERSION, Layout
 from headgate.stores.shm.url import USUAL_SIZE
 
@@ -60,7 +60,14 @@ def open_file(path: Path, size: int | None) -> tuple[int, Layout]:
         try:
             layout = layout_of(fd)
             if layout is not None:
-                _check_size(path, layout, size)
+                if size is not None and size != layout.size:
+                    LOG.warning(
+                        "shm://: the store is there already with size=%dB, which is used, not %dB; "
+                        "remove %s for a new one",
+                        layout.size,
+                        size,
+                        path,
+                    )
                 return fd, layout
             LOG.warning("%s is damaged, or left from before a restart: made anew", path)
             _make(path, size or USUAL_SIZE, replacing=fd)
@@ -77,14 +84,6 @@ def layout_of(fd: int) -> Layout | None:
     return layout if layout is not None and os.fstat(fd).st_size == layout.size else None
 
 
-def _check_size(path: Path, layout: Layout, size: int | None) -> None:
-    if size is not None and size != layout.size:
-        raise StoreURLError(
-            f"shm://: the store is there already with size={layout.size}B, not {size}B: give "
-            f"that, or another name, or remove {path} while nobody uses it"
-        )
-
-
 def _make(path: Path, size: int, *, replacing: int | None) -> None:
     """Put a new file at *path*: in place of the one open as *replacing*, or if there is none."""
     _clear_away(path.parent)
@@ -98,7 +97,7 @@ def _make(path: Path, size: int, *, replacing: int | None) -> None:
         if replacing is None:
             with suppress(FileExistsError):
                 os.link(made, path)
-        elif _is_at(path, replacing):
+        elif is_at(path, replacing):
             Path(made).replace(path)
     finally:
         with suppress(FileNotFoundError):
@@ -113,7 +112,7 @@ def _clear_away(directory: Path) -> None:
                 found.unlink()
 
 
-def _is_at(path: Path, fd: int) -> bool:
+def is_at(path: Path, fd: int) -> bool:
     """Whether the file open as *fd* is still the one at *path*."""
     with suppress(FileNotFoundError):
         return os.path.samestat(path.lstat(), os.fstat(fd))

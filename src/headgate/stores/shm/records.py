@@ -1,6 +1,6 @@
 """A counter as bytes: the limit it is kept under, its state, its open reservations.
 
-    length of the limit's text, kind of the state, the text, the state
+    length of the limit's text, kind of the state, the text and some blanks, the state
 
 Kinds: numbers of a fixed size (paced limits, fixed windows, sliding counters), a log, and JSON for
 whatever does not fit these or has reservations. The text of a limit is exact, so that a counter can
@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from array import array
 from fractions import Fraction
 from functools import lru_cache
+from mmap import mmap
 from typing import Any, Final, NamedTuple
 
 from headgate.algorithms import Algorithm, algorithm_for
@@ -35,10 +36,17 @@ from headgate.limits import (
 from headgate.limits.model import PacedLimit
 from headgate.units import SECOND
 
+Buffer = bytes | mmap
+"""What is read from: a copy, or the memory itself."""
+
 State = Any
 """The state of a counter: what its algorithm makes of it."""
 
 FIXED, LOG, JSON = range(3)
+WORD: Final = 8
+"""Bytes that a processor writes at once: a kill comes before or after."""
+LARGEST_WORD: Final = (1 << 8 * WORD) - 1
+_BEFORE_TEXT: Final = 2
 _LOG: Final = struct.Struct("<qqI")
 MOST_LIMITS: Final = 4096
 """How many limits are remembered: policies change."""
@@ -68,8 +76,13 @@ class Form(ABC):
         """*state* as bytes; `OverflowError` or `struct.error` if they are too few for it."""
 
     @abstractmethod
-    def unpacked(self, data: bytes) -> State:
-        """The state that *data* says."""
+    def read(self, data: Buffer, at: int) -> State:
+        """The state that *data* says from its byte *at* on."""
+
+    @abstractmethod
+    def change(self, before: State, after: State) -> tuple[int, int] | None:
+        """The only word that changes, which one it is and what it becomes; None if there are
+        others."""
 
 
 class Number(Form):
@@ -81,8 +94,11 @@ class Number(Form):
         data: bytes = state.to_bytes(self.size, "little", signed=True)
         return data
 
-    def unpacked(self, data: bytes) -> State:
-        return int.from_bytes(data, "little", signed=True)
+    def read(self, data: Buffer, at: int) -> State:
+        return int.from_bytes(data[at : at + self.size], "little", signed=True)
+
+    def change(self, before: State, after: State) -> tuple[int, int] | None:
+        return (0, after) if before >= 0 and 0 <= after <= LARGEST_WORD >= before else None
 
 
 class Window(Form):
@@ -97,8 +113,11 @@ class Window(Form):
     def packed(self, state: State) -> bytes:
         return self._struct.pack(*state)
 
-    def unpacked(self, data: bytes) -> State:
-        return self._struct.unpack(data)
+    def read(self, data: Buffer, at: int) -> State:
+        return self._struct.unpack_from(data, at)
+
+    def change(self, before: State, after: State) -> tuple[int, int] | None:
+        return (1, after[1]) if before[0] == after[0] and after[1] >= 0 else None
 
 
 class Cells(Form):
@@ -113,9 +132,15 @@ class Cells(Form):
     def packed(self, state: State) -> bytes:
         return self._struct.pack(state[0], *state[1])
 
-    def unpacked(self, data: bytes) -> State:
-        index, *counts = self._struct.unpack(data)
+    def read(self, data: Buffer, at: int) -> State:
+        index, *counts = self._struct.unpack_from(data, at)
         return index, tuple(counts)
+
+    def change(self, before: State, after: State) -> tuple[int, int] | None:
+        counts = after[1]
+        if before[0] != after[0] or counts[-1] < 0:
+            return None
+        return len(counts), counts[-1]
 
 
 NUMBER: Final = Number(16)
@@ -136,7 +161,8 @@ def form_of(limit: Limit) -> Form | None:
 
 @lru_cache(maxsize=4096)
 def limit_text(limit: Limit) -> bytes:
-    """*limit* as an exact text."""
+    """*limit* as an exact text, so long that the state after it begins with a word of memory: one
+    that does not could not be written at once on every machine."""
     numbers: tuple[int, ...]
     if isinstance(limit, PacedLimit):
         rate = limit.per_second
@@ -145,13 +171,14 @@ def limit_text(limit: Limit) -> bytes:
         numbers = limit.quota, limit.window_ns, limit.subwindows
     else:
         numbers = limit.quota, limit.period_ns
-    return " ".join([limit.algorithm, *map(str, numbers)]).encode("ascii")
+    text = " ".join([limit.algorithm, *map(str, numbers)]).encode("ascii")
+    return text + b" " * (-(_BEFORE_TEXT + len(text)) % WORD)
 
 
 def limit_of(text: bytes) -> Limit:
     """The limit that `limit_text` made *text* of."""
     try:
-        algorithm, *rest = text.decode("ascii").split(" ")
+        algorithm, *rest = text.decode("ascii").split()
         return _limit(algorithm, *map(int, rest))
     except (ValueError, TypeError, ZeroDivisionError, LimitError) as error:
         raise ValueError(f"{text!r} is no limit") from error
@@ -212,10 +239,10 @@ class Records:
 
     def read(self, record: bytes) -> tuple[Algorithm[State], Entry]:
         """The counter that *record* says, and the arithmetic it is kept under."""
-        if len(record) < 2 or len(record) < 2 + record[0]:
+        if len(record) < _BEFORE_TEXT or len(record) < _BEFORE_TEXT + record[0]:
             raise ValueError("a record that breaks off")
-        end = 2 + record[0]
-        kept = self._written(record[2:end])
+        end = _BEFORE_TEXT + record[0]
+        kept = self._written(record[_BEFORE_TEXT:end])
         return kept.algorithm, _unpacked(kept, record[1], record[end:])
 
     def _written(self, text: bytes) -> Kept:
@@ -259,14 +286,14 @@ def _packed_log(log: Log) -> bytes:
 def _unpacked(kept: Kept, kind: int, data: bytes) -> Entry:
     try:
         if kind == FIXED and kept.form is not None and len(data) == kept.form.size:
-            return Entry(kept.form.unpacked(data), _NO_HOLDS)
+            return Entry(_checked(kept.limit, kept.form.read(data, 0)), _NO_HOLDS)
         if kind == LOG and isinstance(kept.limit, SlidingWindowLog):
             high, debt, count = _LOG.unpack_from(data)
             numbers = array("q", data[_LOG.size :])
             return Entry(_log(high, debt, list(numbers[:count]), list(numbers[count:])), _NO_HOLDS)
         if kind == JSON:
             state, holds = json.loads(data)
-            held = {str(name): Hold(int(n), int(end)) for name, (n, end) in holds.items()}
+            held = {str(name): Hold(_counted(n), int(end)) for name, (n, end) in holds.items()}
             return Entry(None if state is None else _checked(kept.limit, state), held)
     except (struct.error, ArithmeticError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("a record that makes no sense") from error
@@ -274,18 +301,18 @@ def _unpacked(kept: Kept, kind: int, data: bytes) -> Entry:
 
 
 def _checked(limit: Limit, state: State) -> State:
-    """*state* as its algorithm has it, from what JSON makes of it."""
+    """*state* as its algorithm has it, from what was read or what JSON makes of it."""
     match limit:
         case PacedLimit():
             return int(state)
         case FixedWindow():
             index, count = state
-            return int(index), int(count)
+            return int(index), _counted(count)
         case SlidingWindowCounter():
             index, counts = state
             if len(counts) != limit.subwindows + 1:
                 raise ValueError("as many counts as cells")
-            return int(index), tuple(map(int, counts))
+            return int(index), tuple(map(_counted, counts))
         case SlidingWindowLog():
             high, debt, times, units = state
             return _log(int(high), int(debt), list(map(int, times)), list(map(int, units)))
@@ -293,11 +320,18 @@ def _checked(limit: Limit, state: State) -> State:
             return {str(lease): int(end) for lease, end in state.items()}
 
 
+def _counted(count: Any) -> int:
+    number = int(count)
+    if number < 0:
+        raise ValueError("a count below nothing")
+    return number
+
+
 def _log(high: int, debt: int, times: list[int], units: list[int]) -> Log:
     if len(times) != len(units) or debt < 0 or (debt and not units):
         raise ValueError("as many times as units, and no debt of nobody's")
-    if units and min(units) < 1:
-        raise ValueError("an entry of nothing")
+    if units and (min(units) < 1 or times != sorted(times) or times[-1] > high):
+        raise ValueError("an entry of nothing, or one that is not in its place")
     log = Log(high)
     log.times, log.units, log.total, log.debt = times, units, sum(units), debt
     return log

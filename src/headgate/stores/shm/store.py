@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Final, TypeVar, cast
-from weakref import WeakSet
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
 from headgate.decisions import combine
 from headgate.errors import OptionError, StoreError
 from headgate.limits import Concurrency, Limit
 from headgate.limits.model import PacedLimit
-from headgate.stores.operations import Check, Operation, Take
-from headgate.stores.port import AsyncStore, Hitter, Store, checked_cost, checked_key, concluded
+from headgate.stores.forking import watch_forks
+from headgate.stores.operations import Check, Operation, Outcomes, Take
+from headgate.stores.port import (
+    Asker,
+    AsyncStore,
+    Hitter,
+    Store,
+    checked_cost,
+    checked_key,
+    concluded,
+)
 from headgate.stores.shm.faults import store_error
 from headgate.stores.shm.file import CLOSED, File
-from headgate.stores.shm.hitting import paced_hitter
-from headgate.stores.shm.known import KnownCounters
+from headgate.stores.shm.hitting import paced_hitter, window_hitter
+from headgate.stores.shm.known import Asked, KnownCounters, take_known
 from headgate.stores.shm.transaction import Transaction
 from headgate.stores.shm.turn import GIVE_BACK
 from headgate.stores.shm.url import read_url
@@ -48,6 +55,9 @@ class ShmStore(Store):
     are idle. A process that is killed leaves nothing half done.
     """
 
+    _most_timeouts: ClassVar[int] = 10
+    """How many times the timeout to wait for one's turn while others have theirs."""
+
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._address = read_url(url)
         if clock is not None and type(clock()) is not int:
@@ -60,7 +70,7 @@ class ShmStore(Store):
         self._is_closed = False
         self._look_due = 0
         self._known = KnownCounters()
-        _stores.add(self)
+        watch_forks(self)
 
     @property
     def clock(self) -> Clock:
@@ -73,23 +83,41 @@ class ShmStore(Store):
     def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
         if any(isinstance(check.limit, Concurrency) for check in checks):
             return None
-        return self._in_turn(lambda file: self._take(checks, file))
+        asked = []
+        for check in checks:
+            known = self._known.of(check.group, check.limit)
+            if known is None:
+                outcomes = self.run(Take(tuple(checks)))
+                break
+            asked.append(Asked(known, check.key, check.cost))
+        else:
+            outcomes = self._in_turn(lambda file: self._take(asked, file))
+        pairs = zip(checks, outcomes, strict=True)
+        return tuple([concluded(check.key, check.limit, outcome) for check, outcome in pairs])
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
         if any(isinstance(limit, Concurrency) for _, limit in places):
             return None
+        known = [known for place in places if (known := self._known.of(*place)) is not None]
 
         def hit(key: str, cost: int = 1) -> Decision:
             key, cost = checked_key(key), checked_cost(cost)
-            checks = [Check(group, key, limit, cost) for group, limit in places]
-            decisions = self._in_turn(lambda file: self._take(checks, file))
-            return decisions[0] if len(decisions) == 1 else combine(list(decisions))
+            if len(known) == len(places):
+                asked = [Asked(one, key, cost) for one in known]
+                outcomes = self._in_turn(lambda file: self._take(asked, file))
+            else:
+                checks = tuple([Check(group, key, limit, cost) for group, limit in places])
+                outcomes = self.run(Take(checks))
+            pairs = zip(places, outcomes, strict=True)
+            decisions = [concluded(key, limit, outcome) for (_, limit), outcome in pairs]
+            return decisions[0] if len(decisions) == 1 else combine(decisions)
 
-        (group, limit), *more = places
-        known = self._known.of(group, limit)
-        if more or known is None or not isinstance(limit, PacedLimit):
+        if len(places) > 1 or not known:
             return hit
-        return paced_hitter(limit, known, self._read, hit)
+        limit = places[0][1]
+        if isinstance(limit, PacedLimit):
+            return paced_hitter(limit, known[0], self._read, hit)
+        return window_hitter(known[0], self._read, hit)
 
     def close(self) -> None:
         self._is_closed = True
@@ -103,17 +131,20 @@ class ShmStore(Store):
             file.lock = threading.Lock()  # a thread of the parent's may have had it
             file.close()
 
-    def _take(self, checks: Sequence[Check], file: File) -> tuple[Decision, ...]:
-        """Charge all *checks* if all fit, else none: the quick way if they are known."""
-        quick = self._known.take(checks, file, self._read())
+    def _take(self, asked: Sequence[Asked], file: File) -> Outcomes:
+        """Charge all that is *asked* if it fits, else nothing: the quick way if it is known."""
+        quick = take_known(asked, file, self._read())
         if quick is not None:
-            return tuple(quick)
+            return quick
+        checks = [Check(known.group, key, known.limit, cost) for known, key, cost in asked]
         transaction = Transaction(file, self._now(file))
         outcomes = take(Take(tuple(checks)), transaction)
         transaction.commit()
-        self._known.learn(file, transaction, checks)
-        pairs = zip(checks, outcomes, strict=True)
-        return tuple(concluded(check.key, check.limit, outcome) for check, outcome in pairs)
+        for known, key, _ in asked:
+            place = transaction.own_place(known.group, key, known.limit)
+            if place is not None:
+                self._known.learn(known, file, key, place)
+        return outcomes
 
     def _now(self, file: File) -> int:
         """The time since the epoch; and, if it is time, a look for idle counters."""
@@ -162,7 +193,9 @@ class ShmStore(Store):
                 file = None
             if file is None:
                 has_clock = self._given_clock is not None
-                file = self._file = File.open(self._address, has_clock=has_clock)
+                most_ns = self._most_timeouts * self._address.timeout_ns
+                file = File.open(self._address, has_clock=has_clock, most_ns=most_ns)
+                self._file = file
                 self._offset = file.layout.anchor_ns
             self._look_due = time.monotonic_ns() + _LOOK_NS
             return file
@@ -178,17 +211,23 @@ class ShmStore(Store):
         return time.monotonic_ns() + self._offset
 
 
+class _StoreOfLoop(ShmStore):
+    """One that never waits for longer than the timeout."""
+
+    _most_timeouts = 1
+
+
 class AsyncShmStore(AsyncStore):
     """The same store for an event loop. What it does takes microseconds, and is not awaited.
 
-    Only while a process that has its turn is stopped does it take longer: the URL's *timeout* once,
-    and then a millisecond each time.
+    Only when a process is stopped while it has its turn does the loop wait for it: for the URL's
+    *timeout*, once. Until that turn ends all further calls fail at once.
     """
 
     may_wait = False
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        self.store = ShmStore(url, clock=clock)
+        self.store: ShmStore = _StoreOfLoop(url, clock=clock)
 
     @property
     def clock(self) -> Clock:
@@ -197,23 +236,19 @@ class AsyncShmStore(AsyncStore):
     async def run(self, operation: Operation[R]) -> R:
         return self.store.run(operation)
 
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        return self.store.hitter(places)
+    def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
+        # Not a `hitter`: that is for what never fails, and so can be asked without any care.
+        hit = self.store.hitter(places)
+        if hit is None:
+            return None
+
+        async def ask(key: str, cost: int) -> Decision:
+            return hit(key, cost)
+
+        return ask
 
     def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
         return self.store.take_quickly(checks)
 
     async def aclose(self) -> None:
         self.store.close()
-
-
-_stores: WeakSet[ShmStore] = WeakSet()
-
-
-def _begin_anew() -> None:
-    for store in list(_stores):
-        store.begin_anew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)

@@ -13,9 +13,10 @@ from headgate.limits import Concurrency
 from headgate.stores.shm.blocks import Blocks
 from headgate.stores.shm.cells import EMPTY, HEAD, INLINE, NEVER, Cell
 from headgate.stores.shm.journal import MARK, NOTHING, Write, carry_out, write_all
-from headgate.stores.shm.layout import CONTROL_AT
+from headgate.stores.shm.layout import CLEARED_AT, CONTROL_AT
 from headgate.stores.shm.place import LOG, layout_of
 from headgate.stores.shm.records import UNTOUCHED, Entry, State
+from headgate.units import DAY
 
 if TYPE_CHECKING:
     from headgate.limits import Limit
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from headgate.stores.shm.file import File
 
 _CONTROL: Final = struct.Struct(f"<{MARK.size}s8xq")
-_CLEARED_AT: Final = CONTROL_AT + 16
 _TIME: Final = struct.Struct("<q")
 
 
@@ -62,6 +62,8 @@ class Transaction:
             if layout_of(self._fd) != file.layout:
                 raise EOFError("it is not the file that was opened")
             carry_out(self._fd, mark, file.layout.size)
+        if self._cleared_at > now + DAY:  # no clock is set back that far: it is damaged
+            self._cleared_at = 0
 
     def spot(self, group: str, key: str, limit: Limit) -> Spot:
         """Where the counter is or, if it has none yet, would be: two keys may share one."""
@@ -71,9 +73,14 @@ class Transaction:
         found = self._spots.get(own) or self._found(file.own, own)
         if found is None:
             shared = hashes.shared(group, own, is_slots=is_slots)
-            found = self._spots.get(shared) or self._found(file.shared, shared)
-            if found is None or self._is_over(found):
-                found = self._vacant(file.own, own) or found or self._vacant(file.shared, shared)
+            beside = self._spots.get(shared) or self._found(file.shared, shared)
+            found = self._vacant(file.own, own)
+            if found is None:
+                found = beside or self._vacant(file.shared, shared)
+            elif beside is not None and not self._is_over(beside):
+                # The key may be one of those that shared it, so it goes on with all they have used;
+                # but by itself, or else a counter that many share would never be idle again.
+                found.algorithm, found.entry = beside.algorithm, beside.entry
         if found is None:
             raise StoreError("the shared memory is full", reason="out_of_memory")
         self._spots[found.name] = found
@@ -109,18 +116,20 @@ class Transaction:
         self._puts[spot.name] = spot, limit, entry
 
     def drop(self, group: str, key: str) -> None:
-        """Have the counters of *key* in *group* forgotten: its own, or else those it shares."""
-        file = self._file
-        names = [(file.hashes.own(group, key, is_slots=slots), slots) for slots in (False, True)]
-        found = [self._found(file.own, own) for own, _ in names]
-        if not any(found):
-            found = [
-                self._found(file.shared, file.hashes.shared(group, own, is_slots=slots))
-                for own, slots in names
-            ]
-        for spot in found:
-            if spot is not None:
-                self._drop(spot)
+        """Have the counters of *key* in *group* forgotten: its own, or else that it shares."""
+        hashes, file = self._file.hashes, self._file
+        for is_slots in (False, True):
+            name = hashes.own(group, key, is_slots=is_slots)
+            own = self._found(file.own, name)
+            shared = self._found(file.shared, hashes.shared(group, name, is_slots=is_slots))
+            if own is None:
+                if shared is not None:
+                    self._drop(shared)
+            elif shared is None or own.algorithm is None or is_slots:
+                self._drop(own)
+            else:  # without one of its own it would go on with what others have used
+                entry = Entry(_as_new(own.algorithm, self.now), {})
+                self.put(own, own.algorithm.limit, entry)
 
     def sweep(self, number: int) -> None:
         """Drop what is as new in one bucket, the shared ones counted after the others."""
@@ -219,10 +228,15 @@ class Transaction:
         late = self._cleared_at
         if self.now >= late or isinstance(algorithm.limit, Concurrency):
             return UNTOUCHED
-        return Entry(algorithm.refund(algorithm.charge(None, 1, late), 1, late), {})
+        return Entry(_as_new(algorithm, late), {})
 
     def _remember_clearing(self) -> None:
         """Before a counter is thrown away: should that be all that happens, no harm is done."""
         if self.now > self._cleared_at:
             self._cleared_at = self.now
-            os.pwrite(self._fd, _TIME.pack(self.now), _CLEARED_AT)
+            os.pwrite(self._fd, _TIME.pack(self.now), CLEARED_AT)
+
+
+def _as_new(algorithm: Algorithm[State], now: int) -> State:
+    """The state of a counter of which nothing is used."""
+    return algorithm.refund(algorithm.charge(None, 1, now), 1, now)

@@ -17,7 +17,8 @@ USUAL_SIZE: Final = 32 << 20
 USUAL_TIMEOUT_NS: Final = 50 * MILLISECOND
 
 _URL: Final = re.compile(r"shm://(.*)", re.IGNORECASE | re.DOTALL)
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z0-9_-]{1,64}){0,3}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
+_LONGEST_NAME: Final = 64
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,11})(B|KB|MB|GB)?", re.IGNORECASE)
 _SECONDS: Final = re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _UNITS: Final = {"": 0, "B": 0, "KB": 10, "MB": 20, "GB": 30}
@@ -42,10 +43,10 @@ def read_url(url: str) -> ShmAddress:
     if found is None:
         raise StoreURLError("the URL of a store in shared memory looks like 'shm://name'")
     name, path, pairs = _READER.split(found[1])
-    if path.strip("/") or not _NAME.fullmatch(name):
+    if path.strip("/") or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise _READER.wrong(
-            f"the name is {(name + path)[:80]!r}; expected 1 to 64 letters, digits, '-' and '_', "
-            "beginning with a letter or digit, as in 'shm://my-app'"
+            f"the name is {(name + path)[:80]!r}; expected 1 to {_LONGEST_NAME} letters, digits, "
+            "'-', '_' and single dots, beginning with a letter or digit, as in 'shm://my-app'"
         )
     options = dict(pairs)
     if len(options) < len(pairs):

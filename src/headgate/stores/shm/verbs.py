@@ -140,8 +140,7 @@ def _open(checks: tuple[Check, ...], transaction: Transaction) -> Costs:
         spot = transaction.spot(check.group, check.key, check.limit)
         counter = by_name.get(spot.name)
         if counter is None:
-            algorithm = transaction.algorithm(check.limit)
-            counter = by_name[spot.name] = Opened(transaction, spot, algorithm)
+            counter = by_name[spot.name] = Opened(transaction, spot, check.limit)
         opened.append((counter, check.cost))
     return opened
 

@@ -1,11 +1,15 @@
 """Stores in shared memory for tests, each with a name of its own, removed afterwards."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_hex
 
 from headgate.clock import Clock
 from headgate.stores.shm import ShmStore
+from headgate.stores.shm.blocks import Blocks
+from headgate.stores.shm.cells import INLINE
+from headgate.stores.shm.layout import BLOCK, FIRST_FREE_AT
 from headgate.stores.shm.place import path_of
 
 
@@ -33,3 +37,23 @@ def fresh_store(clock: Clock | None = None, options: str = "size=2MB") -> Iterat
             yield store
         finally:
             store.close()
+
+
+def assert_every_block_has_one_owner(store: ShmStore) -> None:
+    """No block is lost, and none is in two chains: those of the cells, and the free one."""
+    file = store._file
+    assert file is not None
+    blocks = Blocks(file.fd, file.layout)
+    owned: list[int] = []
+    for table in (file.own, file.shared):
+        for number in range(len(table)):
+            for cell in table.bucket(number):
+                _, length, first = cell.head
+                if length > INLINE:
+                    owned += blocks.read(first, length)[1]
+    free = int.from_bytes(os.pread(file.fd, 4, FIRST_FREE_AT), "little") or 1
+    while free <= file.layout.blocks:
+        owned.append(free)
+        where = file.layout.blocks_at + (free - 1) * BLOCK
+        free = int.from_bytes(os.pread(file.fd, 4, where), "little") or free + 1
+    assert sorted(owned) == list(range(1, file.layout.blocks + 1))

@@ -2,6 +2,9 @@
 
 import os
 import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +13,11 @@ from random import Random, randrange
 import pytest
 
 from headgate.errors import StoreError
-from headgate.limits import FixedWindow, SlidingWindowLog, TokenBucket
+from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Take
 from headgate.stores.operations import Check
 from headgate.stores.shm import ShmStore, place
-from headgate.stores.shm.layout import PAGE, VERSION
+from headgate.stores.shm.layout import CLEARED_AT, VERSION
 from headgate.stores.shm.place import path_of
 
 from .stores_in_shm import fresh_store, fresh_url
@@ -33,6 +36,14 @@ def left(store: ShmStore) -> list[int]:
 def file_of(store: ShmStore) -> Path:
     return path_of(store._address.name)
 
+
+USING = """
+from headgate.limits import FixedWindow
+from headgate.stores.operations import Check, Take
+from headgate.stores.shm import ShmStore
+store, take = ShmStore({url!r}), Take((Check("group 0", "key", FixedWindow(100, 1e9)),))
+store.run(take)
+"""
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
@@ -57,13 +68,17 @@ def test_a_damaged_file_is_made_anew_when_it_is_opened(damage: str) -> None:
         again.close()
 
 
-def test_a_file_cut_short_while_it_is_open_is_an_error_and_then_made_anew() -> None:
+def test_to_cut_a_file_short_kills_who_uses_it_and_the_next_begins_anew() -> None:
     with fresh_store() as store:
         store.run(Take(checks(40)))
-        os.truncate(file_of(store), PAGE)
-        with pytest.raises(StoreError):
-            store.run(Take(checks()))
-        assert left(store) == [100, 100, 100]
+        url, path = f"shm://{store._address.name}?size=2MB", file_of(store)
+        code = f"import os; os.truncate({str(path)!r}, 4096); store.run(take)"
+        begun = USING.format(url=url)
+        died = subprocess.run([sys.executable, "-c", begun + code], check=False)  # noqa: S603
+        assert died.returncode == -signal.SIGBUS
+        again = ShmStore(url)
+        assert left(again) == [100, 100, 100]
+        again.close()
 
 
 def test_a_file_that_was_removed_is_noticed() -> None:
@@ -75,6 +90,46 @@ def test_a_file_that_was_removed_is_noticed() -> None:
         store._look_due = 0  # a second later
         assert left(store) == [90, 90, 90]
         other.close()
+
+
+def test_a_file_that_was_moved_away_is_noticed() -> None:
+    with fresh_store() as store:
+        store.run(Take(checks(40)))
+        other_name = file_of(store).with_name("moved")
+        file_of(store).rename(other_name)
+        try:
+            other = ShmStore(f"shm://{store._address.name}?size=2MB")
+            other.run(Take(checks(10)))
+            store._look_due = 0  # a second later
+            assert left(store) == [90, 90, 90]
+            other.close()
+        finally:
+            other_name.unlink()
+
+
+def test_a_time_that_makes_no_sense_refuses_nobody_for_ever() -> None:
+    with fresh_store() as store:
+        store.run(Take(checks(40)))
+        with file_of(store).open("r+b") as file:
+            file.seek(CLEARED_AT)
+            file.write((2**62).to_bytes(8, "little"))
+        fresh = tuple(Check(c.group, "new key", c.limit, c.cost) for c in checks())
+        assert all(outcome.allowed for outcome in store.run(Take(fresh)))
+
+
+@pytest.mark.parametrize("old", [FixedWindow(100, 1e9), SlidingWindowCounter(100, 1e9)], ids=str)
+def test_a_count_below_nothing_begins_anew_under_another_limit_too(old: Limit) -> None:
+    with fresh_store() as store:
+        store.run(Take((Check("group", "key", old, 40),)))
+        path = file_of(store)
+        image = path.read_bytes()
+        assert image.count((40).to_bytes(8, "little")) == 1
+        with path.open("r+b") as file:
+            file.seek(image.index((40).to_bytes(8, "little")))
+            file.write((-40).to_bytes(8, "little", signed=True))
+        for limit in (SlidingWindowLog(100, 1e9), SlidingWindowLog(50, 1e9)):
+            said = store.run(Take((Check("group", "key", limit),)))
+        assert said[0].remaining == 48
 
 
 def test_random_bytes_anywhere_never_do_worse_than_an_error() -> None:

@@ -1,14 +1,22 @@
 """Killed between any two writes, a process leaves every operation done or not done."""
 
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from fractions import Fraction
 from itertools import count
 from typing import Any
 
 import pytest
 
-from headgate.limits import FixedWindow, Limit, SlidingWindowLog, TokenBucket
+from headgate.limits import (
+    FixedWindow,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+    TokenBucket,
+)
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -24,7 +32,7 @@ from headgate.stores.shm import ShmStore
 from headgate.stores.shm.place import path_of
 from headgate.testing import ManualClock
 
-from .stores_in_shm import fresh_store
+from .stores_in_shm import assert_every_block_has_one_owner, fresh_store
 
 LIMITS: tuple[Limit, ...] = (
     FixedWindow(1_000, 1_000),
@@ -38,22 +46,71 @@ class Killed(BaseException):
     """In place of SIGKILL."""
 
 
-class Writing:
-    """`os.pwrite` that does *left* writes and then no more. A long one may break off half-way."""
+class Life:
+    """Writes that are still to be made until the process is killed."""
 
-    def __init__(self, pwrite: Callable[[int, bytes, int], int], left: int) -> None:
-        self._pwrite = pwrite
-        self.left = left
+    def __init__(self, writes: int) -> None:
+        self.left = writes
         self.is_over = False
 
-    def __call__(self, fd: int, data: bytes, offset: int) -> int:
+    def spend(self, break_off: Callable[[], object] | None = None) -> None:
+        """Another write; if it is the one that is not made, it may break off."""
         if self.is_over or not self.left:
-            if not self.is_over and len(data) > PAGE:
-                self._pwrite(fd, data[:PAGE], offset)
+            if not self.is_over and break_off is not None:
+                break_off()
             self.is_over = True
             raise Killed
         self.left -= 1
+
+
+class Writing:
+    """`os.pwrite` until the process is killed. A long one may break off half-way."""
+
+    def __init__(self, pwrite: Callable[[int, bytes, int], int], life: Life) -> None:
+        self._pwrite = pwrite
+        self._life = life
+
+    def __call__(self, fd: int, data: bytes, offset: int) -> int:
+        is_long = len(data) > PAGE
+        self._life.spend((lambda: self._pwrite(fd, data[:PAGE], offset)) if is_long else None)
         return self._pwrite(fd, data, offset)
+
+
+class Words:
+    """The words of a file's memory: each is written or not."""
+
+    def __init__(self, words: memoryview, life: Life) -> None:
+        self._words = words
+        self._life = life
+        self.release = words.release
+
+    def __getitem__(self, place: int) -> int:
+        word: int = self._words[place]
+        return word
+
+    def __setitem__(self, place: int, word: int) -> None:
+        self._life.spend()
+        self._words[place] = word
+
+
+class Memory(mmap.mmap):
+    """The memory of a file: what is longer than a word may break off anywhere."""
+
+    life: Life
+
+    def __setitem__(self, place: Any, data: Any) -> None:
+        half = slice(place.start, place.start + len(data) // 2)
+        self.life.spend(lambda: mmap.mmap.__setitem__(self, half, data[: len(data) // 2]))
+        super().__setitem__(place, data)
+
+
+def make_mortal(store: ShmStore, life: Life) -> None:
+    """Have what *store* writes to its memory come out of *life*."""
+    file = store._file
+    assert file is not None
+    file.words = Words(file.words, life)  # type: ignore[assignment] # all that is used of it
+    file.memory = Memory(file.fd, file.layout.size)
+    file.memory.life = life
 
 
 def checks(cost: int = 1, keys: str = "ab") -> tuple[Check, ...]:
@@ -113,17 +170,71 @@ def killed_after_each_write(
     for writes in count():
         with fresh_store(clock, "size=1MB") as disturbed, monkeypatch.context() as patched:
             path_of(name_of(disturbed)).write_bytes(image)
-            writing = Writing(os.pwrite, writes)
-            patched.setattr(os, "pwrite", writing)
+            life = Life(writes)
+            patched.setattr(os, "pwrite", Writing(os.pwrite, life))
             with suppress(Killed):
                 disturbed.run(operation)
             patched.undo()
             survivor = ShmStore(f"shm://{name_of(disturbed)}", clock=clock)
             yield before, used(survivor), undisturbed
             survivor.run(Take(checks()))
+            assert_every_block_has_one_owner(survivor)
             survivor.close()
-        if not writing.is_over:
+        if not life.is_over:
             return
+
+
+QUICK: dict[str, tuple[Limit, ...]] = {
+    "a bucket": (TokenBucket(1_000, 1),),
+    "a bucket of two words": (TokenBucket(1_000, Fraction(999_999, 1_000)),),
+    "a window": (FixedWindow(1_000, 1_000),),
+    "a sliding counter": (SlidingWindowCounter(1_000, 1_000),),
+    "a stack": (TokenBucket(1_000, 1), FixedWindow(1_000, 1_000), SlidingWindowCounter(999, 50)),
+}
+
+
+@pytest.mark.parametrize("what", QUICK)
+@pytest.mark.parametrize("is_late", [False, True], ids=["soon", "in the next window"])
+def test_a_hit_of_known_counters_is_done_or_not_done_too(
+    what: str, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
+) -> None:
+    places = [(f"group {n}", limit) for n, limit in enumerate(QUICK[what])]
+    looks = Take(tuple(Check(group, "key", limit, 0) for group, limit in places), consume=False)
+
+    def left(store: ShmStore) -> list[int]:
+        return [outcome.remaining for outcome in store.run(looks)]
+
+    seen = []
+    for writes in count():
+        clock = ManualClock(1_700_000_000)
+        with fresh_store(clock, "size=1MB") as store, monkeypatch.context() as patched:
+            life = Life(10**9)
+            patched.setattr(os, "pwrite", Writing(os.pwrite, life))
+            hit = store.hitter(places)
+            assert hit is not None
+            for _ in range(3):  # found, learned, known
+                hit("key", 100)
+            if is_late:
+                clock.advance_ns(1_000 * 10**9)
+                hit("another key", 1)  # sweeps
+                assert store._file is not None
+                store._file.sweep_due = clock() + 1
+            before = left(store)
+            make_mortal(store, life)
+            life.left = writes
+            with suppress(Killed):
+                hit("key", 7)
+            patched.undo()
+            survivor = ShmStore(f"shm://{name_of(store)}", clock=clock)
+            seen.append(left(survivor))
+            survivor.close()
+            if not life.is_over:
+                break
+    charged = [max(0, n - 7) for n in before]
+    assert seen[0] == before
+    assert seen[-1] == charged
+    assert all(one in (before, charged) for one in seen), seen
+    assert len(seen) > (2 + len(places) if len(places) > 1 else 1), "each write was the last once"
 
 
 def name_of(store: ShmStore) -> str:

@@ -123,7 +123,7 @@ def test_new_counters_of_one_operation_do_not_take_the_same_cell() -> None:
         assert left == [1_000 - n for n in range(1, 200)]
 
 
-def test_who_shares_a_used_up_counter_stays_with_it_when_there_is_room_again() -> None:
+def test_who_shared_a_used_up_counter_gains_nothing_when_there_is_room_again() -> None:
     clock = ManualClock(1_700_000_000)
     with fresh_store(clock, "size=1MB") as store:
         shared = limiter(store, FixedWindow(1, 10_000))
@@ -136,6 +136,32 @@ def test_who_shares_a_used_up_counter_stays_with_it_when_there_is_room_again() -
             shared.reset(f"key {n}")
         clock.advance_ns(2 * 10**9)
         assert not any(shared.hit(key).allowed for key in late)
+
+
+def test_who_shared_a_counter_has_one_of_its_own_when_there_is_room_again() -> None:
+    """A counter that many share is never idle; whoever stayed with it would be refused for ever."""
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=1MB") as store:
+        shared = limiter(store, TokenBucket(10, 1))
+        for n in range(MANY):
+            shared.hit(f"sprayed {n}", 10)
+        regular = [f"regular {n}" for n in range(1_000)]
+        for _ in range(40):
+            clock.advance_ns(10**9)
+            admitted = [shared.hit(key).allowed for key in regular]
+        assert all(admitted), "each asks no more than it may"
+        assert len(used_cells(store)) >= len(regular)
+
+
+def test_a_key_that_was_reset_does_not_go_on_with_what_others_used() -> None:
+    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+        shared = limiter(store, FixedWindow(1, 10_000))
+        for n in range(MANY):
+            shared.hit(f"key {n}")
+        early = [f"key {n}" for n in range(100)]
+        for key in early:
+            shared.reset(key)
+        assert all(shared.hit(key).allowed for key in early)
 
 
 def test_a_clock_set_back_past_a_sweep_mints_nothing() -> None:

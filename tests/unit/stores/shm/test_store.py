@@ -1,20 +1,25 @@
 """The store in shared memory: several of one name, forks, threads, closing."""
 
 import asyncio
+import fcntl
 import os
+import signal
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 import pytest
 
 from headgate import AsyncRateLimiter, RateLimiter
-from headgate.errors import OptionError, StoreError, StoreURLError, UsageError
+from headgate.enforcement.asgi import RateLimitMiddleware
+from headgate.errors import OptionError, StoreError, UsageError
 from headgate.limits import Concurrency, FixedWindow, SlidingWindowLog, TokenBucket
 from headgate.stores import Store, Take
 from headgate.stores.operations import Check, Pour
 from headgate.stores.shm import AsyncShmStore, ShmStore
 from headgate.stores.shm.place import path_of
+from headgate.stores.shm.url import read_url
 from headgate.testing import ManualClock
 
 from .stores_in_shm import fresh_store, fresh_url
@@ -30,9 +35,10 @@ def limiter(store: Store, limits: str | FixedWindow = HUNDRED) -> RateLimiter:
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """What *work* says in a forked process."""
+    """What *work* says in a forked process; one that hangs is ended, and says no."""
     pid = os.fork()
     if not pid:
+        signal.alarm(30)
         status = 2
         try:
             status = 0 if work() else 1
@@ -157,6 +163,37 @@ def test_async_hits_are_decided_on_the_same_counters() -> None:
             assert shared.peek("key").remaining == 10
 
 
+def test_requests_are_answered_while_the_store_cannot_be_asked() -> None:
+    async def status(app: RateLimitMiddleware) -> int:
+        sent: list[MutableMapping[str, Any]] = []
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request"}
+
+        client = {"client": ("192.0.2.1", 1), "headers": [], "path": "/", "method": "GET"}
+        await app({"type": "http", **client}, receive, send)
+        return int(sent[0]["status"])
+
+    async def answer(scope: object, receive: object, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask(url: str) -> list[int]:
+        app = RateLimitMiddleware(answer, limits="3/hour", store=url)
+        before = await status(app)
+        other = os.open(path_of(read_url(url).name), os.O_RDWR)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        meanwhile = await status(app)
+        os.close(other)
+        return [before, meanwhile, *[await status(app) for _ in range(4)]]
+
+    with fresh_url("size=1MB&timeout=0.05") as url:
+        assert asyncio.run(ask(url)) == [200, 200, 200, 200, 429, 429]
+
+
 def test_the_file_belongs_to_its_user_alone() -> None:
     with fresh_store() as store:
         limiter(store).hit("key")
@@ -166,16 +203,19 @@ def test_the_file_belongs_to_its_user_alone() -> None:
         assert b"key" not in path.read_bytes(), "keys are not kept, only their hashes"
 
 
-def test_another_size_than_that_of_the_store_is_refused() -> None:
+def test_another_size_than_that_of_the_store_is_told_and_not_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with fresh_url() as url:
         with limiter(ShmStore(url)) as shared:
             shared.hit("key", 60)
         for options in ("", "?timeout=1", "?size=2MB"):
             with limiter(ShmStore(url.partition("?")[0] + options)) as shared:
                 assert shared.peek("key").remaining == 40
-        larger = ShmStore(url.partition("?")[0] + "?size=3MB")
-        with pytest.raises(StoreURLError, match="remove"):
-            larger.run(Take((Check("group", "key", HUNDRED),)))
+        assert not caplog.records
+        with limiter(ShmStore(url.partition("?")[0] + "?size=3MB")) as shared:
+            assert shared.peek("key").remaining == 40
+        assert "size=2097152B, which is used" in caplog.text
 
 
 def test_slots_and_counts_of_one_name_stand_side_by_side() -> None:

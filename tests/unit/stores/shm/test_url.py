@@ -41,6 +41,8 @@ def test_a_timeout_is_seconds() -> None:
         "shm://user@a",
         "shm://a:80",
         "shm://" + "a" * 65,
+        "shm://" + ".".join(["a" * 40] * 2),
+        "shm://a..b",
         "shm://caf\N{LATIN SMALL LETTER E WITH ACUTE}",
         "shm://a?size=1KB",
         "shm://a?size=65GB",
