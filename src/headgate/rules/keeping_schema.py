@@ -9,7 +9,10 @@ from headgate.limits.accuracy import MOST_PARTS
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.rules.reading.keeping import AFTER_FAIL_OPEN, STORE_FAILURES
 
-_SHARE: Final = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?%$"}
+_SHARE: Final = {
+    "type": "string",
+    "pattern": r"^(?!0+(\.0+)? ?%$)0*(100(\.0+)?|[0-9]{1,2}(\.[0-9]+)?) ?%$",
+}
 _DURATION: Final = {"$ref": "#/$defs/duration"}
 
 
@@ -32,6 +35,9 @@ def accuracy_schema() -> dict[str, Any]:
         },
         "minProperties": 1,
         "additionalProperties": False,
+        "dependentSchemas": {
+            "split": {"anyOf": [{"required": ["max_overshoot"]}, {"required": ["batch"]}]}
+        },
         "examples": [{"max_overshoot": "1%"}, {"sync": "100ms", "max_overshoot": "5%"}],
     }
 
@@ -48,6 +54,11 @@ def on_store_failure_schema() -> dict[str, Any]:
             "then": {"enum": list(AFTER_FAIL_OPEN), "description": "And what it does after that."},
         },
         "additionalProperties": False,
+        "dependentRequired": {"then": ["max_fail_open"]},
+        "dependentSchemas": {
+            "max_fail_open": {"properties": {"mode": {"const": "fail_open"}}},
+            "share": {"properties": {"mode": {"enum": ["fail_open", "local"]}}},
+        },
     }
     return {
         "description": "What to do when the store cannot decide.",

@@ -145,6 +145,10 @@ BAD_RULES: list[Any] = [
     *each("on_store_failure", "open", None, False, {"mode": "open"}, {"share": 1}, {"then": "x"}),
     *each("accuracy", 1, {}, {"max_overshoot": 0.1}, {"batch": 0}, "exact"),
     *each("accuracy", {"batch": 1, "split": 65}, {"sync": []}, {"denials": True}),
+    *each("accuracy", {"max_overshoot": "101%"}, {"max_overshoot": "0.0%"}, {"split": 2}),
+    rule(on_store_failure={"mode": "fail_closed", "share": "50%"}),
+    rule(on_store_failure={"mode": "local", "max_fail_open": "1m"}),
+    rule(on_store_failure={"then": "local"}),
     *each("across_regions", "yes", None),
     *each("idempotency", None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"}),
     *each("cost", -1, 1.5, "5", None, {"header": "x"}, {"max": 5}, {"x": 1}),
@@ -213,12 +217,7 @@ ONLY_THE_READER: list[Any] = [
         limited(limits={"free": "5/s"}, match={"tier": "paid"}),
         rule(match={"endpoint": "/a**"}),
         rule(match={"host": "a:80"}),
-        rule(accuracy={"max_overshoot": "101%"}),
-        rule(accuracy={"split": 2}),
         rule(accuracy={"sync": 0.0001}),
-        rule(on_store_failure={"mode": "fail_closed", "share": "50%"}),
-        rule(on_store_failure={"mode": "local", "max_fail_open": "1m"}),
-        rule(on_store_failure={"then": "local"}),
         limited(algorithm="concurrency", limit=5, ttl=9, cost={"after": {"bytes": True}}),
     )
 ]

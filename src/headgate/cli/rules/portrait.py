@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from headgate.cli.rules.keeping import keeping_in_words, outage_in_words
 from headgate.cli.rules.texts import visible
 from headgate.cli.terminal import bold, duration, printable
 from headgate.decisions import OVERRIDE
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 _MOST_LISTED: Final = 20
 _WIDTH: Final = 12
 _EMPTY: Final = "empty to begin with (--store URL looks at yours)"
-_OUTAGE: Final = {
-    "fail_open": "without the store it is let pass (fail_open)",
-    "fail_closed": "without the store it is refused (fail_closed)",
-    "local": "without the store each process counts for itself (local)",
-}
-
 _GATEWAY: Final = {
     "exact": "it asks the service about every request (exact)",
     "quota": "it enforces the share that the service assigns (quota)",
@@ -86,7 +81,10 @@ def _figures(said: RuleVerdict, tier: str | None) -> Iterator[str]:
         yield _field("afterwards", _after(rule.cost.after))
     if rule.headers != "on":
         yield _field("headers", f"{rule.headers}: callers are not told of it")
-    yield _field("outage", _OUTAGE[rule.on_store_failure])
+    kept = keeping_in_words(rule, [part.limit for part in said.decision.limits])
+    if kept is not None:
+        yield _field("kept", kept)
+    yield _field("outage", outage_in_words(rule))
     if rule.decide is not None:
         yield _field("gateway", _GATEWAY[rule.decide])
 

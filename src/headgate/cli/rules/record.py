@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from headgate.cli.rules.keeping import keeping_in_words, outage_in_words
+
 if TYPE_CHECKING:
     from headgate.cli.rules.explanation import Explanation, Member, Response
     from headgate.decisions import Decision
@@ -49,6 +51,8 @@ def _member(member: Member) -> dict[str, Any]:
     return known | {
         "account": list(member.account),
         "on_store_failure": rule.on_store_failure,
+        "kept": keeping_in_words(rule, [part.limit for part in said.decision.limits]),
+        "outage": outage_in_words(rule),
         "headers": rule.headers,
         "decide": rule.decide,
         "cost_after": _after(rule.cost.after),

@@ -22,6 +22,7 @@ def check_rule(rule: Rule, fields: Fields, identity: Identity) -> None:
     _check_cost(rule, fields)
     _check_tiers(rule, fields, identity)
     _check_accuracy(rule, fields)
+    _check_regions(rule, fields)
     for contradiction in _contradictions(rule, identity):
         fields["match"].warn(f"no request can match: {contradiction}")
     if rule.mode == "off":
@@ -88,6 +89,20 @@ def _check_accuracy(rule: Rule, fields: Fields) -> None:
     if cap is not None and cap < LEAST_CAP:
         told = f"of the limit of {largest} that is {cap}: too little to take in advance"
         fields["accuracy"].warn(told, hint="it is kept exactly; allow more, or leave it out")
+
+
+def _check_regions(rule: Rule, fields: Fields) -> None:
+    """Whether there is anything that other regions could be told."""
+    if not rule.across_regions:
+        return
+    if all(isinstance(limit, Concurrency) for many in rule.limits.values() for limit in many):
+        fields["across_regions"].warn("it has no effect: slots are counted in each region alone")
+    elif rule.decide == "local":
+        told = "gateways that decide by themselves tell nobody what they let through"
+        fields["across_regions"].warn(told, hint="expected decide: exact or quota with it")
+    elif rule.decide == "quota" and (rule.accuracy.max_overshoot or rule.accuracy.batch):
+        told = "with this accuracy, what gateways let through by quota is not charged, nor told"
+        fields["across_regions"].warn(told, hint="leave accuracy out, or use decide: exact")
 
 
 def _check_tiers(rule: Rule, fields: Fields, identity: Identity) -> None:

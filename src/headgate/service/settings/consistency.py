@@ -15,6 +15,7 @@ NO_RULES: Final = (
 )
 
 _FAR: Final = ("redis", "valkey", "unix")
+A_FAR_ONE: Final = "Redis or Valkey"
 _PAIRS: Final = (
     ("http_tls_cert", "http_tls_key", "http_tls_client_ca"),
     ("grpc_tls_cert", "grpc_tls_key", "grpc_tls_client_ca"),
@@ -51,19 +52,35 @@ def _of_workers(values: Mapping[str, Any]) -> Iterator[Told]:
 
 
 def _of_regions(values: Mapping[str, Any]) -> Iterator[Told]:
-    names = [peer.name for peer in values["region_peers"]]
-    if not names:
+    peers = values["region_peers"]
+    if not peers:
         return
     if values["region"] is None:
         yield "region", "missing; with region_peers each node says which region it is in"
-    if not str(values["store"]).lower().startswith(_FAR):
-        yield "region_peers", f"a region's own store is Redis or Valkey, not {values['store']}"
-    for name in names:
-        if names.count(name) > 1:
-            yield "region_peers", f"the region {name} is there twice"
-            return
-        if name == values["region"]:
-            yield "region_peers", f"{name} is this region; expected the others only"
+    if not _is_far(values["store"]):  # it may have a password in it: not shown
+        yield "region_peers", f"a region's own store is {A_FAR_ONE}; give --store redis://..."
+    names, stores = [], [_place(values["store"])]
+    for peer in peers:
+        if peer.name in names:
+            yield "region_peers", f"the region {peer.name} is there twice"
+        elif peer.name == values["region"]:
+            yield "region_peers", f"{peer.name} is this region; expected the others only"
+        elif not _is_far(peer.store):
+            yield "region_peers", f"the store of {peer.name} is not {A_FAR_ONE}"
+        elif _place(peer.store) in stores:
+            told = f"the store of {peer.name} is another region's too; all would count twice"
+            yield "region_peers", told
+        names.append(peer.name)
+        stores.append(_place(peer.store))
+
+
+def _is_far(store: str) -> bool:
+    return store.lower().startswith(_FAR)
+
+
+def _place(store: str) -> str:
+    """Where *store* is, without how it is asked."""
+    return store.partition("?")[0].rstrip("/")
 
 
 def _of_addresses(values: Mapping[str, Any]) -> Iterator[Told]:

@@ -124,7 +124,7 @@ class AsyncRegionalStore(AsyncStore):
 
     async def exchange(self) -> None:
         """As `RegionalStore.exchange`, all regions at the same time."""
-        await asyncio.gather(*(self._tell(peer) for peer in range(len(self._peers))))
+        await asyncio.gather(*(self._tell_all(peer) for peer in range(len(self._peers))))
 
     async def aclose(self) -> None:
         """Tell what was not told, for a second at most, and close all stores."""
@@ -139,6 +139,7 @@ class AsyncRegionalStore(AsyncStore):
         except TimeoutError:
             pass  # whoever does not hear in time is not told
         finally:
+            self._exchange.close()
             await asyncio.gather(*(store.aclose() for store in (*self._peers, self.local)))
 
     def begin_anew(self) -> None:
@@ -149,18 +150,35 @@ class AsyncRegionalStore(AsyncStore):
     def _start(self) -> None:
         """There is something to tell: have a task for each region, in this loop if it has none."""
         for peer, task in enumerate(self._tasks):
-            if task is None or task.done() or task.get_loop().is_closed():
+            if task is None or task.done() or not task.get_loop().is_running():
                 if self._is_closed:
                     return
                 work = _keep_telling(weakref.ref(self), peer)
                 self._tasks[peer] = asyncio.get_running_loop().create_task(work)
 
-    async def _tell(self, peer: int) -> None:
-        """Tell one region all that it has not been told, in as few round trips as there are."""
-        messages = self._exchange.messages(peer)
-        if messages:
-            errors = await asyncio.gather(*(self._say(peer, message) for message in messages))
-            self._exchange.went(peer, next((one for one in errors if one is not None), None))
+    async def _tell_all(self, peer: int) -> None:
+        for _ in range(self._exchange.rounds(peer)):
+            if not await self._tell(peer):
+                return
+
+    async def _tell(self, peer: int) -> bool:
+        """Tell one region what it has not been told, in as few round trips as there are; whether it
+        heard. One that did not hear the last time is told one message first."""
+        saying: list[asyncio.Task[HeadgateError | None]] = []
+        is_up = self._exchange.links[peer].is_up
+        try:
+            for message in self._exchange.messages(peer):
+                saying.append(asyncio.create_task(self._say(peer, message)))
+                if not is_up and await saying[0] is not None:
+                    break
+                await asyncio.sleep(0)  # others have their turn before the next one is made
+            errors = [error for error in await asyncio.gather(*saying) if error is not None]
+        finally:
+            for task in saying:
+                task.cancel()
+        if saying:
+            self._exchange.went(peer, errors[0] if errors else None)
+        return not errors
 
     async def _say(self, peer: int, message: Message) -> HeadgateError | None:
         try:

@@ -12,11 +12,11 @@ from headgate.errors import OptionError
 from headgate.observability import MEASURES
 from headgate.stores.regional.consumption import consumption
 from headgate.stores.regional.links import Link
-from headgate.stores.regional.tally import Tally
+from headgate.stores.regional.tally import MOST_AT_ONCE, Tally
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from headgate.clock import Clock
     from headgate.errors import HeadgateError
@@ -115,17 +115,20 @@ class Exchange:
                 is_new |= self._tally.add(group, key, limit, cost, now_ns)
         return is_new
 
-    def messages(self, peer: int) -> list[Message]:
-        """What the region of number *peer* has to be told now."""
-        now_ns = self.clock()
-        more = True
-        while more:
-            with self._lock:  # not for long at a time: requests wait for it
-                more = self._tally.sweep(now_ns)
-        with self._lock:
-            messages = self._tally.messages(peer, now_ns)
-            self._count()
-        return messages
+    def rounds(self, peer: int) -> int:
+        """How often all `messages` have to be told until all that there is now is known."""
+        return -(-self._tally.waiting(peer) // MOST_AT_ONCE)
+
+    def messages(self, peer: int) -> Iterator[Message]:
+        """What the region of number *peer* has to be told now. Each is made when it is asked for:
+        requests wait meanwhile, or a loop does."""
+        for _ in range(self._tally.portions(peer)):
+            now_ns = self.clock()
+            with self._lock:
+                self._tally.sweep(now_ns)
+                portion = self._tally.messages(peer, now_ns)
+                self._count()
+            yield from portion
 
     def heard(self, peer: int, message: Message, outcomes: Outcomes) -> None:
         """The region of number *peer* has heard *message*."""
@@ -138,12 +141,20 @@ class Exchange:
         """The messages to the region of number *peer* are done with; *error*: some failed."""
         if error is None:
             self.links[peer].succeeded()
-        else:
+        elif self._gauges:  # else it has been said already that it could not be told
             self.links[peer].failed(error)
 
     def is_told(self, peer: int) -> bool:
         """Whether the region of number *peer* knows everything."""
         return self._tally.is_told(peer)
+
+    def close(self) -> None:
+        """Nobody is told anything any more."""
+        self._gauges.clear()  # or they would tell of a lag that grows for ever
+        for peer, link in enumerate(self.links):
+            left = self._tally.waiting(peer)
+            if left:
+                link.closed(left)
 
     def lag_ns(self, peer: int) -> int:
         """How old the oldest is that the region of number *peer* has not been told."""

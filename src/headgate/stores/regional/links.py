@@ -77,6 +77,15 @@ class Link:
             )
         self._failures += 1
 
+    def closed(self, left: int) -> None:
+        """The store is closed, and the region does not know all of *left* counters."""
+        LOG.warning(
+            "region %s: closed before %s was told all that was used of %d counters",
+            self._region,
+            self.peer,
+            left,
+        )
+
     def pause_ns(self, spent_ns: int = 0) -> int:
         """How long to wait before the next messages, those before having taken *spent_ns*."""
         if self._failures:

@@ -7,7 +7,6 @@ import weakref
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.errors import HeadgateError
 from headgate.stores.forking import watch_forks
 from headgate.stores.operations import Take
 from headgate.stores.port import Store
@@ -18,6 +17,7 @@ from headgate.stores.regional.exchange import (
     Exchange,
     checked_peers,
 )
+from headgate.stores.regional.talk import Talk
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ class RegionalStore(Store):
         There is no need to: it is done in the background.
         """
         for peer in range(len(self._peers)):
-            self._tell(peer)
+            for _ in range(self._exchange.rounds(peer)):
+                if not self._tell(peer):
+                    break
 
     def close(self) -> None:
         """Tell what was not told, for a second at most, and close all stores."""
@@ -140,6 +142,7 @@ class RegionalStore(Store):
         deadline = monotonic() + LAST_WORDS_NS / SECOND
         for thread in self._threads:
             thread.join(max(deadline - monotonic(), 0))
+        self._exchange.close()
         for store in (*self._peers, self.local):
             store.close()
 
@@ -180,21 +183,9 @@ class RegionalStore(Store):
                 started.append(thread)
             self._threads = started
 
-    def _tell(self, peer: int) -> None:
-        """Tell one region all that it has not been told, as far as it hears."""
-        messages = self._exchange.messages(peer)
-        failure: HeadgateError | None = None
-        for message in messages:
-            try:
-                outcomes = self._peers[peer].run(message.absorb)
-            except HeadgateError as error:
-                failure = error
-                if getattr(error, "reason", "refused") != "refused":
-                    break  # the others would fare no better, but for one that is not understood
-            else:
-                self._exchange.heard(peer, message, outcomes)
-        if messages:
-            self._exchange.went(peer, failure)
+    def _tell(self, peer: int) -> bool:
+        """Tell one region what it has not been told; whether it heard."""
+        return Talk(self._exchange, peer, self._peers[peer]).tell()
 
     def _pause(self, peer: int, spent_ns: int) -> float:
         return self._exchange.links[peer].pause_ns(spent_ns) / SECOND
@@ -228,10 +219,11 @@ def _keep_telling(
         if store is None:
             return
         began = monotonic()
-        store._tell(peer)  # noqa: SLF001
+        is_heard = store._tell(peer)  # noqa: SLF001
         spent_ns = int((monotonic() - began) * SECOND)
-        if closing.is_set():
+        is_told = store._exchange.is_told(peer)  # noqa: SLF001
+        if closing.is_set() and (is_told or not is_heard):
             return
-        if not store._exchange.is_told(peer):  # noqa: SLF001
+        if not is_told:
             bell.set()
         del store

@@ -5,10 +5,11 @@ of it in that window. A message says the number, not what was added to it, so a 
 late, twice or in any order, and a message that never came is made up for by the next. What is given
 back is taken off only as far as nobody has been told yet.
 
-Memory is bounded. When there are *max_keys* numbers, those that everybody knows make room first and
-then the smallest. A number that was forgotten must not begin again from 0 under the same name, as
-nobody would notice until it is as large as before: whatever is counted after that belongs to a new
-*generation*, which is part of the name of its origin.
+Memory is bounded. When there are *max_keys* numbers, those that everybody knows make room first, of
+them the smallest, and then those of which the least is owed. A number that was forgotten must not
+begin again from 0 under the same name, as nobody would notice until it is as large as before:
+whatever is counted after that belongs to a new *generation*, which is part of the name of its
+origin.
 
 No I/O, no clock, no threads: time comes in as nanoseconds of one clock, and whoever has several
 threads has a lock.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.limits import Concurrency
@@ -31,11 +33,12 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.stores.operations import Outcomes
 
-MOST_CHECKS: Final = 256
-"""Counters in one message: more would make a server's other callers wait."""
+MOST_CHECKS: Final = 64
+"""Counters in one message, which take a server a millisecond or two: its other callers wait, and so
+does whoever wants to count here while it is made."""
 
-MOST_AT_ONCE: Final = 8 * MOST_CHECKS
-"""Counters that a region is told of at once: nobody else can count while messages are made."""
+MOST_AT_ONCE: Final = 32 * MOST_CHECKS
+"""Counters that a region is told of before there is a pause."""
 
 LATE_NS: Final = 2 * SECOND
 """What has waited for longer could not be told because of a failure."""
@@ -45,6 +48,10 @@ MOST_LIMITS: Final = 1_024
 
 LOOKED_AT: Final = 256
 """How many numbers are looked at when room is needed; half of them go at most."""
+
+
+Figures = tuple[int, ...]
+"""A number for each region. (Lists would each be gone through by every garbage collection.)"""
 
 
 class Label(NamedTuple):
@@ -63,11 +70,11 @@ class Count:
     key: str
     limit: Limit
     label: Label
-    told: list[int]
+    told: Figures
     """What each region is known to know."""
-    spared: list[int]
+    spared: Figures
     """What each region was spared, see `Tally.heard`; it is not told of it any more."""
-    since: list[int]
+    since: Figures
     """Since when each region has not been told all."""
     total: int = 0
     sent: int = 0
@@ -78,6 +85,16 @@ class Count:
     def owed(self, peer: int) -> int:
         """How much of it *peer* has not been told."""
         return self.total - self.spared[peer] - self.told[peer]
+
+
+class Shelf:
+    """The numbers of one group in one window, by key, and what those that are new are called."""
+
+    __slots__ = ("counts", "label")
+
+    def __init__(self, label: Label) -> None:
+        self.label = label
+        self.counts: dict[str, Count] = {}
 
 
 class Said(NamedTuple):
@@ -124,7 +141,8 @@ class Tally:
         self._generation = 0
         self._latest_ns = 0
         self._count = 0
-        self._shelves: dict[tuple[int, int], dict[tuple[str, str], Count]] = {}
+        self._nothing: Figures = (0,) * peers
+        self._shelves: dict[tuple[int, int, str], Shelf] = {}
         self._dirty: list[dict[Count, None]] = [{} for _ in range(peers)]
         # By the identity of limits, which are kept: to hash one takes longer than the rest.
         self._lengths: dict[int, tuple[Limit, int]] = {}
@@ -150,15 +168,15 @@ class Tally:
         if now_ns > self._latest_ns:
             self._latest_ns = now_ns
         length_ns = self._length_ns(limit)
-        place = (length_ns, self._latest_ns // length_ns)
+        place = (length_ns, self._latest_ns // length_ns, group)
         shelf = self._shelves.get(place)
-        count = None if shelf is None else shelf.get((group, key))
+        count = None if shelf is None else shelf.counts.get(key)
         if amount < 0:
             if count is not None:
                 count.total = max(count.total + amount, count.sent)
             return False
         if count is None:
-            count = self._new_count(group, key, limit, place)
+            count = self._new_count(key, limit, place)
         count.limit = limit
         count.total += amount
         return count.waiting < self._peers and self._mark(count)
@@ -167,58 +185,66 @@ class Tally:
         """Whether *peer* knows everything."""
         return not self._dirty[peer]
 
+    def waiting(self, peer: int) -> int:
+        """Of how many counters *peer* does not know all."""
+        return len(self._dirty[peer])
+
     def lag_ns(self, peer: int, now_ns: int) -> int:
         """How old the oldest is that *peer* has not been told."""
-        first = next(iter(self._dirty[peer]), None)
-        return 0 if first is None else max(now_ns - first.since[peer], 0)
+        oldest = min((count.since[peer] for count in self._dirty[peer]), default=now_ns)
+        return max(now_ns - oldest, 0)
+
+    def portions(self, peer: int) -> int:
+        """How often `messages` is to be asked for, to tell *peer* everything, or a good deal."""
+        return -(-min(len(self._dirty[peer]), MOST_AT_ONCE) // MOST_CHECKS)
 
     def messages(self, peer: int, now_ns: int) -> list[Message]:
-        """What *peer* has to be told now, or some of it; to be handed to `heard` when it has been.
+        """A portion of what *peer* has to be told; to be handed to `heard` when it has been.
 
-        What has passed is left out, and stays until it is swept.
+        The next time it is the turn of others first, whether or not this is heard: what is refused
+        must not hold up the rest. What has passed is left out, and stays until it is swept.
         """
         now_ns = self._now(now_ns)
         dirty = self._dirty[peer]
         by_label: dict[Label, list[Count]] = {}
-        for count in list(islice(dirty, MOST_AT_ONCE)):
+        for count in list(islice(dirty, MOST_CHECKS)):
+            del dirty[count]
             if count.owed(peer) <= 0:
-                del dirty[count]
                 count.waiting -= 1
-            elif not is_over(count.label.window, count.label.length_ns, now_ns):
+                continue
+            dirty[count] = None
+            if not is_over(count.label.window, count.label.length_ns, now_ns):
                 by_label.setdefault(count.label, []).append(count)
-        return [
-            self._message(peer, label, counts[start : start + MOST_CHECKS], now_ns)
-            for label, counts in by_label.items()
-            for start in range(0, len(counts), MOST_CHECKS)
-        ]
+        return [self._message(peer, label, counts, now_ns) for label, counts in by_label.items()]
 
     def heard(self, peer: int, message: Message, outcomes: Outcomes) -> None:
         """*peer* has been told *message*; *outcomes* are what its counters say to a cost of 1."""
         dirty = self._dirty[peer]
         for (count, number, is_late), outcome in zip(message.said, outcomes, strict=True):
-            count.told[peer] = max(count.told[peer], number)
+            if number > count.told[peer]:
+                count.told = _with(count.told, peer, number)
             if is_late and self._is_in_debt(outcome.retry_after_ns):
-                self.spared += max(count.owed(peer), 0)
-                count.spared[peer] += max(count.owed(peer), 0)
+                rest = max(count.owed(peer), 0)
+                self.spared += rest
+                count.spared = _with(count.spared, peer, count.spared[peer] + rest)
             if count in dirty and count.owed(peer) <= 0:
                 del dirty[count]
                 count.waiting -= 1
-            elif count in dirty and not is_late:
-                del dirty[count]
-                dirty[count] = None  # behind those that have waited for longer
-                count.since[peer] = message.made_ns
+            elif not is_late:
+                count.since = _with(count.since, peer, message.made_ns)
 
     def sweep(self, now_ns: int, *, most: int = LOOKED_AT) -> bool:
         """Forget up to *most* numbers of windows that have passed; whether there may be more."""
         now_ns = self._now(now_ns)
-        for length_ns, window in list(self._shelves):
+        for place in list(self._shelves):
+            length_ns, window, _ = place
             if is_over(window, length_ns, now_ns):
-                shelf = self._shelves[length_ns, window]
-                for place in list(islice(shelf, most)):
-                    self._forget(shelf.pop(place))
-                if shelf:
+                counts = self._shelves[place].counts
+                for key in list(islice(counts, most)):
+                    self._forget(counts.pop(key))
+                if counts:
                     return True
-                del self._shelves[length_ns, window]
+                del self._shelves[place]
         return False
 
     def _now(self, now_ns: int) -> int:
@@ -236,22 +262,28 @@ class Tally:
         self._lengths[id(limit)] = limit, length_ns
         return length_ns
 
-    def _new_count(self, group: str, key: str, limit: Limit, place: tuple[int, int]) -> Count:
+    def _new_count(self, key: str, limit: Limit, place: tuple[int, int, str]) -> Count:
         if self._count >= self._max_keys:
             self._make_room()
         self._count += 1
-        none = [0] * self._peers
-        label = Label(*place, self._generation)
-        count = Count(group, key, limit, label, none, none.copy(), none.copy())
-        self._shelves.setdefault(place, {})[group, key] = count
+        length_ns, window, group = place
+        shelf = self._shelves.get(place)
+        if shelf is None:
+            shelf = self._shelves[place] = Shelf(Label(length_ns, window, self._generation))
+        elif shelf.label.generation != self._generation:
+            shelf.label = Label(length_ns, window, self._generation)
+        none = self._nothing
+        count = shelf.counts[key] = Count(group, key, limit, shelf.label, none, none, none)
         return count
 
     def _mark(self, count: Count) -> bool:
         """Every region has to be told of *count*."""
+        since = list(count.since)
         for peer, dirty in enumerate(self._dirty):
             if count not in dirty:
                 dirty[count] = None
-                count.since[peer] = self._latest_ns
+                since[peer] = self._latest_ns
+        count.since = tuple(since)
         count.waiting = self._peers
         return True
 
@@ -274,25 +306,23 @@ class Tally:
         return limit is not None and (retry_after_ns is None or retry_after_ns > limit)
 
     def _make_room(self) -> None:
-        """Forget numbers that everybody knows, or else the smallest, of those longest here."""
+        """Forget numbers that everybody knows, the smallest first, or else those of which the least
+        is owed, of those longest here."""
         self._generation += 1
         looked_at = list(islice(self._oldest(), min(LOOKED_AT, self._max_keys)))
-        looked_at.sort(key=self._most_owed)
+        looked_at.sort(key=_worth)
         most = max(len(looked_at) // 2, 1)
         for n, count in enumerate(looked_at):
-            shelf = self._shelves[count.label[:2]]
-            del shelf[count.group, count.key]
+            counts = self._shelves[(*count.label[:2], count.group)].counts
+            del counts[count.key]
             if n < most:
                 self._forget(count)
             else:
-                shelf[count.group, count.key] = count  # the next time others are looked at
+                counts[count.key] = count  # the next time others are looked at
 
     def _oldest(self) -> Iterator[Count]:
         for place in sorted(self._shelves, key=lambda place: place[0] * (place[1] + 1)):
-            yield from self._shelves[place].values()
-
-    def _most_owed(self, count: Count) -> int:
-        return max((count.owed(peer) for peer in range(self._peers)), default=0)
+            yield from self._shelves[place].counts.values()
 
     def _forget(self, count: Count) -> None:
         """*count* is on no shelf any more."""
@@ -304,6 +334,18 @@ class Tally:
                 is_known = is_known and count.owed(peer) <= 0
         if not is_known:
             self.dropped += 1
+
+
+def _worth(count: Count) -> tuple[int, int]:
+    """How much of it some region has not been told, and how much there is: one that is used much
+    would soon be back, under a new name each time, and a store knows so many names at most."""
+    owed = count.total - min(map(add, count.told, count.spared)) if count.waiting else 0
+    return owed, count.total
+
+
+def _with(figures: Figures, place: int, figure: int) -> Figures:
+    """*figures* with another one at *place*."""
+    return (*figures[:place], figure, *figures[place + 1 :])
 
 
 def _piece(limit: Limit) -> int:

@@ -141,6 +141,21 @@ def test_an_overshoot_of_next_to_nothing_is_warned_of() -> None:
     assert "of the limit of 100 that is 1: too little to take in advance" in problem.message
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("decide: local", "tell nobody what they let through"),
+        ("decide: quota\naccuracy: {batch: 5}", "is not charged, nor told"),
+    ],
+)
+def test_gateways_that_tell_no_region_are_warned_of(more: str, told: str) -> None:
+    _, problems = read(f"across_regions: true\n{more}")
+    (problem,) = problems
+    assert problem.severity == "warning"
+    assert told in problem.message
+    assert not read("across_regions: true\ndecide: quota")[1]
+
+
 def test_an_outage_has_its_terms() -> None:
     found = good("on_store_failure: {share: 25%, max_fail_open: 5m, then: local}").on_failure
     assert found == OnFailure("fail_open", Fraction(1, 4), 5 * MINUTE, "local")

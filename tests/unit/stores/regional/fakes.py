@@ -62,7 +62,7 @@ class HungPeer(Store):
 
 
 class AsyncPeer(AsyncStore):
-    """As `Peer`; hangs while `hangs`."""
+    """As `Peer`; answers after so many steps of the loop as it `takes`, hangs while `hangs`."""
 
     lends = True
 
@@ -71,6 +71,7 @@ class AsyncPeer(AsyncStore):
         self.has_heard = asyncio.Event()
         self.error: StoreError | None = None
         self.hangs = False
+        self.takes = 1
         self.is_closed = False
         self.asked_at_once = 0
         self._asking = 0
@@ -80,7 +81,8 @@ class AsyncPeer(AsyncStore):
         self._asking += 1
         self.asked_at_once = max(self.asked_at_once, self._asking)
         try:
-            await asyncio.sleep(0)
+            for _ in range(self.takes):
+                await asyncio.sleep(0)
             while self.hangs:
                 await asyncio.Event().wait()
         finally:

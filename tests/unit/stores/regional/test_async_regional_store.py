@@ -15,6 +15,7 @@ from headgate.limits import TokenBucket
 from headgate.stores.memory import AsyncMemoryStore, MemoryStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.regional import AsyncRegionalStore
+from headgate.stores.regional.tally import MOST_AT_ONCE, MOST_CHECKS
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND
 
@@ -121,12 +122,13 @@ def test_a_region_that_hangs_delays_no_decision_and_no_other_region() -> None:
 def test_several_messages_make_one_round_trip() -> None:
     async def scenario() -> None:
         peer = AsyncPeer()
+        peer.takes = 100
         store = regional({"us": peer})
-        for n in range(600):
+        for n in range(2 * MOST_CHECKS + 1):
             await store.run(Take((check(f"k{n}"),)))
         await store.exchange()
         assert len(peer.heard) == peer.asked_at_once == 3
-        assert len(peer.totals) == 600
+        assert len(peer.totals) == 2 * MOST_CHECKS + 1
 
     asyncio.run(scenario())
 
@@ -205,3 +207,53 @@ def test_only_groups_that_are_shared_are_told() -> None:
 def test_a_region_among_its_own_peers_is_refused() -> None:
     with pytest.raises(OptionError, match="among its own peers"):
         regional({"eu": AsyncPeer()})
+
+
+def test_a_region_that_does_not_hear_is_tried_with_one_message() -> None:
+    async def scenario() -> None:
+        peer = AsyncPeer()
+        store = regional({"us": peer})
+        peer.error = StoreError("gone", reason="unreachable")
+        peer.takes = 100
+        for n in range(2 * MOST_CHECKS + 1):
+            await store.run(Take((check(f"k{n}"),)))
+        await store.exchange()
+        peer.asked_at_once = 0
+        await store.exchange()
+        assert peer.asked_at_once == 1
+        peer.error = None
+        await store.exchange()
+        assert len(peer.totals) == 2 * MOST_CHECKS + 1
+
+    asyncio.run(scenario())
+
+
+def test_the_last_words_are_as_many_as_there_are() -> None:
+    async def scenario() -> None:
+        peer = AsyncPeer()
+        store = regional({"us": peer})
+        for n in range(MOST_AT_ONCE + 10):
+            await store.run(Take((check(f"k{n}"),)))
+        await store.aclose()
+        assert len(peer.totals) == MOST_AT_ONCE + 10
+
+    asyncio.run(scenario())
+
+
+def test_a_loop_that_stands_still_does_not_keep_another_from_telling() -> None:
+    peer = AsyncPeer()
+    store = regional({"us": peer}, every_ns=MILLISECOND)
+    still = asyncio.new_event_loop()
+    still.run_until_complete(store.run(Take((check("a"),))))
+
+    async def scenario() -> None:
+        await store.run(Take((check("b"),)))
+        await asyncio.wait_for(peer.has_heard.wait(), PATIENCE)
+
+    asyncio.run(scenario())
+    assert peer.totals == {"a": 1, "b": 1}
+    pending = asyncio.all_tasks(still)
+    for task in pending:
+        task.cancel()
+    still.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+    still.close()

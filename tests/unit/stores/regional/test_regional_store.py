@@ -18,6 +18,7 @@ from headgate.observability import MEASURES
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Absorb, Check, Lend, Refund, Take, TakeEach
 from headgate.stores.regional import RegionalStore
+from headgate.stores.regional.tally import MOST_AT_ONCE, MOST_CHECKS
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND
 
@@ -171,7 +172,52 @@ def test_a_region_that_is_gone_is_not_tried_with_every_message() -> None:
     store.run(Take((check("a"),)))
     store.run(Take((Check("g", "b", TokenBucket(500, 1)),)))
     store.exchange()
-    assert peer.attempts == 1
+    before = peer.attempts
+    store.exchange()
+    assert peer.attempts == before + 1
+
+
+def test_messages_are_under_way_together() -> None:
+    """Each waits for the other two, or nobody would be answered."""
+
+    class Slow(Peer):
+        together = threading.Barrier(3, timeout=PATIENCE)
+
+        def run(self, operation: Operation[Any]) -> Any:
+            self.together.wait()
+            return super().run(operation)
+
+    peer = Slow()
+    store = regional({"us": peer})
+    for n in range(2 * MOST_CHECKS + 1):
+        store.run(Take((check(f"k{n}"),)))
+    store.exchange()
+    assert len(peer.totals) == 2 * MOST_CHECKS + 1
+
+
+def test_the_last_words_are_as_many_as_there_are() -> None:
+    peer = Peer()
+    store = regional({"us": peer})
+    for n in range(MOST_AT_ONCE + 10):
+        store.run(Take((check(f"k{n}"),)))
+    store.close()
+    assert len(peer.totals) == MOST_AT_ONCE + 10
+
+
+def test_what_a_closed_store_could_not_tell_is_logged_and_is_no_lag(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peer = Peer()
+    peer.error = StoreError("gone", reason="unreachable")
+    clock = ManualClock(1_000)
+    store = RegionalStore(MemoryStore(), region="eu", peers={"away": peer}, clock=clock)
+    store.run(Take((check("a"),)))
+    clock.advance(5)
+    assert MEASURES.value("region_lag_seconds", peer="away") == 5
+    store.close()
+    gc.collect()
+    assert MEASURES.value("region_lag_seconds", peer="away") == 0
+    assert "closed before away was told all that was used of 1 counters" in caplog.text
 
 
 def test_a_message_that_is_refused_does_not_hold_up_the_others() -> None:

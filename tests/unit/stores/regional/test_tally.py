@@ -83,9 +83,10 @@ def test_all_counters_of_one_window_go_in_one_message_up_to_a_size() -> None:
     one = tally()
     for n in range(MOST_CHECKS):
         use(one, f"k{n}")
-    assert len(one.messages(0, NOW)) == 1
+    assert one.portions(0) == len(one.messages(0, NOW)) == 1
     use(one, "another")
-    assert len(one.messages(0, NOW)) == 2
+    assert one.portions(0) == 2
+    assert [len(message.said) for message in one.messages(0, NOW)] == [MOST_CHECKS]
 
 
 def test_a_new_window_begins_from_nothing_and_the_one_before_is_still_told() -> None:
@@ -278,3 +279,30 @@ def test_pieces_are_told_faster_than_units_come_back() -> None:
     one = tally(peers=1, max_debt_ns=4)
     use(one, "a", 50, limit=TokenBucket(10, 4))
     assert totals_of(tell(one, 0, LATER)) == {"a": 4}
+
+
+def test_what_is_never_heard_does_not_hold_up_the_rest() -> None:
+    one = tally()
+    for n in range(3 * MOST_CHECKS):
+        use(one, f"k{n}")
+    tried: set[str] = set()
+    for _ in range(one.portions(0)):
+        for message in one.messages(0, NOW):  # nobody hears it
+            tried |= {check.key for check in message.absorb.checks}
+    assert len(tried) == 3 * MOST_CHECKS
+    assert one.lag_ns(0, NOW + SECOND) == SECOND
+
+
+def test_a_counter_that_is_used_much_keeps_its_name_while_keys_are_sprayed() -> None:
+    one = tally(max_keys=100)
+    origins = set()
+    for n in range(2_000):
+        if n % 10 == 0:
+            use(one, "hot", 5)
+        use(one, f"k{n}")
+        for message in one.messages(0, NOW) + one.messages(1, NOW):
+            hear(one, 0, message)
+            hear(one, 1, message)
+            if any(check.key == "hot" for check in message.absorb.checks):
+                origins.add(message.absorb.origin)
+    assert len(origins) == 1

@@ -149,7 +149,7 @@ class World:
         """Messages from *node* to one region go out, until that is done; then it pauses."""
 
         def go() -> None:
-            self._send(node, peer, node.messages(peer), self.now)
+            self._send(node, peer, list(node.messages(peer)), self.now)
 
         self.at(self.now + node.links[peer].pause_ns(spent_ns), go)
 
