@@ -52,6 +52,9 @@ StoreFault = Literal[
 
 STORE_FAULTS: Final[tuple[StoreFault, ...]] = get_args(StoreFault)
 
+_OPEN_FAULTS: Final[frozenset[StoreFault]] = frozenset(("unavailable", "unreachable", "timeout"))
+"""After which what was asked may have been done, unless the error says that it was not."""
+
 
 class HeadgateError(Exception):
     """The base of all errors raised by Headgate."""
@@ -106,11 +109,26 @@ class StoreError(HeadgateError):
     """The store could not decide: it is down, slow, full or refusing. Never a denial.
 
     `reason` is a word for it, one of `STORE_FAULTS`: for metrics, and for whoever must react.
+    `is_undone`: whether what was asked was surely not done; if not said, it goes by the reason.
     """
 
-    def __init__(self, message: str = "", *, reason: StoreFault = "unavailable") -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        reason: StoreFault = "unavailable",
+        is_undone: bool | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.is_undone = reason not in _OPEN_FAULTS if is_undone is None else is_undone
+
+    def copied(self, *, is_undone: bool | None = None) -> StoreError:
+        """The same to be raised elsewhere: exceptions are not for sharing. *is_undone* if given."""
+        is_undone = self.is_undone if is_undone is None else is_undone
+        own = StoreError(str(self), reason=self.reason, is_undone=is_undone)
+        own.__cause__ = self.__cause__
+        return own
 
 
 class SettledError(HeadgateError):

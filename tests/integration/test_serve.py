@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.integration.serve_driving import PLAIN, RULES, load_until_gone, refused, serving
+from tests.integration.serve_driving import PLAIN, RULES, Service, load_until_gone, refused, serving
 from tests.servers import Certificates, RedisServer, free_port, release_port, wait_until
 
 if TYPE_CHECKING:
@@ -223,8 +223,14 @@ class TestTls:
 
 
 def test_a_lost_store_is_noticed_and_comes_back(tmp_path: Path) -> None:
-    with RedisServer() as redis, serving(tmp_path, "--store", redis.url) as service:
+    def trouble(service: Service) -> str:
+        answer = PLAIN.get(f"{service.url}/readyz")
+        assert answer.status_code == 200  # it is gone for all replicas alike
+        return "".join(answer.json().get("reasons", ()))
+
+    with RedisServer() as redis, serving(tmp_path, "--store", redis.bare_url) as service:
         redis.pause()
-        wait_until(lambda: not service.is_ready(), "the loss is noticed")
+        wait_until(lambda: "the store" in trouble(service), "the loss is noticed")
+        assert service.check().status_code == 200
         redis.resume()
-        wait_until(service.is_ready, "the store is back")
+        wait_until(lambda: not trouble(service), "the store is back")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import httpx
 
+from headgate.limits import parse_limit
+from headgate.stores.operations import Check, Take
+from headgate.stores.port import group_name
+from headgate.stores.redis import RedisStore
 from headgate.stores.shm.place import path_of
 from tests.integration.serve_driving import PLAIN, serving
-from tests.servers import RedisServer, wait_until
+from tests.servers import RedisServer, free_port, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +90,31 @@ def test_regions_count_together_where_a_rule_says_so(tmp_path: Path) -> None:
             assert remaining(other, "here") == 20
             assert other.statuses(6) == [200] * 4 + [429] * 2
             wait_until(lambda: remaining(one, "everywhere") == 0, "what it used to be told back")
+
+
+def test_all_workers_of_a_region_tell_the_others_and_are_told_apart(tmp_path: Path) -> None:
+    with RedisServer() as eu, RedisServer() as us:
+        here = ("--store", eu.url, "--region", "eu", "--workers", "2")
+        nobody = f"ap=redis://:pass-word@127.0.0.1:{free_port()}"
+        peers = ("--region-peers", f"us={us.url}", "--region-peers", nobody)
+        with serving(tmp_path, *here, *peers, rules=EVERYWHERE) as service:
+            assert sorted(service.statuses(12)) == [200] * 10 + [429] * 2
+            seen: dict[str, str] = {}
+
+            def is_told_by_both() -> bool:
+                text = PLAIN.get(f"{service.url}/metrics").text
+                seen[text.partition('worker="')[2][:1]] = text
+                return set(seen) == {"0", "1"}
+
+            wait_until(is_told_by_both, "both workers to answer")
+            lines = [line for text in seen.values() for line in text.splitlines()]
+            assert all('worker="' in line for line in lines if not line.startswith("#"))
+            assert "pass-word" not in "".join(lines)
+        with closing(RedisStore(us.url)) as there:  # what there was to tell has been told
+            group = group_name("headgate", "everywhere")
+            check = Check(group, "ip=192.0.2.1", parse_limit("10/hour"))
+            (outcome,) = there.run(Take((check,), consume=False))
+        assert not outcome.allowed
 
 
 def test_workers_share_memory_without_redis(tmp_path: Path) -> None:

@@ -238,6 +238,39 @@ def test_a_caller_that_goes_away_gives_back_what_this_process_charged() -> None:
     assert asyncio.run(story()) == 10
 
 
+@pytest.mark.parametrize(
+    ("returns", "left_there"), [("never", 10), ("before", 10), ("and is told", 6)]
+)
+def test_who_goes_away_when_the_store_comes_back_leaves_no_charge_but_what_it_was_told(
+    returns: str, left_there: int
+) -> None:
+    """What was told already stays charged there, which is the safe side; and nothing is given back
+    there that was charged by somebody else."""
+
+    async def story() -> tuple[int, int]:
+        store = FailingStore()
+        limiter = AsyncRateLimiter(LIMIT, store=unbroken_async(Awaited(store)))
+        merger = later(limiter._fallback, store)
+        store.fault = "circuit_open"
+        granted = await limiter.hit("key", 4)
+        assert granted.source == "fail_open"
+        if returns != "never":
+            store.fault = None
+            store.clock.advance(2)
+            await limiter.peek("nobody")
+        if returns == "and is told":
+            merger.finish()
+        await limiter._give_back("key", 4, granted)
+        store.fault = None
+        store.clock.advance(2)
+        await limiter.peek("nobody")
+        merger.finish()
+        left_here = 10 - limiter._fallback.local.used_in(GROUP, "key")
+        return left_here, 10 - store.inner.used_in(GROUP, "key")
+
+    assert asyncio.run(story()) == (10, left_there)
+
+
 def test_two_limiters_on_one_store_share_what_this_process_may_admit() -> None:
     store = unbroken(FailingStore())
     one, other = (RateLimiter(LIMIT, store=store, on_store_failure=HALF) for _ in range(2))

@@ -22,7 +22,7 @@ from headgate.engine.holding import Held
 from headgate.engine.short_cuts import ShortCuts
 from headgate.engine.undoing import charged_rules
 from headgate.errors import StoreError
-from headgate.fallback import HERE, Asked, fallback_of, is_undone
+from headgate.fallback import HERE, Asked, fallback_of
 from headgate.stores.opening import adopt_terms, guard_of
 from headgate.stores.operations import Check, Leave, Take
 from headgate.stores.port import concluded
@@ -208,7 +208,7 @@ class Deciding:
             self.fallback.correct(_asked(one, one.rates), amount - one.cost)
             if error is not None:
                 self.fallback.owe(_costing(one, amount), error)
-        if error is not None and is_undone(error):
+        if error is not None and error.is_undone:
             held.owed = frozenset(one.rule.id for one in here)
 
 

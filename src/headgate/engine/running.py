@@ -17,7 +17,7 @@ from headgate.stores.memory import AsyncMemoryStore
 from headgate.stores.opening import async_store_in_use, store_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
     from typing import Any
 
     from headgate.clock import Clock
@@ -133,8 +133,9 @@ class Runner(Deciding):
                 self.store.run(holding.undo()[0])
                 held = self.store.run(holding.look())
         except StoreError as error:
-            for step in holding.undo():
-                self._tell(step)
+            if held or not error.is_undone:
+                for step in holding.undo():
+                    self._tell(step)
             return error, frozenset()
         return holding.outcomes(held, taken), seen
 
@@ -318,10 +319,14 @@ class AsyncRunner(Deciding):
                 await self.store.run(holding.undo()[0])
                 held = await self.store.run(holding.look())
         except StoreError as error:
-            for step in holding.undo():
-                await self._tell(step)
+            if held or not error.is_undone:  # later: the caller has waited long enough
+                self._keep(asyncio.ensure_future(self._tell_all(holding.undo())))
             return error, frozenset()
         return holding.outcomes(held, taken), seen
+
+    async def _tell_all(self, steps: Iterable[Operation[Any]]) -> None:
+        for step in steps:
+            await self._tell(step)
 
     async def _tell(self, step: Operation[Any]) -> bool:
         """As `Runner._tell`."""

@@ -2,8 +2,7 @@
 
 from headgate.fallback.asked import ELSEWHERE, HERE, Asked
 from headgate.fallback.fallback import Fallback
-from headgate.fallback.merging import is_undone
 from headgate.fallback.registry import fallback_of
 from headgate.fallback.share import scaled
 
-__all__ = ["ELSEWHERE", "HERE", "Asked", "Fallback", "fallback_of", "is_undone", "scaled"]
+__all__ = ["ELSEWHERE", "HERE", "Asked", "Fallback", "fallback_of", "scaled"]

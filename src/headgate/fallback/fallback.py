@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headgate.decisions import decide_without_store
 from headgate.fallback.asked import Asked, mode_of, said, shared_checks
 from headgate.fallback.background import Merger
-from headgate.fallback.merging import is_undone, merging
+from headgate.fallback.merging import merging
 from headgate.fallback.outage import Outage
 from headgate.fallback.owing import Owing
 from headgate.fallback.telling import (
@@ -20,6 +20,8 @@ from headgate.fallback.telling import (
     tell_end,
     tell_escalation,
 )
+from headgate.fallback.watching import Watch
+from headgate.limits import TokenBucket
 from headgate.stores.forking import watch_forks
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
@@ -49,6 +51,10 @@ MOST_KEYS: Final = 100_000
 """How many counters there are of their own; further keys share some, which makes them stricter."""
 
 
+_LOOK: Final = Check("headgate!watch", "watch", TokenBucket(1, 1), 1)
+"""What is looked at where nobody has asked for anything."""
+
+
 class Guard(Protocol):
     """What knows, before anybody else, that the store is back."""
 
@@ -56,6 +62,9 @@ class Guard(Protocol):
 
     @property
     def state(self) -> str: ...
+
+    @property
+    def is_open(self) -> bool: ...
 
     def on_change(self, callback: Callable[..., None], /) -> object: ...
 
@@ -88,14 +97,20 @@ class Fallback:
         self._outage = Outage()
         self._owing = Owing()
         self._merger = Merger(store)
+        self._watch = Watch(store, self)
+        self._asked = _LOOK
+        self._words = self._looked_at = 0
+        self._is_closed = False
         self._lock = threading.Lock()
         self._is_guard_closed: Callable[[], bool] = lambda: True
+        self._is_guard_open: Callable[[], bool] = lambda: False
         BOARD.add(self)
         watch_forks(self)
 
     def listen(self, guard: Guard) -> None:
         """Have *guard* say when the store is back."""
         self._is_guard_closed = lambda: guard.state == "closed"
+        self._is_guard_open = lambda: guard.is_open
         self._where = f"the store at {guard.where}"
         guard.on_change(lambda *_: self._guard_changed())
 
@@ -117,13 +132,22 @@ class Fallback:
         with self._lock:
             begins = self._outage.fail(now)
             self.is_out = self.wants_word = self.has_decided = True
+            self._words += 1
+            self._is_closed = self._is_closed or error.reason == "closed"
+        if not self._is_closed:
+            self._watch.begin()
         if begins:
             tell_beginning(self._where, error)
 
     def succeed(self) -> None:
         """A call succeeded; to be told only while it `wants_word`."""
+        self._words += 1  # one more or less is nothing: it is to be another number
+        self._is_closed = False
         if self._is_guard_closed():
             self._end(is_certain=False)
+        elif not self._is_guard_open():  # or it was another part of the store that answered
+            with self._lock:
+                self._outage.hear()
 
     def _guard_changed(self) -> None:
         if self._is_guard_closed():
@@ -138,6 +162,20 @@ class Fallback:
             tell_end(self._where, ended)
         self.merge()
 
+    @property
+    def needs_watch(self) -> bool:
+        """Whether somebody has to find out that the store is back, or to tell it something."""
+        return not self._is_closed and (self.is_out or len(self._owing) > 0)
+
+    def next_look(self) -> Take | None:
+        """What to ask the store, if nobody has asked it since the last look: a look at a counter
+        that was asked for lately, so that it is the part of the store that was gone."""
+        words, self._looked_at = self._looked_at, self._words
+        if not self.is_out:
+            self.merge()
+            return None
+        return Take((self._asked,), consume=False) if words == self._looked_at else None
+
     # ---- what is decided -------------------------------------------------------------------
 
     def decide(
@@ -148,12 +186,16 @@ class Fallback:
         consume: bool = True,
         lease: str | None = None,
         is_owed: bool = True,
+        is_counted: bool = True,
     ) -> list[Decision]:
         """What comes of each of *asked*, all or nothing, now that the store said *error*.
 
-        With *is_owed* the store will be told of what is admitted, unless it may know already.
+        With *is_owed* the store will be told of what is admitted, unless it may know already. With
+        `is_counted=False` it is a part of a request, which is counted by `count_request`.
         """
         self.fail(error)
+        if asked:
+            self._asked = asked[0].checks[0]
         stances = self._stances(asked)
         is_open = all(stance.mode != "fail_closed" for stance in stances)
         here = [one for one, at in zip(asked, stances, strict=True) if at.mode != "fail_closed"]
@@ -166,8 +208,9 @@ class Fallback:
             else decide_without_store("fail_closed", [(c.key, c.limit) for c in one.checks])
             for one, stance in zip(asked, stances, strict=True)
         ]
-        self._count(stances, decisions)
-        if take.consume and is_owed and all(decisions) and is_undone(error):
+        if is_counted:
+            self._count(stances, decisions)
+        if take.consume and is_owed and all(decisions) and error.is_undone:
             self._owe([check for one in here for check in one.checks])
         return decisions
 
@@ -190,19 +233,23 @@ class Fallback:
         """As `decide`, with the amounts set aside here under *name*."""
         return self._verb(asked, error, lambda checks: Hold(checks, name, ttl_ns))
 
-    def charge(self, asked: Asked, error: StoreError) -> Decision:
+    def charge(self, asked: Asked, error: StoreError, *, is_counted: bool = True) -> Decision:
         """Record the amounts here; a look after it."""
-        decision = self._verb(asked, error, Charge)
-        if decision.source != "fail_closed" and is_undone(error):
+        decision = self._verb(asked, error, Charge, is_counted=is_counted)
+        if decision.source != "fail_closed" and error.is_undone:
             self._owe(asked.checks)
         return decision
 
-    def refund(self, asked: Asked, error: StoreError) -> Decision:
+    def refund(self, asked: Asked, error: StoreError, *, is_counted: bool = True) -> Decision:
         """Give the amounts back that were charged here; a look after it."""
-        decision = self._verb(asked, error, Refund)
+        decision = self._verb(asked, error, Refund, is_counted=is_counted)
         if decision.source != "fail_closed":
             self._owing.subtract(asked.checks)
         return decision
+
+    def count_request(self, asked: Sequence[Asked], decisions: Sequence[Decision]) -> None:
+        """Count one request that was decided in parts: by *decisions*, one for each of *asked*."""
+        self._count(self._stances(asked), decisions)
 
     # ---- what was decided here, and is changed afterwards ----------------------------------
 
@@ -225,7 +272,7 @@ class Fallback:
     def owe(self, asked: Asked, error: StoreError) -> None:
         """The store is to be told of the amounts, which were charged here before; unless *error*,
         which it said to them, means that it may know."""
-        if is_undone(error):
+        if error.is_undone:
             self._owe(asked.checks)
 
     def renew(self, asked: Asked, lease: str) -> bool:
@@ -245,23 +292,27 @@ class Fallback:
 
     def merge(self) -> None:
         """See that the store is told of what it is owed, in the background."""
-        if len(self._owing) and not self.is_out:
+        if len(self._owing) and not self.is_out and not self._is_closed:
             self._merger.start(lambda: merging(self._owing, self.local.used_in, self._random))
 
     def close(self) -> None:
         """Tell the store nothing more. (A task of an event loop is cancelled.)"""
+        self._is_closed = True
         self._merger.stop()
 
     def begin_anew(self) -> None:
         """This is another process now: the one it was forked off tells the store itself."""
         self._lock = threading.Lock()
         self._owing.begin_anew()
-        self._merger = Merger(self._store)
+        self._outage = Outage()
+        self.is_out = self.wants_word = False
+        self._merger, self._watch = Merger(self._store), Watch(self._store, self)
 
     def _owe(self, checks: Sequence[Check]) -> None:
         if dropped := self._owing.add(checks):
             count_dropped(dropped)
         self.wants_word = True
+        self._watch.begin()
         self.merge()
 
     # ---- how it is decided -----------------------------------------------------------------
@@ -283,6 +334,8 @@ class Fallback:
         asked: Asked,
         error: StoreError,
         verb: Callable[[tuple[Check, ...]], Hold | Charge | Refund],
+        *,
+        is_counted: bool = True,
     ) -> Decision:
         self.fail(error)
         (stance,) = self._stances([asked])
@@ -291,7 +344,8 @@ class Fallback:
             decision = decide_without_store("fail_closed", pairs)
         else:
             decision = said(asked, stance, self.local.run(verb(asked.shared)))
-        self._count([stance], [decision])
+        if is_counted:
+            self._count([stance], [decision])
         return decision
 
     def _count(self, stances: Sequence[Stance], decisions: Sequence[Decision]) -> None:

@@ -43,7 +43,7 @@ def merging(owing: Owing, used: Callable[[str, str], int], random: Random) -> St
         if asked:
             reply = yield _taking(asked)
             if isinstance(reply, StoreError):
-                owing.add(asked if is_undone(reply) else ())
+                owing.add(asked if reply.is_undone else ())
                 return
             owing.add([one for one, said in zip(asked, reply, strict=True) if _is_undone(said)])
             rest = _what_is_left(asked, reply)
@@ -52,14 +52,8 @@ def merging(owing: Owing, used: Callable[[str, str], int], random: Random) -> St
         yield random.uniform(PAUSE / 2, PAUSE * 2)
 
 
-def is_undone(error: StoreError) -> bool:
-    """Whether what was asked was surely not done. (After a time-out it may have been, or if the
-    connection broke.)"""
-    return error.reason not in ("timeout", "unreachable")
-
-
 def _is_undone(said: object) -> bool:
-    return isinstance(said, StoreError) and is_undone(said)
+    return isinstance(said, StoreError) and said.is_undone
 
 
 def _what_is_left(asked: Sequence[Check], reply: Sequence[Any]) -> list[Check]:

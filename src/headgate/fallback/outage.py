@@ -56,10 +56,14 @@ class Outage:
         self.began_ns = self._failed_ns = now
         return True
 
+    def hear(self) -> None:
+        """A call has succeeded, though others may be held back still."""
+        self._gone_ns = None
+
     def end(self, now: int, *, is_certain: bool = False) -> Ended | None:
         """A call has succeeded, or it *is_certain* that the store is back; the outage, if that is
         its end."""
-        self._gone_ns = None
+        self.hear()
         if self.began_ns is None or (not is_certain and now - self._failed_ns < QUIET_NS):
             return None
         ended = Ended(max(now - self.began_ns, 0), self._decided)

@@ -49,7 +49,7 @@ class Counter:
 class Family:
     """All measures of one name."""
 
-    __slots__ = ("counters", "gauges", "help", "kind", "name")
+    __slots__ = ("counters", "help", "kind", "name", "readers")
 
     def __init__(self, name: str, kind: Kind, text: str) -> None:
         if not _NAME.fullmatch(name):
@@ -58,14 +58,14 @@ class Family:
         self.kind = kind
         self.help = text
         self.counters: dict[Labels, Counter] = {}
-        self.gauges: dict[Labels, list[weakref.WeakMethod[Callable[[], float]]]] = {}
+        self.readers: dict[Labels, list[weakref.WeakMethod[Callable[[], float]]]] = {}
 
     def samples(self) -> Iterator[tuple[Labels, float]]:
-        """What each measure says; gauges of equal labels are added up."""
+        """What each measure says; those of equal labels that are read are added up."""
         for labels, counter in list(self.counters.items()):
             yield labels, counter.value
-        for labels, gauges in list(self.gauges.items()):
-            live = [method for method in (gauge() for gauge in gauges) if method is not None]
+        for labels, readers in list(self.readers.items()):
+            live = [method for method in (reader() for reader in readers) if method is not None]
             if live:
                 yield labels, sum(method() for method in live)
 
@@ -75,7 +75,13 @@ class Measures:
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
+        self._marks: Labels = ()
         self._lock = threading.Lock()
+
+    def mark(self, **labels: str) -> None:
+        """Tell all of them with *labels* besides: which process of several this is, where any may
+        answer. Without that their counters would seem to go back and forth."""
+        self._marks = _labels(labels)
 
     def counter(self, name: str, text: str, **labels: str) -> Counter:
         """The counter *name* with *labels*; made when it is first asked for."""
@@ -83,17 +89,22 @@ class Measures:
             family = self._family(name, "counter", text)
             return family.counters.setdefault(_labels(labels), Counter())
 
+    def tally(self, name: str, text: str, read: Callable[[], float], **labels: str) -> None:
+        """As `counter`, for what counts by itself: *read*, a bound method, says how many by now.
+
+        For what is done so often that a `Counter`, which has a lock, would cost too much. As long
+        as its object lives; what it says must not become less.
+        """
+        self._add_reader(name, "counter", text, read, labels)
+
     def gauge(self, name: str, text: str, read: Callable[[], float], **labels: str) -> None:
         """Tell what *read*, a bound method, says for as long as its object lives."""
-        method: Any = weakref.WeakMethod(read)
-        with self._lock:
-            gauges = self._family(name, "gauge", text).gauges.setdefault(_labels(labels), [])
-            gauges[:] = [gauge for gauge in gauges if gauge() is not None]
-            gauges.append(method)
+        self._add_reader(name, "gauge", text, read, labels)
 
     def text(self) -> str:
         """All of them, as Prometheus reads it."""
         lines = []
+        marks = self._marks
         with self._lock:
             families = sorted(self._families.values(), key=lambda family: family.name)
         for family in families:
@@ -102,7 +113,9 @@ class Measures:
             if not samples:
                 continue
             lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
-            lines += [f"{name}{_shown(labels)} {_number(value)}" for labels, value in samples]
+            lines += [
+                f"{name}{_shown(marks + labels)} {_number(value)}" for labels, value in samples
+            ]
         return "\n".join([*lines, ""])
 
     def value(self, name: str, **labels: str) -> float:
@@ -117,6 +130,15 @@ class Measures:
         for family in self._families.values():
             for counter in family.counters.values():
                 counter.begin_anew()
+
+    def _add_reader(
+        self, name: str, kind: Kind, text: str, read: Callable[[], float], labels: dict[str, str]
+    ) -> None:
+        method: Any = weakref.WeakMethod(read)
+        with self._lock:
+            readers = self._family(name, kind, text).readers.setdefault(_labels(labels), [])
+            readers[:] = [reader for reader in readers if reader() is not None]
+            readers.append(method)
 
     def _family(self, name: str, kind: Kind, text: str) -> Family:
         family = self._families.get(name)

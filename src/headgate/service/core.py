@@ -34,3 +34,5 @@ class Core:
     namespace: str = "headgate"
     not_ready: Callable[[], tuple[str, ...]] = tuple
     """Why this worker should be given no requests, in words; empty if it may."""
+    trouble: Callable[[], tuple[str, ...]] = tuple
+    """What is amiss though this worker decides, in words; empty if nothing is."""

@@ -111,7 +111,7 @@ def make_parts(settings: Settings) -> Parts:
         namespace=settings.namespace,
         missing_rules=lambda: _missing_rules(feed),
     )
-    core.not_ready = readiness.reasons
+    core.not_ready, core.trouble = readiness.reasons, readiness.trouble
     return Parts(
         settings=settings,
         core=core,

@@ -1,8 +1,10 @@
-"""Whether a worker should be given requests: has it rules, does the store answer, does it stay.
+"""Whether a worker should be given requests: has it rules, has the store answered, does it stay.
 
-The store is asked every other second, with a deadline: a look at a counter that nobody uses. What
-rules say about a store that is gone (`fail_open`, `fail_closed`, `local`) is a matter of each
-request; this is for whoever spreads requests over replicas, when another replica's store answers.
+The store is asked every other second, with a deadline: a look at a counter that nobody uses. A
+worker is not ready until it has answered once, so that one with a wrong address takes nobody's
+place. After that a store that is gone is trouble, and told, but no reason to be given no requests:
+it is gone for all replicas alike, and if all of them were passed by, no rule could do what it says
+for that case (`fail_open`, `fail_closed`, `local`).
 """
 
 from __future__ import annotations
@@ -51,12 +53,18 @@ class Readiness:
             self._keep_looking, name="headgate-readiness", pause=every, on_mistake=self._mistaken
         )
         self.is_draining = False
+        self._has_answered = False
 
     def reasons(self) -> tuple[str, ...]:
         """Why this worker should be given no requests; empty if it may."""
         if self.is_draining:
             return ("the service is shutting down",)
-        return tuple(told for told in (self._missing_rules(), self._trouble) if told is not None)
+        trouble = None if self._has_answered else self._trouble
+        return tuple(told for told in (self._missing_rules(), trouble) if told is not None)
+
+    def trouble(self) -> tuple[str, ...]:
+        """What is amiss, though requests are decided; empty if nothing is."""
+        return () if self._trouble is None or not self._has_answered else (self._trouble,)
 
     async def start(self) -> None:
         """Ask the store once, then go on asking."""
@@ -67,7 +75,8 @@ class Readiness:
         """Ask the store now."""
         before = self._trouble
         self._trouble = await self._asked()
-        if self._trouble is not None and before != self._trouble:
+        self._has_answered = self._has_answered or self._trouble is None
+        if self._trouble is not None and before in (None, NOT_YET):
             LOG.error("%s; requests are decided as each rule says for that case", self._trouble)
         elif self._trouble is None and before not in (None, NOT_YET):
             LOG.info("the store answers again")

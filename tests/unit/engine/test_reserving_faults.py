@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from headgate.engine import RuleEngine
+from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
 from headgate.rules.model import Idempotency, Match, Policy, Rule
 from headgate.rules.request import Request
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import AsyncStore, MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
@@ -191,3 +192,46 @@ def test_a_retry_under_rules_that_have_all_seen_it_passes() -> None:
 
     assert [(bool(one), one.is_replay) for one in asked] == [(True, False), (True, True)]
     assert left(engine) == {"paid": 99, "trial": 80}
+
+
+class LaterLost(AsyncStore):
+    """Loses the answer to its first call, and does not answer the others until it is let."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryStore(clock=ManualClock(1_200))
+        self.may_answer = asyncio.Event()
+        self.calls = 0
+
+    async def run(self, operation: Operation[Any]) -> Any:
+        self.calls += 1
+        if self.calls == 1:
+            self.inner.run(operation)
+            raise StoreError("no answer", reason="timeout")
+        await self.may_answer.wait()
+        return self.inner.run(operation)
+
+
+def test_who_reserves_does_not_wait_until_what_may_be_held_is_given_back() -> None:
+    async def story() -> tuple[bool, dict[str, int]]:
+        store = LaterLost()
+        engine = AsyncRuleEngine(Policy((rule("tokens"),)), store=store)
+        async with asyncio.timeout(10):
+            verdict = await engine.reserve(ask(), cost=30)
+        store.may_answer.set()
+        await asyncio.gather(*engine.runner._undoing)
+        looked = await engine.peek(ask(), cost=0)
+        return verdict.allowed, {one.rule.id: one.decision.remaining for one in looked.rules}
+
+    assert asyncio.run(story()) == (True, {"tokens": 100})
+
+
+def test_where_nothing_was_done_there_is_nothing_to_give_back() -> None:
+    class Unreachable(Ledger):
+        def run(self, operation: Operation[Any]) -> Any:
+            self.calls += 1
+            raise StoreError("nobody there", reason="unreachable", is_undone=True)
+
+    store = Unreachable()
+    engine = RuleEngine(Policy((rule("tokens"),)), store=store)
+    assert engine.reserve(ask(), cost=10).allowed
+    assert store.calls == 1

@@ -324,6 +324,7 @@ def test_a_guard_says_when_the_store_is_back() -> None:
     class Guard:
         where = "here"
         state = "open"
+        is_open = True
 
         def on_change(self, callback: Any) -> None:
             self.tell = callback
@@ -360,3 +361,32 @@ def test_a_forked_process_tells_nothing_that_the_other_one_will_tell() -> None:
 
 def _take(cost: int) -> Any:
     return Take((Check("g0", "k", TEN, cost),))
+
+
+class Parts:
+    """A guard of a store that is not in full use."""
+
+    where, state = "here", "ramping"
+
+    def __init__(self, *, is_open: bool) -> None:
+        self.is_open = is_open
+
+    def on_change(self, _callback: object) -> None:
+        """It never changes."""
+
+
+@pytest.mark.parametrize(("is_open", "source"), [(False, "fail_open"), (True, "fail_closed")])
+def test_a_store_that_answers_some_calls_escalates_nothing_unless_a_part_of_it_is_gone(
+    source: str, *, is_open: bool
+) -> None:
+    desk = Desk()
+    desk.fallback.listen(Parts(is_open=is_open))
+    patient = OnFailure(open_ns=10 * SECOND)
+    assert desk.decide(asked(patient))[0].source == "fail_open"
+    for _ in range(3):
+        desk.clock.advance(8)
+        desk.fallback.succeed()
+        assert desk.fallback.is_out
+    assert desk.decide(asked(patient))[0].source == source
+    desk.clock.advance(11)
+    assert desk.decide(asked(patient))[0].source == "fail_closed"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import StoreError
-from headgate.fallback.merging import BATCH, LONGEST_START, PAUSE, is_undone, merging
+from headgate.fallback.merging import BATCH, LONGEST_START, PAUSE, merging
 from headgate.fallback.owing import Owing
 from headgate.limits import FixedWindow
 from headgate.stores import Check, MemoryStore, Take, TakeEach
@@ -139,7 +139,13 @@ def test_a_rest_that_gets_lost_is_not_told_again() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "undone"),
-    [("timeout", False), ("unreachable", False), ("circuit_open", True), ("readonly", True)],
+    [
+        ("timeout", False),
+        ("unreachable", False),
+        ("unavailable", False),
+        ("circuit_open", True),
+        ("readonly", True),
+    ],
 )
 def test_after_a_time_out_nobody_knows(reason: StoreFault, *, undone: bool) -> None:
-    assert is_undone(StoreError("x", reason=reason)) == undone
+    assert StoreError("x", reason=reason).is_undone == undone

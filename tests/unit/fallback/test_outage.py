@@ -89,3 +89,13 @@ def test_a_clock_that_goes_back_ends_nothing_early() -> None:
     outage.fail(2 * SECOND)
     assert outage.end(10 * SECOND) is None
     assert outage.stance(OnFailure(open_ns=SECOND), 5 * SECOND).mode == "fail_open"
+
+
+def test_a_call_that_succeeds_while_others_are_held_back_starts_the_time_anew() -> None:
+    on_failure = OnFailure(open_ns=10 * SECOND)
+    outage = Outage()
+    outage.fail(0)
+    outage.hear()
+    outage.fail(9 * SECOND)
+    assert outage.stance(on_failure, 18 * SECOND).mode == "fail_open"
+    assert outage.began_ns == 0

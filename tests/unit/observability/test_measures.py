@@ -72,3 +72,24 @@ def test_a_name_means_one_thing() -> None:
         measures.gauge("hits", "Hits.", Tank(1).level)
     with pytest.raises(OptionError, match="not the name of a measure"):
         measures.counter("No Hits", "Hits.")
+
+
+def test_what_counts_by_itself_is_a_counter_too() -> None:
+    measures = Measures()
+    tank, other = Tank(3), Tank(4)
+    measures.tally("poured", "Poured.", tank.level, place="a")
+    measures.tally("poured", "Poured.", other.level, place="a")
+    assert measures.value("poured", place="a") == 7
+    assert "# TYPE headgate_poured_total counter" in measures.text()
+    with pytest.raises(OptionError, match="poured is a counter already"):
+        measures.gauge("poured", "Poured.", tank.level)
+
+
+def test_a_process_of_several_is_told_apart() -> None:
+    measures = Measures()
+    measures.counter("hits", "Hits.", rule="a").add(3)
+    measures.counter("misses", "Misses.").add()
+    measures.mark(worker="1")
+    assert 'headgate_hits_total{worker="1",rule="a"} 3\n' in measures.text()
+    assert 'headgate_misses_total{worker="1"} 1\n' in measures.text()
+    assert measures.value("hits", rule="a") == 3

@@ -73,6 +73,23 @@ def test_a_store_that_says_nothing_is_not_waited_for() -> None:
     assert looked(store, deadline=0.001) == ("the store did not answer within 0.001 s",)
 
 
+def test_a_store_that_has_answered_once_may_be_gone_for_all_replicas_alike() -> None:
+    store = Fickle()
+
+    async def look() -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        readiness = Readiness(store, namespace="shop", missing_rules=lambda: None)
+        told = []
+        gone = StoreError("down", reason="unreachable")
+        for error in (gone, None, gone, None):
+            store.error = error
+            await readiness.look()
+            told.append((readiness.reasons(), readiness.trouble()))
+        return told
+
+    gone = ("the store cannot be asked (unreachable)",)
+    assert asyncio.run(look()) == [(gone, ()), ((), ()), ((), gone), ((), ())]
+
+
 def test_draining_is_the_only_reason_that_counts() -> None:
     readiness = Readiness(Fickle(), namespace="shop", missing_rules=lambda: "no rules")
     readiness.is_draining = True
@@ -93,10 +110,10 @@ def test_goes_on_asking_until_it_is_closed(error: Exception) -> None:
         await readiness.start()
         store.error = error
         async with asyncio.timeout(10):
-            while not readiness.reasons():  # noqa: ASYNC110 - there is nothing else to wait for
+            while not readiness.trouble():  # noqa: ASYNC110 - there is nothing else to wait for
                 await asyncio.sleep(0)
             store.error = None
-            while readiness.reasons():  # noqa: ASYNC110 - the same
+            while readiness.trouble():  # noqa: ASYNC110 - the same
                 await asyncio.sleep(0)
         await readiness.aclose()
         asked = store.asked
@@ -114,7 +131,8 @@ def test_a_store_that_goes_and_comes_back_is_told_once_each(
     async def look() -> None:
         readiness = Readiness(store, namespace="shop", missing_rules=lambda: None)
         gone = StoreError("down", reason="unreachable")
-        for error in (None, gone, gone, None, None):
+        open_ = StoreError("left alone", reason="circuit_open")
+        for error in (None, gone, gone, open_, gone, None, None):
             store.error = error
             await readiness.look()
 

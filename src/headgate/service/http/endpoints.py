@@ -122,9 +122,11 @@ class Endpoints:
         return json_reply({"status": "alive"})
 
     async def _ready(self, _scope: Scope, _receive: Receive) -> Reply:
-        reasons = self._checking.core.not_ready()
-        if reasons:
+        core = self._checking.core
+        if reasons := core.not_ready():
             return json_reply({"status": "not ready", "reasons": list(reasons)}, status=503)
+        if trouble := core.trouble():
+            return json_reply({"status": "ready", "reasons": list(trouble)})
         return json_reply({"status": "ready"})
 
     async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:

@@ -5,8 +5,8 @@ had been settled or not: nobody can tell then, and nothing is charged. Which of 
 clock of the worker that answers, and the hold by the store's: near the end either may be said. Who
 hears 503 does not know; the next try says 409 if it was settled after all.
 
-What was granted while the store was gone (a rule that fails open) is held nowhere: to settle it is
-accepted, and charges nothing. Cancelling gives back what is held; what other rules charged for the
+What was granted while the store was gone (a rule that fails open) is held nowhere, and charged when
+it is settled: see `unheld`. Cancelling gives back what is held; what other rules charged for the
 request stays charged.
 """
 
@@ -27,6 +27,7 @@ from headgate.service.http.replies import (
     json_reply,
     problem,
 )
+from headgate.service.http.unheld import Unheld
 from headgate.units import MILLISECOND, SECOND, duration_ns
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from headgate.service.http.checking import Checking
     from headgate.service.http.documents import Document
     from headgate.service.http.options import HttpOptions
-    from headgate.stores.operations import Settle
 
 _RETRY_SOON: Final = (b"retry-after", b"1")
 _TOO_MUCH: Final = "too many rules hold something for this request: name those in cost that should"
@@ -49,6 +49,7 @@ class Reservations:
         self._core = checking.core
         self._longest = options.longest_hold
         self._receipts = Receipts(self._core.secret, self._core.namespace)
+        self._unheld = Unheld(self._core.engine.runner, self._core.namespace, self._longest)
         self._rules: tuple[Policy | None, dict[str, Rule]] = None, {}
 
     async def reserve(self, document: Document, accept: str | None) -> Reply:
@@ -63,10 +64,13 @@ class Reservations:
         lasts_ns = min([duration_ns(asked.ttl, "ttl"), *_leases_ns(verdict)])
         expires_ns = self._core.clock() + lasts_ns
         expires_ns -= expires_ns % MILLISECOND
-        name = self._receipts.id_of(Receipt.of(verdict, expires_ns))
+        receipt = Receipt.of(verdict, expires_ns)
+        name = self._receipts.id_of(receipt)
         if name is None:
             await engine.runner.to_the_end(self._given_back(verdict))
             raise RefusedError(problem(422, _TOO_MUCH))
+        if not receipt.is_held:
+            self._unheld.granted(receipt)
         lines = self._checking.teller.lines(verdict)
         lines += [JSON_LINE, NO_STORE, (b"location", f"/v1/reservations/{name}".encode())]
         content = {"id": name, "expires": expires_ns / SECOND, **portrait(verdict)}
@@ -80,7 +84,7 @@ class Reservations:
         receipt = self._receipt(name)
         amounts = receipt.amounts(found.get("cost"))
         await self._close(receipt, amounts)
-        return json_reply({"charged": amounts if receipt.is_held else {}})
+        return json_reply({"charged": amounts})
 
     async def cancel(self, name: bytes) -> Reply:
         """Give back what is held."""
@@ -96,9 +100,8 @@ class Reservations:
 
     async def _close(self, receipt: Receipt, amounts: dict[str, int]) -> None:
         """Settle *receipt*, once. Raises `RefusedError` if it was not open, or nobody knows."""
-        settle = receipt.settle(amounts, self._rule) if receipt.is_held else None
         try:
-            was_open = await self._checking.within_deadline(self._settled(receipt, settle))
+            was_open = await self._checking.within_deadline(self._settled(receipt, amounts))
         except StoreError as error:
             detail = f"the store could not be told ({error.reason}): try again"
             raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
@@ -108,9 +111,13 @@ class Reservations:
             raise RefusedError(problem(409, "this reservation was settled or cancelled already"))
         raise RefusedError(problem(410, "this reservation has lapsed, and nothing was charged"))
 
-    async def _settled(self, receipt: Receipt, settle: Settle | None) -> bool:
+    async def _settled(self, receipt: Receipt, amounts: dict[str, int]) -> bool:
         """Tell the store; whether all was held still."""
+        if not receipt.is_held:
+            is_in_time = self._core.clock() < receipt.expires_ns
+            return is_in_time and await self._unheld.settle(receipt, amounts, self._rule)
         store = self._core.engine.runner.store
+        settle = receipt.settle(amounts, self._rule)
         was_open = True if settle is None else await store.run(settle)
         if receipt.leave is not None:
             has_left = await store.run(receipt.leave)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from headgate.algorithms import Outcome
 from headgate.decisions import Concluded, FailurePolicy, OnFailure, combine
 from headgate.errors import StoreError
-from headgate.fallback import Asked, is_undone
+from headgate.fallback import Asked
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls.steps import went_beyond
 
@@ -57,17 +57,29 @@ class Outage:
         self._tell(parts, asked, said, error)
         for n in silent:
             if parts[n].verb == "look":
-                said[n] = self._fallback.decide([asked[n]], error, consume=False)[0]
+                said[n] = self._decide([asked[n]], error, consume=False)[0]
                 is_open = is_open and _is_open(parts[n], said[n])
         takers = [n for n in silent if parts[n].verb == "take"]
         together = [n for n in takers if parts[n].role == "decides"]
-        decided = self._fallback.decide([asked[n] for n in together], error, consume=is_open)
+        decided = self._decide([asked[n] for n in together], error, consume=is_open)
         for n, decision in zip(together, decided, strict=True):
             said[n] = decision
             is_open = is_open and decision.allowed
         for n in takers:
             if parts[n].role != "decides":
-                said[n] = self._fallback.decide([asked[n]], error, consume=is_open)[0]
+                said[n] = self._decide([asked[n]], error, consume=is_open)[0]
+        self._count(parts, asked, said)
+
+    def _decide(self, asked: list[Asked], error: StoreError, *, consume: bool) -> list[Decision]:
+        return self._fallback.decide(asked, error, consume=consume, is_counted=False)
+
+    def _count(self, parts: Sequence[Part], asked: dict[int, Asked], said: Said) -> None:
+        """Count the call once: by what decided it, or had to be recorded, if anything did."""
+        heard = [(n, decision) for n in asked if (decision := said[n]) is not None]
+        binding = [one for one in heard if parts[one[0]].role in ("decides", "quota")] or heard
+        self._fallback.count_request(
+            [asked[n] for n, _ in binding], [decision for _, decision in binding]
+        )
 
     def _tell(
         self, parts: Sequence[Part], asked: dict[int, Asked], said: Said, error: StoreError
@@ -75,9 +87,11 @@ class Outage:
         """Record what is reported, and give back what is given back."""
         for n, one in asked.items():
             if parts[n].verb == "report":
-                said[n] = _told(self._fallback.charge(one, error), is_refund=False)
+                said[n] = _told(
+                    self._fallback.charge(one, error, is_counted=False), is_refund=False
+                )
             elif parts[n].verb == "refund":
-                said[n] = _told(self._fallback.refund(one, error), is_refund=True)
+                said[n] = _told(self._fallback.refund(one, error, is_counted=False), is_refund=True)
 
 
 def error_in(replies: Sequence[Any]) -> StoreError:
@@ -87,7 +101,7 @@ def error_in(replies: Sequence[Any]) -> StoreError:
     for reply in replies:
         each = reply if isinstance(reply, tuple) else (reply,)
         found += [one for one in each if isinstance(one, StoreError)]
-    return min(found, key=is_undone)
+    return min(found, key=lambda one: one.is_undone)
 
 
 def _on_failure(part: Part) -> OnFailure:

@@ -19,11 +19,13 @@ after as many deadlines as incidents, however many callers wait for it.
 has not come back after `probe_ns` is taken for lost, and another call is sent in its place. Without
 calls there are no probes: nothing happens.
 
-*Ramping*: the store has answered the probe. The first `first_calls` go to it, so that a process
-which asks seldom notices nothing; of the others a share, which grows from `first_share` to all
-within `ramp_ns`, longer or shorter by up to a third by chance: a fleet whose store comes back does
-not come back as a herd. One failure, and it is open again; the pauses go on growing until it has
-been closed once.
+*Ramping*: the store has answered the probe. In every tenth of a second the first `first_calls` go
+to it, so that a process which asks seldom notices nothing; of the others a share, which grows from
+`first_share` to all: a fleet whose store comes back does not come back as a herd. That takes as
+long as the store was left alone, at most `ramp_ns`, and longer or shorter by up to a third by
+chance: who is refused meanwhile is so though the store is there, and after a blip nobody shall be
+refused for longer than the blip was. One failure, and it is open again; the pauses go on growing
+until it has been closed once.
 
 How long a call takes is nothing to the breaker: slow, but within the deadline, is an answer.
 """
@@ -35,6 +37,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.errors import OptionError
 from headgate.units import MILLISECOND, SECOND
+
+SLICE_NS: Final = 100 * MILLISECOND
+"""In each such part of a ramp some calls go to the store whatever the share is."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,6 +142,7 @@ class Breaker:
         "_pauses",
         "_ramp_ns",
         "_ramped",
+        "_slice_ns",
         "_tell",
         "_told",
         "_until_ns",
@@ -171,7 +177,7 @@ class Breaker:
         self.since_ns: int | None = None
         self.changed_ns: int | None = None
         self._until_ns = self._asked_ns = 0
-        self._ramp_ns = self._ramped = 0
+        self._ramp_ns = self._ramped = self._slice_ns = 0
         self._pauses = 0
         self._incidents = 0
         self._window: tuple[int, int, int] | None = None
@@ -188,8 +194,7 @@ class Breaker:
         if self.is_closed:
             return self.mark
         if self.state == "ramping":
-            self._ramped += 1
-            if self._ramped <= self.terms.first_calls or chance < self.share(now_ns):
+            if self._is_among_first(now_ns) or chance < self.share(now_ns):
                 return self.mark
         elif now_ns >= self._until_ns:
             return self._probe(now_ns)
@@ -202,8 +207,9 @@ class Breaker:
         if self.is_closed:
             self.failures = 0
         elif ticket == self.mark and self.state == "half_open":
-            self._ramp_ns = round(self.terms.ramp_ns * (2 + 2 * chance) / 3)
-            self._ramped = 0
+            down_ns = now_ns - (self.since_ns or 0)
+            self._ramp_ns = round(min(self.terms.ramp_ns, down_ns) * (2 + 2 * chance) / 3)
+            self._ramped, self._slice_ns = 0, now_ns
             self._become("ramping", now_ns, lasts_ns=self._ramp_ns)
 
     def failed(self, ticket: int, reason: StoreFault, now_ns: int, chance: float) -> None:
@@ -253,6 +259,13 @@ class Breaker:
         """Close it, untried: nobody asks any more."""
         self.mark += 1
         self._close(now_ns)
+
+    def _is_among_first(self, now_ns: int) -> bool:
+        """Whether a call of the ramp is one of the first of its slice."""
+        if now_ns - self._slice_ns >= SLICE_NS:
+            self._ramped, self._slice_ns = 0, now_ns
+        self._ramped += 1
+        return self._ramped <= self.terms.first_calls
 
     def _probe(self, now_ns: int) -> int:
         self.mark += 1

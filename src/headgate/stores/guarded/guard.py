@@ -54,6 +54,7 @@ class Guard:
         self._changes: list[tuple[str, Change]] = []
         self.whole = self._new_breaker("")
         self.telling = Telling(where, self)
+        self.board = self.telling.board
 
     def begin_anew(self) -> None:
         """After a fork: what other threads were about to find out, they find out elsewhere."""
@@ -135,13 +136,13 @@ class Guard:
         """The call with this *ticket* was answered: the way that costs next to nothing."""
         if breaker.is_closed and not breaker.failures:
             breaker.calls += 1  # two threads may count one: it is for a share and a message
-            self.telling.calls.add()
+            self.board.calls += 1
         else:
             self.succeeded((breaker,), (ticket,))
 
     def succeeded(self, breakers: Iterable[Breaker], tickets: Iterable[int]) -> None:
         """The calls with these *tickets* were answered."""
-        self.telling.calls.add()
+        self.board.calls += 1
         with self._lock:
             for breaker, ticket in zip(breakers, tickets, strict=True):
                 breaker.succeeded(ticket, self._time_ns(), self._chance())
@@ -158,7 +159,7 @@ class Guard:
         if reason not in COUNTED:
             self.abandoned(breakers, tickets)
             return
-        self.telling.calls.add()
+        self.board.calls += 1
         self.telling.error(reason)
         with self._lock:
             now_ns = self._time_ns()

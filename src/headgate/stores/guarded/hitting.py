@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def guarded_hitter(hitter: Hitter, guard: Guard) -> Hitter:
     """*hitter*, past the breakers of *guard*."""
     whole = guard.whole if guard.part_of is None else None
-    breaker_of, count = guard.breaker_of, guard.telling.calls.add
+    breaker_of, board = guard.breaker_of, guard.board
 
     def hit(key: str, cost: int = 1) -> Decision:
         breaker = whole or breaker_of(key)
@@ -32,7 +32,7 @@ def guarded_hitter(hitter: Hitter, guard: Guard) -> Hitter:
             guard.succeeded((breaker,), (mark,))
         else:
             breaker.calls += 1  # two threads may count one: it is for a share and a message
-            count()
+            board.calls += 1
         return decision
 
     return hit
@@ -41,7 +41,7 @@ def guarded_hitter(hitter: Hitter, guard: Guard) -> Hitter:
 def guarded_asker(asker: Asker, guard: Guard) -> Asker:
     """The same for a short cut that has to be awaited."""
     whole = guard.whole if guard.part_of is None else None
-    breaker_of, count = guard.breaker_of, guard.telling.calls.add
+    breaker_of, board = guard.breaker_of, guard.board
 
     async def ask(key: str, cost: int = 1) -> Decision:
         breaker = whole or breaker_of(key)
@@ -58,7 +58,7 @@ def guarded_asker(asker: Asker, guard: Guard) -> Asker:
             guard.succeeded((breaker,), (mark,))
         else:
             breaker.calls += 1  # two threads may count one: it is for a share and a message
-            count()
+            board.calls += 1
         return decision
 
     return ask

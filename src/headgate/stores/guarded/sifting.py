@@ -56,9 +56,11 @@ class Sifted:
             passage.__exit__(None if own is None else type(own), own, None)
 
     def merged(self) -> tuple[Outcomes | StoreError, ...]:
-        """What came of each take; raises `StoreError` if nothing came of any."""
+        """What came of each take; raises `StoreError` if nothing came of any: one after which
+        something may have been done, if there is such a one."""
         came = iter(self.outcomes)
         merged = [self._refused.get(n) or next(came) for n in range(len(self._takes))]
-        if merged and all(isinstance(one, StoreError) for one in merged):
-            raise next(one for one in merged if isinstance(one, StoreError))
+        errors = [one for one in merged if isinstance(one, StoreError)]
+        if errors and len(errors) == len(merged):
+            raise min(errors, key=lambda error: error.is_undone)
         return tuple(merged)

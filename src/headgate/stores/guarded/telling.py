@@ -26,12 +26,19 @@ class Board:
 
     def __init__(self, where: str) -> None:
         self.guards: WeakSet[Guard] = WeakSet()
+        self.calls = 0
+        """How many were made. Counted without a lock, in one step without a call in between, which
+        no other thread interrupts."""
+        MEASURES.tally("store_calls", "Calls made to the store.", self.made, store=where)
         MEASURES.gauge(
             "store_breaker_state",
             "0: calls go to the store; 1: some do, to try it; 2: none do.",
             self.level,
             store=where,
         )
+
+    def made(self) -> float:
+        return self.calls
 
     def level(self) -> float:
         return max((LEVELS[guard.state] for guard in list(self.guards)), default=0)
@@ -45,7 +52,6 @@ class Telling:
 
     def __init__(self, where: str, guard: Guard) -> None:
         self.where = where
-        self.calls = MEASURES.counter("store_calls", "Calls made to the store.", store=where)
         self.refused = MEASURES.counter(
             "store_refused", "Calls not made: the store had been failing.", store=where
         )
@@ -53,8 +59,8 @@ class Telling:
         self._transitions: dict[State, Counter] = {}
         self._warned_ns: dict[str, int] = {}
         self._untold: dict[str, tuple[int, int, int]] = {}
-        self._board = _boards.get(where) or _boards.setdefault(where, Board(where))
-        self._board.guards.add(guard)
+        self.board = _boards.get(where) or _boards.setdefault(where, Board(where))
+        self.board.guards.add(guard)
 
     def error(self, reason: StoreFault) -> None:
         """A call failed because of *reason*."""

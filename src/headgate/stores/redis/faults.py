@@ -129,15 +129,17 @@ def broken(where: str, error: BaseException | None = None) -> StoreError:
     )
 
 
-def closed(where: str) -> StoreError:
-    """The store was closed by its owner."""
-    return StoreError(f"the store at {where} is closed", reason="closed")
+def closed(where: str, *, is_undone: bool = True) -> StoreError:
+    """The store was closed by its owner; with `is_undone=False` after something had been sent."""
+    return StoreError(f"the store at {where} is closed", reason="closed", is_undone=is_undone)
 
 
 def too_late(where: str, timeout: float) -> StoreError:
     """Time was up before anything could be sent."""
     return StoreError(
-        f"{where} could not be asked within {timeout:g} s; nothing was sent", reason="timeout"
+        f"{where} could not be asked within {timeout:g} s; nothing was sent",
+        reason="timeout",
+        is_undone=True,
     )
 
 
@@ -153,9 +155,12 @@ def loss(error: BaseException, where: str, timeout: float) -> StoreError:
 def fail_all(requests: Iterable[Request], error: StoreError) -> None:
     """Fail all *requests* with *error*, each with a copy: exceptions are not for sharing."""
     for request in requests:
-        own = StoreError(str(error), reason=error.reason)
-        own.__cause__ = error.__cause__
-        request.failed(own)
+        request.failed(error.copied())
+
+
+def unsent(error: StoreError) -> StoreError:
+    """*error*, which came before anything was sent."""
+    return error.copied(is_undone=True)
 
 
 def deliver(request: Request, reply: Reply, where: str) -> None:
@@ -172,6 +177,8 @@ NONSENSE: Final = (TypeError, ValueError, LookupError, AttributeError)
 
 def nonsense(where: str, error: BaseException) -> StoreError:
     """The server at *where* answered, and nobody knows what."""
-    own = StoreError(f"{where} answered what is no answer: {error}", reason="refused")
+    own = StoreError(
+        f"{where} answered what is no answer: {error}", reason="refused", is_undone=False
+    )
     own.__cause__ = error
     return own

@@ -17,7 +17,7 @@ from headgate.stores.redis.calls.spreading import (
     groups_of,
     spread,
 )
-from headgate.stores.redis.faults import timed_out
+from headgate.stores.redis.faults import timed_out, too_late
 from headgate.stores.redis.forking import watch_forks
 from headgate.stores.redis.settings import Settings, part_finder
 from headgate.stores.redis.transport import open_transport
@@ -103,8 +103,10 @@ class RedisStore(Store):
                 finally:
                     combiner.hand_on()
             else:
-                combiner.perform(lambda pending: pending.hit(place, name, key, cost, answer))
-                self._give_up([answer])
+                was_sent = combiner.perform(
+                    lambda pending: pending.hit(place, name, key, cost, answer)
+                )
+                self._give_up([answer], was_sent=was_sent)
             return cast("Decision", answer.result())
 
         return hit
@@ -143,13 +145,14 @@ class RedisStore(Store):
         found = [
             first_name(cast("Spreadable | Single", operation), names) for operation in operations
         ]
+        was_sent = True
         if len({names.tag(name) for name in found}) == 1:
-            self._combiner(found[0]).perform(add)
+            was_sent = self._combiner(found[0]).perform(add)
         elif found:  # for several nodes, of which one may be slow: nobody else waits for them
             pending = self._settings.pending()
             add(pending)
             self._transport.perform(pending.drain())
-        self._give_up(answers)
+        self._give_up(answers, was_sent=was_sent)
         return answers
 
     def _combiner(self, name: bytes) -> Combiner:
@@ -167,8 +170,9 @@ class RedisStore(Store):
             combiner = self._combiners.setdefault(tag, new)
         return combiner
 
-    def _give_up(self, answers: Sequence[Answer]) -> None:
+    def _give_up(self, answers: Sequence[Answer], *, was_sent: bool) -> None:
         """Fail what was not answered in time."""
+        late = timed_out if was_sent else too_late
         for answer in answers:
             if not answer.done():
-                answer.set_exception(timed_out(self._settings.where, self._settings.timeout))
+                answer.set_exception(late(self._settings.where, self._settings.timeout))

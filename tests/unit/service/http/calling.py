@@ -19,6 +19,7 @@ from headgate.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headgate.errors import StoreFault
     from headgate.stores.operations import Operation
 
 R = TypeVar("R")
@@ -42,10 +43,13 @@ class FakeStore(AsyncStore):
         self.inner = MemoryStore(clock=clock or ManualClock(START))
         self.is_gone = False
         self.is_stuck = False
+        self.reason: StoreFault = "unreachable"
+        self.is_undone: bool | None = None
+        """Whether who asks while it is gone is told that nothing was done."""
 
     async def run(self, operation: Operation[R]) -> R:
         if self.is_gone:
-            raise StoreError("it is gone", reason="unreachable")
+            raise StoreError("it is gone", reason=self.reason, is_undone=self.is_undone)
         if self.is_stuck:
             await asyncio.Event().wait()
         return self.inner.run(operation)

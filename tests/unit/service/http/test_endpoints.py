@@ -86,6 +86,11 @@ def test_alive_and_ready_are_two_things() -> None:
     assert (answer.status, answer.json) == (200, {"status": "ready"})
 
 
+def test_trouble_is_told_of_a_service_that_is_ready() -> None:
+    answer = ask(app_of(trouble=lambda: ("the store is gone",)), "GET", "/readyz")
+    assert (answer.status, answer.json["reasons"]) == (200, ["the store is gone"])
+
+
 def test_the_index_is_a_list_for_who_does_not_ask_for_a_page() -> None:
     answer = ask(app_of(), "GET", "/")
     assert answer.headers["content-type"].startswith("text/plain")

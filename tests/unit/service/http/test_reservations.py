@@ -257,17 +257,6 @@ def test_what_no_rule_is_for_has_nothing_to_settle() -> None:
     assert cancel(app, name).status == 204
 
 
-def test_what_was_granted_without_a_store_is_settled_without_a_charge() -> None:
-    store = FakeStore()
-    app = app_of(TOKENS, store=store)
-    store.is_gone = True
-    answer = reserve(app, {"tokens": 30})
-    assert (answer.status, answer.json["source"]) == (201, "fail_open")
-    store.is_gone = False
-    assert commit(app, answer.json["id"], {"cost": 30}).json == {"charged": {}}
-    assert left(app) == 100
-
-
 def test_a_store_that_is_gone_when_it_is_to_be_settled_can_be_told_later() -> None:
     store = FakeStore()
     app = HttpApp(core_of(TOKENS, store=store), options=HttpOptions(deadline=0.25))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import pytest
 
 from headgate.errors import StoreError
+from headgate.observability import MEASURES
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.requested import request_of
 from headgate.service.rls import RlsOptions
@@ -216,3 +217,27 @@ def test_when_the_store_is_back_it_decides() -> None:
     assert isinstance(store, DistantStore)
     store.is_gone = False
     assert [asker.code("edge", desc("closed=x")) for _ in range(3)] == [OK, OK, OVER]
+
+
+def decided() -> dict[str, float]:
+    modes = ("fail_open", "fallback", "local", "fail_closed", "escalated")
+    return {mode: MEASURES.value("decisions_without_store", mode=mode) for mode in modes}
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "mode"),
+    [
+        ((desc("open=x"), desc("local=x")), "fail_open"),
+        ((desc("open=x"), desc("closed=x"), desc("local=x")), "fail_closed"),
+        ((desc("open=x", hits=0), desc("local=x")), "fail_open"),
+        ((desc("local=x"), desc("too=x")), "local"),
+    ],
+)
+def test_a_call_is_counted_once_whatever_it_is_about(
+    descriptors: tuple[Any, ...], mode: str
+) -> None:
+    asker = without_store()
+    before = decided()
+    asker.ask("edge", *descriptors)
+    more = {name: count - before[name] for name, count in decided().items()}
+    assert {name: count for name, count in more.items() if count} == {mode: 1}

@@ -242,6 +242,11 @@ class TestProblems:
         assert "region: error: missing" in desk.refused(text.partition("\n")[2])[0]
         assert "eu is this region" in desk.refused(text.replace("us=", "eu="))[0]
         assert "is Redis or Valkey" in desk.refused(text.replace("redis://eu", "memory://"))[0]
+        [told] = desk.refused(text.replace("redis://eu", "nothing://user:secret@eu"))
+        assert "secret" not in told
+        assert "us is not Redis" in desk.refused(text.replace("redis://:secret@", "memory://"))[0]
+        twice = text.replace("redis://:secret@us", "redis://eu?timeout=1")
+        assert "all would count twice" in desk.refused(twice)[0]
         [told] = desk.refused(text.replace("us=", ""))
         assert "such as us=redis://" in told
         assert "secret" not in told

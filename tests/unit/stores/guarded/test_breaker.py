@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from headgate.errors import STORE_FAULTS, OptionError
-from headgate.stores.guarded.breaker import ANSWERED, COUNTED, BreakerTerms
-from headgate.units import MILLISECOND
+from headgate.stores.guarded.breaker import ANSWERED, COUNTED, SLICE_NS, BreakerTerms
+from headgate.units import MILLISECOND, SECOND
 from tests.unit.stores.guarded.tried import TERMS, Tried
 
 
@@ -169,15 +169,29 @@ class TestRamp:
         assert tried.admit(share - 0.001) is not None
         assert tried.admit(share) is None
 
-    def test_how_long_it_takes_is_a_matter_of_chance(self) -> None:
+    def test_in_every_slice_some_calls_pass_whatever_chance_says(self) -> None:
+        tried = Tried()
+        tried.open()
+        tried.wait(TERMS.ramp_ns)
+        tried.succeed()
+        for _ in range(5):
+            passed = [tried.admit(0.999) is not None for _ in range(TERMS.first_calls + 5)]
+            assert passed == [True] * TERMS.first_calls + [False] * 5
+            tried.wait(SLICE_NS)
+
+    @pytest.mark.parametrize("down_ns", [TERMS.first_pause_ns, TERMS.ramp_ns, 60 * SECOND])
+    def test_it_lasts_as_long_as_the_outage_up_to_a_bound_give_or_take_a_third(
+        self, down_ns: int
+    ) -> None:
         lengths = []
         for chance in (0.0, 1.0):
             tried = Tried()
             tried.open()
-            tried.wait()
+            tried.wait(down_ns)
             tried.succeed(chance=chance)
             lengths.append(tried.changes[-1].lasts_ns)
-        assert lengths == [TERMS.ramp_ns * 2 // 3, TERMS.ramp_ns * 4 // 3]
+        longest_ns = min(down_ns, TERMS.ramp_ns)
+        assert lengths == [round(longest_ns * 2 / 3), round(longest_ns * 4 / 3)]
 
     def test_it_closes_with_the_first_call_after_it(self) -> None:
         tried = Tried()

@@ -29,7 +29,7 @@ class TestWhileAllIsWell:
         quick = one.store.take_quickly((Check("g", "key", LIMIT),))
         assert quick is not None
         assert quick[0].remaining == 999_997
-        assert one.store.guard.telling.calls.value >= 3
+        assert one.store.guard.board.calls >= 3
 
     def test_what_is_wrapped_is_passed_on(self) -> None:
         failing = Failing(clock=lambda: 7)

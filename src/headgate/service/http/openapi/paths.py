@@ -192,7 +192,7 @@ PATHS: Final[Part] = {
             "operationId": "ready",
             "summary": "Whether it should be given requests.",
             "responses": {
-                "200": _plain("It should.", "Health"),
+                "200": _plain("It should; with reasons: though something is amiss.", "Health"),
                 "503": _plain("It should not, and why.", "Health"),
             },
         }

@@ -78,4 +78,4 @@ class Collector:
             try:
                 self._transport.submit(request)
             except Exception as error:  # noqa: BLE001 (nobody may wait for ever, whatever it is)
-                request.failed(StoreError(f"it could not be sent: {error!r}"))
+                request.failed(StoreError(f"it could not be sent: {error!r}", is_undone=True))

@@ -55,13 +55,14 @@ class Answer:
 class Job:
     """What one thread wants to have sent: it adds itself to what is pending."""
 
-    __slots__ = ("_turn", "add", "deadline", "error", "led")
+    __slots__ = ("_turn", "add", "deadline", "error", "is_unsent", "led")
 
     def __init__(self, add: Callable[[Pending], object], deadline: float) -> None:
         self.add = add
         self.deadline = deadline
         self.led: list[Job] | None = None
         self.error: Exception | None = None
+        self.is_unsent = False
         self._turn = threading.Lock()
         self._turn.acquire()
 
@@ -94,8 +95,11 @@ class Combiner:
                 return True
         return False
 
-    def perform(self, add: Callable[[Pending], object]) -> None:
-        """Have what *add* adds sent and answered, or failed."""
+    def perform(self, add: Callable[[Pending], object]) -> bool:
+        """Have what *add* adds sent and answered, or failed; or neither, if time was up before.
+
+        False: nothing was sent.
+        """
         with self._lock:
             is_free = self._free > 0
             if is_free:
@@ -104,21 +108,22 @@ class Combiner:
                 job = Job(add, time.monotonic() + self._timeout)
                 self._queue.append(job)
         if is_free:
-            self._lead([], add, time.monotonic() + self._timeout)
-        else:
-            self._follow(job)
+            return self._lead([], add, time.monotonic() + self._timeout)
+        return self._follow(job)
 
-    def _follow(self, job: Job) -> None:
+    def _follow(self, job: Job) -> bool:
         try:
-            if not job.wait():
-                self._has_left(job)  # if not, it is under way, and ends by itself
+            if not job.wait() and self._has_left(job):
+                return False
+            # If it has not left, it is under way, and ends by itself.
         except BaseException:
             self._resign(job)
             raise
         if job.led is not None:
-            self._lead(job.led[:-1], job.add, job.deadline)
-        elif job.error is not None:
+            return self._lead(job.led[:-1], job.add, job.deadline)
+        if job.error is not None:
             raise job.error
+        return not job.is_unsent
 
     def _has_left(self, job: Job) -> bool:
         """Take *job* out of the queue, if it is still there."""
@@ -137,12 +142,14 @@ class Combiner:
 
     def _lead(
         self, followers: list[Job], add: Callable[[Pending], object], deadline: float
-    ) -> None:
-        """Send for all, until *deadline*; then hand the lane on, or put it back.
+    ) -> bool:
+        """Send for all, until *deadline*; then hand the lane on, or put it back. False: it was too
+        late, and nothing was sent.
 
         What cannot be asked is an error of who asked it, and of nobody else.
         """
         problem: Exception | None = None
+        is_in_time = False
         try:
             pending = self._pending()
             for follower in followers:
@@ -154,14 +161,17 @@ class Combiner:
                 add(pending)
             except Exception as error:  # noqa: BLE001 (raised below, when the others are served)
                 problem = error
-            if time.monotonic() < deadline:
+            is_in_time = time.monotonic() < deadline
+            if is_in_time:
                 self._transport.perform(pending.drain(), deadline)
         finally:
             self.hand_on()
             for follower in followers:
+                follower.is_unsent = not is_in_time
                 follower.wake()
         if problem is not None:
             raise problem
+        return is_in_time
 
     def hand_on(self) -> None:
         """Give a lane to those who have queued up, or put it back."""

@@ -91,14 +91,15 @@ def groups_of(operation: Spreadable | Single, names: Names) -> list[Group]:
 def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
     """The results of takes that have nothing to do with each other.
 
-    A `StoreError` stays in its place, unless it is the same with all of them; other errors are
-    raised.
+    A `StoreError` stays in its place, unless all are such: then one is raised, if there is any one
+    after which something may have been done. Other errors are raised.
     """
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, StoreError):
             raise result
-    if results and all(isinstance(result, StoreError) for result in results):
-        raise results[0]
+    errors = [result for result in results if isinstance(result, StoreError)]
+    if errors and len(errors) == len(results):
+        raise min(errors, key=lambda error: error.is_undone)
     return tuple(results)
 
 
@@ -124,7 +125,7 @@ def spread(operation: Spreadable, groups: list[Group]) -> Steps:
 def _each(operation: Spreadable, groups: list[Group]) -> Steps:
     """Every part for itself."""
     results = yield [replace(operation, checks=_checks(operation, group)) for group in groups]
-    _raise_first(results)
+    _raise_first(results, is_given_back=False)
     if isinstance(operation, Take | Charge | Refund | Absorb):
         return _in_order(groups, results)
     return None if isinstance(operation, Reset) else all(results)
@@ -136,7 +137,7 @@ def _hold(operation: Hold, groups: list[Group]) -> Steps:
     if not all(_is_granted(result) for result in results):
         yield [_given_back(part) for part, result in zip(parts, results, strict=True)
                if _may_be_granted(result)]  # fmt: skip
-    _raise_first(results)
+    _raise_first(results, is_given_back=True)
     return _in_order(groups, results)
 
 
@@ -160,7 +161,7 @@ def _take(operation: Take, groups: list[Group]) -> Steps:
         return _in_order(places, [_after(result) for result in results])
     yield [_given_back(part) for part, result in zip(parts, results, strict=True)
            if _may_be_granted(result)]  # fmt: skip
-    _raise_first(results)
+    _raise_first(results, is_given_back=True)
     return _in_order(places, [_before(result) for result in results])
 
 
@@ -202,7 +203,12 @@ def _in_order(groups: list[Group], results: list[Outcomes]) -> Outcomes:
     return tuple(by_place[place] for place in sorted(by_place))
 
 
-def _raise_first(results: list[Any]) -> None:
-    for result in results:
-        if isinstance(result, StoreError):
-            raise result
+def _raise_first(results: list[Any], *, is_given_back: bool) -> None:
+    """Raise the first error, if there is one. What was asked was not done if no part of it was, or
+    if the parts that were *is_given_back*."""
+    errors = [result for result in results if isinstance(result, StoreError)]
+    if not errors:
+        return
+    is_undone = is_given_back or len(errors) == len(results)
+    errors[0].is_undone = is_undone and all(error.is_undone for error in errors)
+    raise errors[0]

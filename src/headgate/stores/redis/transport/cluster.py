@@ -156,7 +156,7 @@ class ClusterTransport(Transport):
             try:
                 lane = self._lanes_to(address).take(deadline)
             except StoreError as error:
-                self._lose(group, error)
+                self._lose(group, faults.unsent(error))
             else:
                 again += self._converse([(address, lane, group)], deadline)
         return again
@@ -193,7 +193,7 @@ class ClusterTransport(Transport):
         if self._is_closed:
             return faults.closed(str(self._url))
         self._nodes.is_stale = True
-        return self._nodes.refusal(time.monotonic()) or self._nodes.unowned(slot)
+        return faults.unsent(self._nodes.refusal(time.monotonic()) or self._nodes.unowned(slot))
 
     def _send(
         self, address: Address, lane: Lane, errands: list[_Errand], deadline: float
@@ -267,7 +267,7 @@ class ClusterTransport(Transport):
 
     def _loss(self, error: BaseException, lane: Lane) -> StoreError:
         if self._is_closed:
-            return faults.closed(str(self._url))
+            return faults.closed(str(self._url), is_undone=False)
         return faults.loss(error, lane.where, self._url.timeout)
 
     def _lose(self, group: Iterable[_Errand], error: StoreError) -> None:

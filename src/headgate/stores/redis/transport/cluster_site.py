@@ -81,7 +81,7 @@ class ClusterSite:
         if self._asking is not None:
             self._waiting.append(pending)
             return
-        error = self._nodes.refusal(_monotonic()) or self._nodes.unowned(slot)
+        error = faults.unsent(self._nodes.refusal(_monotonic()) or self._nodes.unowned(slot))
         self._loop.call_soon(
             pending[0].failed, faults.closed(str(self._url)) if self._is_closed else error
         )
@@ -122,7 +122,7 @@ class ClusterSite:
             if self._by_slot[slot] is not None:
                 self._route(pending)
             else:
-                faults.fail_all((pending[0],), error or nodes.unowned(slot))
+                faults.fail_all((pending[0],), faults.unsent(error or nodes.unowned(slot)))
 
     def _adopt(self, found: SlotMap) -> None:
         owners = {address for address in found if address is not None}

@@ -23,6 +23,7 @@ from redis.retry import Retry
 from headgate.stores.redis import faults
 from headgate.stores.redis.transport import takeover
 from headgate.stores.redis.transport.lane import lane_on
+from headgate.stores.redis.transport.resolving import RESOLVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,6 +157,8 @@ def open_blocking(
     kind = kind if door.address.port else _UnixConnection
     arguments = {"retry": Retry(NoBackoff(), 0), "parser_class": _Parser, **_arguments(door)}
     try:
+        if door.address.port:
+            RESOLVER.wait(door.address.host, deadline)
         connection = kind(**arguments)
         connection.deadline = deadline
         connection.connect()
@@ -187,6 +190,8 @@ async def open_async(door: Door, question: Sequence[str] = ()) -> tuple[Any, Rep
         **_arguments(door),
     }
     try:
+        if door.address.port:
+            await RESOLVER.wait_in_loop(door.address.host)
         connection = kind(**arguments)
         await connection.connect()
     except faults.DRIVER_ERRORS as error:

@@ -142,6 +142,7 @@ class Lanes:
             f"all {self._open} connections to {self._where} were in use for {self._timeout:g} s; "
             "nothing was sent (the option connections allows more)",
             reason="timeout",
+            is_undone=True,
         )
 
     def _dialed(self, deadline: float) -> Lane:

@@ -96,7 +96,7 @@ class Link:
 
     def _refuse(self, pending: Pending, error: StoreError) -> None:
         # Not from here: the caller may not be ready for it.
-        self._loop.call_soon(pending[0].failed, error)
+        self._loop.call_soon(pending[0].failed, faults.unsent(error))
 
     def _expire(self) -> None:
         now = _monotonic()
@@ -136,7 +136,7 @@ class Link:
             await asyncio.gather(attempt, return_exceptions=True)
         self._fail_waiting(faults.closed(self.where))
         for wire in self._wires:
-            wire.end(faults.closed(self.where))
+            wire.end(faults.closed(self.where, is_undone=False))
             await wire.gone()
 
     def _refusal(self) -> StoreError | None:
@@ -176,4 +176,4 @@ class Link:
 
     def _fail_waiting(self, error: StoreError) -> None:
         waiting, self._waiting = self._waiting, deque()
-        faults.fail_all((one.pending[0] for one in waiting), error)
+        faults.fail_all((one.pending[0] for one in waiting), faults.unsent(error))

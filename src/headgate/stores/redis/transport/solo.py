@@ -47,7 +47,7 @@ class SoloTransport(Transport):
         try:
             lane = self._lanes.take(deadline)
         except StoreError as error:
-            faults.fail_all(requests, error)
+            faults.fail_all(requests, faults.unsent(error))
             return
         try:
             is_stale = self._converse(lane, requests, deadline)
@@ -109,5 +109,5 @@ class SoloTransport(Transport):
 
     def _loss(self, error: BaseException, lane: Lane) -> StoreError:
         if self._is_closed:
-            return faults.closed(self._where)
+            return faults.closed(self._where, is_undone=False)
         return faults.loss(error, lane.where, self._timeout)

@@ -49,6 +49,7 @@ class Asker:
     def __init__(self, combiner: Combiner) -> None:
         self.answer = Answer()
         self.error: BaseException | None = None
+        self.was_sent: bool | None = None
         self._combiner = combiner
         self.thread = threading.Thread(target=self._ask)
         self.thread.start()
@@ -56,7 +57,9 @@ class Asker:
     def _ask(self) -> None:
         reset = Reset((Check("g", "k", FixedWindow(1, 1)),))
         try:
-            self._combiner.perform(lambda pending: pending.operation(reset, self.answer))
+            self.was_sent = self._combiner.perform(
+                lambda pending: pending.operation(reset, self.answer)
+            )
         except BaseException as error:  # noqa: BLE001 (the test looks at it)
             self.error = error
 
@@ -76,6 +79,7 @@ def test_who_finds_a_lane_free_waits_for_nobody() -> None:
     asker = Asker(_combiner(gate))
     asker.thread.join()
     assert asker.answer.done()
+    assert asker.was_sent
     assert gate.sent == [1]
 
 
@@ -199,3 +203,36 @@ def test_an_answer_is_a_result_or_an_error() -> None:
     bad.set_exception(StoreError("gone"))
     assert (good.result(), good.outcome()) == (5, 5)
     assert isinstance(bad.outcome(), StoreError)
+
+
+def test_who_has_waited_in_vain_knows_that_nothing_was_sent() -> None:
+    gate = Gate()
+    combiner = _combiner(gate, timeout=0.01)
+    first = Asker(combiner)
+    gate.arrived.acquire()
+    second = Asker(combiner)
+    second.thread.join()
+    gate.may_answer.release()
+    first.thread.join()
+    assert first.was_sent
+    assert second.was_sent is False
+    assert not second.answer.done()
+    assert gate.sent == [1]
+
+
+def test_who_is_made_to_lead_too_late_sends_nothing_for_anybody() -> None:
+    gate = Gate()
+    combiner = _combiner(gate)
+    first = Asker(combiner)
+    gate.arrived.acquire()
+    others = []
+    for count in (1, 2):
+        others.append(Asker(combiner))
+        _queued(combiner, count)
+    for job in combiner._queue:
+        job.deadline = 0.0
+    gate.may_answer.release()
+    for asker in (first, *others):
+        asker.thread.join()
+    assert [asker.was_sent for asker in others] == [False, False]
+    assert gate.sent == [1]

@@ -19,7 +19,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
 )
-from headgate.stores.redis.calls.spreading import Reach, Reached, groups_of, spread
+from headgate.stores.redis.calls.spreading import Reach, Reached, each_for_itself, groups_of, spread
 from headgate.stores.redis.counters.naming import TAGS, Names
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ NO = Outcome(allowed=False, remaining=0, retry_after_ns=7, reset_after_ns=7)
 GRANTED = Reached((YES,), (LESS,))
 REFUSED = Reached((NO,), (NO,))
 GONE = StoreError("gone", reason="unreachable")
+LOST = StoreError("lost", reason="timeout")
+UNSENT = StoreError("no connection", reason="unreachable", is_undone=True)
 
 
 def _check(key: str, limit: Limit = LIMIT, cost: int = 2) -> Check:
@@ -124,3 +126,35 @@ def test_checks_are_grouped_by_what_can_be_asked_together() -> None:
     assert sorted(place for group in groups for place in group) == list(range(200))
     stack = tuple(Check(f"g{n}", "user", LIMIT) for n in range(5))
     assert len(groups_of(Take(stack), Names(has_tags=True))) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "results", "is_undone"),
+    [
+        (Charge(BOTH), [UNSENT, UNSENT], True),
+        (Charge(BOTH), [(YES,), UNSENT], False),
+        (Charge(BOTH), [LOST, UNSENT], False),
+        (Charge(BOTH), [UNSENT, LOST], False),
+        (Take(BOTH), [GRANTED, UNSENT], True),
+        (Take(BOTH), [REFUSED, UNSENT], True),
+        (Take(BOTH), [LOST, UNSENT], False),
+    ],
+)
+def test_it_is_undone_if_no_part_was_done_or_all_were_given_back(
+    operation: Spreadable, results: list[Any], *, is_undone: bool
+) -> None:
+    copies = [one.copied() if isinstance(one, StoreError) else one for one in results]
+    _, error = _steps(operation, copies, [True, True])
+    assert error.is_undone == is_undone
+
+
+@pytest.mark.parametrize("errors", [[UNSENT, LOST], [LOST, UNSENT], [LOST, LOST]])
+def test_of_takes_that_all_failed_one_is_told_that_may_have_been_made(
+    errors: list[StoreError],
+) -> None:
+    with pytest.raises(StoreError) as failure:
+        each_for_itself(errors)
+    assert not failure.value.is_undone
+    with pytest.raises(StoreError) as failure:
+        each_for_itself([UNSENT, UNSENT])
+    assert failure.value.is_undone

@@ -1,0 +1,128 @@
+"""Names are looked up in time, or the caller goes on without."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+from headgate.errors import StoreError
+from headgate.server_urls import Address
+from headgate.stores.redis.transport import connecting
+from headgate.stores.redis.transport.connecting import Door, open_async, open_blocking
+from headgate.stores.redis.transport.resolving import Resolver, is_address
+
+SOON = 0.001
+
+
+class Names:
+    """A resolver of the system that hangs until it is told what to say."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.goes_on = threading.Event()
+        self.error: Exception | None = None
+
+    def look_up(self, host: str, _port: object, **_options: object) -> list[object]:
+        self.asked.append(host)
+        assert self.goes_on.wait(10)
+        if self.error is not None:
+            raise self.error
+        return []
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def resolver(names: Names) -> Resolver:
+    return Resolver(names.look_up)
+
+
+def later(seconds: float = 10) -> float:
+    return time.monotonic() + seconds
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0"])
+def test_an_address_is_not_looked_up(resolver: Resolver, names: Names, host: str) -> None:
+    resolver.wait(host, later())
+    asyncio.run(resolver.wait_in_loop(host))
+    assert names.asked == []
+
+
+def test_a_name_is_no_address() -> None:
+    assert not is_address("redis.internal")
+    assert not is_address("1.2.3")
+
+
+def test_a_resolver_that_hangs_holds_one_thread_however_many_wait(
+    resolver: Resolver, names: Names
+) -> None:
+    async def wait() -> None:
+        async with asyncio.timeout(SOON):
+            await resolver.wait_in_loop("redis")
+
+    for _ in range(20):
+        with pytest.raises(TimeoutError, match="redis was not found in time"):
+            resolver.wait("redis", later(SOON))
+        with pytest.raises(TimeoutError):
+            asyncio.run(wait())
+    assert names.asked == ["redis"]
+    assert len(resolver._under_way["redis"].waking) == 1
+    names.goes_on.set()
+    resolver.wait("redis", later())
+
+
+def test_a_name_that_is_found_is_waited_for(resolver: Resolver, names: Names) -> None:
+    names.goes_on.set()
+    resolver.wait("redis", later())
+    asyncio.run(resolver.wait_in_loop("redis"))
+    assert names.asked == ["redis", "redis"]
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(socket.EAI_NONAME, "unknown"), UnicodeError("label too long")]
+)
+def test_what_goes_wrong_is_told(resolver: Resolver, names: Names, error: Exception) -> None:
+    names.error = error
+    names.goes_on.set()
+    with pytest.raises(OSError, match=r"unknown|label"):
+        resolver.wait("redis", later())
+    with pytest.raises(OSError, match=r"unknown|label"):
+        asyncio.run(resolver.wait_in_loop("redis"))
+
+
+def test_a_forked_process_looks_up_anew(resolver: Resolver, names: Names) -> None:
+    with pytest.raises(TimeoutError):
+        resolver.wait("redis", later(SOON))
+    resolver.begin_anew()
+    names.goes_on.set()
+    resolver.wait("redis", later())
+    assert names.asked == ["redis", "redis"]
+
+
+def test_connecting_gives_up_when_the_name_is_not_found(
+    monkeypatch: pytest.MonkeyPatch, resolver: Resolver, names: Names
+) -> None:
+    monkeypatch.setattr(connecting, "RESOLVER", resolver)
+    door = Door(Address("redis.invalid", 6379))
+
+    async def connect() -> None:
+        async with asyncio.timeout(SOON):
+            await open_async(door)
+
+    with pytest.raises(StoreError) as failure:
+        open_blocking(door, later(SOON))
+    assert failure.value.reason == "timeout"
+    with pytest.raises(TimeoutError):
+        asyncio.run(connect())
+    names.error = socket.gaierror(socket.EAI_NONAME, "unknown")
+    names.goes_on.set()
+    with pytest.raises(StoreError, match="unknown") as failure:
+        open_blocking(door, later())
+    assert failure.value.reason == "unreachable"
