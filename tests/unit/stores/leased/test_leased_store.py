@@ -43,7 +43,7 @@ def test_groups_without_terms_have_the_short_cut_of_the_store_itself(remote: Rem
     store.adopt(TERMS)
     hit = store.hitter((("exact", EXACT),))
     assert hit is not None
-    assert hit("key").remaining == EXACT.limit - 1
+    assert hit("key", 1).remaining == EXACT.limit - 1
     assert len(remote.handed_out) == 1
     assert store.take_quickly((check("exact"),)) is None
 
