@@ -100,9 +100,6 @@ def _check_regions(rule: Rule, fields: Fields) -> None:
     elif rule.decide == "local":
         told = "gateways that decide by themselves tell nobody what they let through"
         fields["across_regions"].warn(told, hint="expected decide: exact or quota with it")
-    elif rule.decide == "quota" and (rule.accuracy.max_overshoot or rule.accuracy.batch):
-        told = "with this accuracy, what gateways let through by quota is not charged, nor told"
-        fields["across_regions"].warn(told, hint="leave accuracy out, or use decide: exact")
 
 
 def _check_tiers(rule: Rule, fields: Fields, identity: Identity) -> None:

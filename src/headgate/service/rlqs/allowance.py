@@ -46,11 +46,6 @@ class Binding:
     check: Check
     allowance: Allowance
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether what gateways let through is to be charged to the counter."""
-        return self.rule.accuracy.max_overshoot is None and self.rule.accuracy.batch is None
-
 
 def bindings(plan: Plan) -> tuple[Binding, ...]:
     """All that limits the requests of *plan*, the tightest first.

@@ -104,7 +104,7 @@ class Charging:
 
     async def _charge_ahead(self, terms: Terms, amount: int) -> None:
         """Charge *amount* requests, and note what is left."""
-        exact = terms.exact
+        exact = terms.bindings
         checks = tuple(_times(one.check, amount) for one in exact)
         outcomes = await self._told(Charge(checks))
         self._note_own(checks, 1)
@@ -115,13 +115,13 @@ class Charging:
             self._note(binding, check, outcome, least)
 
     async def _charge(self, terms: Terms, amount: int) -> None:
-        checks = [_times(one.check, amount) for one in terms.exact]
+        checks = [_times(one.check, amount) for one in terms.bindings]
         held = [replace(one, cost=min(one.cost, one.limit.quota)) for one in checks]
         await self._told(Charge(tuple(held)))
         self._note_own(held, 1)
 
     async def _give_back(self, terms: Terms, amount: int) -> None:
-        checks = tuple(_times(one.check, amount) for one in terms.exact)
+        checks = tuple(_times(one.check, amount) for one in terms.bindings)
         await self._told(Refund(checks))
         self._note_own(checks, -1)
 

@@ -37,15 +37,10 @@ class Terms:
         return bool(self.bindings) and not self.is_closed
 
     @property
-    def exact(self) -> tuple[Binding, ...]:
-        """Those whose counters are charged."""
-        return tuple(one for one in self.bindings if one.is_exact)
-
-    @property
     def charged(self) -> tuple[tuple[str, str, int], ...]:
         """The counters that are charged, and what a request costs there."""
-        exact = self.exact if self.is_shared else ()
-        return tuple((one.check.group, one.check.key, one.check.cost) for one in exact)
+        bound = self.bindings if self.is_shared else ()
+        return tuple((one.check.group, one.check.key, one.check.cost) for one in bound)
 
     @property
     def places(self) -> tuple[tuple[str, str, int], ...]:
