@@ -318,7 +318,7 @@ class MemoryStore(Store):
             counter.close()
         limits = [check.limit for check in operation.checks]
         return tuple(
-            counter.outcome_of_one(algorithm_for(limit, self._origin))
+            counter.told_as(algorithm_for(limit, self._origin))
             for (counter, _), limit in zip(opened, limits, strict=True)
         )
 
