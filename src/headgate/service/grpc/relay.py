@@ -83,6 +83,7 @@ class _Leg(asyncio.Protocol):
         self._relay = relay
         self.transport: asyncio.Transport | None = None
         self.other: _Leg | None = None
+        self._early: list[bytes] = []
         self._is_gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -97,12 +98,20 @@ class _Leg(asyncio.Protocol):
             other.close()
             return
         self.other, other.other = other, self
+        for data in self._early:
+            self.data_received(data)
+        self._early.clear()
         if self.transport is not None:
             self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.transport is not None:
             self.other.transport.write(data)
+        elif self.transport is not None and not self._is_gone:
+            # Before Python 3.11.4 a transport that is paused when it is made reads all the same.
+            self._early.append(data)
+            self.transport.resume_reading()
+            self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_gone = True
