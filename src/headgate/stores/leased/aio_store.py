@@ -194,17 +194,18 @@ class AsyncLeasedStore(AsyncStore):
         """Ask the store, and tell those who wait for it. In a task of its own: whoever asked may be
         cancelled."""
         sent_ns = self._desk.clock()
-        lent, failure = None, "the exchange with the store was broken off"
+        lent, failure = None, StoreError("the exchange with the store was broken off")
         try:
             lent = await self.inner.run(lend)
         except StoreError as error:
-            failure = str(error)
+            failure = error
             raise
         finally:
             flight = self._desk.settle(lend, lent, sent_ns)
             if flight is not None and not flight.landed.done():
                 if lent is None:
-                    flight.landed.set_exception(StoreError(failure))
+                    # What those who wait ask for was never sent.
+                    flight.landed.set_exception(failure.copied(is_undone=True))
                     flight.landed.exception()  # looked at, should nobody wait
                 else:
                     flight.landed.set_result(lent)

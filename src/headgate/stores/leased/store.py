@@ -55,7 +55,8 @@ class Flight:
             return None
         self._under_way.release()
         if self.error is not None:
-            raise StoreError(str(self.error)) from self.error
+            # What the waiting one asks for was never sent.
+            raise self.error.copied(is_undone=True) from self.error
         return True
 
 

@@ -13,6 +13,7 @@ from headgate.errors import CostError, KeyInvalidError, StoreError
 from headgate.limits import Accuracy
 from headgate.observability import MEASURES
 from headgate.stores.leased import LeasedStore
+from headgate.stores.leased.store import Flight
 from headgate.stores.operations import (
     Charge,
     Lend,
@@ -46,6 +47,15 @@ def test_groups_without_terms_have_the_short_cut_of_the_store_itself(remote: Rem
     assert hit("key", 1).remaining == EXACT.limit - 1
     assert len(remote.handed_out) == 1
     assert store.take_quickly((check("exact"),)) is None
+
+
+def test_who_waits_for_a_loan_that_fails_hears_why_and_was_not_charged() -> None:
+    flight = Flight()
+    flight.land(StoreError("gone", reason="timeout"))
+    with pytest.raises(StoreError, match="gone") as caught:
+        flight.wait()
+    assert caught.value.reason == "timeout"
+    assert caught.value.is_undone
 
 
 def test_hits_on_a_hot_key_ask_once_in_a_batch(store: LeasedStore, remote: Remote) -> None:
