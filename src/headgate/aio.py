@@ -6,17 +6,18 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from headgate.concluding import Concluding
 from headgate.decisions import Decision, FailurePolicy, OnFailure, read_on_failure
 from headgate.decorating import decorate_async
 from headgate.errors import StoreError
-from headgate.fallback import HERE, Asked, fallback_of
+from headgate.fallback import HERE, fallback_of
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
 from headgate.limits import EXACT, Accuracy
 from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
 from headgate.stores.memory import AsyncMemoryStore
 from headgate.stores.opening import adopt_terms, async_store_behind, async_store_in_use, guard_of
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
-from headgate.stores.port import checks_of, conclude
+from headgate.stores.port import checks_of
 from headgate.waiting import Lines, LoopEvent
 
 if TYPE_CHECKING:
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
-    from headgate.stores.operations import Check, Outcomes
-    from headgate.stores.port import AsyncStore, Hit, Hitter, Store
+    from headgate.stores.port import AsyncStore, Hit, Store
     from headgate.units import Seconds
 
 
-class AsyncRateLimiter:
+class AsyncRateLimiter(Concluding):
     """As `RateLimiter`, for an event loop.
 
     A `MemoryStore` may be shared with a `RateLimiter`: both then count together.
@@ -203,37 +203,6 @@ class AsyncRateLimiter:
         except StoreError as error:
             return self._without_store(operation, error)
         return self._conclude(operation, outcomes)
-
-    def _conclude(
-        self, operation: Take | Hold | Charge | Refund, reply: Outcomes | StoreError
-    ) -> Decision:
-        if isinstance(reply, StoreError):  # of several takes one may have failed alone
-            return self._without_store(operation, reply)
-        if self._fallback.wants_word:
-            self._fallback.succeed()
-        return conclude(operation.checks, reply)
-
-    def _without_store(
-        self, operation: Take | Hold | Charge | Refund, error: StoreError
-    ) -> Decision:
-        return self._fallback.answer(operation, self._stack.on_failure, error)
-
-    def _guarded(self, hitter: Hitter) -> Hitter:
-        fallback = self._fallback
-
-        def hit(key: str, cost: int = 1) -> Decision:
-            try:
-                decision = hitter(key, cost)
-            except StoreError as error:
-                return self._without_store(self._stack.take(key, cost), error)
-            if fallback.wants_word:
-                fallback.succeed()
-            return decision
-
-        return hit
-
-    def _asked(self, checks: tuple[Check, ...]) -> Asked:
-        return Asked(checks, self._stack.on_failure)
 
     async def _or_undo(
         self, asking: Coroutine[None, None, Decision], undo: Callable[[Decision], Awaitable[object]]

@@ -10,16 +10,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from headgate.concluding import Concluding
 from headgate.decisions import Decision, FailurePolicy, OnFailure, read_on_failure
 from headgate.decorating import decorate
 from headgate.errors import StoreError
-from headgate.fallback import Asked, fallback_of
+from headgate.fallback import fallback_of
 from headgate.holding import Reservation, Slot, new_name
 from headgate.limits import EXACT, Accuracy
 from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
 from headgate.stores.opening import adopt_terms, guard_of, store_behind, store_in_use
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
-from headgate.stores.port import checks_of, conclude
+from headgate.stores.port import checks_of
 from headgate.waiting import Lines
 
 if TYPE_CHECKING:
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
-    from headgate.stores.operations import Check, Outcomes
-    from headgate.stores.port import Hit, Hitter, Store
+    from headgate.stores.port import Hit, Store
     from headgate.units import Seconds
 
 
-class RateLimiter:
+class RateLimiter(Concluding):
     """Decide for each request of each key: allowed or not, and if not, until when.
 
     *limits* is a text such as `"100/minute"`, a `Limit`, or a list of them (stacked: all must
@@ -188,23 +188,6 @@ class RateLimiter:
             return self._without_store(operation, error)
         return self._conclude(operation, outcomes)
 
-    def _conclude(
-        self, operation: Take | Hold | Charge | Refund, reply: Outcomes | StoreError
-    ) -> Decision:
-        if isinstance(reply, StoreError):  # of several takes one may have failed alone
-            return self._without_store(operation, reply)
-        if self._fallback.wants_word:
-            self._fallback.succeed()
-        return conclude(operation.checks, reply)
-
-    def _without_store(
-        self, operation: Take | Hold | Charge | Refund, error: StoreError
-    ) -> Decision:
-        return self._fallback.answer(operation, self._stack.on_failure, error)
-
-    def _asked(self, checks: tuple[Check, ...]) -> Asked:
-        return Asked(checks, self._stack.on_failure)
-
     def _settle(self, key: str, name: str, amount: int) -> bool:
         checks = self._stack.checks(key, amount, "actual")
         asked, fallback = self._asked(checks), self._fallback
@@ -252,17 +235,3 @@ class RateLimiter:
         hit = self._guarded(hitter) if self._store.may_fail else hitter
         hit.__doc__ = RateLimiter.hit.__doc__
         self.__dict__["hit"] = hit
-
-    def _guarded(self, hitter: Hitter) -> Hitter:
-        fallback = self._fallback
-
-        def hit(key: str, cost: int = 1) -> Decision:
-            try:
-                decision = hitter(key, cost)
-            except StoreError as error:
-                return self._without_store(self._stack.take(key, cost), error)
-            if fallback.wants_word:
-                fallback.succeed()
-            return decision
-
-        return hit

@@ -21,9 +21,7 @@ from tests.unit.unbroken import unbroken, unbroken_async
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-HUNDRED = FixedWindow(100, 3_600)
-TEN = FixedWindow(10, 3_600)
-ONE_SLOT = Concurrency(1, 600)
+HUNDRED, TEN, ONE_SLOT = FixedWindow(100, 3_600), FixedWindow(10, 3_600), Concurrency(1, 600)
 
 
 def rule(name: str, *limits: Limit, **fields: Any) -> Rule:
@@ -395,7 +393,7 @@ def test_a_caller_that_goes_away_leaves_nothing_behind(steps: int) -> None:
             await gone
         await engine.aclose()
         assert len(ledger.asked) > 4, "it went on to the end, and was undone"
-        seen = await engine.peek(ask(), cost=0)
-        assert [one.decision.remaining for one in seen.rules] == [100, 100, 100, 1]
+        seen = (await engine.peek(ask(), cost=0)).rules
+        assert [one.decision.remaining for one in seen] == [100, 100, 100, 1]
 
     asyncio.run(story())

@@ -7,9 +7,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from headgate.errors import StoreError
-from headgate.stores.forking import watch_forks
-from headgate.stores.guarded.breaker import BreakerTerms
-from headgate.stores.guarded.guard import Guard
+from headgate.stores.guarded.guarding import Guarding
 from headgate.stores.guarded.hitting import guarded_asker, guarded_hitter
 from headgate.stores.guarded.sifting import Sifted
 from headgate.stores.operations import Operation, TakeEach
@@ -21,13 +19,13 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.limits import Limit
-    from headgate.stores.guarded.breaker import Change
+    from headgate.stores.guarded.breaker import BreakerTerms
     from headgate.stores.operations import Check
 
 R = TypeVar("R")
 
 
-class AsyncGuardedStore(AsyncStore):
+class AsyncGuardedStore(Guarding, AsyncStore):
     """As `GuardedStore`, for event loops; several may use it, and they share its breakers."""
 
     clock: Clock
@@ -45,27 +43,10 @@ class AsyncGuardedStore(AsyncStore):
         self.lends = store.lends
         if hasattr(store, "clock"):
             self.clock = store.clock
-        where = getattr(store, "where", type(store).__name__)
-        part_of = getattr(store, "part_of", None)
-        self.guard = Guard(where, part_of, terms or BreakerTerms(), time_ns, chance)
-        watch_forks(self.guard)
+        self._guard(store, terms, time_ns, chance)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.store!r}>"
-
-    @property
-    def is_open(self) -> bool:
-        """As `GuardedStore.is_open`."""
-        return self.guard.is_open
-
-    @property
-    def since_ns(self) -> int | None:
-        """As `GuardedStore.since_ns`."""
-        return self.guard.since_ns
-
-    def on_change(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """As `GuardedStore.on_change`."""
-        return self.guard.on_change(callback)
 
     async def run(self, operation: Operation[R]) -> R:
         guard = self.guard

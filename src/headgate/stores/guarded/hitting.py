@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def guarded_hitter(hitter: Hitter, guard: Guard) -> Hitter:
     """*hitter*, past the breakers of *guard*."""
     whole = guard.whole if guard.part_of is None else None
-    breaker_of, board = guard.breaker_of, guard.board
+    breaker_of, answered = guard.breaker_of, guard.answered
 
     def hit(key: str, cost: int = 1) -> Decision:
         breaker = whole or breaker_of(key)
@@ -28,11 +28,7 @@ def guarded_hitter(hitter: Hitter, guard: Guard) -> Hitter:
         except StoreError as error:
             guard.failed((breaker,), (mark,), error.reason)
             raise
-        if breaker.failures or not breaker.is_closed:
-            guard.succeeded((breaker,), (mark,))
-        else:
-            breaker.calls += 1  # two threads may count one: it is for a share and a message
-            board.calls += 1
+        answered(breaker, mark)
         return decision
 
     return hit
@@ -41,7 +37,7 @@ def guarded_hitter(hitter: Hitter, guard: Guard) -> Hitter:
 def guarded_asker(asker: Asker, guard: Guard) -> Asker:
     """The same for a short cut that has to be awaited."""
     whole = guard.whole if guard.part_of is None else None
-    breaker_of, board = guard.breaker_of, guard.board
+    breaker_of, answered = guard.breaker_of, guard.answered
 
     async def ask(key: str, cost: int = 1) -> Decision:
         breaker = whole or breaker_of(key)
@@ -54,11 +50,7 @@ def guarded_asker(asker: Asker, guard: Guard) -> Asker:
         except StoreError as error:
             guard.failed((breaker,), (mark,), error.reason)
             raise
-        if breaker.failures or not breaker.is_closed:
-            guard.succeeded((breaker,), (mark,))
-        else:
-            breaker.calls += 1  # two threads may count one: it is for a share and a message
-            board.calls += 1
+        answered(breaker, mark)
         return decision
 
     return ask

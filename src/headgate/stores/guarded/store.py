@@ -7,9 +7,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from headgate.errors import StoreError
-from headgate.stores.forking import watch_forks
-from headgate.stores.guarded.breaker import BreakerTerms
-from headgate.stores.guarded.guard import Guard
+from headgate.stores.guarded.guarding import Guarding
 from headgate.stores.guarded.hitting import guarded_hitter
 from headgate.stores.guarded.sifting import Sifted
 from headgate.stores.operations import Operation, TakeEach
@@ -21,13 +19,13 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.limits import Limit
-    from headgate.stores.guarded.breaker import Change
+    from headgate.stores.guarded.breaker import BreakerTerms
     from headgate.stores.operations import Check
 
 R = TypeVar("R")
 
 
-class GuardedStore(Store):
+class GuardedStore(Guarding, Store):
     """*store*, left alone while it fails: calls raise `StoreError` at once then.
 
     The reason of such an error is `circuit_open`. The deadline of a call is the store's own, the
@@ -50,30 +48,10 @@ class GuardedStore(Store):
         self.lends = store.lends
         if hasattr(store, "clock"):
             self.clock = store.clock
-        where = getattr(store, "where", type(store).__name__)
-        part_of = getattr(store, "part_of", None)
-        self.guard = Guard(where, part_of, terms or BreakerTerms(), time_ns, chance)
-        watch_forks(self.guard)
+        self._guard(store, terms, time_ns, chance)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.store!r}>"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether no call goes to the store, or to a part of it, but probes."""
-        return self.guard.is_open
-
-    @property
-    def since_ns(self) -> int | None:
-        """Since when it has failed, on the guard's clock; None while all is well."""
-        return self.guard.since_ns
-
-    def on_change(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Have *callback* told each transition, by the call that caused it; returns how to stop.
-
-        It must not raise, nor take long.
-        """
-        return self.guard.on_change(callback)
 
     def run(self, operation: Operation[R]) -> R:
         guard = self.guard
