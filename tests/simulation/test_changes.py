@@ -16,9 +16,9 @@ from headgate.errors import StoreError
 from headgate.limits import Accuracy, FixedWindow
 from headgate.stores.leased import AsyncLeasedStore
 from headgate.stores.operations import Check, Lend, Take, TakeEach
+from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
 
-from .virtual_loop import run_virtually
 from .world import FarStore, Weather, World
 
 if TYPE_CHECKING:

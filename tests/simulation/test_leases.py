@@ -11,11 +11,11 @@ from fractions import Fraction
 import pytest
 
 from headgate.limits import Accuracy, FixedWindow, Limit, SlidingWindowLog, TokenBucket
+from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
 
 from .bounds import most_in_a_window, most_in_any_span, most_over_bucket
 from .nodes import Scene, play
-from .virtual_loop import run_virtually
 
 SEEDS_EACH = 50
 

@@ -21,8 +21,7 @@ from headgate.units import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.stores.operations import Operation
-
-    from .virtual_loop import VirtualLoop
+    from headgate.testing.virtual_loop import VirtualLoop
 
 R = TypeVar("R")
 

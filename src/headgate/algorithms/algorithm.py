@@ -37,6 +37,10 @@ class Outcome(NamedTuple):
     """Nanoseconds until this cost fits: 0 if it did, None if it never can."""
     reset_after_ns: int
     """Nanoseconds until the counter is as if untouched."""
+    delay_ns: int = 0
+    """Nanoseconds until the turn of what was allowed: more than 0 only where there is a queue."""
+    turn_ns: int = 0
+    """When that turn is, on the clock of the store, by which it can be given up (`Vacate`)."""
 
 
 class Algorithm(ABC, Generic[S]):

@@ -58,6 +58,16 @@ class Decision:
         raise NotImplementedError
 
     @property
+    def delay_ns(self) -> int:
+        """`delay` in nanoseconds."""
+        return 0
+
+    @property
+    def turn_ns(self) -> int:
+        """When the turn of a request that is delayed comes, on the clock of the store; else 0."""
+        return 0
+
+    @property
     def source(self) -> str:
         """Who decided: `store`, or what stood in for it."""
         return "store"
@@ -72,6 +82,11 @@ class Decision:
         """Seconds until the same request would be allowed; 0.0 if it was, None if never."""
         nanoseconds = self.retry_after_ns
         return None if nanoseconds is None else seconds_at_least(nanoseconds)
+
+    @property
+    def delay(self) -> float:
+        """Seconds that an allowed request is to wait for its turn: 0.0 where there is no queue."""
+        return seconds_at_least(self.delay_ns)
 
     @property
     def reset_after(self) -> float:

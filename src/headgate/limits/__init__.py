@@ -16,6 +16,7 @@ from headgate.limits.model import (
 )
 from headgate.limits.notation import parse_limit, parse_limits
 from headgate.limits.pace import Pace
+from headgate.limits.queues import LeakyQueue
 
 __all__ = [
     "EXACT",
@@ -24,6 +25,7 @@ __all__ = [
     "Concurrency",
     "FixedWindow",
     "LeakyBucket",
+    "LeakyQueue",
     "Limit",
     "Pace",
     "PacedLimit",

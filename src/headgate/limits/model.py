@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from headgate.errors import LimitError
 from headgate.limits.pace import Pace
+from headgate.limits.shares import Shares, check_shares
 from headgate.units import (
     CENTURY,
     DAY,
@@ -77,7 +78,7 @@ class PacedLimit(Limit):
 
     def __str__(self) -> str:
         name = "" if self.algorithm == "token_bucket" else f" {self.algorithm}"
-        return f"{_rate_text(self.per_second, self.quota)}{name}"
+        return f"{rate_text(self.per_second, self.quota)}{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class TokenBucket(PacedLimit):
     def __post_init__(self) -> None:
         _check_quota(self.capacity, "capacity")
         object.__setattr__(
-            self, "refill_rate", _checked_rate(self.refill_rate, "refill_rate", self.capacity)
+            self, "refill_rate", checked_rate(self.refill_rate, "refill_rate", self.capacity)
         )
 
     @property
@@ -116,7 +117,7 @@ class GCRA(PacedLimit):
 
     def __post_init__(self) -> None:
         _check_quota(self.burst, "burst")
-        object.__setattr__(self, "rate", _checked_rate(self.rate, "rate", self.burst))
+        object.__setattr__(self, "rate", checked_rate(self.rate, "rate", self.burst))
 
     @property
     def quota(self) -> int:
@@ -138,7 +139,7 @@ class LeakyBucket(PacedLimit):
     def __post_init__(self) -> None:
         _check_quota(self.capacity, "capacity")
         object.__setattr__(
-            self, "leak_rate", _checked_rate(self.leak_rate, "leak_rate", self.capacity)
+            self, "leak_rate", checked_rate(self.leak_rate, "leak_rate", self.capacity)
         )
 
     @property
@@ -221,15 +222,26 @@ class SlidingWindowCounter(WindowedLimit):
 
 @dataclass(frozen=True, slots=True)
 class Concurrency(Limit):
-    """At most *limit* at the same time; a slot that is never given back is free after *ttl*."""
+    """At most *limit* at the same time; a slot that is never given back is free after *ttl*.
+
+    *shares* guarantee some of the slots to parts of the callers, by name; *partition* is the part
+    that is asking, None for those without a share. What no share guarantees is for everybody. If it
+    *lends*, guaranteed slots that lie idle are for everybody too: a part that is refused one of its
+    own is remembered for a moment, and slots that come back are left to it.
+    """
 
     limit: int
     ttl: Seconds
+    shares: Shares = ()
+    partition: str | None = None
+    lends: bool = True
     algorithm: ClassVar[str] = "concurrency"
 
     def __post_init__(self) -> None:
         _check_quota(self.limit, "limit")
         object.__setattr__(self, "ttl", plain_seconds(duration_ns(self.ttl, "ttl")))
+        if self.shares or self.partition is not None or not self.lends:
+            check_shares(self.limit, self.shares, self.partition)
 
     @property
     def quota(self) -> int:
@@ -259,7 +271,8 @@ def _check_quota(value: object, what: str) -> None:
     _check_whole(value, what, 1, LARGEST_QUOTA)
 
 
-def _checked_rate(value: Rate, what: str, quota: int) -> Rate:
+def checked_rate(value: Rate, what: str, quota: int) -> Rate:
+    """*value* in its plainest form, if every store can keep it and *quota* takes no century."""
     rate = exact_rate(value, what)
     if quota / rate * SECOND > CENTURY:
         raise LimitError(f"{what} is {value!r}: {quota} would take more than a hundred years")
@@ -290,7 +303,7 @@ def _duration_text(nanoseconds: int) -> str:
     return f"{nanoseconds // MICROSECOND / 1_000!r}ms"
 
 
-def _rate_text(rate: Fraction, quota: int) -> str:
+def rate_text(rate: Fraction, quota: int) -> str:
     """*rate* and *quota* in the notation, the way a person would write them."""
     period = Fraction(quota) / rate * SECOND
     if period in dict(_UNITS) or (rate.denominator > 1 and _is_whole_milliseconds(period)):

@@ -3,7 +3,8 @@
 Policy
 ├── identity: Identity        how to tell who is asking
 ├── rules: Rule, Rule, ...    when this matches, count by that key against these limits
-└── overrides: Override, ...  what is otherwise for one counter, for a while
+├── overrides: Override, ...  what is otherwise for one counter, for a while
+└── priorities, pressure      which requests matter more, and when limits are lowered (see `soft`)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
     from headgate.limits import Limit
+    from headgate.rules.soft import Fair, Pressure, Priority, PriorityClass
 
 Mode = Literal["enforce", "shadow", "off"]
 """Whether a rule decides, only counts and tells what it would have decided, or is out of force."""
@@ -122,6 +124,12 @@ class Rule:
     While the store is gone each process admits *fallback_share* of the limits, unless the rule
     fails closed; one that fails open does what *after_fail_open* says after *max_fail_open_ns*.
     *across_regions*: regions with stores of their own tell each other what they have used.
+
+    A rule with *fair* has no limits: its requests take turns in each process. *reserve* keeps a
+    share of the slots of its concurrency limits for requests of a class and those that matter more;
+    *share_by* names what a caller's share of them goes by: `priority`, or a name in `identity`.
+    *floor* is the share of its limits that pressure may not lower it below; None: pressure does not
+    concern it.
     """
 
     id: str
@@ -140,6 +148,10 @@ class Rule:
     max_fail_open_ns: int | None = None
     after_fail_open: AfterFailOpen = "fail_closed"
     across_regions: bool = False
+    fair: Fair | None = None
+    reserve: Mapping[Priority, Fraction] = field(default_factory=lambda: MappingProxyType({}))
+    share_by: str | None = None
+    floor: Fraction | None = None
 
     @property
     def on_failure(self) -> OnFailure:
@@ -231,3 +243,7 @@ class Policy:
     identity: Identity = Identity()
     revision: int = 0
     overrides: tuple[Override, ...] = ()
+    priorities: tuple[PriorityClass, ...] = ()
+    """Which requests matter more or less than others: the first that fits counts."""
+    pressure: Pressure | None = None
+    """When limits are lowered by themselves, and how."""

@@ -128,6 +128,35 @@ class Leave(Operation[bool]):
 
 
 @dataclass(frozen=True, slots=True)
+class Vacate(Operation[bool]):
+    """Give up the turns in queues that a `Take` was told, before they come; whether all were there.
+
+    *turns_ns* has the `turn_ns` of each check's outcome. The last in a queue makes it shorter;
+    from the middle a turn goes to whoever asks next and fits into it: nobody who waits is made to
+    wait longer, and what leaves the queue stays spaced. A turn that has come is not given back.
+    """
+
+    checks: tuple[Check, ...]
+    turns_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Operation[tuple[tuple[str, float, float], ...]]):
+    """Tell what *origin* makes of something, and hear what all do: (origin, value, weight) of each.
+
+    What was told lapses after *ttl_ns* unless it is told again. *group* and *key* name what it is
+    about. A *weight* of 0 tells nothing and only hears.
+    """
+
+    group: str
+    key: str
+    origin: str
+    value: float
+    weight: float
+    ttl_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lent:
     """What came of a `Lend`.
 

@@ -172,7 +172,7 @@ class LoanHistory:
                 wait_ns=None if reply.wait_ns is None else self.up(reply.wait_ns),
             )
         if isinstance(reply, Outcome):
-            allowed, remaining, wait_ns, reset_ns = reply
+            allowed, remaining, wait_ns, reset_ns, _, _ = reply
             wait_ns = None if wait_ns is None else self.up(wait_ns)
             return Outcome(allowed, remaining, wait_ns, self.up(reset_ns))
         return tuple(map(self.rounded, reply)) if isinstance(reply, tuple) else reply

@@ -55,6 +55,7 @@ DURATIONS = [
     (SlidingWindowCounter, "window"),
     (Concurrency, "ttl"),
 ]
+SHARES = [(Concurrency, "shares"), (Concurrency, "partition"), (Concurrency, "lends")]
 NOT_WHOLE = [True, False, None, "10", 10.0, math.nan, math.inf, Fraction(10), Decimal(10)]
 NOT_A_NUMBER = [True, False, None, "10", b"10", 1j, (10,)]
 NOT_FINITE = [math.nan, math.inf, -math.inf]
@@ -71,7 +72,7 @@ def make(kind: type[Limit], **changes: Any) -> Limit:
 
 
 def test_every_field_of_every_type_is_covered_here() -> None:
-    covered = {*QUOTAS, *RATES, *DURATIONS, (SlidingWindowCounter, "subwindows")}
+    covered = {*QUOTAS, *RATES, *DURATIONS, (SlidingWindowCounter, "subwindows"), *SHARES}
     assert covered == {(kind, field.name) for kind in VALID for field in fields(kind)}  # type: ignore[arg-type]
 
 

@@ -1,0 +1,1 @@
+"""The soft edge: delay instead of denial, turns by weight, limits that lower themselves."""
