@@ -30,10 +30,12 @@ from headgate.limits import (
     Concurrency,
     FixedWindow,
     LeakyBucket,
+    LeakyQueue,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
+    burst_credits,
     parse_limit,
     parse_limits,
 )
@@ -56,6 +58,7 @@ __all__ = [
     "Hit",
     "KeyInvalidError",
     "LeakyBucket",
+    "LeakyQueue",
     "Limit",
     "LimitError",
     "MemoryStore",
@@ -75,6 +78,7 @@ __all__ = [
     "TokenBucket",
     "UsageError",
     "__version__",
+    "burst_credits",
     "parse_limit",
     "parse_limits",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.concluding import Concluding
@@ -11,6 +12,7 @@ from headgate.decisions import Decision, FailurePolicy, OnFailure, read_on_failu
 from headgate.decorating import decorate_async
 from headgate.errors import StoreError
 from headgate.fallback import HERE, fallback_of
+from headgate.heartbeat import ASYNC_HEART, BEATS, AsyncBeat
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
 from headgate.limits import EXACT, Accuracy
 from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
@@ -165,10 +167,21 @@ class AsyncRateLimiter(Concluding):
         self._fallback.reset(self._asked(checks))
         self._lines.wake(key)
 
-    def slot(self, key: str) -> AsyncSlot:
-        """A place under a `Concurrency` limit: `async with limiter.slot(key) as slot:`."""
-        self._stack.enter(key, "")
-        return AsyncSlot(key, self._enter, self._renew, self._leave)
+    def slot(self, key: str, partition: str | None = None, *, heartbeat: bool = False) -> AsyncSlot:
+        """A place under a `Concurrency` limit: `async with limiter.slot(key) as slot:`.
+
+        *partition* and *heartbeat* as in `RateLimiter.slot`.
+        """
+        stack = self._stack.of_part(partition)
+        stack.enter(key, "")
+        lasts_ns = stack.shortest_lease_ns if heartbeat else None
+        return AsyncSlot(
+            key,
+            partial(self._enter, stack),
+            partial(self._renew, stack),
+            partial(self._leave, stack),
+            None if lasts_ns is None else partial(self._beat, stack, lasts_ns),
+        )
 
     def limit(
         self,
@@ -242,19 +255,30 @@ class AsyncRateLimiter(Concluding):
         self._lines.wake(key)
         return done or is_here
 
-    async def _enter(self, key: str, lease: str) -> Decision:
+    async def _enter(self, stack: Stack, key: str, lease: str) -> Decision:
         return await self._or_undo(
-            self._decide(self._stack.enter(key, lease)), lambda _: self._leave(key, lease)
+            self._decide(stack.enter(key, lease)), lambda _: self._leave(stack, key, lease)
         )
 
-    async def _renew(self, key: str, lease: str) -> bool:
-        slots = self._stack.slots(key)
+    async def _renew(self, stack: Stack, key: str, lease: str) -> bool:
+        slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
             return True
         return await self._report(Renew(slots, lease))
 
-    async def _leave(self, key: str, lease: str) -> bool:
-        slots = self._stack.slots(key)
+    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str) -> AsyncBeat:
+        """As `RateLimiter._beat`."""
+        slots = stack.slots(key)
+
+        async def renew() -> bool:
+            if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
+                return True
+            return await self._store.run(Renew(slots, lease))
+
+        return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS))
+
+    async def _leave(self, stack: Stack, key: str, lease: str) -> bool:
+        slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
             return True
         return await self._report(Leave(slots, lease))

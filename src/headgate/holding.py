@@ -7,7 +7,7 @@ Both end by themselves if their holder is never heard of again.
 from __future__ import annotations
 
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headgate.errors import SettledError
 from headgate.stores.port import checked_cost
@@ -146,23 +146,43 @@ class AsyncReservation(Settlement):
             await (self.commit() if kind is None else self.cancel())
 
 
+class Beating(Protocol):
+    """What renews a lease in the background."""
+
+    @property
+    def is_lost(self) -> bool: ...
+    def stop(self) -> None: ...
+
+
 class Lease:
-    """What a slot is about, and whether it is being held."""
+    """What a slot is about, and whether it is being held.
 
-    __slots__ = ("_decision", "_is_held", "_is_out", "key", "name")
+    *beat* begins to renew a lease in the background; without it nobody does.
+    """
 
-    def __init__(self, key: str) -> None:
+    __slots__ = ("_beat", "_beating", "_decision", "_is_held", "_is_lost", "_is_out", "key", "name")
+
+    def __init__(self, key: str, beat: Callable[[str, str], Beating] | None) -> None:
         self.key = key
+        self._beat = beat
+        self._beating: Beating | None = None
+        self._is_lost = False
         self.name = new_name()
         self._decision: Decision | None = None
         self._is_held = False
         self._is_out = False  # granted, and not given back yet, whatever became of it
 
     def __bool__(self) -> bool:
-        return self._is_held
+        return self._is_held and not self.is_lost
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} for {self.key!r}: {'held' if self else 'not held'}>"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the slot was granted, and its lease lost before it was given back: it may be
+        somebody else's by now. Without a heartbeat only `renew` finds out."""
+        return self._is_lost or (self._beating is not None and self._beating.is_lost)
 
     @property
     def decision(self) -> Decision:
@@ -180,7 +200,21 @@ class Lease:
     def _answered(self, decision: Decision) -> Decision:
         self._decision = decision
         self._is_held = self._is_out = decision.allowed
+        if decision.allowed and self._beat is not None:
+            self._beating = self._beat(self.key, self.name)
         return decision
+
+    def _renewed(self, *, is_held: bool) -> bool:
+        self._is_lost = self.is_lost or (self._is_held and not is_held)
+        self._is_held = self._is_held and is_held
+        return self._is_held
+
+    def _ended(self) -> bool:
+        """It is given back now, if it was not before."""
+        if self._beating is not None:
+            self._beating.stop()
+        was_out, self._is_out, self._is_held = self._is_out, False, False
+        return was_out
 
 
 class Slot(Lease):
@@ -194,8 +228,9 @@ class Slot(Lease):
         enter: Callable[[str, str], Decision],
         renew: Callable[[str, str], bool],
         leave: Callable[[str, str], bool],
+        beat: Callable[[str, str], Beating] | None = None,
     ) -> None:
-        super().__init__(key)
+        super().__init__(key, beat)
         self._enter = enter
         self._renew = renew
         self._leave = leave
@@ -207,13 +242,11 @@ class Slot(Lease):
 
     def renew(self) -> bool:
         """Start the lease anew; False if the slot is not held any more."""
-        self._is_held = self._is_held and self._renew(self.key, self.name)
-        return self._is_held
+        return self._renewed(is_held=bool(self) and self._renew(self.key, self.name))
 
     def release(self) -> bool:
         """Give the slot back; False if it was not held any more. `with` does this by itself."""
-        was_out, self._is_out, self._is_held = self._is_out, False, False
-        return was_out and self._leave(self.key, self.name)
+        return self._ended() and self._leave(self.key, self.name)
 
     def __enter__(self) -> Self:
         self.take()
@@ -234,8 +267,9 @@ class AsyncSlot(Lease):
         enter: Callable[[str, str], Awaitable[Decision]],
         renew: Callable[[str, str], Awaitable[bool]],
         leave: Callable[[str, str], Awaitable[bool]],
+        beat: Callable[[str, str], Beating] | None = None,
     ) -> None:
-        super().__init__(key)
+        super().__init__(key, beat)
         self._enter = enter
         self._renew = renew
         self._leave = leave
@@ -247,13 +281,11 @@ class AsyncSlot(Lease):
 
     async def renew(self) -> bool:
         """As `Slot.renew`."""
-        self._is_held = self._is_held and await self._renew(self.key, self.name)
-        return self._is_held
+        return self._renewed(is_held=bool(self) and await self._renew(self.key, self.name))
 
     async def release(self) -> bool:
         """As `Slot.release`."""
-        was_out, self._is_out, self._is_held = self._is_out, False, False
-        return was_out and await self._leave(self.key, self.name)
+        return self._ended() and await self._leave(self.key, self.name)
 
     async def __aenter__(self) -> Self:
         await self.take()

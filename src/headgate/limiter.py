@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headgate.concluding import Concluding
@@ -15,6 +16,7 @@ from headgate.decisions import Decision, FailurePolicy, OnFailure, read_on_failu
 from headgate.decorating import decorate
 from headgate.errors import StoreError
 from headgate.fallback import fallback_of
+from headgate.heartbeat import BEATS, HEART, Beat
 from headgate.holding import Reservation, Slot, new_name
 from headgate.limits import EXACT, Accuracy
 from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
@@ -147,10 +149,22 @@ class RateLimiter(Concluding):
         self._fallback.reset(self._asked(checks))
         self._lines.wake(key)
 
-    def slot(self, key: str) -> Slot:
-        """A place under a `Concurrency` limit: `with limiter.slot(key) as slot:`, `if slot:`."""
-        self._stack.enter(key, "")
-        return Slot(key, self._enter, self._renew, self._leave)
+    def slot(self, key: str, partition: str | None = None, *, heartbeat: bool = False) -> Slot:
+        """A place under a `Concurrency` limit: `with limiter.slot(key) as slot:`, `if slot:`.
+
+        Where the limit has shares, *partition* is the part of the callers that asks. With a
+        *heartbeat* the lease is renewed in the background for as long as the slot is held.
+        """
+        stack = self._stack.of_part(partition)
+        stack.enter(key, "")
+        lasts_ns = stack.shortest_lease_ns if heartbeat else None
+        return Slot(
+            key,
+            partial(self._enter, stack),
+            partial(self._renew, stack),
+            partial(self._leave, stack),
+            None if lasts_ns is None else partial(self._beat, stack, lasts_ns),
+        )
 
     def limit(
         self,
@@ -203,17 +217,28 @@ class RateLimiter(Concluding):
         self._lines.wake(key)
         return done or is_here
 
-    def _enter(self, key: str, lease: str) -> Decision:
-        return self._decide(self._stack.enter(key, lease))
+    def _enter(self, stack: Stack, key: str, lease: str) -> Decision:
+        return self._decide(stack.enter(key, lease))
 
-    def _renew(self, key: str, lease: str) -> bool:
-        slots = self._stack.slots(key)
+    def _renew(self, stack: Stack, key: str, lease: str) -> bool:
+        slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
             return True
         return self._report(Renew(slots, lease))
 
-    def _leave(self, key: str, lease: str) -> bool:
-        slots = self._stack.slots(key)
+    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str) -> Beat:
+        """Renew *lease* again and again. A store that is gone is no lost lease: it is raised."""
+        slots = stack.slots(key)
+
+        def renew() -> bool:
+            if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
+                return True
+            return self._store.run(Renew(slots, lease))
+
+        return HEART.beat(renew, max(1, lasts_ns // BEATS))
+
+    def _leave(self, stack: Stack, key: str, lease: str) -> bool:
+        slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
             return True
         return self._report(Leave(slots, lease))

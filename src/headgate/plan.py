@@ -7,7 +7,7 @@ is, is planned here; what came of it is concluded in `stores.port`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import Concluded, Decision, OnFailure
@@ -36,6 +36,8 @@ class Stack:
     namespace: str
     limits: tuple[Limit, ...]
     on_failure: OnFailure
+    _by_part: dict[str, Stack] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `of_part` has made: there are few parts, and a slot is asked for often."""
 
     @property
     def places(self) -> tuple[tuple[str, Limit], ...]:
@@ -102,9 +104,39 @@ class Stack:
         """The checks of those limits that have slots."""
         return tuple(c for c in self.checks(key, 1) if isinstance(c.limit, Concurrency))
 
+    def of_part(self, partition: str | None) -> Stack:
+        """The same as *partition* of the callers asks it; those without a share if it is None."""
+        if partition is None:
+            return self
+        found = self._by_part.get(partition)
+        if found is None:
+            known = {name for limit in self.limits for name in _parts(limit)}
+            if partition not in known:
+                parts = ", ".join(sorted(known))
+                expected = f"one of {parts}" if parts else "none: no limit here has shares"
+                raise OptionError(f"the partition is {partition!r}; expected {expected}")
+            found = replace(self, limits=tuple(_of_part(each, partition) for each in self.limits))
+            self._by_part[partition] = found
+        return found
+
+    @property
+    def shortest_lease_ns(self) -> int:
+        """How long a slot lasts that is not renewed."""
+        return min(limit.ttl_ns for limit in self.limits if isinstance(limit, Concurrency))
+
     def require_slots(self) -> None:
         if not self.has_slots:
             raise UsageError("slot needs a Concurrency limit; this limiter has none: use hit")
+
+
+def _parts(limit: Limit) -> tuple[str, ...]:
+    return tuple(name for name, _ in limit.shares) if isinstance(limit, Concurrency) else ()
+
+
+def _of_part(limit: Limit, partition: str) -> Limit:
+    if isinstance(limit, Concurrency) and partition in _parts(limit):
+        return replace(limit, partition=partition)
+    return limit
 
 
 def read_limits(limits: Limits) -> tuple[Limit, ...]:

@@ -180,6 +180,8 @@ def _figures(decision: Decision) -> tuple[object, ...]:
         decision.remaining,
         decision.retry_after_ns,
         decision.reset_after_ns,
+        decision.delay_ns,
+        decision.turn_ns,
     )
 
 

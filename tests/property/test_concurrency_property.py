@@ -14,7 +14,7 @@ from .histories import LATELY, SECOND, STARTS, delays, examples
 from .oracles import ConcurrencyOracle
 
 if TYPE_CHECKING:
-    from headgate.algorithms.concurrency import Leases
+    from headgate.algorithms.slots import Slots
 
 
 class Visit(NamedTuple):
@@ -45,7 +45,7 @@ def test_every_answer_is_that_of_a_list_of_leases(
 ) -> None:
     algorithm = ConcurrencyAlgorithm(Concurrency(limit, 1))
     oracle = ConcurrencyOracle(limit, SECOND)
-    state: Leases | None = None
+    state: Slots | None = None
     for visit in visits:
         now += visit.later
         state = _visit(algorithm, state, oracle, visit, now)
@@ -54,11 +54,11 @@ def test_every_answer_is_that_of_a_list_of_leases(
 
 def _visit(
     algorithm: ConcurrencyAlgorithm,
-    state: Leases | None,
+    state: Slots | None,
     oracle: ConcurrencyOracle,
     visit: Visit,
     now: int,
-) -> Leases | None:
+) -> Slots | None:
     lease = visit.lease
     has = oracle.has(lease, now)
     assert algorithm.holds(state, lease, now) == has
@@ -73,7 +73,7 @@ def _visit(
 
 
 def _compare(
-    algorithm: ConcurrencyAlgorithm, state: Leases | None, oracle: ConcurrencyOracle, now: int
+    algorithm: ConcurrencyAlgorithm, state: Slots | None, oracle: ConcurrencyOracle, now: int
 ) -> None:
     live = oracle.live(now)
     assert algorithm.used(state, now) == len(live)
@@ -93,7 +93,7 @@ def _compare(
 @given(_VISITS, st.integers(0, 3 * SECOND))
 def test_a_clock_that_steps_back_frees_no_slot(visits: list[Visit], back: int) -> None:
     algorithm = ConcurrencyAlgorithm(Concurrency(3, 1))
-    state: Leases | None = None
+    state: Slots | None = None
     now = LATELY
     for visit in visits:
         now += visit.later

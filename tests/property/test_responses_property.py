@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import http_sf
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate import MemoryStore, RateLimiter
 from headgate.decisions import Decision, combine
-from headgate.limits import Concurrency, Limit, PacedLimit, TokenBucket
+from headgate.limits import Concurrency, LeakyQueue, Limit, PacedLimit, TokenBucket
 from headgate.responses import (
     Answer,
     ResponseOptions,
@@ -39,7 +40,13 @@ WINDOWS = st.sampled_from([SECOND, MINUTE, 86_400 * SECOND, SECOND // 10]) | st.
 ).map(lambda microseconds: microseconds * MICROSECOND)
 QUOTAS = st.sampled_from([1, 2, 5]) | st.integers(1, 12) | st.integers(1, 10**6)
 LARGEST = TokenBucket(10**15 - 1, 9 * 10**14)
-RATES = st.one_of([st.builds(limit_of, KIND, QUOTAS, WINDOWS)] * 5 + [st.just(LARGEST)])
+QUEUES = st.builds(
+    LeakyQueue,
+    st.fractions(Fraction(1, 100), 1_000, max_denominator=100),
+    st.integers(0, 30) | st.just(10**6),
+    st.none() | st.sampled_from([0, 0.25, 1, 3.7]),
+)
+RATES = st.one_of([st.builds(limit_of, KIND, QUOTAS, WINDOWS)] * 5 + [QUEUES, st.just(LARGEST)])
 SLOTS = st.builds(Concurrency, st.integers(1, 3), st.sampled_from([1, 2.5, 60]))
 OPTIONS = st.builds(
     ResponseOptions,
@@ -170,10 +177,13 @@ def _check_fields(lines: dict[str, str], answer: Answer) -> None:
     policies, limits = _parsed(lines["RateLimit-Policy"]), _parsed(lines["RateLimit"])
     assert set(policies) == set(limits) == names
     for name, policy in policies.items():
-        assert set(policy) in ({"q", "w"}, {"q", "w", "hg-burst"}, {"q", "qu"})
+        others = set(policy) - {"q", "w"}
+        assert others in (set(), {"hg-burst"}, {"hg-queue"}, {"qu"})
         assert policy.get("w", 1) > 0
         assert limits[name].keys() - {"t"} == {"r"}
-        assert limits[name]["r"] <= policy.get("hg-burst", policy["q"]) <= policy["q"]
+        most = policy["hg-queue"] + 1 if "hg-queue" in policy else None
+        most = most or policy.get("hg-burst", policy["q"])
+        assert limits[name]["r"] <= most <= policy["q"]
         assert limits[name].get("t", 1) > 0
         assert limits[name].get("t", 0) <= int(lines.get("Retry-After", 10**15))
 
@@ -245,6 +255,13 @@ def _looks(scene: Scene, check: Check, decision: Decision) -> list[Look]:
         return []
     at = scene.clock() + returns_in
     looks = [Look(at, check, left, is_more=True)]
+    if isinstance(check.limit, LeakyQueue):
+        if left == check.limit.quota:  # somebody has its turn now, and there is room for all
+            return []
+        # The next place is there when the next turn is over, or somewhat earlier.
+        unit_ns = int(SECOND / check.limit.per_second)
+        if returns_in > unit_ns + 2:
+            looks.append(Look(at - unit_ns - 3, check, left, is_more=False))
     if isinstance(check.limit, PacedLimit) and returns_in > 2:
         looks.append(Look(at - 3, check, left, is_more=False))
     return looks

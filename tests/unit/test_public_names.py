@@ -25,6 +25,7 @@ PUBLIC = {
     "Hit",
     "KeyInvalidError",
     "LeakyBucket",
+    "LeakyQueue",
     "Limit",
     "LimitError",
     "MemoryStore",
@@ -44,6 +45,7 @@ PUBLIC = {
     "TokenBucket",
     "UsageError",
     "__version__",
+    "burst_credits",
     "parse_limit",
     "parse_limits",
 }

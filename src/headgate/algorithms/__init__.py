@@ -9,6 +9,7 @@ from headgate.algorithms.concurrency import ConcurrencyAlgorithm
 from headgate.algorithms.fixed_window import FixedWindowAlgorithm
 from headgate.algorithms.gcra import GCRAAlgorithm, Paced
 from headgate.algorithms.leaky_bucket import LeakyBucketAlgorithm
+from headgate.algorithms.leaky_queue import LeakyQueueAlgorithm
 from headgate.algorithms.sliding_window_counter import SlidingWindowCounterAlgorithm
 from headgate.algorithms.sliding_window_log import SlidingWindowLogAlgorithm
 from headgate.algorithms.token_bucket import TokenBucketAlgorithm
@@ -18,6 +19,7 @@ from headgate.limits import (
     Concurrency,
     FixedWindow,
     LeakyBucket,
+    LeakyQueue,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
@@ -34,6 +36,8 @@ def algorithm_for(limit: Limit, origin: int = 0) -> Algorithm[Any]:
             return GCRAAlgorithm(limit, origin)
         case LeakyBucket():
             return LeakyBucketAlgorithm(limit, origin)
+        case LeakyQueue():
+            return LeakyQueueAlgorithm(limit, origin)
         case FixedWindow():
             return FixedWindowAlgorithm(limit)
         case SlidingWindowLog():
@@ -52,6 +56,7 @@ __all__ = [
     "FixedWindowAlgorithm",
     "GCRAAlgorithm",
     "LeakyBucketAlgorithm",
+    "LeakyQueueAlgorithm",
     "Outcome",
     "Paced",
     "SlidingWindowCounterAlgorithm",

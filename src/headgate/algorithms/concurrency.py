@@ -4,71 +4,173 @@ The state is the set of leases and when each runs out. A slot is free again when
 it back or when its lease has run out, whichever comes first, so a crashed holder heals by itself.
 Time alone frees nothing before that: `wait` says when the next leases run out if nobody gives a
 slot back earlier.
+
+Some of the slots may be guaranteed to parts of the callers, their shares. Then of the `limit`, of
+which `used` are taken, and by a part that has `own` of them,
+
+- a part that has less than its share gets a slot if there is a free one, whosever it is;
+- beyond its share, or without one, a slot is borrowed. Where the limit does not lend, only slots
+  are that nobody is guaranteed: the sum over all parts of what each has, or is guaranteed if that
+  is more, has to leave room. So a guarantee is immediate, and idle slots may lie idle;
+- where it lends, idle guaranteed slots are borrowed too, and a part may find its share used by
+  others. Such a refusal is a claim: for `CLAIM_NS`, renewed by each further refusal, as many slots
+  as it was refused, no more than it lacks, are left free by those that borrow. So slots that come
+  back go to the part whose they are, and without its asking nothing lies idle.
+
+Together
+
+    room = max(min(free, share - own), free - kept)          free = limit - used
+
+where `kept` is what the others lack of their shares, or what they claim. It never shrinks by time
+alone: a lease that runs out adds one to `free` and at most one to `kept`. So `wait` looks through
+the instants at which something runs out for the first that has room.
+
+A claim was made under a limit. Whoever asks the same counter under a larger one (more of the slots
+are for it, because it matters more) need not leave them free: the slots above the smaller limit
+would be of no use to the part that claims.
 """
 
 from __future__ import annotations
 
 from heapq import nsmallest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.algorithms.algorithm import Algorithm
+from headgate.algorithms.slots import Claim, Lease, Slots
 from headgate.errors import UsageError
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.limits import Concurrency
 
-Leases = dict[str, int]
-"""When each lease runs out, in nanoseconds, by the name of the lease."""
+CLAIM_NS: Final = SECOND
+"""For how long slots that come back are left to a part that was refused one of its own."""
 
 
-class ConcurrencyAlgorithm(Algorithm[Leases]):
-    """The arithmetic of `Concurrency(limit, ttl)`."""
+class ConcurrencyAlgorithm(Algorithm[Slots]):
+    """The arithmetic of `Concurrency(limit, ttl, shares, partition, lends)`."""
 
-    __slots__ = ("ttl_ns",)
+    __slots__ = ("lends", "most", "others", "part", "share", "ttl_ns")
 
     def __init__(self, limit: Concurrency) -> None:
         super().__init__(limit)
         self.ttl_ns = limit.ttl_ns
+        self.part = limit.partition
+        self.share = dict(limit.shares).get(limit.partition or "", 0)
+        self.others = tuple((name, slots) for name, slots in limit.shares if name != self.part)
+        self.lends = limit.lends
+        guaranteed = sum(slots for _, slots in self.others)
+        self.most = self.quota if limit.lends else self.quota - guaranteed
+        """What can be had of it when nobody has a slot."""
 
-    def enter(self, state: Leases | None, lease: str, now: int) -> Leases:
-        """Take, or renew, the slot of *lease*."""
-        return {**self._live(state, now), lease: now + self.ttl_ns}
+    def enter(self, state: Slots | None, lease: str, now: int) -> Slots:
+        """Take the slot of *lease*; what the part claims is one less."""
+        state = Slots() if state is None else state
+        is_new = not state.has(lease, now)
+        state.put(lease, Lease(now + self.ttl_ns, self.part), now)
+        claim = state.claims.get(self.part or "")
+        if claim is not None and is_new:
+            if claim.units > 1:
+                state.claims[self.part or ""] = claim._replace(units=claim.units - 1)
+            else:
+                del state.claims[self.part or ""]
+        return state
 
-    def leave(self, state: Leases | None, lease: str, now: int) -> Leases | None:
+    def renew(self, state: Slots, lease: str, now: int) -> Slots:
+        """Start the running *lease* anew; it stays with its part, whoever renews it."""
+        if state.has(lease, now):
+            state.put(lease, Lease(now + self.ttl_ns, state.leases[lease].part), now)
+        return state
+
+    def leave(self, state: Slots | None, lease: str, now: int) -> Slots | None:
         """Give the slot of *lease* back."""
-        left = self._live(state, now)
-        left.pop(lease, None)
-        return left or None
-
-    def holds(self, state: Leases | None, lease: str, now: int) -> bool:
-        """Whether *lease* still has its slot."""
-        return lease in self._live(state, now)
-
-    def wait(self, state: Leases | None, cost: int, now: int) -> int | None:
-        if cost > self.quota:
+        if state is None:
             return None
-        live = self._live(state, now)
-        missing = len(live) + cost - self.quota
-        return nsmallest(missing, live.values())[-1] - now if missing > 0 else 0
+        state.pop(lease)
+        return None if state.is_empty else state
 
-    def charge(self, state: Leases | None, amount: int, now: int) -> Leases:
+    def refuse(self, state: Slots | None, cost: int, now: int) -> Slots | None:
+        """Remember that *cost* did not fit, if slots were refused that the part is guaranteed."""
+        if state is None or not self.lends or not self.share or cost > self.most:
+            return state
+        missing = self.share - state.used_by_part(now).get(self.part, 0)
+        wanted = min(cost, missing)
+        if wanted <= self.remaining(state, now):
+            return state
+        claim = state.claims.get(self.part or "")
+        units, limit = wanted, self.quota
+        if claim is not None and claim.until_ns > now:
+            units, limit = min(claim.units + wanted, missing), max(claim.limit, limit)
+        state.claims[self.part or ""] = Claim(units, now + CLAIM_NS, limit)
+        return state
+
+    def holds(self, state: Slots | None, lease: str, now: int) -> bool:
+        """Whether *lease* still has its slot."""
+        return state is not None and state.has(lease, now)
+
+    def wait(self, state: Slots | None, cost: int, now: int) -> int | None:
+        if cost > self.most:
+            return None
+        if state is None or cost <= self.remaining(state, now):
+            return 0
+        if not self.share and not self.others:
+            ends = [lease.ends_ns for lease in state.leases.values() if lease.ends_ns > now]
+            return nsmallest(len(ends) + cost - self.quota, ends)[-1] - now
+        return self._room_at(state, cost, now) - now
+
+    def charge(self, state: Slots | None, amount: int, now: int) -> Slots:
         raise UsageError("a slot has to be given back: use slot(key), not hit, reserve or charge")
 
-    def refund(self, state: Leases, amount: int, now: int) -> Leases:
+    def refund(self, state: Slots, amount: int, now: int) -> Slots:
         raise UsageError("a slot is given back by leaving it, not by a refund")
 
-    def remaining(self, state: Leases | None, now: int) -> int:
-        return max(0, self.quota - self.used(state, now))
+    def remaining(self, state: Slots | None, now: int) -> int:
+        if state is None:
+            return self.most
+        return self._room(state.used(now), state.used_by_part(now), state.claims, now)
 
-    def fresh_in(self, state: Leases | None, now: int) -> int:
-        return max(self._live(state, now).values(), default=now) - now
+    def fresh_in(self, state: Slots | None, now: int) -> int:
+        return 0 if state is None else state.ends(now) - now
 
-    def used(self, state: Leases | None, now: int) -> int:
-        return len(self._live(state, now))
+    def used(self, state: Slots | None, now: int) -> int:
+        return 0 if state is None else state.used(now)
 
-    def adopt(self, state: Leases, old: Algorithm[Leases], now: int) -> Leases | None:
+    def adopt(self, state: Slots, old: Algorithm[Slots], now: int) -> Slots | None:
         return state if isinstance(old, ConcurrencyAlgorithm) else None
 
-    @staticmethod
-    def _live(state: Leases | None, now: int) -> Leases:
-        return {lease: end for lease, end in state.items() if end > now} if state else {}
+    def _room(
+        self, used: int, by_part: Mapping[str | None, int], claims: Mapping[str, Claim], now: int
+    ) -> int:
+        """What this part could take at *now*, if so much is *used*."""
+        free = self.quota - used
+        if free <= 0:
+            return 0
+        kept = 0
+        if not self.lends:
+            for name, slots in self.others:
+                kept += max(0, slots - by_part.get(name, 0))
+        elif claims:
+            for name, _ in self.others:
+                claim = claims.get(name)
+                if claim is not None and claim.until_ns > now and claim.limit >= self.quota:
+                    kept += claim.units
+        lacking = self.share - by_part.get(self.part, 0) if self.share else 0
+        return max(0, min(free, lacking), free - kept)
+
+    def _room_at(self, state: Slots, cost: int, now: int) -> int:
+        """The first instant after *now* at which there is room for *cost*, as some time there
+        is."""
+        used, by_part = state.used(now), dict(state.used_by_part(now))
+        events: list[tuple[int, str | None, bool]]
+        events = [(end, part, True) for end, part in state.leases.values() if end > now]
+        events += [(claim.until_ns, None, False) for claim in state.claims.values()]
+        events.sort(key=lambda event: event[0])
+        for at, part, is_lease in events:
+            if is_lease:
+                used -= 1
+                by_part[part] -= 1
+            if at > now and self._room(used, by_part, state.claims, at) >= cost:
+                return at
+        raise AssertionError(f"no room for {cost} even when all has run out")

@@ -14,14 +14,19 @@ def combine(parts: Sequence[Decision]) -> Decision:
     """The decision that *parts* make together; allowed only if all are.
 
     Of several, the tightest speaks: among refusals the one with the longest wait, else the one
-    with the least remaining. `remaining` is the least of all, `reset_after` the longest.
+    with the least remaining. `remaining` is the least of all, `reset_after` the longest. Where
+    several queues let it wait, its turn is the latest; each part keeps its own.
     """
     if len(parts) == 1:
         return parts[0]
-    tightest = parts[0]
+    tightest = latest = parts[0]
     for part in parts:
         if binds_more(part, tightest):
             tightest = part
+        if part.delay_ns > latest.delay_ns:
+            latest = part
+    if not tightest.allowed:
+        latest = tightest
     return Concluded(
         tightest.key,
         tightest.limit,
@@ -31,6 +36,8 @@ def combine(parts: Sequence[Decision]) -> Decision:
         reset_after_ns=max([part.reset_after_ns for part in parts]),
         source=tightest.source,
         parts=tuple(parts),
+        delay_ns=latest.delay_ns,
+        turn_ns=latest.turn_ns,
     )
 
 

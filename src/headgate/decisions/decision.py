@@ -99,23 +99,24 @@ class Decision:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Decision):
             return NotImplemented
-        return self.figures() == other.figures()
+        return self._all() == other._all()
 
     def __hash__(self) -> int:
-        return hash(self.figures())
+        return hash(self._all())
 
     def __repr__(self) -> str:
+        delay = f"delay={self.delay}, " if self.delay_ns else ""
         return (
             f"Decision(allowed={self.allowed}, key={self.key!r}, limit='{self.limit}', "
             f"remaining={self.remaining}, retry_after={self.retry_after}, "
-            f"reset_after={self.reset_after}, source={self.source!r})"
+            f"reset_after={self.reset_after}, {delay}source={self.source!r})"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, self.figures()
+        return _restored, self._all()
 
     def figures(self) -> Figures:
-        """All there is to read, in one call: see `Figures`."""
+        """All there is to read where there is no queue, in one call: see `Figures`."""
         parts = self.limits
         return (
             self.allowed,
@@ -128,12 +129,17 @@ class Decision:
             parts if len(parts) > 1 else (),
         )
 
+    def _all(self) -> tuple[Figures, int, int]:
+        """The figures, the delay and the turn."""
+        return self.figures(), self.delay_ns, self.turn_ns
+
 
 class Concluded(Decision):
     """A decision whose figures are known."""
 
     __slots__ = (
         "_allowed",
+        "_delay_ns",
         "_key",
         "_limit",
         "_parts",
@@ -141,6 +147,7 @@ class Concluded(Decision):
         "_reset_after_ns",
         "_retry_after_ns",
         "_source",
+        "_turn_ns",
     )
 
     def __init__(
@@ -154,6 +161,8 @@ class Concluded(Decision):
         reset_after_ns: int,
         source: str = "store",
         parts: tuple[Decision, ...] = (),
+        delay_ns: int = 0,
+        turn_ns: int = 0,
     ) -> None:
         self._key = key
         self._limit = limit
@@ -163,6 +172,8 @@ class Concluded(Decision):
         self._reset_after_ns = reset_after_ns
         self._source = source
         self._parts = parts
+        self._delay_ns = delay_ns
+        self._turn_ns = turn_ns
 
     @property
     def allowed(self) -> bool:
@@ -189,6 +200,14 @@ class Concluded(Decision):
         return self._reset_after_ns
 
     @property
+    def delay_ns(self) -> int:
+        return self._delay_ns
+
+    @property
+    def turn_ns(self) -> int:
+        return self._turn_ns
+
+    @property
     def source(self) -> str:
         return self._source
 
@@ -197,17 +216,9 @@ class Concluded(Decision):
         return self._parts or (self,)
 
 
-def _restored(
-    allowed: bool,  # noqa: FBT001 (pickle knows no keywords)
-    key: str,
-    limit: Limit,
-    remaining: int,
-    retry_after_ns: int | None,
-    reset_after_ns: int,
-    source: str,
-    parts: tuple[Decision, ...],
-) -> Decision:
+def _restored(figures: Figures, delay_ns: int, turn_ns: int) -> Decision:
     """A decision that was pickled or copied, with its figures computed."""
+    allowed, key, limit, remaining, retry_after_ns, reset_after_ns, source, parts = figures
     return Concluded(
         key,
         limit,
@@ -217,4 +228,6 @@ def _restored(
         reset_after_ns=reset_after_ns,
         source=source,
         parts=parts,
+        delay_ns=delay_ns,
+        turn_ns=turn_ns,
     )

@@ -14,6 +14,7 @@ from headgate.limits import (
     Concurrency,
     FixedWindow,
     LeakyBucket,
+    LeakyQueue,
     PacedLimit,
     SlidingWindowCounter,
     SlidingWindowLog,
@@ -35,6 +36,8 @@ def scaled(limit: Limit, share: Fraction) -> Limit:
     Rates are scaled exactly, windows and times stay as they are. So of a token bucket no more than
     `share * capacity + share * refill_rate * t` is admitted in any time t, or 1 in place of the
     first if that is less. (A rate that no limit can have is cut to the next lower that one can.)
+    Guaranteed slots are scaled as all are. A queue is worked off at a share of its rate and is
+    shorter by as much: nobody waits longer.
     """
     return limit if share == 1 else _scaled(limit, share)
 
@@ -45,12 +48,29 @@ def _scaled(limit: Limit, share: Fraction) -> Limit:
     match limit:
         case TokenBucket() | GCRA() | LeakyBucket():
             return _paced(limit, quota, share)
-        case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter() | Concurrency():
+        case LeakyQueue():
+            return _paced(limit, floor(limit.queue * share), share)
+        case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter():
             return replace(limit, limit=quota)
+        case Concurrency():
+            return _slots(limit, quota, share)
     raise AssertionError(f"{limit!r} is of no type there is")
 
 
-def _paced(limit: TokenBucket | GCRA | LeakyBucket, quota: int, share: Fraction) -> Limit:
+def _slots(limit: Concurrency, quota: int, share: Fraction) -> Concurrency:
+    """*quota* slots, and of each guarantee its share, rounded down. Whoever is left none asks as
+    those do who never had one."""
+    sizes = {name: floor(slots * share) for name, slots in limit.shares}
+    shares = tuple((name, slots) for name, slots in sizes.items() if slots)
+    if not shares:
+        return Concurrency(quota, limit.ttl)
+    part = limit.partition if sizes.get(limit.partition or "") else None
+    return Concurrency(quota, limit.ttl, shares, part, limit.lends)
+
+
+def _paced(
+    limit: TokenBucket | GCRA | LeakyBucket | LeakyQueue, quota: int, share: Fraction
+) -> Limit:
     for rate in _rates(limit, share):
         try:
             match limit:
@@ -60,12 +80,14 @@ def _paced(limit: TokenBucket | GCRA | LeakyBucket, quota: int, share: Fraction)
                     return GCRA(rate, quota)
                 case LeakyBucket():
                     return LeakyBucket(quota, rate)
+                case LeakyQueue():
+                    return LeakyQueue(rate, quota, limit.max_wait)
         except LimitError:
             continue
     return limit  # as slow as a limit can be
 
 
-def _rates(limit: PacedLimit, share: Fraction) -> Iterator[Fraction]:
+def _rates(limit: PacedLimit | LeakyQueue, share: Fraction) -> Iterator[Fraction]:
     """The rate of *limit* scaled, then ever more rounded down."""
     rate = limit.per_second * share
     yield rate

@@ -14,13 +14,15 @@ from headgate.limits.model import (
     SlidingWindowLog,
     TokenBucket,
 )
+from headgate.limits.queues import LeakyQueue
 
 if TYPE_CHECKING:
     from headgate.limits.model import Limit
 
 
 def with_extra(limit: Limit, extra: int) -> Limit:
-    """*limit* with *extra* units more: of capacity, of burst, in each window, or at the same time.
+    """*limit* with *extra* units more: of capacity, of burst, in each window, at the same time, or
+    in the queue.
 
     Rates, windows and times stay as they are, so that what a counter holds stays what it is. Raises
     `LimitError` if no limit can be so large.
@@ -32,4 +34,6 @@ def with_extra(limit: Limit, extra: int) -> Limit:
             return replace(limit, burst=limit.burst + extra)
         case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter() | Concurrency():
             return replace(limit, limit=limit.limit + extra)
+        case LeakyQueue():
+            return replace(limit, queue=limit.queue + extra)
     raise AssertionError(f"{limit!r} is of no type there is")

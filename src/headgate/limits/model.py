@@ -45,6 +45,9 @@ class Limit(ABC):
     __slots__ = ()
     algorithm: ClassVar[str]
     """The name of the algorithm in the text notation and in rules."""
+    is_divisible: ClassVar[bool] = True
+    """Whether a part of it can be counted elsewhere: lent, split, told to other regions, assigned
+    to a gateway. A place or a turn is given by the store alone."""
 
     @property
     @abstractmethod
@@ -236,6 +239,7 @@ class Concurrency(Limit):
     partition: str | None = None
     lends: bool = True
     algorithm: ClassVar[str] = "concurrency"
+    is_divisible: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_quota(self.limit, "limit")

@@ -3,6 +3,7 @@
     limits  = limit { ";" limit }
     limit   = N ( "/" | "per" ) [ M ] unit { option }      each option at most once, in any order
     option  = "burst" N | "subwindows" N | algorithm
+            | "peak" N ( "/" | "per" ) [ M ] unit "for" [ M ] unit
 
 `N` is a whole number of at least 1, `M` any decimal number above 0; both may have underscores
 between digits. A unit is ms, s, m, h, d or w, or its long, short or plural name. An algorithm is
@@ -15,9 +16,11 @@ or leaky_bucket; hyphens may stand for the underscores. Case never matters.
     5/minute sliding_window_log
     1000/h sliding-window-counter subwindows 6
     10/s; 1000 per day fixed_window             two limits
+    10/s peak 100/s for 30s                     two limits: burst credits (see `credits`)
 
 `burst` is the most that a paced limit lets through at once, N if not said; a window has none apart
-from its limit. `subwindows` is for sliding_window_counter alone. Numbers are read exactly, never
+from its limit. With a `peak` it is that of the peak, a tenth of a second of it if not said.
+`subwindows` is for sliding_window_counter alone. Numbers are read exactly, never
 through a float. What `str` makes of a limit reads back as that limit; only a `Concurrency` has no
 notation.
 """
@@ -32,6 +35,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import LimitError, NotationError
+from headgate.limits.credits import credit_sizes
 from headgate.limits.model import (
     GCRA,
     LARGEST_QUOTA,
@@ -45,7 +49,7 @@ from headgate.limits.model import (
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 LONGEST_TEXT: Final = 1_000
 """The most characters that `parse_limit` and `parse_limits` read."""
@@ -64,8 +68,8 @@ _UNITS: Final = {
 _PACED: Final = ("token_bucket", "gcra", "leaky_bucket")
 _WINDOWED: Final = ("fixed_window", "sliding_window_log", "sliding_window_counter")
 _ALGORITHMS: Final = _PACED + _WINDOWED
-_SERVES: Final = {"burst": _PACED, "subwindows": ("sliding_window_counter",)}
-"""The options with a number, and the algorithms that know them."""
+_SERVES: Final = {"burst": _PACED, "subwindows": ("sliding_window_counter",), "peak": _PACED}
+"""The options with numbers, and the algorithms that know them."""
 _OPTIONS: Final = {**{name: name for name in _SERVES}, **dict.fromkeys(_ALGORITHMS, "algorithm")}
 """The words that can begin an option, and which one each begins."""
 
@@ -89,7 +93,12 @@ def parse_limit(text: str) -> Limit:
     for token in tokens:
         if token.word == ";":
             raise token.wrong("parse_limit reads one limit, parse_limits several", _THE_END)
-    return _read_limit(tokens)
+    peak = next((token for token in tokens if token.name == "peak"), None)
+    limit, *more = _read_limit(tokens)
+    if peak is not None and more:
+        told = "a limit with a peak is two, and parse_limit reads one: parse_limits reads both"
+        raise peak.wrong(told, "no peak")
+    return limit
 
 
 def parse_limits(text: str) -> tuple[Limit, ...]:
@@ -98,12 +107,26 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
     Raises like `parse_limit`, also for a semicolon with no limit on one of its sides.
     """
     tokens = _scan(text)
-    limits = [_read_limit(tokens)]
+    limits = [*_read_limit(tokens)]
     while (separator := tokens.popleft()).word == ";":
         if tokens[0].kind == "end":
             raise separator.wrong("no limit follows the last ';'", _THE_END)
-        limits.append(_read_limit(tokens))
+        limits += _read_limit(tokens)
     return tuple(limits)
+
+
+def parse_rate(text: str) -> Fraction:
+    """The units a second that *text*, such as `10/s` or `100 per minute`, says, exactly.
+
+    It is a limit without options. Raises like `parse_limit`.
+    """
+    tokens = _scan(text)
+    if tokens[0].is_last:
+        raise tokens[0].wrong("there is no rate here", _A_WHOLE_NUMBER)
+    count, _, seconds = _read_rate(tokens)
+    if tokens[0].kind != "end":
+        raise tokens[0].wrong(f"{tokens[0].word!r} does not belong to a rate", "the end of it")
+    return int(count.word) / seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +161,16 @@ class _Token:
 
 
 @dataclass(frozen=True, slots=True)
+class _Peak:
+    """What follows `peak`, the *word*: a rate, and for how many seconds."""
+
+    word: _Token
+    per_second: Fraction
+    lasting: _Token  # the first of the duration, to point at
+    seconds: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class _Written:
     """A limit in its parts, each of them right by itself."""
 
@@ -145,6 +178,7 @@ class _Written:
     period: _Token  # the first of the period, to point at
     seconds: Fraction
     options: Mapping[str, tuple[_Token, ...]]  # the word of each, then its number if it has one
+    peak: _Peak | None = None
 
     @property
     def algorithm(self) -> str:
@@ -170,19 +204,28 @@ def _scan(text: str) -> deque[_Token]:
     return deque([*tokens, _Token("end", "", len(text.rstrip()), text)])
 
 
-def _read_limit(tokens: deque[_Token]) -> Limit:
+def _read_limit(tokens: deque[_Token]) -> tuple[Limit, ...]:
+    """One limit; two if it has a peak."""
     if tokens[0].is_last:
         raise tokens[0].wrong("there is no limit here", _A_WHOLE_NUMBER)
+    count, period, seconds = _read_rate(tokens)
+    written = _Written(count, period, seconds, *_read_options(tokens))
+    _check_options(written)
+    try:
+        return (_build(written),) if written.peak is None else _with_peak(written, written.peak)
+    except NotationError:
+        raise
+    except LimitError as error:
+        raise _located(error, written) from error
+
+
+def _read_rate(tokens: deque[_Token]) -> tuple[_Token, _Token, Fraction]:
+    """How many, the first of the period, and the period in seconds."""
     count = _read_whole(tokens)
     if tokens[0].name not in ("/", "per"):
         raise tokens[0].misplaced(["per"], "'/'", "'per'")
     tokens.popleft()
-    written = _Written(count, tokens[0], _read_period(tokens), _read_options(tokens))
-    _check_options(written)
-    try:
-        return _build(written)
-    except LimitError as error:
-        raise _located(error, written) from error
+    return count, tokens[0], _read_period(tokens)
 
 
 def _read_whole(tokens: deque[_Token]) -> _Token:
@@ -223,22 +266,37 @@ def _read_period(tokens: deque[_Token]) -> Fraction:
     return amount * _UNITS[unit.name] / SECOND
 
 
-def _read_options(tokens: deque[_Token]) -> Mapping[str, tuple[_Token, ...]]:
+def _read_options(
+    tokens: deque[_Token],
+) -> tuple[Mapping[str, tuple[_Token, ...]], _Peak | None]:
     options: dict[str, tuple[_Token, ...]] = {}
+    peak = None
     while not tokens[0].is_last:
         token = tokens.popleft()
         option = _OPTIONS.get(token.name)
         if option is None or option in options:
             raise _not_an_option(token, options)
-        options[option] = (token, _read_whole(tokens)) if option in _SERVES else (token,)
-    return options
+        if option == "peak":
+            peak = _read_peak(token, tokens)
+            options[option] = (token,)
+        else:
+            options[option] = (token, _read_whole(tokens)) if option in _SERVES else (token,)
+    return options, peak
+
+
+def _read_peak(word: _Token, tokens: deque[_Token]) -> _Peak:
+    count, _, seconds = _read_rate(tokens)
+    if tokens[0].name != "for":
+        raise tokens[0].misplaced(["for"], "'for' and how long")
+    tokens.popleft()
+    return _Peak(word, int(count.word) / seconds, tokens[0], _read_period(tokens))
 
 
 def _not_an_option(token: _Token, options: Mapping[str, tuple[_Token, ...]]) -> NotationError:
     """The error of a *token* that no option begins with, or one that is among *options*."""
     named = [word.name for word in options.get("algorithm", ())]
     possible = {
-        option: f"'{option} N'"
+        option: "'peak N/unit for T'" if option == "peak" else f"'{option} N'"
         for option, algorithms in _SERVES.items()
         if option not in options and all(name in algorithms for name in named)
     }
@@ -258,14 +316,31 @@ def _check_options(written: _Written) -> None:
             raise written.options[option][0].wrong(problem, f"no {option}", *algorithms)
 
 
-def _build(written: _Written) -> Limit:
-    limit, quota = int(written.count.word), int(written.quota.word)
-    rate, window = written.per_second, written.seconds
-    match written.algorithm:
+def _with_peak(written: _Written, peak: _Peak) -> tuple[Limit, ...]:
+    burst = int(written.quota.word) if "burst" in written.options else None
+    paced = _paced(written.algorithm)
+    try:
+        ceiling, at_once = credit_sizes(written.per_second, peak.per_second, peak.seconds, burst)
+        return paced(ceiling, written.per_second), paced(at_once, peak.per_second)
+    except LimitError as error:
+        if str(error).startswith("duration"):
+            raise peak.lasting.wrong(str(error), "another time") from error
+        raise peak.word.wrong(str(error), "another peak, or a shorter one") from error
+
+
+def _paced(algorithm: str) -> Callable[[int, Fraction], Limit]:
+    """What makes a paced limit of its quota and its rate."""
+    match algorithm:
         case "gcra":
-            return GCRA(rate, quota)
+            return lambda quota, rate: GCRA(rate, quota)
         case "leaky_bucket":
-            return LeakyBucket(quota, rate)
+            return LeakyBucket
+    return TokenBucket
+
+
+def _build(written: _Written) -> Limit:
+    limit, window = int(written.count.word), written.seconds
+    match written.algorithm:
         case "fixed_window":
             return FixedWindow(limit, window)
         case "sliding_window_log":
@@ -273,7 +348,7 @@ def _build(written: _Written) -> Limit:
         case "sliding_window_counter":
             subwindows = [int(token.word) for token in written.options.get("subwindows", ())[1:]]
             return SlidingWindowCounter(limit, window, *subwindows)
-    return TokenBucket(quota, rate)
+    return _paced(written.algorithm)(int(written.quota.word), written.per_second)
 
 
 def _located(error: LimitError, written: _Written) -> NotationError:

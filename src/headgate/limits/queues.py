@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from headgate.errors import LimitError
-from headgate.limits.model import Limit, checked_rate, rate_text
+from headgate.limits.model import LARGEST_QUOTA, Limit, checked_rate, rate_text
 from headgate.limits.pace import Pace
-from headgate.units import SECOND, Rate, Seconds, duration_ns, exact_rate, plain_seconds
+from headgate.units import (
+    CENTURY,
+    SECOND,
+    Rate,
+    Seconds,
+    duration_ns,
+    exact_rate,
+    plain_seconds,
+)
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -24,12 +33,16 @@ class LeakyQueue(Limit):
     A request has its turn when all that came before it has been worked off: it is *delayed*, and
     requests leave evenly spaced. One that would have to wait behind more than *queue* units, or for
     longer than *max_wait* seconds, is refused. A queue of 0 lets nobody wait: it only spaces.
+
+    A cost is worked off at the same rate: whoever comes next waits for all of it. A queue that is
+    short enough takes any cost whose own turn is no longer than a hundred years.
     """
 
     rate: Rate
     queue: int
     max_wait: Seconds | None = None
     algorithm: ClassVar[str] = "leaky_queue"
+    is_divisible: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if isinstance(self.queue, bool) or not isinstance(self.queue, int):
@@ -51,24 +64,52 @@ class LeakyQueue(Limit):
         return Pace.of(self.queue + 1, self.per_second)
 
     @property
-    def patience_ns(self) -> int:
-        """The longest wait that is begun, in nanoseconds."""
-        longest = int(self.queue / self.per_second * SECOND)
+    def patient(self) -> LeakyQueue:
+        """The same queue for those who wait for as long as it takes: what they are told depends on
+        who waits for how long, what is queued does not."""
+        return self if self.max_wait is None else _patient(self.rate, self.queue)
+
+    @property
+    def patience(self) -> int:
+        """The longest wait that is begun, in ticks of the pace."""
+        return self.patience_at(self.pace)
+
+    def patience_at(self, pace: Pace) -> int:
+        """The same for one who knows the *pace* already."""
+        longest = self.queue * pace.ticks_per_unit
         if self.max_wait is None:
             return longest
-        return min(longest, duration_ns(self.max_wait, "max_wait") if self.max_wait else 0)
+        most_ns = duration_ns(self.max_wait, "max_wait") if self.max_wait else 0
+        return min(longest, most_ns * pace.ticks_per_ns)
+
+    @property
+    def patience_ns(self) -> int:
+        """The longest wait that is begun, in nanoseconds, rounded up."""
+        pace = self.pace
+        return pace.to_ns(self.patience_at(pace))
 
     @property
     def quota(self) -> int:
         """How many single units an empty queue takes at once: one goes, the others wait."""
-        return int(self.patience_ns * self.per_second / SECOND) + 1
+        pace = self.pace
+        return self.patience_at(pace) // pace.ticks_per_unit + 1
+
+    @property
+    def largest_cost(self) -> int:
+        """The most that one check can ever take: it is worked off within a hundred years."""
+        return min(LARGEST_QUOTA, int(self.per_second * CENTURY / SECOND))
 
     @property
     def period_ns(self) -> int:
         pace = self.pace
-        return self.patience_ns + pace.to_ns(pace.ticks_per_unit)
+        return pace.to_ns(self.patience_at(pace) + pace.ticks_per_unit)
 
     def __str__(self) -> str:
-        rate = rate_text(self.per_second, int(self.per_second) or 1)
+        rate = rate_text(self.per_second, self.per_second.numerator)
         wait = "" if self.max_wait is None else f" for at most {self.max_wait} s"
         return f"{rate} in a queue of {self.queue}{wait}"
+
+
+@lru_cache(maxsize=1024)
+def _patient(rate: Rate, queue: int) -> LeakyQueue:
+    return LeakyQueue(rate, queue)

@@ -23,11 +23,9 @@ def check_shares(limit: int, shares: object, partition: str | None) -> None:
         raise LimitError(f"there are {len(shares)} shares; expected at most {MOST_SHARES}")
     total = 0
     for one in shares:
-        match one:
-            case (str() as name, int() as slots) if _NAME.fullmatch(name) and slots >= 1:
-                total += slots
-            case _:
-                raise LimitError(f"a share is {one!r}; expected a name and its slots, at least 1")
+        if not _is_share(one):
+            raise LimitError(f"a share is {one!r}; expected a name and its slots, at least 1")
+        total += one[1]
     names = [name for name, _ in shares]
     if len(set(names)) < len(names):
         raise LimitError(f"a part has two shares among {', '.join(names)}")
@@ -35,3 +33,11 @@ def check_shares(limit: int, shares: object, partition: str | None) -> None:
         raise LimitError(f"the shares are {total} slots together; the limit has only {limit}")
     if partition is not None and partition not in names:
         raise LimitError(f"the partition is {partition!r}; expected one of {', '.join(names)}")
+
+
+def _is_share(one: object) -> bool:
+    if not isinstance(one, tuple) or len(one) != 2:
+        return False
+    name, slots = one
+    is_name = isinstance(name, str) and _NAME.fullmatch(name) is not None
+    return is_name and type(slots) is int and slots >= 1

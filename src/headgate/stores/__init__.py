@@ -15,6 +15,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    Vacate,
 )
 from headgate.stores.port import AsyncStore, Hit, Hitter, Store, conclude
 
@@ -37,6 +38,7 @@ __all__ = [
     "Store",
     "Take",
     "TakeEach",
+    "Vacate",
     "conclude",
     "open_async_store",
     "open_store",

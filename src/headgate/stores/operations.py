@@ -8,7 +8,7 @@ them, hold them back or answer them itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headgate.algorithms import Outcome
 from headgate.errors import StoreError
@@ -49,7 +49,8 @@ class Operation(Generic[R]):
 class Take(Operation[Outcomes]):
     """Charge all the checks if all fit, else none; with `consume=False` only look.
 
-    A check of a concurrency limit takes the slot named *lease*.
+    A check of a concurrency limit takes the slot named *lease*. One of a queue takes the turn that
+    its outcome tells; a look tells the turn that it would get.
     """
 
     checks: tuple[Check, ...]
@@ -69,7 +70,10 @@ class TakeEach(Operation[tuple[Outcomes | StoreError, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Hold(Operation[Outcomes]):
-    """Set all the amounts aside under *name* if all fit, else none. They lapse after *ttl_ns*."""
+    """Set all the amounts aside under *name* if all fit, else none. They lapse after *ttl_ns*.
+
+    In a queue they have their turn at once, and keep it: only `Vacate` gives it up.
+    """
 
     checks: tuple[Check, ...]
     name: str
@@ -133,15 +137,24 @@ class Vacate(Operation[bool]):
 
     *turns_ns* has the `turn_ns` of each check's outcome. The last in a queue makes it shorter;
     from the middle a turn goes to whoever asks next and fits into it: nobody who waits is made to
-    wait longer, and what leaves the queue stays spaced. A turn that has come is not given back.
+    wait longer, and what leaves the queue stays spaced. A turn that has come is not given back, nor
+    is one that was promised at another rate. Given up twice it is given up once, as long as nobody
+    else has got it in between: ask once for each turn.
     """
 
     checks: tuple[Check, ...]
     turns_ns: tuple[int, ...]
 
 
+Shared = tuple[tuple[str, float, float], ...]
+"""An origin, its value and its weight, of each."""
+
+MOST_ORIGINS: Final = 256
+"""How many origins a store remembers of one thing; further ones only hear until one lapses."""
+
+
 @dataclass(frozen=True, slots=True)
-class Share(Operation[tuple[tuple[str, float, float], ...]]):
+class Share(Operation[Shared]):
     """Tell what *origin* makes of something, and hear what all do: (origin, value, weight) of each.
 
     What was told lapses after *ttl_ns* unless it is told again. *group* and *key* name what it is

@@ -66,6 +66,9 @@ class Store(ABC):
     lends = False
     """Whether it knows `Lend`, `Pour`, `Draw` and `Absorb`."""
 
+    shares = False
+    """Whether it knows `Share`."""
+
     @abstractmethod
     def run(self, operation: Operation[R]) -> R:
         """Carry out *operation* atomically, on the store's own clock.
@@ -111,6 +114,9 @@ class AsyncStore(ABC):
 
     lends = False
     """As `Store.lends`."""
+
+    shares = False
+    """As `Store.shares`."""
 
     @abstractmethod
     async def run(self, operation: Operation[R]) -> R:
@@ -183,6 +189,8 @@ def concluded(key: str, limit: Limit, outcome: Outcome, source: str = "store") -
         retry_after_ns=outcome.retry_after_ns,
         reset_after_ns=outcome.reset_after_ns,
         source=source,
+        delay_ns=outcome.delay_ns,
+        turn_ns=outcome.turn_ns,
     )
 
 
@@ -216,3 +224,10 @@ def refuse_concurrency(limits: Iterable[Limit], verb: str) -> None:
             raise UsageError(
                 f"{verb} is not for the slots of {limit}, which are given back; use slot(key)"
             )
+
+
+def refuse_undivided(limits: Iterable[Limit], verb: str) -> None:
+    """Raise `UsageError` if one of *limits* cannot be counted in parts: *verb* would need that."""
+    for limit in limits:
+        if not limit.is_divisible:
+            raise UsageError(f"{verb} is not for {limit}: its places or turns come from the store")

@@ -1,6 +1,8 @@
-"""For tests of your own: a clock that you move, and the contract every store must keep."""
+"""For tests of your own: a clock that you move, a loop on virtual time, and the contract that
+every store must keep."""
 
 from headgate.testing.clock import ManualClock
 from headgate.testing.contract import StoreContract
+from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
-__all__ = ["ManualClock", "StoreContract"]
+__all__ = ["ManualClock", "StoreContract", "VirtualLoop", "run_virtually"]

@@ -10,6 +10,10 @@ from headgate.testing.contract_holding import ReservationContract, SlotContract
 from headgate.testing.contract_keys import KeysContract
 from headgate.testing.contract_lending import LendingContract
 from headgate.testing.contract_loans import LoanHistoryContract
+from headgate.testing.contract_queue_history import QueueHistoryContract
+from headgate.testing.contract_queueing import QueueContract
+from headgate.testing.contract_shares import SharesContract, SharesHistoryContract
+from headgate.testing.contract_sharing import SharingContract
 
 
 class StoreContract(
@@ -18,10 +22,15 @@ class StoreContract(
     AmountsContract,
     ReservationContract,
     SlotContract,
+    SharesContract,
+    QueueContract,
     LendingContract,
     ElsewhereContract,
+    SharingContract,
     HistoryContract,
     LoanHistoryContract,
+    SharesHistoryContract,
+    QueueHistoryContract,
 ):
     """Every promise that a store can break, each a test.
 

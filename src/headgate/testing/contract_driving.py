@@ -50,7 +50,7 @@ class Driven(Protocol):
     def charge(self, key: str, amount: int) -> Decision: ...
     def refund(self, key: str, amount: int) -> Decision: ...
     def reset(self, key: str) -> None: ...
-    def slot(self, key: str) -> DrivenSlot: ...
+    def slot(self, key: str, partition: str | None = None) -> DrivenSlot: ...
 
 
 class Blocking:
@@ -84,8 +84,8 @@ class Blocking:
     def reset(self, key: str) -> None:
         self._run(self._limiter.reset(key))
 
-    def slot(self, key: str) -> BlockingSlot:
-        return BlockingSlot(self._limiter.slot(key), self._runner)
+    def slot(self, key: str, partition: str | None = None) -> BlockingSlot:
+        return BlockingSlot(self._limiter.slot(key, partition), self._runner)
 
     def _run(self, verb: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(verb)

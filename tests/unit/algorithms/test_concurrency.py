@@ -59,7 +59,7 @@ def test_slots_cannot_be_charged_or_refunded() -> None:
     with pytest.raises(UsageError, match=r"slot\(key\)"):
         TWO.charge(None, 1, 0)
     with pytest.raises(UsageError, match="leaving"):
-        TWO.refund({"a": SECOND}, 1, 0)
+        TWO.refund(TWO.enter(None, "a", 0), 1, 0)
 
 
 def test_under_a_lowered_limit_the_leases_stay_and_nobody_else_comes_in() -> None:
@@ -67,3 +67,31 @@ def test_under_a_lowered_limit_the_leases_stay_and_nobody_else_comes_in() -> Non
     one = ConcurrencyAlgorithm(Concurrency(1, ttl=10))
     assert one.remaining(state, SECOND) == 0
     assert one.wait(state, 1, SECOND) == 10 * SECOND
+
+
+def test_what_has_run_out_is_thrown_away_when_a_slot_is_taken() -> None:
+    state = None
+    for n in range(1_000):
+        state = TWO.enter(state, f"lease {n}", n * 10 * SECOND)
+    assert state is not None
+    assert list(state.leases) == ["lease 999"]
+    assert state.used_by_part(9_990 * SECOND) == {None: 1}
+
+
+def test_a_part_that_asks_again_and_again_claims_what_it_lacks_and_no_more() -> None:
+    shares = (("gold", 2), ("free", 1))
+    gold, nobody = (
+        ConcurrencyAlgorithm(Concurrency(3, 10, shares, part)) for part in ("gold", None)
+    )
+    state = None
+    for n in range(3):
+        state = nobody.enter(state, f"borrowed {n}", 0)
+    for _ in range(5):
+        state = gold.refuse(state, 1, 0)
+    for n in range(3):
+        state = nobody.leave(state, f"borrowed {n}", 0)
+    assert nobody.remaining(state, 0) == 1
+    assert gold.remaining(state, 0) == 3
+    assert nobody.wait(state, 2, 0) == SECOND
+    assert nobody.fresh_in(state, 0) == SECOND
+    assert nobody.remaining(state, SECOND) == 3

@@ -10,6 +10,7 @@ from headgate.limits import (
     Concurrency,
     FixedWindow,
     LeakyBucket,
+    LeakyQueue,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
@@ -31,6 +32,19 @@ HALF = Fraction(1, 2)
         (SlidingWindowLog(10, 60), HALF, SlidingWindowLog(5, 60)),
         (SlidingWindowCounter(10, 60, 6), HALF, SlidingWindowCounter(5, 60, 6)),
         (Concurrency(10, 60), HALF, Concurrency(5, 60)),
+        (
+            Concurrency(10, 60, (("gold", 5), ("free", 1)), "gold"),
+            HALF,
+            Concurrency(5, 60, (("gold", 2),), "gold"),
+        ),
+        (
+            Concurrency(10, 60, (("gold", 5), ("free", 1)), "free", lends=False),
+            HALF,
+            Concurrency(5, 60, (("gold", 2),), lends=False),
+        ),
+        (Concurrency(10, 60, (("free", 1),), "free", lends=False), HALF, Concurrency(5, 60)),
+        (LeakyQueue(10, 9, max_wait=0.5), HALF, LeakyQueue(5, 4, max_wait=0.5)),
+        (LeakyQueue(10, 0), THIRD, LeakyQueue(Fraction(10, 3), 0)),
     ],
 )
 def test_each_kind_is_scaled_exactly_and_rounded_down(

@@ -8,6 +8,7 @@ from headgate.limits import (
     Concurrency,
     FixedWindow,
     LeakyBucket,
+    LeakyQueue,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
@@ -27,6 +28,9 @@ from headgate.limits.model import LARGEST_QUOTA
         (SlidingWindowLog(10, 60), SlidingWindowLog(15, 60)),
         (SlidingWindowCounter(10, 60, 6), SlidingWindowCounter(15, 60, 6)),
         (Concurrency(10, 60), Concurrency(15, 60)),
+        (Concurrency(10, 60, (("a", 3),)), Concurrency(15, 60, (("a", 3),))),
+        (LeakyQueue(2, 10), LeakyQueue(2, 15)),
+        (LeakyQueue(2, 10, 60), LeakyQueue(2, 15, 60)),
     ],
     ids=str,
 )
@@ -35,7 +39,9 @@ def test_every_kind_of_limit_grows_by_its_quota_alone(limit: Limit, larger: Limi
     assert with_extra(limit, 5).quota == limit.quota + 5
 
 
-@pytest.mark.parametrize("limit", [FixedWindow(10, 60), TokenBucket(10, 0.01)], ids=str)
+@pytest.mark.parametrize(
+    "limit", [FixedWindow(10, 60), TokenBucket(10, 0.01), LeakyQueue(2, 10)], ids=str
+)
 def test_what_no_limit_can_be_is_refused(limit: Limit) -> None:
     with pytest.raises(LimitError):
         with_extra(limit, LARGEST_QUOTA)

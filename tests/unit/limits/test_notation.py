@@ -19,7 +19,12 @@ from headgate.limits.model import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.limits.notation import LONGEST_NUMBER, LONGEST_TEXT, parse_limit, parse_limits
+from headgate.limits.notation import (
+    LONGEST_NUMBER,
+    LONGEST_TEXT,
+    parse_limit,
+    parse_limits,
+)
 
 WHOLE = "a whole number of at least 1"
 NUMBER = "a number above 0"
@@ -31,6 +36,7 @@ ALGORITHM = (
 )
 BURST = "'burst N'"
 SUBWINDOWS = "'subwindows N'"
+PEAK = "'peak N/unit for T'"
 QUOTA = "a whole number from 1 to 999999999999999"
 WINDOW = "a period from a microsecond to a hundred years"
 
@@ -182,51 +188,51 @@ def wrong(text: str) -> NotationError:
         ("10/\u212aelvin", 3, "'\u212a' does not belong here", [NUMBER, UNIT]),
         ("10/s_", 3, "'s_' does not belong here; did you mean 's'?", [NUMBER, UNIT]),
         # the options
-        ("10/s 5", 5, "'5' does not belong here", [BURST, SUBWINDOWS, ALGORITHM, END]),
-        ("10/s, gcra", 4, "',' does not belong here", [BURST, SUBWINDOWS, ALGORITHM, END]),
+        ("10/s 5", 5, "'5' does not belong here", [BURST, SUBWINDOWS, PEAK, ALGORITHM, END]),
+        ("10/s, gcra", 4, "',' does not belong here", [BURST, SUBWINDOWS, PEAK, ALGORITHM, END]),
         (
             "10/s brust 5",
             5,
             "'brust' does not belong here; did you mean 'burst'?",
-            [BURST, SUBWINDOWS, ALGORITHM, END],
+            [BURST, SUBWINDOWS, PEAK, ALGORITHM, END],
         ),
         (
             "10/s token bucket",
             5,
             "'token' does not belong here; did you mean 'token_bucket'?",
-            [BURST, SUBWINDOWS, ALGORITHM, END],
+            [BURST, SUBWINDOWS, PEAK, ALGORITHM, END],
         ),
         (
             "10/s burst 5 GRCA",
             13,
             "'GRCA' does not belong here; did you mean 'gcra'?",
-            [SUBWINDOWS, ALGORITHM, END],
+            [SUBWINDOWS, PEAK, ALGORITHM, END],
         ),
         (
             "10/s algorithm",
             5,
             "'algorithm' does not belong here",
-            [BURST, SUBWINDOWS, ALGORITHM, END],
+            [BURST, SUBWINDOWS, PEAK, ALGORITHM, END],
         ),
-        ("10/s gcra per", 10, "'per' does not belong here", [BURST, END]),
-        ("10/s gcra fixed_windo", 10, "'fixed_windo' does not belong here", [BURST, END]),
+        ("10/s gcra each", 10, "'each' does not belong here", [BURST, PEAK, END]),
+        ("10/s gcra fixed_windo", 10, "'fixed_windo' does not belong here", [BURST, PEAK, END]),
         ("10/s fixed_window x", 18, "'x' does not belong here", [END]),
         ("10/s sliding_window_counter x", 28, "'x' does not belong here", [SUBWINDOWS, END]),
-        ("10/s gcra burst 5 x", 18, "'x' does not belong here", [END]),
+        ("10/s gcra burst 5 x", 18, "'x' does not belong here", [PEAK, END]),
         ("10/s burst", 10, "the limit ends too early", [WHOLE]),
         ("10/s burst gcra", 11, "'gcra' does not belong here", [WHOLE]),
         ("10/s burst 0", 11, "0 is less than 1", [WHOLE]),
         ("10/s burst -1", 11, "-1 is negative", [WHOLE]),
         ("10/s burst 2.5", 11, "2.5 is a fraction", [WHOLE]),
         ("10/s sliding_window_counter subwindows 0", 39, "0 is less than 1", [WHOLE]),
-        ("10/s burst 5 burst 5", 13, "this is a second burst", [SUBWINDOWS, ALGORITHM, END]),
-        ("10/s gcra GCRA", 10, "this is a second algorithm", [BURST, END]),
-        ("10/s gcra fixed-window", 10, "this is a second algorithm", [BURST, END]),
+        ("10/s burst 5 burst 5", 13, "this is a second burst", [SUBWINDOWS, PEAK, ALGORITHM, END]),
+        ("10/s gcra GCRA", 10, "this is a second algorithm", [BURST, PEAK, END]),
+        ("10/s gcra fixed-window", 10, "this is a second algorithm", [BURST, PEAK, END]),
         (
             "10/s subwindows 2 subwindows 3",
             18,
             "this is a second subwindows",
-            [BURST, ALGORITHM, END],
+            [BURST, PEAK, ALGORITHM, END],
         ),
         # options that do not go together
         (

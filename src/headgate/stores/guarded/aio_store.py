@@ -41,6 +41,7 @@ class AsyncGuardedStore(Guarding, AsyncStore):
         self.store = store
         self.may_wait = store.may_wait
         self.lends = store.lends
+        self.shares = store.shares
         if hasattr(store, "clock"):
             self.clock = store.clock
         self._guard(store, terms, time_ns, chance)

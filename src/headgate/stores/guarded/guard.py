@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import StoreError
 from headgate.stores.guarded.breaker import ANSWERED, COUNTED, Breaker, Change, State
 from headgate.stores.guarded.telling import LEVELS, Telling
-from headgate.stores.operations import Draw, Lend, Pour, TakeEach
+from headgate.stores.operations import Draw, Lend, Pour, Share, TakeEach
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def keys_of(operation: Operation[Any]) -> Iterable[str]:
         return [check.key for take in operation.takes for check in take.checks]
     if isinstance(operation, Lend):
         return (operation.check.key,)
-    if isinstance(operation, Pour | Draw):
+    if isinstance(operation, Pour | Draw | Share):
         return (operation.key,)
     checks: Sequence[Any] = getattr(operation, "checks", ())
     return [check.key for check in checks]

@@ -46,6 +46,7 @@ class GuardedStore(Guarding, Store):
         self.store = store
         self.may_fail = store.may_fail
         self.lends = store.lends
+        self.shares = store.shares
         if hasattr(store, "clock"):
             self.clock = store.clock
         self._guard(store, terms, time_ns, chance)

@@ -59,6 +59,7 @@ class AsyncLeasedStore(AsyncStore):
         self.inner = inner
         self.may_wait = inner.may_wait
         self.lends = inner.lends
+        self.shares = inner.shares
         if hasattr(inner, "clock"):
             self.clock: Clock = inner.clock
         self._desk: Desk[Flight] = Desk(inner, clock=clock, holder=holder, most_loans=most_loans)

@@ -21,7 +21,6 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency
 from headgate.stores.leased.debts import Debts
 from headgate.stores.leased.demand import Demand, lasts_at_most
 from headgate.stores.leased.denials import Denials
@@ -222,9 +221,9 @@ class Book:
         self._dues.add(left.lapses_ns, table, lend.check.key, left)
 
     def note(self, check: Check, outcome: Outcome, sent_ns: int) -> None:
-        """Remember what the store refused, if the terms say so; not that there was no slot, as one
-        may be given back at any time."""
-        if outcome.allowed or isinstance(check.limit, Concurrency):
+        """Remember what the store refused, if the terms say so; not that there was no slot or no
+        turn, as one may be given back at any time."""
+        if outcome.allowed or not check.limit.is_divisible:
             return
         table = self.table(check.group, check.limit)
         if table is not None:

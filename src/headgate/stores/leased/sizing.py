@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency
 from headgate.limits.accuracy import LEAST_CAP
 from headgate.stores.leased.splitting import Split
 from headgate.units import MILLISECOND, SECOND
@@ -62,7 +61,7 @@ class Size:
         self.sync_ns = accuracy.sync_ns
         self.is_charged = accuracy.sync_ns is None
         self.keep_ns = accuracy.remembers_ns
-        self.lends = not accuracy.is_exact and not isinstance(limit, Concurrency)
+        self.lends = not accuracy.is_exact and limit.is_divisible
         if self.cap is not None and self.cap < LEAST_CAP:
             self.lends = False
         self.split = Split.of(limit, accuracy) if self.lends else None

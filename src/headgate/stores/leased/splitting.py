@@ -18,8 +18,6 @@ from binascii import crc32
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency
-
 if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit
 
@@ -47,7 +45,7 @@ class Split:
 
         What is decided locally and told later needs no pots: nodes do not wait for the counter.
         """
-        if accuracy.split < 2 or accuracy.sync_ns is not None or isinstance(limit, Concurrency):
+        if accuracy.split < 2 or accuracy.sync_ns is not None or not limit.is_divisible:
             return None
         cap = accuracy.cap(limit.quota)
         quarter = limit.quota if cap is None else cap // 4

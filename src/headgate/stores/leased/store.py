@@ -80,6 +80,7 @@ class LeasedStore(Store):
         self.inner = inner
         self.may_fail = inner.may_fail
         self.lends = inner.lends
+        self.shares = inner.shares
         if hasattr(inner, "clock"):
             self.clock: Clock = inner.clock
         self._desk: Desk[Flight] = Desk(inner, clock=clock, holder=holder, most_loans=most_loans)

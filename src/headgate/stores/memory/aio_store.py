@@ -23,6 +23,7 @@ class AsyncMemoryStore(AsyncStore):
 
     may_wait = False
     lends = True
+    shares = True
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store

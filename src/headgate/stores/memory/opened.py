@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 
 class Opened(Counting):
-    """The counter of *key*. The caller has the store's turn."""
+    """The counter of *key*. The caller has the store's turn.
+
+    It is asked by *algorithm*, if that is another that keeps the same state.
+    """
 
     __slots__ = ("_counters", "_key")
 
-    def __init__(self, counters: Counters, key: str, now: int) -> None:
+    def __init__(
+        self, counters: Counters, key: str, now: int, algorithm: Algorithm[Any] | None = None
+    ) -> None:
         state, holds = counters.load(key, now)
-        super().__init__(counters.algorithm, state, holds, now)
+        super().__init__(algorithm or counters.algorithm, state, holds, now)
         self._counters = counters
         self._key = key
 

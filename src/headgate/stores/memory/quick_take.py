@@ -3,8 +3,8 @@
 Counters under paced limits are `algorithms.gcra` written out over a dict, as the hitter in `turn`
 is for a single counter; where there are others, all ask their algorithms, without the detours of
 `Opened`. A property test holds both together with the long way. What is out of the ordinary (a
-counter that is new or has reservations, two checks of one counter, slots, a cost that is 0 or can
-never fit, a sweep that is due) is left to that.
+counter that is new or has reservations, two checks of one counter, slots, turns, a cost that is 0
+or can never fit, a sweep that is due) is left to that.
 """
 # ruff: noqa: SLF001 (decisions are made by filling their slots: see `decisions.paced`)
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, Paced
+from headgate.algorithms import Algorithm, Paced
 from headgate.decisions import paced_decisions
 from headgate.stores.port import concluded
 
@@ -101,9 +101,10 @@ class QuickTake:
         )
 
     def _known(self, check: Check) -> Table | None:
-        """The table for *check*, remembered from now on; None if there is none, or one of slots."""
+        """The table for *check*, remembered from now on; None if there is none, or one of slots
+        or turns."""
         counters = self._groups.get(check.group, {}).get(check.limit)
-        if counters is None or isinstance(counters.algorithm, ConcurrencyAlgorithm):
+        if counters is None or not check.limit.is_divisible:
             return None
         tables = self._tables.setdefault(check.group, {})
         if len(tables) >= MOST_LIMITS:

@@ -9,11 +9,15 @@ from headgate.algorithms import Paced, algorithm_for
 from headgate.clock import Clock, MonotonicClock, clock_origin, clock_reading
 from headgate.decisions import combine
 from headgate.errors import OptionError
+from headgate.limits import Concurrency, LeakyQueue
 from headgate.stores.memory.counters import Counters, Entry, Group, Room
 from headgate.stores.memory.lending import Lending
 from headgate.stores.memory.margin import Margin
 from headgate.stores.memory.opened import Opened
+from headgate.stores.memory.queues_home import queue_under
 from headgate.stores.memory.quick_take import QuickTake
+from headgate.stores.memory.sharing import Sharing
+from headgate.stores.memory.slots_home import slots_under
 from headgate.stores.memory.sweep import Sweep
 from headgate.stores.memory.taking import Costs, hit_each, outcomes_of, take_all
 from headgate.stores.memory.turn import Turn
@@ -33,8 +37,10 @@ from headgate.stores.operations import (
     Renew,
     Reset,
     Settle,
+    Share,
     Take,
     TakeEach,
+    Vacate,
 )
 from headgate.stores.port import (
     Hitter,
@@ -43,11 +49,13 @@ from headgate.stores.port import (
     checked_key,
     concluded,
     refuse_concurrency,
+    refuse_undivided,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headgate.algorithms import Algorithm
     from headgate.decisions import Decision
     from headgate.limits import Limit
 
@@ -66,6 +74,7 @@ class MemoryStore(Store):
 
     may_fail = False
     lends = True
+    shares = True
 
     def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
         if type(max_keys) is not int or max_keys < 1:
@@ -81,6 +90,7 @@ class MemoryStore(Store):
         self._since_origin = clock_reading(self._clock)
         self._sweep = Sweep(self._drop, self._origin)
         self._lending = Lending(max_keys)
+        self._sharing = Sharing(max_keys, self._watch)
         self._turn = Turn()
         self._verbs: dict[type, Callable[[Any, int], Any]] = {
             Take: self._take,
@@ -92,10 +102,12 @@ class MemoryStore(Store):
             Reset: self._reset,
             Renew: self._renew,
             Leave: self._leave,
+            Vacate: self._vacate,
             Lend: self._lend,
             Pour: self._pour,
             Draw: self._lending.draw,
             Absorb: self._absorb,
+            Share: self._sharing.share,
         }
 
     @property
@@ -116,10 +128,10 @@ class MemoryStore(Store):
             self._turn.give_back()
 
     def beside(self) -> int:
-        """How many ledgers of loans, pots and totals from elsewhere stand beside the counters."""
+        """How many ledgers, pots, totals and things that are told stand beside the counters."""
         self._turn.take()
         try:
-            return len(self._lending)
+            return len(self._lending) + len(self._sharing)
         finally:
             self._turn.give_back()
 
@@ -169,6 +181,8 @@ class MemoryStore(Store):
         return None if decisions is None else tuple(decisions)
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        if any(isinstance(limit, LeakyQueue) for _, limit in places):
+            return None
         self._turn.take()
         try:
             now = self._clock()
@@ -276,7 +290,10 @@ class MemoryStore(Store):
 
     def _reset(self, operation: Reset, now: int) -> None:
         for check in operation.checks:
-            self._counters(check.group, check.limit, now).forget(check.key)
+            limit = check.limit
+            if isinstance(limit, LeakyQueue):
+                limit = limit.patient
+            self._counters(check.group, limit, now).forget(check.key)
             self._lending.forget(check)
 
     def _renew(self, operation: Renew, now: int) -> bool:
@@ -284,7 +301,7 @@ class MemoryStore(Store):
         has_all = all(counter.has_slot(operation.lease) for counter in opened)
         if has_all:
             for counter in opened:
-                counter.enter(operation.lease)
+                counter.renew(operation.lease)
                 counter.close()
         return has_all
 
@@ -296,9 +313,17 @@ class MemoryStore(Store):
             counter.close()
         return had_all
 
+    def _vacate(self, operation: Vacate, now: int) -> bool:
+        opened = self._open(operation.checks, now)
+        had_all = True
+        for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
+            had_all &= counter.vacate(turn_ns, cost)
+            counter.close()
+        return had_all
+
     def _lend(self, operation: Lend, now: int) -> Lent:
         ((counter, _),) = self._open((operation.check,), now)
-        refuse_concurrency([operation.check.limit], "lend")
+        refuse_undivided([operation.check.limit], "lend")
         self._watch(self._lending.ledgers, now)
         return self._lending.lend(operation, counter, now)
 
@@ -310,7 +335,7 @@ class MemoryStore(Store):
     def _absorb(self, operation: Absorb, now: int) -> Outcomes:
         """Counters that are in use stay under the limit they are kept under, whatever another
         region has by now: to go back and forth would refill them at its pace, or age nothing."""
-        refuse_concurrency([check.limit for check in operation.checks], "absorb")
+        refuse_undivided([check.limit for check in operation.checks], "absorb")
         opened = self._open(operation.checks, now, is_kept=True)
         self._watch(self._lending.totals, now)
         for (counter, _), check in zip(opened, operation.checks, strict=True):
@@ -335,13 +360,19 @@ class MemoryStore(Store):
         by_place: dict[tuple[str, str | int], Opened] = {}
         opened = []
         for check in checks:
-            counters = self._counters(check.group, check.limit, now)
+            limit = check.limit
+            algorithm: Algorithm[Any] | None = None
+            if isinstance(limit, Concurrency):
+                algorithm, limit = slots_under(limit)
+            elif isinstance(limit, LeakyQueue):
+                algorithm, limit = queue_under(limit, self._origin)
+            counters = self._counters(check.group, limit, now)
             if is_kept:
                 counters = counters.home_of(check.key, now)
             place = (check.group, counters.place_of(check.key))
             counter = by_place.get(place)
             if counter is None:
-                counter = by_place[place] = Opened(counters, check.key, now)
+                counter = by_place[place] = Opened(counters, check.key, now, algorithm)
             opened.append((counter, check.cost))
         return opened
 

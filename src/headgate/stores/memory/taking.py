@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.stores.counting import refuse_slots
 from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry
 from headgate.stores.memory.opened import Opened
 
@@ -35,7 +36,10 @@ def hit_each(tables: list[Counters], key: str, cost: int, now: int) -> Outcomes:
 
 
 def take_all(opened: Costs, *, consume: bool = True, lease: str | None = None) -> Outcomes:
-    """Charge all counters if all fit; of slots, enter the one named *lease*."""
+    """Charge all counters if all fit; of slots, enter the one named *lease*.
+
+    If they do not, slots remember which of them were refused.
+    """
     waits = [counter.wait(cost) for counter, cost in opened]
     if consume and waits.count(0) == len(waits):
         for counter, cost in opened:
@@ -44,7 +48,10 @@ def take_all(opened: Costs, *, consume: bool = True, lease: str | None = None) -
             else:
                 counter.charge(cost)
             counter.close()
-    return outcomes_of(opened, waits)
+    outcomes = outcomes_of(opened, waits)
+    if consume and lease is not None:
+        refuse_slots(opened, waits)
+    return outcomes
 
 
 def outcomes_of(opened: Costs, waits: list[int | None]) -> Outcomes:

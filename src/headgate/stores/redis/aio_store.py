@@ -33,6 +33,7 @@ class AsyncRedisStore(AsyncStore):
     """As `RedisStore`, for event loops; it may be used by several, each has its own connections."""
 
     lends = True
+    shares = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._settings = Settings(url, clock)

@@ -43,6 +43,7 @@ class RedisStore(Store):
     """
 
     lends = True
+    shares = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._settings = Settings(url, clock)

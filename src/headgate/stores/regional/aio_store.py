@@ -51,6 +51,7 @@ class AsyncRegionalStore(AsyncStore):
         self.local = local
         self.may_wait = local.may_wait
         self.lends = local.lends
+        self.shares = local.shares
         self._groups = groups
         self.where = getattr(local, "where", type(local).__name__)
         self.part_of = getattr(local, "part_of", None)

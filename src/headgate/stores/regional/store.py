@@ -62,6 +62,7 @@ class RegionalStore(Store):
         self.local = local
         self.may_fail = local.may_fail
         self.lends = local.lends
+        self.shares = local.shares
         self._groups = groups
         self.where = getattr(local, "where", type(local).__name__)
         self.part_of = getattr(local, "part_of", None)

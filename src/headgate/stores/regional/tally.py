@@ -22,7 +22,6 @@ from itertools import islice
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.limits import Concurrency
 from headgate.stores.operations import Absorb, Check
 from headgate.stores.regional.windows import is_over, remembered_ns, window_length_ns
 from headgate.units import SECOND
@@ -162,7 +161,7 @@ class Tally:
         if (
             not amount
             or (self._groups is not None and group not in self._groups)
-            or isinstance(limit, Concurrency)
+            or not limit.is_divisible
         ):
             return False
         if now_ns > self._latest_ns:

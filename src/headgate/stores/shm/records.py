@@ -19,15 +19,18 @@ from functools import lru_cache
 from mmap import mmap
 from typing import Any, Final, NamedTuple
 
-from headgate.algorithms import Algorithm, algorithm_for
+from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, algorithm_for
 from headgate.algorithms.holds import Hold, Holds
+from headgate.algorithms.leaky_queue import Line, Vacancy
 from headgate.algorithms.sliding_window_log import Log
+from headgate.algorithms.slots import Claim, Lease, Slots
 from headgate.errors import LimitError
 from headgate.limits import (
     GCRA,
     Concurrency,
     FixedWindow,
     LeakyBucket,
+    LeakyQueue,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
@@ -167,6 +170,9 @@ def limit_text(limit: Limit) -> bytes:
     if isinstance(limit, PacedLimit):
         rate = limit.per_second
         numbers = limit.quota, rate.numerator, rate.denominator
+    elif isinstance(limit, LeakyQueue):
+        rate = limit.per_second
+        numbers = limit.queue, rate.numerator, rate.denominator
     elif isinstance(limit, SlidingWindowCounter):
         numbers = limit.quota, limit.window_ns, limit.subwindows
     else:
@@ -193,6 +199,8 @@ def _limit(algorithm: str, quota: int, number: int, more: int = 1) -> Limit:
             return GCRA(Fraction(number, more), quota)
         case "leaky_bucket":
             return LeakyBucket(quota, Fraction(number, more))
+        case "leaky_queue":
+            return LeakyQueue(Fraction(number, more), quota)
         case "fixed_window":
             return FixedWindow(quota, seconds)
         case "sliding_window_log":
@@ -229,7 +237,7 @@ class Records:
         if known is None:
             if len(self._by_identity) >= MOST_LIMITS:
                 self._by_identity.clear()
-            known = self._by_identity[id(limit)] = limit, self._written(limit_text(limit))
+            known = self._by_identity[id(limit)] = limit, self._asked(limit)
         return known[1]
 
     def write(self, limit: Limit, entry: Entry) -> bytes:
@@ -244,6 +252,15 @@ class Records:
         end = _BEFORE_TEXT + record[0]
         kept = self._written(record[_BEFORE_TEXT:end])
         return kept.algorithm, _unpacked(kept, record[1], record[end:])
+
+    def _asked(self, limit: Limit) -> Kept:
+        kept = self._written(limit_text(limit))
+        # Of shares, and of who waits for how long, the text says nothing.
+        if isinstance(limit, Concurrency) and limit.shares:
+            return Kept(limit, algorithm_for(limit, self._origin), kept.form)
+        if isinstance(limit, LeakyQueue) and isinstance(kept.algorithm, LeakyQueueAlgorithm):
+            return Kept(limit, kept.algorithm.asked_under(limit), kept.form)
+        return kept
 
     def _written(self, text: bytes) -> Kept:
         kept = self._by_text.get(text)
@@ -275,6 +292,8 @@ def _packed(form: Form | None, entry: Entry) -> tuple[int, bytes]:
             pass  # a debt beyond all measure
     if isinstance(state, Log):
         state = [state.high, state.debt, state.times[state.head :], state.units[state.head :]]
+    elif isinstance(state, Slots):
+        state = [state.leases, state.claims]
     return JSON, json.dumps([state, holds], separators=(",", ":")).encode("ascii")
 
 
@@ -313,11 +332,14 @@ def _checked(limit: Limit, state: State) -> State:
             if len(counts) != limit.subwindows + 1:
                 raise ValueError("as many counts as cells")
             return int(index), tuple(map(_counted, counts))
+        case LeakyQueue():
+            ends, vacancies = state
+            return Line(int(ends), tuple([Vacancy(int(s), _counted(n)) for s, n in vacancies]))
         case SlidingWindowLog():
             high, debt, times, units = state
             return _log(int(high), int(debt), list(map(int, times)), list(map(int, units)))
         case _:
-            return {str(lease): int(end) for lease, end in state.items()}
+            return _slots(state)
 
 
 def _counted(count: Any) -> int:
@@ -335,3 +357,17 @@ def _log(high: int, debt: int, times: list[int], units: list[int]) -> Log:
     log = Log(high)
     log.times, log.units, log.total, log.debt = times, units, sum(units), debt
     return log
+
+
+def _slots(state: Any) -> Slots:
+    """Leases and claims; of a process that knows of no shares, only when each lease ends."""
+    if isinstance(state, dict):
+        return Slots({str(name): Lease(int(end), None) for name, end in state.items()})
+    leases, claims = state
+    return Slots(
+        {
+            str(name): Lease(int(end), None if part is None else str(part))
+            for name, (end, part) in leases.items()
+        },
+        {str(part): Claim(*map(_counted, claim)) for part, claim in claims.items()},
+    )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
 from headgate.decisions import combine
 from headgate.errors import OptionError, StoreError
-from headgate.limits import Concurrency, Limit
 from headgate.limits.model import PacedLimit
 from headgate.stores.forking import watch_forks
 from headgate.stores.operations import Check, Operation, Outcomes, Take
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
+    from headgate.limits import Limit
 
 R = TypeVar("R")
 
@@ -54,6 +54,8 @@ class ShmStore(Store):
     size is bounded: when it is used up, further keys share a fixed number of counters until some
     are idle. A process that is killed leaves nothing half done.
     """
+
+    shares = True
 
     _most_timeouts: ClassVar[int] = 10
     """How many times the timeout to wait for one's turn while others have theirs."""
@@ -81,7 +83,7 @@ class ShmStore(Store):
         return self._in_turn(lambda file: cast("R", carry_out(operation, file, self._now(file))))
 
     def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        if any(isinstance(check.limit, Concurrency) for check in checks):
+        if not all(check.limit.is_divisible for check in checks):
             return None
         asked = []
         for check in checks:
@@ -96,7 +98,7 @@ class ShmStore(Store):
         return tuple([concluded(check.key, check.limit, outcome) for check, outcome in pairs])
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        if any(isinstance(limit, Concurrency) for _, limit in places):
+        if not all(limit.is_divisible for _, limit in places):
             return None
         known = [known for place in places if (known := self._known.of(*place)) is not None]
 
@@ -225,6 +227,7 @@ class AsyncShmStore(AsyncStore):
     """
 
     may_wait = False
+    shares = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self.store: ShmStore = _StoreOfLoop(url, clock=clock)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.holds import open_holds
 from headgate.errors import StoreError
-from headgate.limits import Concurrency
+from headgate.limits import Concurrency, LeakyQueue
 from headgate.stores.shm.blocks import Blocks
 from headgate.stores.shm.cells import EMPTY, HEAD, INLINE, NEVER, Cell
 from headgate.stores.shm.journal import MARK, NOTHING, Write, carry_out, write_all
@@ -104,7 +104,7 @@ class Transaction:
             return self._untouched(algorithm)
         state, holds = spot.entry
         holds = open_holds(holds, self.now) if holds else holds
-        if spot.algorithm is algorithm:
+        if spot.algorithm is algorithm or _keeps_all(spot.algorithm, algorithm):
             return Entry(state, holds)
         if state is not None:
             state = carry(spot.algorithm, state, algorithm, self.now)
@@ -240,3 +240,15 @@ class Transaction:
 def _as_new(algorithm: Algorithm[State], now: int) -> State:
     """The state of a counter of which nothing is used."""
     return algorithm.refund(algorithm.charge(None, 1, now), 1, now)
+
+
+def _keeps_all(*algorithms: Algorithm[State]) -> bool:
+    """Whether all of them are about slots, which are the same under any such limit, or about one
+    queue, for whoever waits for however long."""
+    if all(isinstance(algorithm.limit, Concurrency) for algorithm in algorithms):
+        return True
+    queues = {
+        algorithm.limit.patient if isinstance(algorithm.limit, LeakyQueue) else None
+        for algorithm in algorithms
+    }
+    return None not in queues and len(queues) == 1

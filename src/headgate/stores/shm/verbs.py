@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UsageError
+from headgate.stores.counting import refuse_slots
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -16,11 +17,14 @@ from headgate.stores.operations import (
     Renew,
     Reset,
     Settle,
+    Share,
     Take,
     TakeEach,
+    Vacate,
 )
 from headgate.stores.port import refuse_concurrency
 from headgate.stores.shm.opened import Opened
+from headgate.stores.shm.sharing import share
 from headgate.stores.shm.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -55,7 +59,10 @@ def take(operation: Take, transaction: Transaction) -> Outcomes:
             else:
                 counter.charge(cost)
             counter.close()
-    return _outcomes(opened, waits)
+    outcomes = _outcomes(opened, waits)
+    if operation.consume and operation.lease is not None:
+        refuse_slots(opened, waits)
+    return outcomes
 
 
 def _hold(operation: Hold, transaction: Transaction) -> Outcomes:
@@ -106,7 +113,7 @@ def _renew(operation: Renew, transaction: Transaction) -> bool:
     has_all = all(counter.has_slot(operation.lease) for counter in opened)
     if has_all:
         for counter in opened:
-            counter.enter(operation.lease)
+            counter.renew(operation.lease)
             counter.close()
     return has_all
 
@@ -120,6 +127,15 @@ def _leave(operation: Leave, transaction: Transaction) -> bool:
     return had_all
 
 
+def _vacate(operation: Vacate, transaction: Transaction) -> bool:
+    opened = _open(operation.checks, transaction)
+    had_all = True
+    for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
+        had_all &= counter.vacate(turn_ns, cost)
+        counter.close()
+    return had_all
+
+
 _VERBS: Final[dict[type, Callable[[Any, Transaction], Any]]] = {
     Take: take,
     Hold: _hold,
@@ -129,6 +145,8 @@ _VERBS: Final[dict[type, Callable[[Any, Transaction], Any]]] = {
     Reset: _reset,
     Renew: _renew,
     Leave: _leave,
+    Vacate: _vacate,
+    Share: share,
 }
 
 

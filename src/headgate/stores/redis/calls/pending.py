@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.stores.operations import Absorb, Draw, Lend, Operation, Pour, Reset, Take
+from headgate.stores.operations import Absorb, Draw, Lend, Operation, Pour, Reset, Share, Take
 from headgate.stores.redis.calls.hitting import MOST_HITS, HitBatch, Place
 from headgate.stores.redis.calls.lending import AbsorbRequest, LendRequest, PotRequest
 from headgate.stores.redis.calls.requests import OperationRequest, ResetRequest, TakeBatch, Waiter
+from headgate.stores.redis.calls.sharing import ShareRequest
 from headgate.stores.redis.calls.spreading import first_name
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Pending:
                 return PotRequest(operation, names, now, waiter)
             case Absorb():
                 return AbsorbRequest(operation, names, now, waiter)
+            case Share():
+                return ShareRequest(operation, names, now, waiter)
             case _:
                 return OperationRequest(operation, names, now, waiter)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import hiredis
 
+from headgate.limits import LeakyQueue
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -23,9 +24,11 @@ from headgate.stores.operations import (
     Reset,
     Settle,
     Take,
+    Vacate,
 )
 from headgate.stores.redis.calls.spreading import Reach, Reached
-from headgate.stores.redis.counters.naming import LEASED, LOANS, LOG
+from headgate.stores.redis.counters.figures import Counter, ToldQueue
+from headgate.stores.redis.counters.naming import LEASED, LOANS, LOG, PARTS
 from headgate.stores.redis.counters.scripts import Script, script
 from headgate.stores.redis.counters.specs import spec_of
 from headgate.stores.redis.faults import store_error
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headgate.errors import StoreError
-    from headgate.stores.redis.counters.figures import Counter
     from headgate.stores.redis.counters.naming import Names
 
 Arguments = list[bytes | int]
@@ -114,7 +116,7 @@ class OperationRequest(ScriptRequest):
                 )
                 result: object = Reached(before, after)
             case Hold(checks=checks) if reply[1][0]:
-                result = outcomes_granted(checks, reply[2], reply[0])
+                result = outcomes_granted(checks, reply[1:], reply[0])
             case Hold(checks=checks):
                 result = outcomes_of_take(checks, reply[1], reply[0], consume=False)
             case Charge(checks=checks) | Refund(checks=checks):
@@ -137,7 +139,7 @@ class ResetRequest(Request):
         self._keys = [
             names.counter(check.group, check.key, mark)
             for check in operation.checks
-            for mark in ("", LOG, LEASED, LOANS)
+            for mark in ("", LOG, LEASED, PARTS, LOANS)
         ]
 
     @property
@@ -217,6 +219,9 @@ def _parts(operation: Operation[Any]) -> tuple[str, Arguments, tuple[Check, ...]
             return "renew", [lease.encode("utf-8", "surrogatepass")], checks
         case Leave(checks, lease):
             return "leave", [lease.encode("utf-8", "surrogatepass")], checks
+        case Vacate(checks, turns_ns):
+            turns = [str(turn // MICROSECOND) for turn in turns_ns]
+            return "vacate", [",".join(turns).encode()], checks
         case _:
             raise TypeError(f"no script for {operation!r}")
 
@@ -251,11 +256,20 @@ def outcomes_of_take(checks: Sequence[Check], reply: Reply, now: int, *, consume
     return _outcomes(counters, waits)
 
 
-def outcomes_granted(checks: Sequence[Check], reply: Reply, now: int) -> Outcomes:
-    """The outcomes of checks that fitted, of which a script told how their counters stand after."""
-    pairs = zip(checks, reply[1:], strict=True)
-    return tuple(
+def outcomes_granted(checks: Sequence[Check], replies: Reply, now: int) -> Outcomes:
+    """The outcomes of checks that fitted, of which a script told how their counters stood before,
+    which says when their turns are, and how they stand after."""
+    before, (_, *after) = replies
+    pairs = zip(checks, after, strict=True)
+    outcomes = tuple(
         spec_of(check.limit).counter(told, now * MICROSECOND).outcome(0) for check, told in pairs
+    )
+    if not any(isinstance(check.limit, LeakyQueue) for check in checks):
+        return outcomes
+    turns = outcomes_of_take(checks, before, now, consume=False)
+    return tuple(
+        one._replace(delay_ns=turn.delay_ns, turn_ns=turn.turn_ns)
+        for one, turn in zip(outcomes, turns, strict=True)
     )
 
 
@@ -264,7 +278,7 @@ def _counters(
 ) -> tuple[list[Counter], list[int | None]]:
     """The counter of each check, and how long the check has to wait.
 
-    Checks of one counter share it, and the second has to fit beside the first.
+    Checks of one counter share it, and the second has to fit beside the first, or behind it.
     """
     first: dict[tuple[str, str], Counter] = {}
     asked: dict[tuple[str, str], int] = {}
@@ -273,9 +287,13 @@ def _counters(
     for check, told in zip(checks, reply[1:], strict=True):
         place = (check.group, check.key)
         counter = spec_of(check.limit).counter(told, now * MICROSECOND)
+        shared = first.setdefault(place, counter)
         asked[place] = asked.get(place, 0) + check.cost
-        waits.append(counter.wait(asked[place]) if check.cost else 0)
-        counters.append(first.setdefault(place, counter))
+        if isinstance(shared, ToldQueue):
+            waits.append(shared.wait(check.cost))
+        else:
+            waits.append(counter.wait(asked[place]) if check.cost else 0)
+        counters.append(shared)
     return counters, waits
 
 

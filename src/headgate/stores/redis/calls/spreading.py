@@ -6,6 +6,10 @@ back. Nobody else can take what is reserved, so a check that was admitted is cha
 caller dies in between, what it had reserved is set aside until the reservation lapses, after
 `CONFIRM_WITHIN_NS` at most, and no longer: the check is then as if it had not been made in those
 slots that it had not confirmed.
+
+A turn in a queue cannot be reserved and confirmed: it is taken. So queues are looked at first, and
+taken from once all else is reserved. Only if one of several has filled up in between, turns are
+given up again; one that has come by then is lost.
 """
 
 from __future__ import annotations
@@ -32,9 +36,11 @@ from headgate.stores.operations import (
     Renew,
     Reset,
     Settle,
+    Share,
     Take,
+    Vacate,
 )
-from headgate.stores.port import refuse_concurrency
+from headgate.stores.port import refuse_undivided
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -47,10 +53,10 @@ CONFIRM_WITHIN_NS: Final = 10 * SECOND
 Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
 """Yields operations to carry out, is sent their results (or a `StoreError` each), returns one."""
 
-Spreadable = Take | Hold | Settle | Charge | Refund | Reset | Renew | Leave | Absorb
+Spreadable = Take | Hold | Settle | Charge | Refund | Reset | Renew | Leave | Vacate | Absorb
 
-Single = Lend | Pour | Draw
-"""What concerns one counter or pot."""
+Single = Lend | Pour | Draw | Share
+"""What concerns one counter, pot or thing that is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,11 @@ def groups_of(operation: Spreadable | Single, names: Names) -> list[Group]:
     Raises `UsageError` for one that is not for slots.
     """
     if isinstance(operation, Lend):
-        refuse_concurrency((operation.check.limit,), "lend")
+        refuse_undivided((operation.check.limit,), "lend")
     if isinstance(operation, Single):
         return [[0]]
     if isinstance(operation, Absorb):
-        refuse_concurrency((check.limit for check in operation.checks), "absorb")
+        refuse_undivided((check.limit for check in operation.checks), "absorb")
     found: dict[bytes, Group] = {}
     for place, check in enumerate(operation.checks):
         tag = names.tag(names.counter(check.group, check.key))
@@ -105,7 +111,7 @@ def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
 
 def first_name(operation: Spreadable | Single, names: Names) -> bytes:
     """The name of the first counter of *operation*: if it is in one slot, in that."""
-    if isinstance(operation, Pour | Draw):
+    if isinstance(operation, Pour | Draw | Share):
         return names.counter(operation.group, operation.key)
     first = operation.check if isinstance(operation, Lend) else operation.checks[0]
     return names.counter(first.group, first.key)
@@ -124,7 +130,7 @@ def spread(operation: Spreadable, groups: list[Group]) -> Steps:
 
 def _each(operation: Spreadable, groups: list[Group]) -> Steps:
     """Every part for itself."""
-    results = yield [replace(operation, checks=_checks(operation, group)) for group in groups]
+    results = yield [_part(operation, group) for group in groups]
     _raise_first(results, is_given_back=False)
     if isinstance(operation, Take | Charge | Refund | Absorb):
         return _in_order(groups, results)
@@ -135,8 +141,7 @@ def _hold(operation: Hold, groups: list[Group]) -> Steps:
     parts = [replace(operation, checks=_checks(operation, group)) for group in groups]
     results = yield parts
     if not all(_is_granted(result) for result in results):
-        yield [_given_back(part) for part, result in zip(parts, results, strict=True)
-               if _may_be_granted(result)]  # fmt: skip
+        yield _undoing(parts, results)
     _raise_first(results, is_given_back=True)
     return _in_order(groups, results)
 
@@ -146,30 +151,69 @@ def _take(operation: Take, groups: list[Group]) -> Steps:
     parts: list[Reach | Take] = []
     places: list[Group] = []
     for group in groups:
-        rates = [n for n in group if not isinstance(operation.checks[n].limit, Concurrency)]
+        rates = [n for n in group if operation.checks[n].limit.is_divisible]
         slots = [n for n in group if isinstance(operation.checks[n].limit, Concurrency)]
+        queues = [n for n in group if n not in rates and n not in slots]
         if rates:
             parts.append(Reach(_checks(operation, rates), name, CONFIRM_WITHIN_NS))
             places.append(rates)
         if slots:
             parts.append(Take(_checks(operation, slots), lease=operation.lease))
             places.append(slots)
+        if queues:
+            parts.append(Take(_checks(operation, queues), consume=False))
+            places.append(queues)
     results = yield parts
+    if all(_is_granted(result) for result in results):
+        yield from _turns(parts, results)
     if all(_is_granted(result) for result in results):
         yield [Settle(part.checks, name, charge_lapsed=True)
                for part in parts if isinstance(part, Reach)]  # fmt: skip
         return _in_order(places, [_after(result) for result in results])
-    yield [_given_back(part) for part, result in zip(parts, results, strict=True)
-           if _may_be_granted(result)]  # fmt: skip
+    yield _undoing(parts, results)
     _raise_first(results, is_given_back=True)
     return _in_order(places, [_before(result) for result in results])
 
 
-def _given_back(part: Hold | Take) -> Operation[Any]:
-    if isinstance(part, Take):
-        return Leave(part.checks, part.lease or "")
-    nothing = tuple(replace(check, cost=0) for check in part.checks)
-    return Settle(nothing, part.name, charge_lapsed=False)
+def _turns(parts: list[Reach | Take], results: list[Any]) -> Steps:
+    """Take the turns in those queues that were looked at; the *parts* and *results* are replaced by
+    what was asked then, and what came of it."""
+    looks = [n for n, part in enumerate(parts) if isinstance(part, Take) and not part.consume]
+    if looks:
+        takes = [Take(parts[n].checks) for n in looks]
+        told = yield takes
+        for n, take, result in zip(looks, takes, told, strict=True):
+            parts[n], results[n] = take, result
+
+
+def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation[Any]]:
+    """What gives back all that was reserved or taken, or may have been."""
+    undoing: list[Operation[Any]] = []
+    for part, result in zip(parts, results, strict=True):
+        if not _may_be_granted(result):
+            continue
+        if isinstance(part, Hold):
+            nothing = tuple(replace(check, cost=0) for check in part.checks)
+            undoing.append(Settle(nothing, part.name, charge_lapsed=False))
+        elif isinstance(part.checks[0].limit, Concurrency):
+            undoing.append(Leave(part.checks, part.lease or ""))
+        if (isinstance(part, Hold) or part.consume) and not isinstance(result, StoreError):
+            undoing += _vacating(part.checks, _before(result))
+    return undoing
+
+
+def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[Vacate]:
+    """What gives up the turns among *outcomes* that have not come."""
+    turns = [(c, one.turn_ns) for c, one in zip(checks, outcomes, strict=True) if one.turn_ns]
+    return [Vacate(tuple([c for c, _ in turns]), tuple([t for _, t in turns]))] if turns else []
+
+
+def _part(operation: Spreadable, group: Group) -> Spreadable:
+    """What of *operation* concerns the checks of *group*."""
+    checks = _checks(operation, group)
+    if isinstance(operation, Vacate):
+        return Vacate(checks, tuple([operation.turns_ns[place] for place in group]))
+    return replace(operation, checks=checks)
 
 
 def _is_granted(result: Any) -> bool:

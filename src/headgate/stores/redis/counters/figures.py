@@ -9,11 +9,16 @@ have their instants computed by the script.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.algorithms import Algorithm, Outcome
 from headgate.algorithms.holds import Hold, Holds, outcome_beside, wait_beside
+from headgate.algorithms.turns import Turns
 from headgate.units import MICROSECOND
+
+if TYPE_CHECKING:
+    from headgate.algorithms import LeakyQueueAlgorithm
+    from headgate.algorithms.leaky_queue import Line
 
 
 class Counter(ABC):
@@ -68,6 +73,36 @@ class Computed(Counter):
         )
 
 
+class ToldQueue(Counter):
+    """A queue. Checks of it are asked one after the other; each has a turn of its own."""
+
+    __slots__ = ("_algorithm", "_line", "_now", "_turns")
+
+    def __init__(self, algorithm: LeakyQueueAlgorithm, line: Line, now_ns: int) -> None:
+        self._algorithm = algorithm
+        self._line = line
+        self._now = now_ns
+        self._turns = Turns(algorithm, line, now_ns)
+
+    def wait(self, asked: int) -> int | None:
+        return self._turns.wait(asked)
+
+    def charge(self, cost: int) -> None:
+        self._line = self._algorithm.charge(self._line, cost, self._now)
+
+    def outcome(self, wait: int | None) -> Outcome:
+        seen = self._turns.told(self._algorithm.outcome(self._line, wait, self._now))
+        delay = rounded_up(seen.delay_ns)
+        return Outcome(
+            seen.allowed,
+            seen.remaining,
+            None if seen.retry_after_ns is None else rounded_up(seen.retry_after_ns),
+            rounded_up(seen.reset_after_ns),
+            delay,
+            self._now + delay if delay else 0,
+        )
+
+
 class ToldLog(Counter):
     """A sliding window log: its totals, and the instants that the script looked up."""
 
@@ -99,15 +134,14 @@ class ToldLog(Counter):
 
 
 class ToldSlots(Counter):
-    """Slots: how many are taken, when the last lease runs out, and when one is free."""
+    """Slots: how many can be taken, when all leases have run out, and when what was asked fits."""
 
-    __slots__ = ("_ends", "_free_at", "_now", "_quota", "_used")
+    __slots__ = ("_ends", "_free_at", "_now", "_room")
 
-    def __init__(self, quota: int, told: bytes, now: int) -> None:
-        used, last, free_at = told.split(b",")
-        self._quota = quota
+    def __init__(self, told: bytes, now: int) -> None:
+        room, last, free_at = told.split(b",")
         self._now = now
-        self._used = int(used)
+        self._room = int(room)
         self._ends = int(last) * MICROSECOND
         self._free_at = int(free_at) * MICROSECOND if free_at else None
 
@@ -118,8 +152,7 @@ class ToldSlots(Counter):
         """Nothing to do: of slots that were entered it is told how they stand after."""
 
     def outcome(self, wait: int | None) -> Outcome:
-        left = max(0, self._quota - self._used)
-        return Outcome(wait == 0, left, wait, max(0, self._ends - self._now))
+        return Outcome(wait == 0, self._room, wait, max(0, self._ends - self._now))
 
 
 def rounded_up(nanoseconds: int) -> int:

@@ -13,8 +13,9 @@ it and the key follows as it is. A group is one of
     @group               any other group that a store was given
 
 and marks may follow: `!` the key is long and a digest of it stands in its place, `+` the list of a
-sliding window log, `~` slots, `^` the ledger of loans, `<` what was used elsewhere, `>` a pot. In
-namespaces, names and limits all that could be mistaken for one of these signs is percent-encoded.
+sliding window log, `~` slots and `~|` whose they are, `^` the ledger of loans, `<` what was used
+elsewhere, `>` a pot, `,` what several tell. In namespaces, names and limits all that could be
+mistaken for one of these signs is percent-encoded.
 
 In a cluster only keys of one slot can be asked for together. The tag is one of a fixed number that
 are spread evenly over the slots, chosen by the key alone: all limits of one caller share a slot,
@@ -40,9 +41,11 @@ TAGS: Final = 16
 """How many tags there are in a cluster."""
 LOG: Final = "+"
 LEASED: Final = "~"
+PARTS: Final = "~|"
 LOANS: Final = "^"
 TOTALS: Final = "<"
 POT: Final = ">"
+VOICES: Final = ","
 """The marks of what stands beside a counter."""
 LONGEST_KEY: Final = 200
 """Bytes of a key above which its digest stands for it."""

@@ -14,18 +14,26 @@ from functools import lru_cache
 from math import gcd
 from typing import Final
 
-from headgate.algorithms import algorithm_for
+from headgate.algorithms import LeakyQueueAlgorithm, algorithm_for
+from headgate.algorithms.leaky_queue import Line, Vacancy
 from headgate.errors import HeadgateWarning, LimitError, UsageError
 from headgate.limits import (
     Concurrency,
     FixedWindow,
+    LeakyQueue,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
 )
 from headgate.limits.model import PacedLimit
 from headgate.limits.pace import Pace
-from headgate.stores.redis.counters.figures import Computed, Counter, ToldLog, ToldSlots
+from headgate.stores.redis.counters.figures import (
+    Computed,
+    Counter,
+    ToldLog,
+    ToldQueue,
+    ToldSlots,
+)
 from headgate.stores.redis.counters.naming import LEASED
 from headgate.units import MICROSECOND, SECOND
 
@@ -73,12 +81,10 @@ class Spec(ABC):
         """The counter that a script told of."""
 
 
-class PacedSpec(Spec):
-    """Token bucket, GCRA, leaky bucket: one instant."""
+class SteadySpec(Spec):
+    """What is worked off at a steady rate: instants, in microseconds and ticks."""
 
-    kind = b"P"
-
-    def __init__(self, limit: PacedLimit) -> None:
+    def __init__(self, limit: PacedLimit | LeakyQueue) -> None:
         super().__init__(limit)
         per_microsecond = limit.per_second * MICROSECOND / SECOND
         self.ticks, self.unit = per_microsecond.numerator, per_microsecond.denominator
@@ -87,10 +93,6 @@ class PacedSpec(Spec):
                 f"{limit}: {limit.per_second} a second is too fine a fraction for Redis, whose "
                 "scripts count in doubles; choose a rounder number"
             )
-        self.span = self.quota * self.unit
-        self.pace = Pace(self.quota, self.ticks, self.unit, self.span)
-        self.suffix = unit_suffix(self.unit, self.ticks)
-        self._algorithm = algorithm_for(limit)
         shared = gcd(self.ticks, MICROSECOND)
         self._per_microsecond = MICROSECOND * self.ticks // shared
         self._per_tick = MICROSECOND // shared
@@ -100,15 +102,57 @@ class PacedSpec(Spec):
         whole, ticks = divmod(cost * self.unit, self.ticks)
         return min(whole, LARGEST_CHARGE), ticks
 
+    def _instant(self, whole: bytes, ticks: bytes) -> int:
+        """An instant that was told, in the ticks of the pure algorithm."""
+        return int(whole) * self._per_microsecond + int(ticks) * self._per_tick
+
+
+class PacedSpec(SteadySpec):
+    """Token bucket, GCRA, leaky bucket: one instant."""
+
+    kind = b"P"
+
+    def __init__(self, limit: PacedLimit) -> None:
+        super().__init__(limit)
+        self.span = self.quota * self.unit
+        self.pace = Pace(self.quota, self.ticks, self.unit, self.span)
+        self.suffix = unit_suffix(self.unit, self.ticks)
+        self._algorithm = algorithm_for(limit)
+
     def _rest(self, cost: int) -> list[bytes | int]:
         span = divmod(self.span, self.ticks)
         return [*span, *self.duration(cost), self.unit, self.ticks, self.suffix]
 
     def counter(self, told: bytes, now_ns: int) -> Counter:
         state, *holds = told.split(b"|")
-        whole, ticks = state.split(b",")
-        instant = int(whole) * self._per_microsecond + int(ticks) * self._per_tick
+        instant = self._instant(*state.split(b","))
         return Computed(self._algorithm, instant, holds, now_ns)
+
+
+class QueueSpec(SteadySpec):
+    """A queue: the instant at which all of it is worked off, and turns that were given up."""
+
+    kind = b"Q"
+
+    def __init__(self, limit: LeakyQueue) -> None:
+        super().__init__(limit)
+        self._algorithm = LeakyQueueAlgorithm(limit)
+        ticks = self._algorithm.patience // self._per_tick
+        self._patience = divmod(ticks, self.ticks)
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        largest = self._algorithm.largest_cost
+        return [largest, *self._patience, *self.duration(cost), self.unit, self.ticks]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *_ = told.split(b"|")
+        ends, *given_up = state.split(b";")
+        vacancies = [one.split(b":") for one in given_up]
+        line = Line(
+            self._instant(*ends.split(b",")),
+            tuple([Vacancy(self._instant(w, f), int(units)) for w, f, units in vacancies]),
+        )
+        return ToldQueue(self._algorithm, line, now_ns)
 
 
 class FixedWindowSpec(Spec):
@@ -188,12 +232,13 @@ class SlotsSpec(Spec):
     def __init__(self, limit: Concurrency) -> None:
         super().__init__(limit)
         self._ttl_ns = limit.ttl_ns
+        self._shares = _shares_text(limit)
 
     def _rest(self, cost: int) -> list[bytes | int]:
-        return [self._ttl_ns // MICROSECOND]
+        return [self._ttl_ns // MICROSECOND, self._shares]
 
     def counter(self, told: bytes, now_ns: int) -> Counter:
-        return ToldSlots(self.quota, told, now_ns)
+        return ToldSlots(told, now_ns)
 
 
 @lru_cache(maxsize=4096)
@@ -202,6 +247,8 @@ def spec_of(limit: Limit) -> Spec:
     match limit:
         case PacedLimit():
             return PacedSpec(limit)
+        case LeakyQueue():
+            return QueueSpec(limit)
         case FixedWindow():
             return FixedWindowSpec(limit)
         case SlidingWindowCounter():
@@ -212,6 +259,14 @@ def spec_of(limit: Limit) -> Spec:
             return SlotsSpec(limit)
         case _:
             raise UsageError(f"no script for {limit!r}; expected one of the Limit types")
+
+
+def _shares_text(limit: Concurrency) -> bytes:
+    """What the scripts have to know of the shares of *limit*; nothing if there are none."""
+    if not limit.shares:
+        return b""
+    shares = ":".join(f"{name}={slots}" for name, slots in limit.shares)
+    return f"{int(limit.lends)}:{limit.partition or ''}:{shares}".encode("ascii")
 
 
 def unit_suffix(unit: int, ticks: int) -> bytes:

@@ -112,11 +112,14 @@ class Server:
 
 
 def _ask(client: Any, name: bytes) -> Sequence[Any]:
-    """Ask for the value of *name*, the list beside it, and the milliseconds it has to live."""
-    for_slots = _is_for_slots(name)
-    value = client.zrange(name, 0, -1, withscores=True) if for_slots else client.get(name)
-    entries = client.lrange(name.replace(b":", b"+:", 1), 0, -1)
-    return value, entries, client.pttl(name)
+    """Ask for the value of *name*, what is beside it, and the milliseconds it has to live."""
+    if _is_for_slots(name):
+        value = client.zrange(name, 0, -1, withscores=True)
+        beside = client.zrange(name.replace(b":", b"|:", 1), 0, -1)
+    else:
+        value = client.get(name)
+        beside = client.lrange(name.replace(b":", b"+:", 1), 0, -1)
+    return value, beside, client.pttl(name)
 
 
 def _accepted(reply: Any) -> Any:
@@ -139,7 +142,9 @@ def _is_for_slots(name: bytes) -> bool:
 def _state(name: bytes, value: Any, entries: Sequence[bytes], now_ns: int) -> State | None:
     if value is None:
         return None
-    return read_slots(value, now_ns) if _is_for_slots(name) else read_state(value, entries, now_ns)
+    if _is_for_slots(name):
+        return read_slots(value, entries, now_ns)
+    return read_state(value, entries, now_ns)
 
 
 @contextmanager

@@ -7,14 +7,15 @@ figures of windows are those of the pure algorithms. Nothing here talks to a ser
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from headgate.algorithms import algorithm_for
+from headgate.algorithms import LeakyQueueAlgorithm, algorithm_for
+from headgate.algorithms.leaky_queue import Line, Vacancy
 from headgate.algorithms.sliding_window_log import Log
 from headgate.errors import LimitError
-from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog
+from headgate.limits import FixedWindow, LeakyQueue, SlidingWindowCounter, SlidingWindowLog
 from headgate.stores.redis.counters.specs import EXTRA_MANTISSAS
 from headgate.units import DAY, HOUR, MICROSECOND, MINUTE, SECOND, WEEK
 
@@ -25,24 +26,30 @@ if TYPE_CHECKING:
 
 BEGINNING: Final = 24
 """Bytes of a value that `looks_like_state` needs to see."""
-_STATE: Final = re.compile(rb"\d{16}(?:\d{3}(?:\||\Z)|/\d)|[FCL]\d{1,16},")
+_STATE: Final = re.compile(rb"\d{16}(?:\d{3}(?:\||\Z)|/\d)|[FCL]\d{1,16},|Q\d{1,23}")
 _PACED: Final = re.compile(rb"(\d{16})(?:(\d\d)(\d)|/(\d{1,24})(?:/(\d{1,16})/(\d{1,16}))?)")
 _FIXED: Final = re.compile(rb"F(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d{1,16})")
 _CELLS: Final = re.compile(rb"C(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d[\d,]*)")
 _LOG: Final = re.compile(rb"L" + rb",".join([rb"(\d{1,16})"] * 6))
+_QUEUE: Final = re.compile(rb"Q(\d{1,24}),(\d{1,16}),(\d{1,16}),(\d{1,16})((?:;\d+:\d+:\d+)*)")
 _ENTRY: Final = re.compile(rb"(\d{1,16})(?::(\d{1,16}))?")
 _HOLD: Final = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
+_PART: Final = re.compile(rb"([A-Za-z0-9._-]+):\d{16}:(.*)", re.DOTALL)
 _MANTISSAS: Final = {code: mantissa for mantissa, code in EXTRA_MANTISSAS.items()}
 _PERIODS: Final = (("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY), ("w", WEEK))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An open reservation of *amount* units, or the lease of a slot; it ends by itself."""
+    """An open reservation of *amount* units, or the lease of a slot; it ends by itself.
+
+    *part* is the part of the callers that has the slot, if it is one that has a share.
+    """
 
     name: str
     amount: int
     ends_in_ns: int
+    part: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,8 @@ class State:
 
     `kind` is the algorithm; "paced" stands for token bucket, GCRA and leaky bucket, which leave the
     same trace. `limit` is the rate, or the quota and the window, without the algorithm. `quota` is
-    None where a counter does not know it: a paced one knows its rate, slots not even that.
+    None where a counter does not know it: a paced one and a queue know their rate, slots not even
+    that.
     """
 
     kind: str
@@ -92,9 +100,15 @@ def read_state(value: bytes, entries: Sequence[bytes], now_ns: int) -> State | N
     return State(state.kind, state.limit, state.quota, state.in_use, as_new_in, reservations)
 
 
-def read_slots(leases: Sequence[tuple[bytes, float]], now_ns: int) -> State:
-    """The slots whose *leases* run out at the given microseconds."""
-    live = _live([(name, 1, int(expires)) for name, expires in leases], now_ns)
+def read_slots(leases: Sequence[tuple[bytes, float]], parts: Sequence[bytes], now_ns: int) -> State:
+    """The slots whose *leases* run out at the given microseconds; *parts* says whose they are."""
+    owners: dict[str, str] = {}
+    for found in filter(None, map(_PART.fullmatch, parts)):
+        owners[_word(found[2])] = found[1].decode("ascii")
+    live = tuple(
+        replace(one, part=owners.get(one.name))
+        for one in _live([(name, 1, int(expires)) for name, expires in leases], now_ns)
+    )
     as_new_in = max((one.ends_in_ns for one in live), default=0)
     return State("concurrency", None, None, len(live), as_new_in, leases=live)
 
@@ -174,6 +188,26 @@ def _read_log(text: bytes, entries: Sequence[bytes], now_ns: int) -> State | Non
     return _computed(limit, log, now_ns)
 
 
+def _read_queue(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
+    found = _QUEUE.fullmatch(text)
+    if not found or not int(found[1]) or not int(found[2]):
+        return None
+    unit, ticks, whole, more = map(int, found.groups()[:4])
+    algorithm = LeakyQueueAlgorithm(LeakyQueue(Fraction(ticks * SECOND, unit * MICROSECOND), 0))
+
+    def instant(whole: int, more: int) -> int:
+        exact = Fraction(whole * ticks + more, ticks) * MICROSECOND * algorithm.pace.ticks_per_ns
+        return int(exact)
+
+    vacancies = [map(int, one.split(b":")) for one in found[5].split(b";")[1:]]
+    line = Line(
+        instant(whole, more), tuple([Vacancy(instant(w, f), units) for w, f, units in vacancies])
+    )
+    used, fresh_in = algorithm.used(line, now_ns), algorithm.fresh_in(line, now_ns)
+    rate = _rate(Fraction(ticks, unit * MICROSECOND))
+    return State(algorithm.limit.algorithm, rate, None, used, fresh_in)
+
+
 def _computed(limit: Limit, state: object, now_ns: int) -> State:
     algorithm = algorithm_for(limit)
     used, fresh_in = algorithm.used(state, now_ns), algorithm.fresh_in(state, now_ns)
@@ -193,4 +227,5 @@ _readers: Final[dict[bytes, Callable[[bytes, Sequence[bytes], int], State | None
     b"F": _read_fixed,
     b"C": _read_cells,
     b"L": _read_log,
+    b"Q": _read_queue,
 }

@@ -9,7 +9,7 @@
 -- A counter that is in use stays under the limit it was written under, whatever another region has
 -- by now: to go back and forth would refill it at the other's pace, or age nothing.
 
---@ clock failures numbers counters log slots general totals
+--@ clock failures numbers counters log queues slots general totals
 
 -- The counter of `spec`, opened once; `own` is the spec that it is kept under.
 local function open_kept(spec, opened)

@@ -5,6 +5,7 @@
 --   fixed      Fwindow,quota,index,count
 --   counter    Cwindow,subwindows,quota,index,count,count,...      (oldest first)
 --   log        Lwindow,quota,high,total,debt,offset    and a list beside it, of t or t:units
+--   queue      Qq,p,w,f;w:f:units;...                                     (see queues.lua)
 --   each       |expires:amount:name|expires:amount:name
 --
 -- A `spec` is what a check asks under: {kind, quota, cost, ...}. Each algorithm offers
@@ -12,7 +13,8 @@
 --   read(spec, text)           the state in `text`, written under `spec`, as of now
 --   writer(text)               the spec under which `text` was written
 --   keeps(spec, old)           whether a state under `old` is one under `spec` as it is
---   fits(spec, state, units)   whether so many units fit
+--   fits(spec, state, units)   whether so many units fit; or, where there are turns,
+--   ask(spec, counter)         whether the spec's cost fits behind what was asked before
 --   charge, refund             change the state
 --   used(spec, state)          units in use, rounded up
 --   write(spec, state)         the text, and when the state is as new

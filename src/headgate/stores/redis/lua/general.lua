@@ -27,8 +27,14 @@ local function next_spec()
     spec.span_w, spec.span_f = tonumber(argument()), tonumber(argument())
     spec.cost_w, spec.cost_f = tonumber(argument()), tonumber(argument())
     spec.q, spec.p, spec.suffix = tonumber(argument()), tonumber(argument()), argument()
+  elseif spec.kind == 'Q' then
+    spec.largest = tonumber(argument())
+    spec.patience_w, spec.patience_f = tonumber(argument()), tonumber(argument())
+    spec.cost_w, spec.cost_f = tonumber(argument()), tonumber(argument())
+    spec.q, spec.p = tonumber(argument()), tonumber(argument())
   elseif spec.kind == 'S' then
     spec.ttl = tonumber(argument())
+    read_shares(spec, argument())
   else
     spec.window = tonumber(argument())
     if spec.kind == 'C' then spec.subwindows = tonumber(argument()) end
@@ -101,8 +107,10 @@ end
 
 local function fits(spec, counter)
   if spec.cost == 0 then return true end
+  local algorithm = algorithm_of(spec.kind)
+  if algorithm.ask then return algorithm.ask(spec, counter) end
   counter.asked = counter.asked + spec.cost
-  return algorithm_of(spec.kind).fits(spec, counter.state, counter.asked + counter.held)
+  return algorithm.fits(spec, counter.state, counter.asked + counter.held)
 end
 
 local function charge(spec, counter)

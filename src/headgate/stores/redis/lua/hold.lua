@@ -5,13 +5,14 @@
 --        2: the name  3: microseconds until it lapses  4: the number of checks, then the checks
 -- reply  now; 1 if all fit or 0, then the state before of each check; if all fit, the same after
 
---@ clock failures numbers counters log slots general
+--@ clock failures numbers counters log queues slots general
 
 local name, ttl = argument(), tonumber(argument())
 local specs = next_checks()
 local all, counters, told = ask(specs)
 for i, spec in ipairs(specs) do
   local counter = counters[i]
+  if all and spec.kind == 'Q' then charge(spec, counter) end  -- in a queue it has its turn at once
   if all and spec.cost > 0 then
     local amount = counter.added or 0
     for n = #counter.holds, 1, -1 do

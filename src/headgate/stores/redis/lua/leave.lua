@@ -5,11 +5,10 @@
 --        2: the lease  3: the number of checks, then the checks
 -- reply  1 if all were held, else 0
 
---@ clock failures numbers counters log slots general
+--@ clock failures numbers counters log queues slots general
 
 local lease, had_all = argument(), 1
 for _, spec in ipairs(next_checks()) do
-  if not algorithm_of('S').has(spec, lease) then had_all = 0 end
-  redis.call('ZREM', spec.key, lease)
+  if not algorithm_of('S').leave(spec, lease) then had_all = 0 end
 end
 return had_all

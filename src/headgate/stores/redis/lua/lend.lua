@@ -10,7 +10,7 @@
 --        have something on loan, and how much; the state after, told for the check's cost and the
 --        most
 
---@ clock failures numbers counters log slots general places ledger
+--@ clock failures numbers counters log queues slots general places ledger
 
 local KEPT_LEAST, KEPT_MOST = 60000000, 3600000000
 

@@ -5,7 +5,7 @@
 --        2: the number of checks, then the checks
 -- reply  now; 1, then the state after of each check, told for a cost of 1
 
---@ clock failures numbers counters log slots general
+--@ clock failures numbers counters log queues slots general
 
 local specs, told = next_checks(), { 1 }
 local counters = open_all(specs)

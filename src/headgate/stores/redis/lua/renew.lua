@@ -5,12 +5,12 @@
 --        2: the lease  3: the number of checks, then the checks
 -- reply  1 if all were held, else 0
 
---@ clock failures numbers counters log slots general
+--@ clock failures numbers counters log queues slots general
 
 local lease, specs = argument(), next_checks()
 local slots = algorithm_of('S')
 for _, spec in ipairs(specs) do
   if not slots.has(spec, lease) then return 0 end
 end
-for _, spec in ipairs(specs) do slots.enter(spec, lease) end
+for _, spec in ipairs(specs) do slots.enter(spec, lease, true) end
 return 1

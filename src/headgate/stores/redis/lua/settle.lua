@@ -5,7 +5,7 @@
 --        2: the name  3: 1 to charge even if it has lapsed  4: the number of checks, then them
 -- reply  1 if it was open in all of them, else 0
 
---@ clock failures numbers counters log slots general
+--@ clock failures numbers counters log queues slots general
 
 local name, charge_lapsed = argument(), argument() == '1'
 local specs, was_open, is_closed = next_checks(), 1, {}
@@ -14,13 +14,22 @@ for i, spec in ipairs(specs) do
   local counter, left = counters[i], {}
   if is_closed[counter] == nil then
     for _, hold in ipairs(counter.holds) do
-      if hold.name ~= name then left[#left + 1] = hold end
+      if hold.name ~= name then left[#left + 1] = hold else counter.had = hold.amount end
     end
     is_closed[counter] = #left < #counter.holds
     if is_closed[counter] then counter.holds, counter.changed = left, true end
   end
   if not is_closed[counter] then was_open = 0 end
-  if is_closed[counter] or charge_lapsed then charge(spec, counter) end
+  if spec.kind == 'Q' then  -- what was held has its turn: only what goes beyond it is charged
+    local had = counter.had or spec.cost
+    if spec.cost > had then
+      algorithm_of('Q').charge(spec, counter.state, spec.cost - had)
+      counter.changed = true
+    end
+    counter.had = max(0, had - spec.cost)
+  elseif is_closed[counter] or charge_lapsed then
+    charge(spec, counter)
+  end
 end
 close_all(specs, counters)
 return was_open

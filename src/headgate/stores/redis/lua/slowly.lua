@@ -1,7 +1,7 @@
 -- The long way, for a counter with reservations or one that another limit has written: what take.lua
 -- would tell of each of `times` hits.
 local function slowly(spec, times)
-  --@ numbers counters log slots general
+  --@ numbers counters log queues slots general
   spec.kind = 'P'
   local told = {}
   for i = 1, times do

@@ -7,7 +7,7 @@
 -- reply  now, and for each take: 1 if all fit or 0, then the state before of each check (of slots
 --        that were entered: after); or an error
 
---@ clock failures numbers counters log slots general
+--@ clock failures numbers counters log queues slots general
 
 local function take()
   local consume, lease = argument() == '1', argument()
@@ -25,6 +25,11 @@ local function take()
       end
     end
     close_all(specs, counters)
+    if not all and consume and lease ~= '' then
+      for i, spec in ipairs(specs) do
+        if spec.kind == 'S' then algorithm_of('S').refuse(spec, counters[i].state, spec.cost) end
+      end
+    end
     return told
   end)
 end

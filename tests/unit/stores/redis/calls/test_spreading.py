@@ -8,7 +8,7 @@ import pytest
 
 from headgate.algorithms import Outcome
 from headgate.errors import StoreError
-from headgate.limits import Concurrency, FixedWindow, Limit
+from headgate.limits import Concurrency, FixedWindow, LeakyQueue, Limit
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -18,6 +18,7 @@ from headgate.stores.operations import (
     Reset,
     Settle,
     Take,
+    Vacate,
 )
 from headgate.stores.redis.calls.spreading import Reach, Reached, each_for_itself, groups_of, spread
 from headgate.stores.redis.counters.naming import TAGS, Names
@@ -158,3 +159,50 @@ def test_of_takes_that_all_failed_one_is_told_that_may_have_been_made(
     with pytest.raises(StoreError) as failure:
         each_for_itself([UNSENT, UNSENT])
     assert failure.value.is_undone
+
+
+QUEUE = LeakyQueue(10, 5)
+QUEUED = Take((_check("a"), _check("b", QUEUE)))
+NEXT = Outcome(True, 3, 0, 9, delay_ns=5, turn_ns=105)
+
+
+def test_a_turn_is_looked_at_first_and_taken_when_all_else_is_reserved() -> None:
+    replies: list[list[Any]] = [[GRANTED, (YES,)], [(NEXT,)], [True]]
+    asked, outcomes = _steps(QUEUED, *replies)
+    assert asked[0][1] == Take(QUEUED.checks[1:], consume=False)
+    assert asked[1] == [Take(QUEUED.checks[1:])]
+    assert [type(part) for part in asked[2]] == [Settle]
+    assert outcomes == (LESS, NEXT)
+
+
+def test_a_queue_that_is_full_takes_nothing_from_anybody() -> None:
+    asked, outcomes = _steps(QUEUED, [GRANTED, (NO,)], [True])
+    assert [[type(part) for part in step] for step in asked] == [[Reach, Take], [Settle]]
+    assert outcomes == (YES, NO)
+    asked, outcomes = _steps(QUEUED, [REFUSED, (NEXT,)], [])
+    assert [[type(part) for part in step] for step in asked] == [[Reach, Take], []]
+    assert outcomes == (NO, NEXT)
+
+
+def test_of_several_queues_those_that_were_taken_are_vacated_if_one_has_filled_up() -> None:
+    both = Take((_check("a", QUEUE), _check("b", QUEUE)))
+    asked, outcomes = _steps(both, [(YES,), (YES,)], [(NEXT,), (NO,)], [True])
+    assert asked[2] == [Vacate(both.checks[:1], (105,))]
+    assert outcomes == (NEXT, NO)
+    asked, error = _steps(both, [(YES,), (YES,)], [(NEXT,), GONE], [True])
+    assert asked[2] == [Vacate(both.checks[:1], (105,))]
+    assert error is GONE
+
+
+def test_turns_are_given_up_where_they_are() -> None:
+    checks = (_check("a", QUEUE), _check("b", QUEUE))
+    asked, result = _steps(Vacate(checks, (105, 205)), [True, False])
+    assert asked == [[Vacate(checks[:1], (105,)), Vacate(checks[1:], (205,))]]
+    assert result is False
+
+
+def test_a_reservation_in_a_queue_is_vacated_if_it_is_refused_elsewhere() -> None:
+    hold = Hold((_check("a", QUEUE), _check("b")), "r", 10)
+    asked, _ = _steps(hold, [(NEXT,), (NO,)], [True, True])
+    nothing = (_check("a", QUEUE, 0),)
+    assert asked[1] == [Settle(nothing, "r", False), Vacate(hold.checks[:1], (105,))]

@@ -111,9 +111,10 @@ class TestReservationsAndSlots:
 
     def test_slots_are_leases_that_have_not_run_out(self) -> None:
         leases = [(b"over", float(NOW_US)), (b"b", NOW_US + 3e6), (b"a", NOW_US + 2e6)]
-        state = read_slots(leases, NOW)
+        parts = [b"!gold:1:1800000000000000:9", b"gold:%016d:a" % (NOW_US + 2_000_000), b"odd"]
+        state = read_slots(leases, parts, NOW)
         assert (state.kind, state.in_use, state.quota) == ("concurrency", 2, None)
-        assert [one.name for one in state.leases] == ["a", "b"]
+        assert [(one.name, one.part) for one in state.leases] == [("a", "gold"), ("b", None)]
         assert state.as_new_in_ns == 3 * SECOND
 
 
@@ -150,3 +151,21 @@ def test_any_bytes_are_a_state_or_not(value: bytes, entries: list[bytes]) -> Non
 @pytest.mark.parametrize("value", [b"", b"hello", b"1" * 18, b"1" * 20, b"1" * 24, b"Fair", b"L"])
 def test_most_values_of_others_can_be_told_by_their_beginning(value: bytes) -> None:
     assert not looks_like_state(value)
+
+
+class TestQueue:
+    def test_what_is_queued_is_in_use_and_what_was_given_up_is_not(self) -> None:
+        state = read(f"Q100000,1,{NOW_US + 550_000},0")
+        assert (state.kind, state.limit, state.quota) == ("leaky_queue", "10/s", None)
+        assert (state.in_use, state.as_new_in_ns) == (6, 550_000_000)
+        state = read(f"Q100000,1,{NOW_US + 550_000},0;{NOW_US + 150_000}:0:2|{NOW_US + 9}:4:name")
+        assert (state.in_use, state.held) == (4, 4)
+        assert read(f"Q100000,1,{NOW_US - 5},0").in_use == 0
+
+    def test_a_pace_that_does_not_divide_evenly(self) -> None:
+        state = read(f"Q1000000,3,{NOW_US + 333_333},1")
+        assert (state.limit, state.in_use, state.as_new_in_ns) == ("3/s", 1, 333_333_334)
+
+    @pytest.mark.parametrize("text", ["Q0,1,5,0", "Q1,0,5,0", "Q1,1,5", "Q1,1,5,0;1:2", "Q5,1,x,0"])
+    def test_what_is_no_queue_is_nothing(self, text: str) -> None:
+        assert read_state(text.encode(), [], NOW) is None

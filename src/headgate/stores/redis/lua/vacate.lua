@@ -1,0 +1,24 @@
+-- Give up turns in queues before they come.
+--
+-- KEYS   the counter of each check, in order
+-- ARGV   1: microseconds since the epoch, or '' for the server's clock
+--        2: when each turn comes, in microseconds, with commas between
+--        3: the number of checks, then the checks
+-- reply  1 if all turns were there, else 0
+
+--@ clock failures numbers counters log queues slots general
+
+local turns = {}
+for turn in string.gmatch(argument(), '%d+') do turns[#turns + 1] = tonumber(turn) end
+local specs, had_all = next_checks(), 1
+local counters = open_all(specs)
+for i, spec in ipairs(specs) do
+  local algorithm = algorithm_of(spec.kind)
+  if algorithm.vacate and algorithm.vacate(spec, counters[i].state, turns[i], spec.cost) then
+    counters[i].changed = true
+  else
+    had_all = 0
+  end
+end
+close_all(specs, counters)
+return had_all

@@ -1,0 +1,138 @@
+"""Queues in stores that keep counters elsewhere too: a turn comes from the store itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.errors import UsageError
+from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
+from headgate.stores import Check, MemoryStore, Take, TakeEach, Vacate
+from headgate.stores.guarded import AsyncGuardedStore, GuardedStore
+from headgate.stores.leased import AsyncLeasedStore, LeasedStore
+from headgate.stores.leased.splitting import Split
+from headgate.stores.memory import AsyncMemoryStore
+from headgate.stores.operations import Absorb, Lend
+from headgate.stores.regional import RegionalStore
+from headgate.testing import ManualClock
+from headgate.units import HOUR, MILLISECOND, SECOND
+
+from .regional.fakes import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.stores import Operation, Store
+
+QUEUE = LeakyQueue(rate=10, queue=5)
+BATCHES = Accuracy(batch=5)
+CHECK = Check("queue", "key", QUEUE)
+BUCKET = Check("bucket", "key", TokenBucket(100, 1))
+
+
+class Listening(MemoryStore):
+    """A memory store that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=ManualClock(1_000))
+        self.asked: list[Operation[Any]] = []
+
+    def run(self, operation: Operation[Any]) -> Any:
+        self.asked.append(operation)
+        return super().run(operation)
+
+
+def leased(inner: Store) -> LeasedStore:
+    store = LeasedStore(inner, keeps=False)
+    store.adopt({"queue": BATCHES, "bucket": BATCHES})
+    return store
+
+
+WRAPPED: dict[str, Callable[[Store], Store]] = {
+    "leased": leased,
+    "guarded": GuardedStore,
+    "regional": lambda inner: RegionalStore(
+        inner, region="eu", peers={"us": Peer()}, every_ns=HOUR
+    ),
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_turns_pass_through_a_store_that_wraps_a_store(wrapped: str) -> None:
+    store = WRAPPED[wrapped](Listening())
+    delays = [store.run(Take((CHECK,)))[0].delay_ns // MILLISECOND for _ in range(3)]
+    assert delays == [0, 100, 200]
+    both = store.run(Take((BUCKET, CHECK)))
+    assert [one.delay_ns // MILLISECOND for one in both] == [0, 300]
+    each = store.run(TakeEach((Take((CHECK,)), Take((BUCKET,)))))
+    assert [one[0].delay_ns // MILLISECOND for one in each if isinstance(one, tuple)] == [400, 0]
+    assert store.run(Vacate((CHECK,), (both[1].turn_ns,)))
+    assert store.run(Take((CHECK,)))[0].turn_ns == both[1].turn_ns
+    store.close()
+
+
+def test_the_same_in_an_event_loop() -> None:
+    async def main() -> None:
+        for wrap in (AsyncGuardedStore, AsyncLeasedStore):
+            store = wrap(AsyncMemoryStore(MemoryStore(clock=ManualClock(1_000))))
+            store.adopt({"queue": BATCHES})
+            await store.run(Take((CHECK,)))
+            (outcome,) = await store.run(Take((CHECK,)))
+            assert await store.run(Vacate((CHECK,), (outcome.turn_ns,)))
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_no_turns_are_lent_or_split() -> None:
+    inner = Listening()
+    store = leased(inner)
+    for _ in range(9):
+        store.run(Take((CHECK,)))
+    assert not [one for one in inner.asked if isinstance(one, Lend)]
+    assert Split.of(LeakyQueue(1_000, 10_000), Accuracy(split=4, batch=10)) is None
+
+
+def test_a_refusal_of_a_queue_is_not_remembered_as_somebody_may_give_up() -> None:
+    store = leased(Listening())
+    turns = [store.run(Take((CHECK,)))[0].turn_ns for _ in range(7)]
+    assert turns[6] == 0
+    assert store.run(Vacate((CHECK,), (turns[5],)))
+    assert store.run(Take((CHECK,)))[0].turn_ns == turns[5]
+
+
+def test_turns_are_not_told_to_other_regions() -> None:
+    peer = Peer()
+    store = RegionalStore(Listening(), region="eu", peers={"us": peer}, every_ns=HOUR)
+    store.run(Take((CHECK, BUCKET)))
+    store.exchange()
+    assert peer.totals == {"key": 1}
+    store.close()
+
+
+@pytest.mark.parametrize("limit", [QUEUE, Concurrency(3, 10)])
+def test_what_cannot_be_divided_is_not_lent_nor_taken_from_elsewhere(
+    limit: LeakyQueue | Concurrency,
+) -> None:
+    check = Check("g", "key", limit)
+    operations: tuple[Operation[Any], ...] = (
+        Lend(check, "a", 1, SECOND),
+        Absorb((check,), "eu", 1, SECOND),
+    )
+    for operation in operations:
+        with pytest.raises(UsageError, match="its places or turns come from the store"):
+            MemoryStore().run(operation)
+
+
+def test_a_patience_for_each_call_makes_no_counter_for_each() -> None:
+    store = MemoryStore(clock=ManualClock(1_000))
+    long = LeakyQueue(10, 1_000)
+    for n in range(500):
+        hasty = LeakyQueue(10, 1_000, max_wait=60 + n / 1_000)
+        assert store.run(Take((Check("g", "key", hasty),)))[0].allowed
+    assert len(store) == 1
+    assert len(store._groups["g"]) == 1
+    (outcome,) = store.run(Take((Check("g", "key", long),)))
+    assert outcome.delay_ns == 50 * SECOND

@@ -1,0 +1,80 @@
+"""Stores before a store pass on what is told; a region keeps it to itself."""
+
+import asyncio
+
+import pytest
+
+from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Operation, Store
+from headgate.stores.guarded import AsyncGuardedStore, GuardedStore
+from headgate.stores.guarded.guard import keys_of
+from headgate.stores.leased import AsyncLeasedStore, LeasedStore
+from headgate.stores.operations import Share
+from headgate.stores.regional import AsyncRegionalStore, RegionalStore
+from headgate.units import SECOND
+
+SHARE = Share("group", "key", "me", 0.5, 2, 60 * SECOND)
+HEARD = (("me", 0.5, 2),)
+
+
+def regional(store: Store) -> RegionalStore:
+    return RegionalStore(store, region="eu", peers={"us": PEER})
+
+
+def async_regional(store: AsyncStore) -> AsyncRegionalStore:
+    return AsyncRegionalStore(store, region="eu", peers={"us": AsyncMemoryStore(PEER)})
+
+
+PEER = MemoryStore()
+
+
+class Lone(Store):
+    """A store that does not know it."""
+
+    lends = True
+
+    def run(self, operation: Operation) -> object:  # type: ignore[type-arg, override]  # whatever
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("wrapped", [GuardedStore, LeasedStore, regional])
+def test_stores_before_a_store_pass_it_on(
+    wrapped: type[GuardedStore] | type[LeasedStore],
+) -> None:
+    inner = MemoryStore()
+    store = wrapped(inner)
+    assert store.shares
+    assert store.run(SHARE) == inner.run(SHARE) == HEARD
+    assert not wrapped(Lone()).shares
+    assert PEER.beside() == 0, "other regions hear nothing of it"
+    store.close()
+
+
+@pytest.mark.parametrize("wrapped", [AsyncGuardedStore, AsyncLeasedStore, async_regional])
+def test_async_ones_do_too(
+    wrapped: type[AsyncGuardedStore] | type[AsyncLeasedStore],
+) -> None:
+    async def main() -> None:
+        inner = AsyncMemoryStore(MemoryStore())
+        store = wrapped(inner)
+        assert store.shares
+        assert await store.run(SHARE) == await inner.run(SHARE) == HEARD
+        assert PEER.beside() == 0
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_guard_knows_which_part_of_the_store_it_is_for() -> None:
+    assert list(keys_of(SHARE)) == ["key"]
+
+
+def test_what_has_lapsed_is_swept_from_memory() -> None:
+    now = [0]
+    store = MemoryStore(clock=lambda: now[0], max_keys=2)
+    for group in ("a", "b", "c"):
+        store.run(Share(group, "key", "me", 0.5, 2, SECOND))
+    assert store.beside() == 2, "no more than there is room for"
+    now[0] = 3600 * SECOND
+    for _ in range(10):
+        store.run(Share("d", "key", "me", 0.5, 2, SECOND))
+    assert store.run(Share("d", "key", "other", 0.5, 0, SECOND)) == (("me", 0.5, 2),)
