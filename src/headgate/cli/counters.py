@@ -71,10 +71,14 @@ def _portrait(one: Counter) -> str:
         for held in state.reservations
     ]
     lines += [
-        f"    slot       for {duration(held.ends_in_ns)} by {printable(held.name)}"
+        f"    slot       for {duration(held.ends_in_ns)} by {printable(held.name)}{_of_part(held)}"
         for held in state.leases
     ]
     return "\n".join(lines)
+
+
+def _of_part(held: Held) -> str:
+    return "" if held.part is None else f" of {printable(held.part)}"
 
 
 def as_json(counters: Sequence[Counter], *, has_more: bool) -> str:
@@ -100,7 +104,7 @@ def _record(one: Counter) -> dict[str, Any]:
         "ttl": seconds_at_least(one.ttl_ns),
         "redis_key": _text(one.redis_name),
         "reservations": [{"amount": held.amount, **_held(held)} for held in state.reservations],
-        "slots": [_held(held) for held in state.leases],
+        "slots": [{**_held(held), "part": held.part} for held in state.leases],
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Literal
 
+from headgate.control.soft_consequences import soft_changes
 from headgate.limits import Concurrency
 from headgate.units import SECOND
 
@@ -35,6 +36,10 @@ def consequences(before: Policy, after: Policy) -> tuple[Consequence, ...]:
     old = {rule.id: rule for rule in before.rules}
     new = {rule.id: rule for rule in after.rules}
     found = [one for name in new for one in _of_rule(old.get(name), new[name])]
+    for name, rule in new.items():
+        if name in old:
+            changes = soft_changes(old[name], rule, before, after)
+            found += [Consequence(name, effect, told) for effect, told in changes]
     for name, rule in old.items():
         if name not in new and rule.mode != "off":
             found.append(Consequence(name, "gone", "what it limited is not limited by it any more"))
@@ -53,6 +58,8 @@ def _of_rule(old: Rule | None, new: Rule) -> Iterator[Consequence]:
         yield Consequence(new.id, "counters", told)
     if old.match != new.match:
         yield Consequence(new.id, "match", "it is for other requests")
+    if (old.fair is None) != (new.fair is None):
+        return  # it has limits before or after, not both
     for tier in dict.fromkeys((*old.limits, *new.limits)):
         yield from _of_tier(new.id, tier, old.limits, new.limits)
 
@@ -95,6 +102,21 @@ def _of_limit(rule: str, who: str, old: Limit, new: Limit) -> Iterator[Consequen
         yield Consequence(rule, "algorithm", told)
     for effect in _direction(old, new):
         yield Consequence(rule, effect, f"{who}was {old}, now {new}")
+    if isinstance(old, Concurrency) and isinstance(new, Concurrency):
+        yield from _of_shares(rule, who, old, new)
+
+
+def _of_shares(rule: str, who: str, old: Concurrency, new: Concurrency) -> Iterator[Consequence]:
+    """Who is guaranteed more slots, or fewer. Slots that are held stay with whom they are."""
+    before, after = dict(old.shares), dict(new.shares)
+    for name in dict.fromkeys((*before, *after)):
+        slots, now = before.get(name, 0), after.get(name, 0)
+        if slots != now:
+            told = f"{who}{name} was guaranteed {slots or 'no'} slots, now {now or 'none'}"
+            yield Consequence(rule, "looser" if now > slots else "tighter", told)
+    if old.lends != new.lends:
+        told = f"{who}guaranteed slots that lie idle are {'' if new.lends else 'no longer '}lent"
+        yield Consequence(rule, "looser" if new.lends else "tighter", told)
 
 
 def _direction(old: Limit, new: Limit) -> list[Effect]:

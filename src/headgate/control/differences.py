@@ -42,6 +42,8 @@ class Differences:
     identity: tuple[FieldChange, ...] = ()
     overrides_added: tuple[Data, ...] = ()
     overrides_removed: tuple[Data, ...] = ()
+    priority: tuple[FieldChange, ...] = ()
+    pressure: tuple[FieldChange, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -61,6 +63,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Differen
         identity=tuple(_fields("identity", before.get("identity"), after.get("identity"))),
         overrides_added=tuple(one for one in new_overrides if one not in old_overrides),
         overrides_removed=tuple(one for one in old_overrides if one not in new_overrides),
+        priority=tuple(_fields("priority", before.get("priority"), after.get("priority"))),
+        pressure=tuple(_fields("pressure", before.get("pressure"), after.get("pressure"))),
     )
 
 
@@ -77,6 +81,8 @@ def to_data(found: Differences) -> Data:
             "added": list(found.overrides_added),
             "removed": list(found.overrides_removed),
         },
+        "priority": _fields_to_data(found.priority),
+        "pressure": _fields_to_data(found.pressure),
     }
 
 

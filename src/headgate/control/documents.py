@@ -87,9 +87,12 @@ def summary_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     ]
     if not any(parts) and list(old) != list(new):
         parts.append("the order of the rules")
-    parts += [name for name in ("identity", "overrides") if before.get(name) != after.get(name)]
+    parts += [name for name in _BESIDES if before.get(name) != after.get(name)]
     return "; ".join(part for part in parts if part) or "nothing that matters"
 
+
+_BESIDES: Final = ("identity", "overrides", "priority", "pressure")
+"""What a document has besides rules."""
 
 _MOST_NAMED: Final = 5
 

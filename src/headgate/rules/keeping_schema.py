@@ -9,11 +9,11 @@ from headgate.limits.accuracy import MOST_PARTS
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.rules.reading.keeping import AFTER_FAIL_OPEN, STORE_FAILURES
 
-_SHARE: Final = {
+SHARE: Final = {
     "type": "string",
     "pattern": r"^(?!0+(\.0+)? ?%$)0*(100(\.0+)?|[0-9]{1,2}(\.[0-9]+)?) ?%$",
 }
-_DURATION: Final = {"$ref": "#/$defs/duration"}
+DURATION: Final = {"$ref": "#/$defs/duration"}
 
 
 def accuracy_schema() -> dict[str, Any]:
@@ -24,12 +24,12 @@ def accuracy_schema() -> dict[str, Any]:
         "said.",
         "type": "object",
         "properties": {
-            "max_overshoot": {**_SHARE, "description": "The most, as a share of the limit."},
+            "max_overshoot": {**SHARE, "description": "The most, as a share of the limit."},
             "batch": _whole(LARGEST_QUOTA, "How many a node takes from the store at once."),
-            "sync": {**_DURATION, "description": "Decide here, and exchange what was used."},
+            "sync": {**DURATION, "description": "Decide here, and exchange what was used."},
             "denials": {
                 "description": "For how long a refusal is remembered; off: not at all.",
-                "anyOf": [_DURATION, {"enum": ["off", False]}],
+                "anyOf": [DURATION, {"enum": ["off", False]}],
             },
             "split": _whole(MOST_PARTS, "Into how many parts a hot counter is split."),
         },
@@ -49,8 +49,8 @@ def on_store_failure_schema() -> dict[str, Any]:
         "type": "object",
         "properties": {
             "mode": {"enum": list(STORE_FAILURES)},
-            "share": {**_SHARE, "description": "Of the limit, that each process still admits."},
-            "max_fail_open": {**_DURATION, "description": "How long it stays open at most."},
+            "share": {**SHARE, "description": "Of the limit, that each process still admits."},
+            "max_fail_open": {**DURATION, "description": "How long it stays open at most."},
             "then": {"enum": list(AFTER_FAIL_OPEN), "description": "And what it does after that."},
         },
         "additionalProperties": False,

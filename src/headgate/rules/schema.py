@@ -10,17 +10,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headgate.limits.model import LARGEST_QUOTA
-from headgate.limits.notation import LONGEST_TEXT
 from headgate.rules.cost_schema import after_schema, with_after
 from headgate.rules.keeping_schema import accuracy_schema, on_store_failure_schema
+from headgate.rules.limit_schema import FIELDS, form_in_rule, limit_schemas, without
 from headgate.rules.model import BUILT_IN_PARTS
 from headgate.rules.override_schema import override_schema
-from headgate.rules.reading.amounts import DEFAULT_TIER, FORMS, LONG_FIELDS, MOST_STACKED
+from headgate.rules.reading.amounts import FORMS
 from headgate.rules.reading.callers import FALLBACKS, KINDS, RESERVED
 from headgate.rules.reading.overrides import MOST_OVERRIDES
 from headgate.rules.reading.policies import VERSION
 from headgate.rules.reading.rules import HEADER_MODES, MODES, WAYS_TO_DECIDE
 from headgate.rules.reading.scalars import LONGEST_WORD
+from headgate.rules.soft_schema import pressure_schema, priority_schema, soft_fields
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -40,6 +41,8 @@ def policy_schema() -> Schema:
         "properties": {
             "version": {"const": VERSION, "description": "The version of this format: 1."},
             "identity": _ref("identity"),
+            "priority": priority_schema(),
+            "pressure": pressure_schema(),
             "rules": {
                 "title": "Rules",
                 "description": "Every rule that matches a request applies, all or nothing.",
@@ -77,7 +80,7 @@ def _ref(name: str) -> Schema:
 def _definitions() -> Schema:
     return {
         **_scalars(),
-        **_limits(),
+        **limit_schemas(),
         "identity": _identity(),
         "source": _source(),
         "address": _address(),
@@ -141,85 +144,6 @@ def _scalars() -> Schema:
             "examples": [60, "30s", "1 minute"],
         },
     }
-
-
-_FIELDS: Final[Schema] = {
-    "capacity": _whole(1, LARGEST_QUOTA, "How many at once after a rest."),
-    "burst": _whole(1, LARGEST_QUOTA, "How many at once after a rest."),
-    "limit": _whole(1, LARGEST_QUOTA, "How many in a window, or at the same time."),
-    "refill_rate_per_sec": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "description": "How many come back in a second.",
-    },
-    "rate_per_sec": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "description": "How many a second in the long run.",
-    },
-    "leak_rate_per_sec": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "description": "How many leave the bucket in a second.",
-    },
-    "window": {**_ref("duration"), "description": "The length of the window."},
-    "ttl": {**_ref("duration"), "description": "When a slot that is not given back is free."},
-    "subwindows": _whole(1, 1_000, "In how many parts a window is counted."),
-}
-
-
-def _limits() -> Schema:
-    one = {"anyOf": [_ref("limit_text"), _ref("limit_form")]}
-    stack = {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_STACKED}
-    by_tier = _map_of(
-        _ref("limit_stack"),
-        f"By tier; '{DEFAULT_TIER}' is for callers of all other tiers, and of none.",
-        **{"propertyNames": _ref("word"), "not": {"required": ["algorithm"]}},
-    )
-    return {
-        "limit_text": {
-            "title": "A limit as text",
-            "description": "N/unit, with options; several separated by ';'.",
-            "type": "string",
-            "maxLength": LONGEST_TEXT,
-            "pattern": r"^\s*[0-9][0-9_]*\s*(/|[Pp][Ee][Rr])",
-            "examples": ["100/minute", "10/s burst 50", "5/minute sliding_window_log"],
-        },
-        "limit_form": {
-            "title": "A limit with its numbers",
-            "type": "object",
-            "required": ["algorithm"],
-            "oneOf": [_form(name) for name in FORMS],
-        },
-        "limit_stack": {"anyOf": [one, stack]},
-        "limits": {
-            "title": "Limits",
-            "description": "A list, all of which apply, or limits by tier.",
-            "anyOf": [_ref("limit_stack"), by_tier],
-            "examples": [["100/minute", "1000/hour"], {"free": "10/s", "paid": "100/s"}],
-        },
-    }
-
-
-def _form(name: str) -> Schema:
-    """The fields of one algorithm, and no others of limits."""
-    form = FORMS[name]
-    properties = {field: _FIELDS[field] for field in (*form.needs, *form.may)}
-    return {
-        "title": name,
-        "properties": {"algorithm": {"const": name}, **properties},
-        "required": ["algorithm", *form.needs],
-        "additionalProperties": False,
-    }
-
-
-def _form_in_rule(name: str) -> Schema:
-    """The same within a rule, that has other fields too."""
-    form = _form(name)
-    del form["additionalProperties"]
-    others = [field for field in ("limits", *LONG_FIELDS) if field not in form["properties"]]
-    form["properties"] |= dict.fromkeys(others, False)
-    return form
 
 
 def _identity() -> Schema:
@@ -319,18 +243,25 @@ def _cost() -> Schema:
 
 
 def _rule() -> Schema:
-    other_limits = dict.fromkeys((name for name in LONG_FIELDS if name != "limit"), False)
-    short = {"limit": _ref("limit_text"), "limits": False, **other_limits}
-    stacked = {"limit": False, "limits": _ref("limits"), **other_limits}
+    alone = {"reserve": False, "share_by": False}
+    one: list[tuple[str, str, Schema]] = [
+        ("limit as text", "limit", {"limit": _ref("limit_text")}),
+        ("limits", "limits", {"limits": _ref("limits")}),
+        ("shape", "shape", {}),
+        ("concurrency", "concurrency", alone),
+        ("fair", "fair", alone),
+    ]
     return _object(
         "Rule",
         "When this matches, count by that key against these limits.",
         _rule_properties(),
         required=["key_by"],
         oneOf=[
-            {"title": "limit as text", "properties": short, "required": ["limit"]},
-            {"title": "limits", "properties": stacked, "required": ["limits"]},
-            *(_form_in_rule(name) for name in FORMS),
+            *(
+                {"title": title, "properties": own | without(name), "required": [name]}
+                for title, name, own in one
+            ),
+            *(form_in_rule(name) for name in FORMS),
         ],
         examples=[{"id": "login", "key_by": "ip", "limit": "5/minute"}],
     )
@@ -346,7 +277,8 @@ def _rule_properties() -> Schema:
         "limit": {"description": "A limit such as 100/minute; with algorithm, a number."},
         "limits": {"description": "A list, all of which apply, or limits by tier."},
         "algorithm": {"description": "The long form of a limit.", "enum": list(FORMS)},
-        **{name: value for name, value in _FIELDS.items() if name != "limit"},
+        **{name: value for name, value in FIELDS.items() if name != "limit"},
+        **soft_fields(),
         "cost": _ref("cost"),
         "mode": {
             "description": "Whether it decides, only counts, or is out of force.",

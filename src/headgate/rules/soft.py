@@ -3,6 +3,7 @@ requests matter more, and when limits are lowered. Frozen values, as in `model`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
@@ -23,6 +24,8 @@ PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
 BY_PRIORITY: Final = "priority"
 """As `share_by`: shares go by the class of a request."""
+
+_NOTHING: Final = Fraction(0)
 
 AdaptiveAlgorithm = Literal["gradient", "aimd"]
 
@@ -87,3 +90,23 @@ class Pressure:
     backoff: Fraction = Fraction(7, 10)
     recovery: Fraction = Fraction(1, 20)
     least: Fraction = Fraction(1, 10)
+
+
+def ceilings(slots: int, reserve: Mapping[Priority, Fraction]) -> dict[Priority, int]:
+    """By class, how many of *slots* may be in use for a request of it to have one, that included.
+
+    Critical requests may use all. What is reserved is rounded up to whole slots, but from three
+    slots on each class keeps at least one that is not taken from it: sheddable requests may always
+    use one, default ones one more if they have a share of their own, and critical ones one more
+    than those if they have. With one slot there is nothing to reserve.
+    """
+    critical, default = reserve.get("critical", _NOTHING), reserve.get("default", _NOTHING)
+    middle = max(slots - math.ceil(slots * critical), 1 + (default > 0))
+    middle = max(min(middle, slots - (critical > 0)), 1)
+    low = min(slots - math.ceil(slots * (critical + default)), middle - (default > 0))
+    return {"critical": slots, "default": middle, "sheddable": max(low, 1)}
+
+
+def ceiling(slots: int, reserve: Mapping[Priority, Fraction], priority: Priority) -> int:
+    """That of one class."""
+    return ceilings(slots, reserve)[priority]

@@ -50,7 +50,10 @@ FOUND = [
         b"shop#1:a\nb",
         State("fixed_window", "5/m", 5, 7, SECOND, (Held("r1", 2, 9 * SECOND),)),
     ),
-    counter(b"shop~:a\nb", State("concurrency", None, None, 1, SECOND, (), (Held("l1", 1, 1),))),
+    counter(
+        b"shop~:a\nb",
+        State("concurrency", None, None, 1, SECOND, (), (Held("l1", 1, 1, "gold"),)),
+    ),
     counter(b"@else!:" + b"0f" * 16, State("paced", "1/s", None, 0, 0)),
 ]
 
@@ -71,7 +74,7 @@ def test_a_portrait_tells_who_holds_what() -> None:
     assert shown.count("in namespace shop") == 1
     assert r"redis key  shop#1:a\nb" in shown
     assert "reserved   2 for 9s by r1" in shown
-    assert "slot       for 1ms by l1" in shown
+    assert "slot       for 1ms by l1 of gold" in shown
 
 
 def test_json_has_all_of_it_in_seconds() -> None:

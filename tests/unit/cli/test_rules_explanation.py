@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headgate.cli.rules.explanation import Enquirer, response_to
 from headgate.cli.rules.reasons import Reasons
 from headgate.engine import Engine
-from headgate.limits import Concurrency, Limit, parse_limits
+from headgate.limits import Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.rules.model import Match, Policy, Rule
 from headgate.rules.request import Request
 from headgate.stores.memory import MemoryStore
@@ -78,6 +78,9 @@ KINDS: list[tuple[Limit, ...]] = [
         ],
     ),
     (Concurrency(5, 30),),
+    (Concurrency(5, 30, (("gold", 2),)),),
+    (LeakyQueue(1, 5),),
+    (LeakyQueue(2, 100, 3), *parse_limits("20/minute")),
 ]
 
 

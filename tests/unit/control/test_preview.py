@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.control.differences import Differences, FieldChange, RuleChange, differences
+from headgate.control.documents import summary_of
 from headgate.control.live_counters import LiveCounter, Look, affected_by, judged
 from headgate.control.preview import Preview, preview_of
 from headgate.control.revision import Revision
@@ -81,12 +82,63 @@ class TestDifferences:
         ({}, {"limit": None, "limits": {"free": "1/s", "default": "10/s"}}, ["tighter"]),
         ({}, {"limit": None, "limits": {"free": "10/s"}}, ["looser"]),
         ({}, {"description": "words"}, []),
+        ({}, {"adaptive": {"floor": "20%"}}, ["tighter"]),
+        ({"adaptive": {"floor": "20%"}}, {"adaptive": {"floor": "30%"}}, ["looser"]),
+        ({"adaptive": {"floor": "20%"}}, {}, ["looser"]),
+        ({}, {"limit": None, "fair": {"slots": 5}}, ["algorithm"]),
+        ({}, {"limit": None, "shape": {"rate": "10/s", "queue": 9}}, ["algorithm"]),
+        ({}, {"limit": None, "shape": {"rate": "10/s", "queue": 5}}, ["algorithm", "tighter"]),
     ],
 )
 def test_consequences(before: dict[str, Any], after: dict[str, Any], effects: list[str]) -> None:
     found = previewed(after, before)
     assert found.is_good, found.problems
     assert [one.effect for one in found.consequences] == effects
+
+
+def test_who_is_guaranteed_more_slots_or_fewer_is_told() -> None:
+    def slots(shares: dict[str, int], *, lends: bool) -> dict[str, Any]:
+        terms = {"limit": 9, "share_by": "tier", "shares": shares, "lends": lends}
+        return document({"id": "api", "key_by": "ip", "concurrency": terms})
+
+    before, after = {"gold": 4, "free": 2}, {"gold": 6, "new": 1}
+    old = Revision(7, slots(before, lends=True))
+    found = preview_of(old, slots(after, lends=False))
+    assert found.is_good, found.problems
+    assert [(one.effect, one.message) for one in found.consequences] == [
+        ("looser", "gold was guaranteed 4 slots, now 6"),
+        ("tighter", "free was guaranteed 2 slots, now none"),
+        ("looser", "new was guaranteed no slots, now 1"),
+        ("tighter", "guaranteed slots that lie idle are no longer lent"),
+    ]
+
+
+def test_what_is_kept_for_whom_and_who_matters_more_is_told() -> None:
+    def slots(kept: dict[str, str], **more: Any) -> dict[str, Any]:
+        return document(
+            {"id": "api", "key_by": "ip", "fair": {"slots": 9, "reserve": kept}}, **more
+        )
+
+    classes = [{"class": "critical", "match": {"endpoint": "/pay"}}]
+    old = Revision(7, slots({"critical": "20%"}))
+    found = preview_of(old, slots({"critical": "10%", "default": "5%"}, priority=classes))
+    assert [(one.effect, one.message) for one in found.consequences] == [
+        ("algorithm", "requests take turns in another way; those who wait go on waiting"),
+        ("looser", "20% of the slots was kept for critical requests, now 10%"),
+        ("tighter", "nothing of the slots was kept for default requests, now 5%"),
+        ("match", "other requests matter more, or less, than before"),
+    ]
+    assert found.differences.priority == (FieldChange("priority", None, classes),)
+
+
+def test_that_pressure_is_told_otherwise_is_told() -> None:
+    floored = {**RULE, "adaptive": {"floor": "20%"}}
+    old = Revision(7, document(floored, pressure={"latency": "1s"}))
+    found = preview_of(old, document(floored, pressure={"latency": "2s"}))
+    assert found.differences.pressure == (FieldChange("pressure.latency", "1s", "2s"),)
+    assert [(one.rule, one.effect) for one in found.consequences] == [("api", "algorithm")]
+    summary = summary_of(old.document, document(floored, pressure={"latency": "2s"}))
+    assert summary == "pressure"
 
 
 def test_a_consequence_is_told_in_words() -> None:

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
 from headgate.cli.rules.reasons import Reasons
+from headgate.cli.rules.softness import softly, turns
 from headgate.decisions import OVERRIDE, combine
 from headgate.decisions.decision import Concluded
 from headgate.engine import Engine, answer_of, repeated, verdict_of, verdict_unasked
 from headgate.holding import new_name
-from headgate.limits import Concurrency, PacedLimit
+from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.responses import headers_for, refusal
 from headgate.rules.matching import normalised_path, readings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate.decisions import Decision
+    from headgate.engine.plan import Queueing
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.rules.model import Rule
     from headgate.rules.request import Request
+    from headgate.rules.soft import Priority
     from headgate.stores.port import Store
 
 Lines = tuple[tuple[str, str], ...]
@@ -40,6 +45,10 @@ class Member:
     said: RuleVerdict | None = None
     is_near: bool = False
     """Whether at least the path is one that the rule is for."""
+    turn: Queueing | None = None
+    """How it takes turns under the rule, if it does."""
+    soft: tuple[tuple[str, str], ...] = ()
+    """What the rule says of delays, slots, turns and pressure: a name and a line for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,8 @@ class Response:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """All there is to say about *request*. *path* is the one that counts, *others* how else servers
-    may read it; *tier* is the caller's."""
+    may read it; *tier* is the caller's. *priority* is the class of the request, None if the policy
+    has none."""
 
     request: Request
     path: str
@@ -64,6 +74,7 @@ class Explanation:
     members: tuple[Member, ...]
     verdict: Verdict
     response: Response
+    priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,7 @@ class Enquirer:
             self._members(request, verdict, reasons),
             verdict,
             response_to(request, verdict, self.now_ns),
+            self.engine.priority_of(request) if self.engine.policy.priorities else None,
         )
 
     def _ask(self, request: Request, cost: int | None, *, consume: bool) -> Verdict:
@@ -114,8 +126,11 @@ class Enquirer:
         matching = {rule.id for rule in self.engine.matching(request)}
         said = {one.rule.id: one for one in verdict.rules}
         is_blocked = verdict.source == OVERRIDE
+        turn = {one.rule.id: one for one in self.engine.plan(request).queues}
         return tuple(
-            self._matched(rule, request, said.get(rule.id), reasons, is_blocked=is_blocked)
+            self._turning(rule, request, turn.get(rule.id))
+            if rule.id in matching and rule.fair is not None
+            else self._matched(rule, request, said.get(rule.id), reasons, is_blocked=is_blocked)
             if rule.id in matching
             else _unmatched(rule, reasons)
             for rule in self.engine.policy.rules
@@ -136,7 +151,40 @@ class Enquirer:
             reason = "it is not asked, as another one is blocked"
         elif said is None:
             reason = reasons.no_limit(rule) or "it is not known whose counter it is"
-        return Member(rule, matches=True, reason=reason, account=account, said=said, is_near=True)
+        soft = () if said is None else tuple(self._softly(said, request))
+        return Member(
+            rule,
+            matches=True,
+            reason=reason,
+            account=account,
+            said=said,
+            is_near=True,
+            soft=soft,
+        )
+
+    def _softly(self, said: RuleVerdict, request: Request) -> Iterator[tuple[str, str]]:
+        found = self.engine.identifier.find(request)
+        return softly(said.rule, said.decision, found, self.engine.priority_of(request))
+
+    def _turning(self, rule: Rule, request: Request, turn: Queueing | None) -> Member:
+        """A rule under which requests take turns, which no store is asked about."""
+        account = tuple(self.engine.identifier.account(rule, request))
+        reason = ""
+        if turn is None:
+            is_off = rule.mode != "enforce"
+            reason = (
+                "in shadow nobody takes turns" if is_off else "it is not known whose turn it is"
+            )
+        soft = () if turn is None else tuple(turns(turn))
+        return Member(
+            rule,
+            matches=True,
+            reason=reason,
+            account=account,
+            is_near=True,
+            turn=turn,
+            soft=soft,
+        )
 
 
 def _unmatched(rule: Rule, reasons: Reasons) -> Member:
@@ -174,15 +222,24 @@ def _charged_part(part: Decision, cost: int, now_ns: int) -> Decision:
     amount = 1 if isinstance(limit, Concurrency) else cost
     if not amount:
         return part
+    delay_ns = _delay(part)
     return Concluded(
         part.key,
         limit,
         allowed=part.allowed,
-        remaining=part.remaining - amount,
+        remaining=max(part.remaining - amount, 0),  # a queue takes more than it has places
         retry_after_ns=part.retry_after_ns,
         reset_after_ns=_reset_after(part, amount, now_ns),
         source=part.source,
+        delay_ns=delay_ns,
+        turn_ns=now_ns + delay_ns if delay_ns else 0,
     )
+
+
+def _delay(part: Decision) -> int:
+    """How long it would wait: until all that is queued now has had its turn."""
+    is_queue = isinstance(part.limit, LeakyQueue) and part.allowed
+    return part.delay_ns or part.reset_after_ns if is_queue else 0
 
 
 def _reset_after(part: Decision, amount: int, now_ns: int) -> int:
@@ -193,4 +250,5 @@ def _reset_after(part: Decision, amount: int, now_ns: int) -> int:
         return max(before_ns, limit.ttl_ns)
     algorithm = algorithm_for(limit)
     own_ns = algorithm.fresh_in(algorithm.charge(None, amount, now_ns), now_ns)
-    return before_ns + own_ns if isinstance(limit, PacedLimit) else max(before_ns, own_ns)
+    adds_up = isinstance(limit, PacedLimit | LeakyQueue)
+    return before_ns + own_ns if adds_up else max(before_ns, own_ns)

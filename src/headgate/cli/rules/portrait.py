@@ -51,6 +51,8 @@ def _request(explanation: Explanation, *, nth: int, is_live: bool) -> Iterator[s
     if explanation.others:
         ways = ", ".join(map(printable, explanation.others))
         yield _field("or as", f"{ways}: servers differ, so rules for any of them match")
+    if explanation.priority is not None:
+        yield _field("class", explanation.priority)
     yield _field("counters", "those in the store, as they are now" if is_live else _EMPTY)
 
 
@@ -58,6 +60,8 @@ def _matching(member: Member, tier: str | None) -> Iterator[str]:
     rule, said = member.rule, member.said
     mark = f" ({rule.mode})" if rule.mode != "enforce" else ""
     opinion = f"does not apply: {member.reason}" if said is None else _opinion(said)
+    if member.turn is not None:
+        opinion = "lets it take its turn"
     yield f"{bold(rule.id)}{mark} {opinion}"
     if rule.description:
         yield _field("about", printable(" ".join(rule.description.split())))
@@ -66,16 +70,21 @@ def _matching(member: Member, tier: str | None) -> Iterator[str]:
         yield _field(label, visible(line))
         label = ""
     if said is not None:
-        yield from _figures(said, tier)
+        yield from _figures(member, said, tier)
+    elif member.turn is not None:
+        yield _field("key", member.turn.key)
+        yield from (_field(*line) for line in member.soft)
+        yield _field("cost", str(member.turn.cost))
 
 
-def _figures(said: RuleVerdict, tier: str | None) -> Iterator[str]:
+def _figures(member: Member, said: RuleVerdict, tier: str | None) -> Iterator[str]:
     rule = said.rule
     yield _field("key", said.key)
     if any(name is not None for name in rule.limits):
         yield _field("tier", "none" if tier is None else printable(tier))
     for part in said.decision.limits:
         yield _field("limit", _limit(part, said.cost))
+    yield from (_field(*line) for line in member.soft)
     yield _field("cost", str(said.cost))
     if rule.cost.after is not None:
         yield _field("afterwards", _after(rule.cost.after))
@@ -99,7 +108,8 @@ def _after(after: After) -> str:
 def _opinion(said: RuleVerdict) -> str:
     decision = said.decision
     if decision.allowed:
-        return "would allow it" if said.is_shadow else "allows it"
+        later = f" after {duration(decision.delay_ns)}" if decision.delay_ns else ""
+        return "would allow it" if said.is_shadow else f"allows it{later}"
     wait = decision.retry_after_ns
     when = "for good: it costs more than fits" if wait is None else f"for {duration(wait)}"
     why = ", as its counter is blocked" if decision.source == OVERRIDE else ""
@@ -145,7 +155,8 @@ def _sentence(verdict: Verdict) -> str:
         return f"Refused by {refusing.rule.id}; {when}."
     if verdict.is_replay:
         return "Allowed: a request with this idempotency key was counted before."
-    why = "." if verdict.enforced else ": no rule that decides applies to it."
+    later = f" after a wait of {duration(verdict.delay_ns)}" if verdict.delay_ns else ""
+    why = f"{later}." if verdict.enforced else ": no rule that decides applies to it."
     shadows = ", ".join(one.rule.id for one in verdict.would_deny)
     return f"Allowed{why}" + (
         f" Out of shadow, it would be refused by {shadows}." if shadows else ""

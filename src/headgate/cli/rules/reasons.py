@@ -87,6 +87,7 @@ def _tiers(policy: Policy) -> Iterator[str | None]:
     for rule in policy.rules:
         yield from rule.match.tiers
         yield from rule.limits
+        yield from () if rule.fair is None else rule.fair.weights
 
 
 def _any_of(values: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headgate.cli.rules.explanation import Explanation, Member, Response
     from headgate.decisions import Decision
     from headgate.engine import RuleVerdict
+    from headgate.engine.plan import Queueing
     from headgate.rules.model import After
 
 
@@ -30,7 +31,9 @@ def record(explanation: Explanation) -> str:
             "peer": asked.peer,
             "read_as": [explanation.path, *explanation.others],
             "tier": explanation.tier,
+            "class": explanation.priority,
         },
+        "delay": verdict.delay,
         "rules": [_member(member) for member in explanation.members],
         "response": _response(explanation.response),
     }
@@ -43,9 +46,11 @@ def _member(member: Member) -> dict[str, Any]:
         "id": rule.id,
         "mode": rule.mode,
         "matches": member.matches,
-        "applies": said is not None,
+        "applies": said is not None or member.turn is not None,
         "reason": member.reason or None,
     }
+    if member.turn is not None:
+        return known | {"account": list(member.account), **_turn(member.turn), **_soft(member)}
     if said is None:
         return known
     return known | {
@@ -57,7 +62,17 @@ def _member(member: Member) -> dict[str, Any]:
         "decide": rule.decide,
         "cost_after": _after(rule.cost.after),
         **_said(said),
+        **_soft(member),
     }
+
+
+def _soft(member: Member) -> dict[str, Any]:
+    """What the rule says of delays, slots, turns and pressure, in words."""
+    return {"soft": dict(member.soft)} if member.soft else {}
+
+
+def _turn(turn: Queueing) -> dict[str, Any]:
+    return {"key": turn.key, "cost": turn.cost, "weight": turn.weight}
 
 
 def _after(after: After | None) -> dict[str, Any] | None:
@@ -87,6 +102,7 @@ def _limit(part: Decision) -> dict[str, Any]:
         "remaining": part.remaining,
         "retry_after": part.retry_after,
         "reset_after": part.reset_after,
+        "delay": part.delay,
     }
 
 

@@ -8,8 +8,10 @@ from headgate.rules.matching.matcher import Matcher
 from headgate.rules.matching.method import methods_of
 from headgate.rules.matching.path import normalised_path, readings
 from headgate.rules.matching.pattern import Pattern, compiled
+from headgate.rules.matching.priorities import Classifier
 
 __all__ = [
+    "Classifier",
     "Matcher",
     "Pattern",
     "compiled",

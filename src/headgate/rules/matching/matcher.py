@@ -90,6 +90,19 @@ class Matcher:
         rules = self._rules
         return tuple([rules[position] for position in sorted(positions)])
 
+    def matching_each(
+        self, request: Request, found: Mapping[str, str | None]
+    ) -> list[tuple[Rule, ...]]:
+        """The same for each reading of the path by itself."""
+        facts = self._enquiry.facts(request, found)
+        ways = []
+        for segments in readings(request.path):
+            positions: set[int] = set()
+            for shelf in self._trie.walk(segments):
+                shelf.gather(facts, positions)
+            ways.append(tuple([self._rules[position] for position in sorted(positions)]))
+        return ways
+
     def _place(self, path: str) -> Place:
         shelves = {shelf for segments in readings(path) for shelf in self._trie.walk(segments)}
         place = self._place_of(tuple(shelves))

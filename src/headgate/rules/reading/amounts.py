@@ -9,7 +9,7 @@ algorithm: token_bucket, capacity: 100, ...       the long form, also within the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import LimitError, NotationError
 from headgate.limits import (
     GCRA,
-    Concurrency,
     FixedWindow,
     LeakyBucket,
     Limit,
@@ -29,8 +28,9 @@ from headgate.limits import (
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.rules.reading import scalars
 from headgate.rules.reading.fields import Fields
+from headgate.rules.reading.queues import queue_of, read_max_wait, read_queue, read_rate
+from headgate.rules.reading.slots import read_shares, slots_of
 from headgate.rules.reading.tree import Listing, Place, Scalar, Table
-from headgate.units import plain_seconds
 
 if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
@@ -64,22 +64,26 @@ def _rate(spot: Spot) -> int | float | None:
     return found
 
 
-def _seconds(spot: Spot) -> int | float | None:
-    found = scalars.duration_ns(spot)
-    return None if found is None else plain_seconds(found)
-
-
 def _subwindows(spot: Spot) -> int | None:
     return scalars.whole(spot, 1, 1_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The long form of an algorithm: the fields it needs, in the order that *make* takes them."""
+    """The long form of an algorithm: the fields it needs, in the order that *make* takes them.
+
+    *other* are fields that may stand for one that it needs: the same, said in another way.
+    """
 
     make: Callable[..., Limit]
     needs: tuple[str, ...]
     may: tuple[str, ...] = ()
+    other: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All that it may have."""
+        return (*self.needs, *self.other.values(), *self.may)
 
 
 READERS: Final[Mapping[str, Callable[[Spot], Any]]] = {
@@ -89,9 +93,14 @@ READERS: Final[Mapping[str, Callable[[Spot], Any]]] = {
     "refill_rate_per_sec": _rate,
     "rate_per_sec": _rate,
     "leak_rate_per_sec": _rate,
-    "window": _seconds,
-    "ttl": _seconds,
+    "window": scalars.seconds,
+    "ttl": scalars.seconds,
     "subwindows": _subwindows,
+    "rate": read_rate,
+    "queue": read_queue,
+    "max_wait": read_max_wait,
+    "shares": read_shares,
+    "lends": scalars.boolean,
 }
 FORMS: Final[Mapping[str, Form]] = {
     "token_bucket": Form(TokenBucket, ("capacity", "refill_rate_per_sec")),
@@ -100,28 +109,20 @@ FORMS: Final[Mapping[str, Form]] = {
     "fixed_window": Form(FixedWindow, ("limit", "window")),
     "sliding_window_log": Form(SlidingWindowLog, ("limit", "window")),
     "sliding_window_counter": Form(SlidingWindowCounter, ("limit", "window"), ("subwindows",)),
-    "concurrency": Form(Concurrency, ("limit", "ttl")),
+    "leaky_queue": Form(
+        queue_of, ("rate_per_sec",), ("queue", "max_wait"), {"rate_per_sec": "rate"}
+    ),
+    "concurrency": Form(slots_of, ("limit", "ttl"), ("shares", "lends")),
 }
 LONG_FIELDS: Final = ("algorithm", *READERS)
 
 
 def read_limits(fields: Fields) -> Limits | None:
-    """The limits of a rule, in exactly one of the forms; None, noted, if there are none."""
-    long = [name for name in fields.present(LONG_FIELDS) if name != "limit"]
-    given = fields.present(("limit", "limits")) if not long else fields.present(("limits",))
-    if long:
-        given.append("algorithm")
-    if not given and fields.meant.intersection(("limit", "limits", *LONG_FIELDS)):
-        return None
-    if len(given) != 1:
-        told = f"found {' and '.join(given)}" if given else "found none"
-        hint = "expected exactly one of limit, limits, or algorithm with its numbers"
-        fields.spot.missing("limit", f"a rule has limits in one form; {told}", hint=hint)
-        return None
-    if long:
+    """The limits of a rule that says them as a text, as a list, by tier or in the long form."""
+    if any(name in fields for name in LONG_FIELDS if name != "limit"):
         one = _long_form(fields)
         return None if one is None else MappingProxyType({None: (one,)})
-    if given == ["limits"]:
+    if "limits" in fields:
         return _by_tier(fields["limits"])
     found = _written(fields["limit"])
     return None if found is None else MappingProxyType({None: found})
@@ -197,9 +198,9 @@ def _long_form(fields: Fields) -> Limit | None:
     if name is None:
         return None
     form = FORMS[name]
-    for other in fields.present([field for field in READERS if field not in form.needs + form.may]):
-        fields[other].wrong(f"{name} has no {other}; it has {', '.join(form.needs + form.may)}")
-    numbers = [fields.need(need, READERS[need], f"the {need} of a {name}") for need in form.needs]
+    for other in fields.present([one for one in READERS if one not in form.fields]):
+        fields[other].wrong(f"{name} has no {other}; it has {', '.join(form.fields)}")
+    numbers = [_number(fields, need, name) for need in form.needs]
     options = {may: fields[may] for may in form.may if may in fields}
     read = {may: READERS[may](spot) for may, spot in options.items()}
     if None in numbers or None in read.values():
@@ -209,8 +210,19 @@ def _long_form(fields: Fields) -> Limit | None:
     except LimitError as error:
         fields.spot.wrong(str(error))
         return None
-    _warn_of_log(fields[form.needs[0]], limit)
+    _warn_of_log(fields.spot_of(form.needs[0]), limit)
     return limit
+
+
+def _number(fields: Fields, need: str, name: str) -> Any:
+    """What the algorithm *name* needs, under one of its names."""
+    other = FORMS[name].other.get(need)
+    if other is None or other not in fields:
+        return fields.need(need, READERS[need], f"the {need} of a {name}")
+    if need in fields:
+        fields[other].wrong(f"{need} says it already; expected one of them")
+        return None
+    return READERS[other](fields[other])
 
 
 def _algorithm(spot: Spot) -> str | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.limits import Concurrency
+from headgate.limits import Concurrency, LeakyQueue
 from headgate.limits.accuracy import LEAST_CAP
 from headgate.rules.reading.costs import requests_for
+from headgate.rules.reading.soft_consistency import check_soft
 from headgate.rules.reading.tree import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from headgate.limits import Limit
     from headgate.rules.model import After, Identity, Rule, Source, Values
     from headgate.rules.reading.fields import Fields
     from headgate.rules.reading.findings import Spot
@@ -23,6 +25,7 @@ def check_rule(rule: Rule, fields: Fields, identity: Identity) -> None:
     _check_tiers(rule, fields, identity)
     _check_accuracy(rule, fields)
     _check_regions(rule, fields)
+    check_soft(rule, fields, identity)
     for contradiction in _contradictions(rule, identity):
         fields["match"].warn(f"no request can match: {contradiction}")
     if rule.mode == "off":
@@ -36,7 +39,7 @@ def _check_cost(rule: Rule, fields: Fields) -> None:
     fixed += [(f"a request to {shown(one.endpoint)}", one.cost) for one in cost.endpoints]
     dearest = max(amount for _, amount in fixed)
     for tier, limits in rule.limits.items():
-        rates = [limit.quota for limit in limits if not isinstance(limit, Concurrency)]
+        rates = [_largest(limit) for limit in limits if not isinstance(limit, Concurrency)]
         if not rates:
             continue  # a request takes one slot, whatever it costs
         quota = min(rates)
@@ -52,9 +55,15 @@ def _check_cost(rule: Rule, fields: Fields) -> None:
         _check_after(rule, spot, cost.after, min(amount for _, amount in fixed))
 
 
+def _largest(limit: Limit) -> int:
+    """The most that one request may cost; a queue takes more than it lets wait."""
+    return limit.largest_cost if isinstance(limit, LeakyQueue) else limit.quota
+
+
 def _check_after(rule: Rule, spot: Spot, after: After, least: int) -> None:
     """Whether anything can be charged afterwards; *least* is what it takes to enter."""
-    if all(isinstance(limit, Concurrency) for many in rule.limits.values() for limit in many):
+    limits = [limit for many in rule.limits.values() for limit in many]
+    if limits and all(isinstance(limit, Concurrency) for limit in limits):
         told = "nothing can be charged afterwards: the rule has slots only, which are given back"
         spot.wrong(told, hint="expected a limit with a rate, such as 1000/minute, beside them")
     if after.most is not None and after.most <= least:
@@ -79,9 +88,9 @@ def _check_cost_methods(rule: Rule, spot: Spot) -> None:
 def _check_accuracy(rule: Rule, fields: Fields) -> None:
     """Whether there is anything to take in advance."""
     limits = [limit for many in rule.limits.values() for limit in many]
-    rates = [limit for limit in limits if not isinstance(limit, Concurrency)]
-    if not rates and "accuracy" in fields:
-        fields["accuracy"].warn("it has no effect: slots are always taken exactly")
+    rates = [limit for limit in limits if limit.is_divisible]
+    if limits and not rates and "accuracy" in fields:
+        fields["accuracy"].warn(f"it has no effect: {_indivisible(limits)} exactly")
     if not rates:
         return
     largest = max(limit.quota for limit in rates)
@@ -91,12 +100,23 @@ def _check_accuracy(rule: Rule, fields: Fields) -> None:
         fields["accuracy"].warn(told, hint="it is kept exactly; allow more, or leave it out")
 
 
+def _indivisible(limits: Sequence[Limit]) -> str:
+    """What is said of *limits* that the store alone keeps."""
+    has_slots = any(isinstance(limit, Concurrency) for limit in limits)
+    has_turns = any(isinstance(limit, LeakyQueue) for limit in limits)
+    kinds = " and ".join([*(["slots"] if has_slots else []), *(["turns"] if has_turns else [])])
+    return f"{kinds} are always given"
+
+
 def _check_regions(rule: Rule, fields: Fields) -> None:
     """Whether there is anything that other regions could be told."""
     if not rule.across_regions:
         return
-    if all(isinstance(limit, Concurrency) for many in rule.limits.values() for limit in many):
-        fields["across_regions"].warn("it has no effect: slots are counted in each region alone")
+    limits = [limit for many in rule.limits.values() for limit in many]
+    if not any(limit.is_divisible for limit in limits):
+        if limits:
+            told = f"{_indivisible(limits)} in each region alone"
+            fields["across_regions"].warn(f"it has no effect: {told}")
     elif rule.decide == "local":
         told = "gateways that decide by themselves tell nobody what they let through"
         fields["across_regions"].warn(told, hint="expected decide: exact or quota with it")
@@ -104,7 +124,7 @@ def _check_regions(rule: Rule, fields: Fields) -> None:
 
 def _check_tiers(rule: Rule, fields: Fields, identity: Identity) -> None:
     """Every tier that the rule is for should have a limit, and the other way round."""
-    if None in rule.limits and len(rule.limits) == 1:
+    if rule.fair is not None or (None in rule.limits and len(rule.limits) == 1):
         return
     tiers = dict.fromkeys(rule.match.tiers)
     unlimited = [tier for tier in tiers if tier not in rule.limits and None not in rule.limits]

@@ -82,6 +82,7 @@ def _override(spot: Spot, rules: Mapping[str, Rule | None]) -> Override | None:
         spot.wrong(f"{told}, expected exactly one of block and extra")
     if rule is None or key is None or until is None or spot.findings.errors > before:
         return None
+    _check_effect(spot, rules[rule])
     _check_extra(fields, rules[rule], extra)
     return Override(rule, key, until, extra, block)
 
@@ -122,11 +123,20 @@ def _extra(spot: Spot) -> int | None:
     return scalars.whole(spot, 1, LARGEST_QUOTA)
 
 
+def _check_effect(spot: Spot, rule: Rule | None) -> None:
+    if rule is not None and rule.fair is not None:
+        told = f"it has no effect: the rule {shown(rule.id)} has no counters, requests take turns"
+        spot.warn(told)
+
+
 def _check_extra(fields: Fields, rule: Rule | None, extra: int) -> None:
     """Note limits that cannot be larger by *extra*."""
     for limit in () if rule is None else [one for many in rule.limits.values() for one in many]:
         try:
-            with_extra(limit, extra)
+            larger = with_extra(limit, extra)
         except LimitError as error:
             fields["extra"].wrong(f"{limit} cannot be larger by {extra}: {error}")
             return
+        if extra and larger.quota == limit.quota:
+            told = f"it has no effect on {limit}: the queue is longer, and nobody waits longer"
+            fields["extra"].warn(told)

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headgate.decisions import OnFailure
-from headgate.limits import EXACT, Concurrency
+from headgate.limits import EXACT, Concurrency, LeakyQueue
 from headgate.rules.model import (
     DEFAULT_SOURCES,
     AddressSource,
@@ -20,12 +19,19 @@ from headgate.rules.model import (
 )
 from headgate.rules.reading.amounts import DEFAULT_TIER
 from headgate.rules.reading.instants import instant_text
+from headgate.rules.reading.plain_soft import (
+    fair_to_data,
+    percentage,
+    pressure_to_data,
+    queue_to_data,
+    reserve_to_data,
+    slots_to_data,
+)
 from headgate.rules.reading.policies import VERSION
 from headgate.units import plain_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from fractions import Fraction
 
     from headgate.limits import Accuracy, Limit
     from headgate.rules.model import (
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
         Rule,
         Values,
     )
+    from headgate.rules.soft import PriorityClass
 
 Data = dict[str, Any]
 
@@ -49,7 +56,16 @@ def policy_to_data(policy: Policy) -> Data:
     }
     if policy.overrides:
         data["overrides"] = [override_to_data(override) for override in policy.overrides]
+    if policy.priorities:
+        data["priority"] = [_priority(one) for one in policy.priorities]
+    if policy.pressure is not None:
+        data["pressure"] = pressure_to_data(policy.pressure)
     return data
+
+
+def _priority(one: PriorityClass) -> Data:
+    match = {} if one.match == Match() else {"match": _match(one.match)}
+    return {"class": one.priority, **match}
 
 
 def rule_to_data(rule: Rule) -> Data:
@@ -58,7 +74,7 @@ def rule_to_data(rule: Rule) -> Data:
     if rule.match != Match():
         data["match"] = _match(rule.match)
     data["key_by"] = _one_or_all(rule.key_by)
-    data["limits"] = _limits(rule)
+    data |= _terms(rule)
     if rule.cost != Cost():
         data["cost"] = _cost(rule.cost)
     usual = {"mode": "enforce", "headers": "on"}
@@ -143,6 +159,20 @@ def _one_or_all(values: Sequence[str]) -> str | list[str]:
     return values[0] if len(values) == 1 else list(values)
 
 
+def _terms(rule: Rule) -> Data:
+    """What the rule is held to."""
+    data: Data = (
+        {"limits": _limits(rule)} if rule.fair is None else {"fair": fair_to_data(rule.fair)}
+    )
+    if rule.share_by is not None:
+        data["share_by"] = rule.share_by
+    if rule.reserve:
+        data["reserve"] = reserve_to_data(rule.reserve)
+    if rule.floor is not None:
+        data["adaptive"] = {"floor": percentage(rule.floor)}
+    return data
+
+
 def _limits(rule: Rule) -> object:
     if set(rule.limits) == {None}:
         return [_limit(limit) for limit in rule.limits[None]]
@@ -153,9 +183,11 @@ def _limits(rule: Rule) -> object:
 
 
 def _limit(limit: Limit) -> object:
-    """The notation; the one limit that has none in the long form."""
+    """The notation; those that have none in the long form."""
     if isinstance(limit, Concurrency):
-        return {"algorithm": limit.algorithm, "limit": limit.limit, "ttl": limit.ttl}
+        return slots_to_data(limit)
+    if isinstance(limit, LeakyQueue):
+        return queue_to_data(limit)
     return str(limit)
 
 
@@ -187,7 +219,7 @@ def _after(after: After) -> Data:
 def _accuracy(accuracy: Accuracy) -> Data:
     data: Data = {}
     if accuracy.max_overshoot is not None:
-        data["max_overshoot"] = _percentage(accuracy.max_overshoot)
+        data["max_overshoot"] = percentage(accuracy.max_overshoot)
     if accuracy.batch is not None:
         data["batch"] = accuracy.batch
     if accuracy.sync_ns is not None:
@@ -204,15 +236,10 @@ def _on_store_failure(failing: OnFailure) -> object:
         return failing.mode
     data: Data = {"mode": failing.mode}
     if failing.share != 1:
-        data["share"] = _percentage(failing.share)
+        data["share"] = percentage(failing.share)
     if failing.open_ns is not None:
         data |= {"max_fail_open": plain_seconds(failing.open_ns), "then": failing.then}
     return data
-
-
-def _percentage(share: Fraction) -> str:
-    percent = share * 100
-    return f"{Decimal(percent.numerator) / percent.denominator:f}%"
 
 
 def _idempotency(idempotency: Idempotency) -> Data:

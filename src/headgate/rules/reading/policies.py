@@ -16,7 +16,10 @@ from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.findings import Findings, Spot
 from headgate.rules.reading.memory import KnownRule
 from headgate.rules.reading.overrides import read_overrides
+from headgate.rules.reading.pressing import read_pressure
+from headgate.rules.reading.priorities import read_priorities
 from headgate.rules.reading.rules import Read, read_rule
+from headgate.rules.reading.soft_consistency import check_policy
 from headgate.rules.reading.tree import Listing, shown
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from headgate.rules.reading.tree import Node
 
 VERSION: Final = 1
-POLICY_FIELDS: Final = ("version", "identity", "rules", "overrides")
+POLICY_FIELDS: Final = ("version", "identity", "rules", "overrides", "priority", "pressure")
 UNNAMED: Final = "<policy>"
 
 
@@ -164,16 +167,26 @@ def _policy(parts: list[_Part]) -> Policy:
     given = [each["overrides"] for each in fields if "overrides" in each]
     overrides = read_overrides(given, read)
     rules = tuple(one.rule for one in read if one.rule is not None)
-    return Policy(rules, identity, overrides=overrides)
+    spots = _given_once(parts, "priority"), _given_once(parts, "pressure")
+    priorities = () if spots[0] is None else read_priorities(spots[0])
+    pressure = None if spots[1] is None else read_pressure(spots[1])
+    check_policy(read, priorities, pressure, spots)
+    return Policy(rules, identity, overrides=overrides, priorities=priorities, pressure=pressure)
 
 
 def _identity(parts: list[_Part]) -> Identity:
     """The one that is given; the usual one if none is."""
-    given = [part.fields["identity"] for part in parts if part.fields and "identity" in part.fields]
+    spot = _given_once(parts, "identity")
+    return Identity() if spot is None else read_identity(spot)
+
+
+def _given_once(parts: list[_Part], name: str) -> Spot | None:
+    """The field *name*, in the one of *parts* that has it; None if none has."""
+    given = [part.fields[name] for part in parts if part.fields and name in part.fields]
     for spot in given[1:]:
         first = given[0].findings.where
-        spot.wrong(f"identity is given in {first} already; expected it in one file only")
-    return read_identity(given[0]) if given else Identity()
+        spot.wrong(f"{name} is given in {first} already; expected it in one file only")
+    return given[0] if given else None
 
 
 def _rules(fields: Fields, identity: Identity) -> list[Read]:
@@ -218,7 +231,8 @@ def _check_twins(read: list[Read]) -> None:
         if rule is None:
             continue
         same = (rule.match, frozenset(rule.key_by), frozenset(rule.limits.items()), rule.mode)
-        twin = first.setdefault((*same, rule.cost), rule.id)
+        soft = repr((rule.fair, rule.reserve, rule.share_by))
+        twin = first.setdefault((*same, rule.cost, soft), rule.id)
         if twin != rule.id:
             one.spot.warn(f"the same match, key_by and limits as in the rule {shown(twin)}")
 

@@ -16,13 +16,15 @@ from headgate.rules.model import (
     Rule,
 )
 from headgate.rules.reading import scalars
-from headgate.rules.reading.amounts import LONG_FIELDS, read_limits
+from headgate.rules.reading.amounts import LONG_FIELDS
 from headgate.rules.reading.callers import A_NAME, NAME
 from headgate.rules.reading.consistency import check_rule
 from headgate.rules.reading.costs import read_cost, read_idempotency
 from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.keeping import read_accuracy, read_on_store_failure
 from headgate.rules.reading.matches import read_key_by, read_match
+from headgate.rules.reading.pressing import read_floor
+from headgate.rules.reading.terms import Terms, read_terms
 from headgate.rules.reading.tree import Scalar, Table, shown
 
 if TYPE_CHECKING:
@@ -41,6 +43,12 @@ RULE_FIELDS: Final = (
     "limit",
     "limits",
     *(name for name in LONG_FIELDS if name != "limit"),
+    "shape",
+    "concurrency",
+    "fair",
+    "reserve",
+    "share_by",
+    "adaptive",
     "cost",
     "mode",
     "on_store_failure",
@@ -80,13 +88,14 @@ def _rule(fields: Fields, rule_id: str, identity: Identity) -> Rule | None:
     key_by = fields.need(
         "key_by", lambda spot: read_key_by(spot, identity), "whom to count, such as ip or global"
     )
-    limits = read_limits(fields)
+    terms = read_terms(fields, identity)
+    held = terms or Terms()
     failing = fields.read("on_store_failure", read_on_store_failure, OnFailure())
     rest = Rule(
         id=rule_id,
         match=fields.read("match", read_match, Match()),
         key_by=key_by or (),
-        limits=limits or {},
+        limits=held.limits,
         cost=fields.read("cost", read_cost, Cost()),
         mode=fields.read("mode", _mode, "enforce"),
         on_store_failure=failing.mode,
@@ -99,8 +108,12 @@ def _rule(fields: Fields, rule_id: str, identity: Identity) -> Rule | None:
         max_fail_open_ns=failing.open_ns,
         after_fail_open=failing.then,
         across_regions=fields.read("across_regions", scalars.boolean, default=False),
+        fair=held.fair,
+        reserve=held.reserve,
+        share_by=held.share_by,
+        floor=fields.read("adaptive", read_floor, None),
     )
-    return rest if key_by and limits else None
+    return rest if key_by and terms else None
 
 
 def _name_of(spot: Spot) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import LimitError, NotationError
 from headgate.limits import FixedWindow, parse_limit
 from headgate.rules.reading.tree import Scalar, shown
+from headgate.units import plain_seconds
 
 if TYPE_CHECKING:
     from headgate.rules.reading.findings import Spot
@@ -147,14 +148,20 @@ def duration_ns(spot: Spot) -> int | None:
     node = spot.node
     if isinstance(node, Scalar) and _DURATION.fullmatch(node.text) and node.boolean is None:
         return _spelled_ns(spot, node.text)
-    seconds = number(spot, A_DURATION)
-    if seconds is None:
+    amount = number(spot, A_DURATION)
+    if amount is None:
         return None
     try:
-        return FixedWindow(1, seconds).window_ns
+        return FixedWindow(1, amount).window_ns
     except LimitError:
-        spot.wrong(f"found {seconds} seconds; expected from a microsecond to a hundred years")
+        spot.wrong(f"found {amount} seconds; expected from a microsecond to a hundred years")
         return None
+
+
+def seconds(spot: Spot) -> int | float | None:
+    """The same in seconds."""
+    found = duration_ns(spot)
+    return None if found is None else plain_seconds(found)
 
 
 def _spelled_ns(spot: Spot, spelled: str) -> int | None:

@@ -42,6 +42,19 @@ rules:
     cost: {default: 1, endpoints: {"POST /export": 10}, header: x-cost, max: 9}
     accuracy: {max_overshoot: 1%}
     headers: redacted
+  - id: queue
+    key_by: ip
+    shape: {rate: 10/s, queue: 5, max_wait: 2s}
+  - id: slots
+    key_by: global
+    concurrency: {limit: 20, share_by: tier, shares: {paid: 40%, free: 2}, reserve: {critical: 9%}}
+  - id: turns
+    key_by: ip
+    fair: {slots: {adaptive: aimd, min: 2, max: 9}, weights: {paid: 4, default: 1}, max_wait: 1s}
+  - {id: credits, key_by: ip, limit: 5/s peak 50/s for 3s, adaptive: {floor: 20%}}
+priority:
+  - {class: critical, match: {endpoint: /pay, tier: paid}}
+pressure: {latency: 500ms, quantile: 99%, errors: 5%, least: 20%}
 """
 DATA: Any = policy_to_data(examine_policy(GOOD).policy)  # type: ignore[arg-type]
 PIECES = [

@@ -46,6 +46,8 @@ from headgate.rules.reading import (
 )
 from headgate.units import DAY, MICROSECOND, MILLISECOND
 
+from .soft import PRESSURES, SOFTENED, priorities
+
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=9)
 SOLID = WORDS.filter(lambda word: bool(word.strip()))
 TOKENS = st.from_regex(r"[A-Za-z0-9_-]{1,9}", fullmatch=True)
@@ -171,8 +173,13 @@ PLAIN_RULES = st.builds(
     decide=st.none() | st.sampled_from(("exact", "quota", "local")),
     across_regions=st.booleans(),
 )
-RULES = st.builds(lambda rule, failing: replace(rule, **failing), PLAIN_RULES, FAILURES).map(
-    lambda rule: rule if _can_be_charged(rule) else replace(rule, cost=Cost())
+RULES = st.builds(
+    lambda rule, failing, soften: soften(
+        replace(rule, **failing) if _can_be_charged(rule) else replace(rule, **failing, cost=Cost())
+    ),
+    PLAIN_RULES,
+    FAILURES,
+    SOFTENED,
 )
 SOURCES = st.one_of(
     st.builds(Source, header=HEADERS, default=st.none() | SOLID, secret=st.booleans()),
@@ -225,6 +232,8 @@ POLICIES = st.builds(
     Policy,
     st.lists(RULES, max_size=3, unique_by=lambda rule: rule.id).map(tuple),
     identities(),
+    priorities=priorities(MATCHES),
+    pressure=st.none() | PRESSURES,
 ).flatmap(overridden)
 
 
@@ -261,3 +270,38 @@ def test_what_is_charged_afterwards_is_written_as_short_as_it_can_be() -> None:
     ):
         data = {"key_by": "ip", "limits": ["5/s"], "cost": cost, "decide": "quota"}
         assert rule_to_data(read_rule_data("a", data)) == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"limits": [{"algorithm": "leaky_queue", "rate": "5/3s", "queue": 10, "max_wait": 0}]},
+        {
+            "limits": [
+                {
+                    "algorithm": "concurrency",
+                    "limit": 20,
+                    "ttl": 30,
+                    "shares": {"gold": 5},
+                    "lends": False,
+                }
+            ],
+            "share_by": "tier",
+            "reserve": {"critical": "20%"},
+        },
+        {"limits": ["5/s"], "adaptive": {"floor": "12.5%"}},
+        {"fair": {"slots": 5, "queue": 100, "max_wait": 1}},
+        {"fair": {"rate": "5/3s", "weights": {"a": 2, "default": 1}, "queue": 0, "max_wait": 0.5}},
+        {
+            "fair": {
+                "slots": {"adaptive": "aimd", "min": 1, "max": 9, "target": 0.2},
+                "queue": 1,
+                "max_wait": 2,
+            }
+        },
+    ],
+    ids=str,
+)
+def test_what_is_soft_is_written_as_it_is_read(data: dict[str, Any]) -> None:
+    whole = {"key_by": "ip", **data}
+    assert rule_to_data(read_rule_data("a", whole)) == whole

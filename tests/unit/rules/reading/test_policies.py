@@ -104,7 +104,7 @@ UNKNOWN = "unknown field; did you mean"
 UNHEARD_OF = "nothing is known as 'api_kye'; did you mean"
 NO_LIMIT = (
     "not a limit, at character 6: 'burts' does not belong here; did you mean 'burst'?; "
-    "expected 'burst N' or 'subwindows N' or an algorithm"
+    "expected 'burst N' or 'subwindows N' or 'peak N/unit for T' or an algorithm"
 )
 
 
