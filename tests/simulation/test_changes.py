@@ -19,7 +19,7 @@ from headgate.stores.operations import Check, Lend, Take, TakeEach
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
 
-from .world import FarStore, Weather, World
+from .world import EXPLORE, FarStore, Weather, World
 
 if TYPE_CHECKING:
     import random
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-SEEDS_EACH = 20
+SEEDS_EACH = 10 * EXPLORE
 LEASED, SYNCED, EXACT = "leased", "synced", "exact"
 GROUPS = (LEASED, SYNCED, EXACT)
 KEYS = ("a", "b")

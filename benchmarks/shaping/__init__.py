@@ -1,0 +1,1 @@
+"""Demand above capacity, on virtual time: what shaping, fairness and pressure make of it."""

@@ -1,0 +1,1 @@
+"""Gates: turns by weight, out of slots or of a rate."""

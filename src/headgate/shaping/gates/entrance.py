@@ -1,0 +1,353 @@
+"""Who is in and who waits, without I/O: the core of both gates.
+
+It reads no clock (*now* is said, in nanoseconds) and takes no lock: a gate calls it, one at a time,
+and gives each `Place` a way to be woken.
+
+A turn is given out of slots, of which each holder has one until it leaves, or out of a budget. It
+is given at once if nobody of its class waits and there is room below the ceiling of the class. Else
+
+- critical and default requests wait, in fair order among their class, critical ones first;
+- sheddable ones never wait. They are refused, so that they take no room in a queue, and no time,
+  from what matters more.
+
+Whenever there is room for a class, none of it waits: all that makes room gives it out at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.rules.soft import PRIORITIES, ceilings
+from headgate.shaping.gates.budgets import PacedBudget
+from headgate.shaping.gates.fair_queue import FairQueue
+from headgate.shaping.gates.turns import Turn
+from headgate.stores.port import checked_cost, checked_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.rules.soft import Priority
+    from headgate.shaping.gates.budgets import Budget
+    from headgate.shaping.gates.fair_queue import Item
+    from headgate.shaping.gates.tallies import Tallies
+    from headgate.shaping.gates.terms import Terms
+    from headgate.shaping.gates.turns import Refusal, TurnGate
+
+_PATIENT: Final[tuple[Priority, ...]] = ("critical", "default")
+"""The classes that wait, those that go first first."""
+
+_MEMORY: Final = 16
+"""About how many turns the mean time in a slot is taken over."""
+
+
+class Place:
+    """One that waits, and in the end what came of it."""
+
+    __slots__ = ("asked_ns", "deadline_ns", "item", "priority", "turn", "wake", "weight")
+
+    def __init__(
+        self,
+        item: Item,
+        weight: int,
+        priority: Priority,
+        asked_ns: int,
+        deadline_ns: int | None,
+    ) -> None:
+        self.item = item
+        self.weight = weight
+        self.priority = priority
+        self.asked_ns = asked_ns
+        self.deadline_ns = deadline_ns
+        self.turn: Turn | None = None
+        self.wake: Callable[[Turn | None], object] | None = None
+        """Told the turn; or None, when it should look for itself."""
+
+
+class Entrance:
+    """The state of a gate. Whoever calls it does so alone."""
+
+    __slots__ = (
+        "__weakref__",
+        "_budget",
+        "_ceilings",
+        "_held_ns",
+        "_is_closed",
+        "_lines",
+        "_steering",
+        "_tallies",
+        "depth",
+        "gate",
+        "in_flight",
+        "limit",
+        "terms",
+    )
+
+    def __init__(self, gate: TurnGate, terms: Terms, tallies: Tallies) -> None:
+        self.gate = gate
+        self.in_flight = 0
+        self.depth = 0
+        """How many wait."""
+        self._lines = {priority: FairQueue() for priority in _PATIENT}
+        self._held_ns: int | None = None  # for how long a slot is held: the mean of late
+        self._is_closed = False
+        self._tallies = tallies
+        self._take_on(terms)
+
+    def depth_of(self, tenant: str) -> int:
+        """How many of *tenant* wait."""
+        return sum(line.depth_of(tenant) for line in self._lines.values())
+
+    def first(self) -> Place | None:
+        """Who is next of those who wait."""
+        for line in self._lines.values():
+            item = line.peek()
+            if item is not None:
+                place: Place = item.load
+                return place
+        return None
+
+    def waiting(self) -> int:
+        return self.depth
+
+    def inside(self) -> int:
+        return self.in_flight
+
+    def slots(self) -> int:
+        return self.limit or 0
+
+    def pass_at_once(self, tenant: str, cost: int, priority: Priority, now: int) -> Turn | None:
+        """A turn, if there is one now and nobody waits for it; None if not."""
+        if type(tenant) is not str or not tenant:
+            checked_key(tenant)
+        if type(cost) is not int or cost < 1:
+            return self._checked_nothing(tenant, cost, now)
+        in_flight = self.in_flight + 1
+        try:
+            if in_flight > self._ceilings[priority]:
+                return None
+        except KeyError:
+            raise _no_class(priority) from None
+        budget = self._budget
+        if budget is not None and (self.depth or budget.take(cost, now, has_waited=False)):
+            return None
+        self.in_flight = in_flight
+        self._tallies.passed.count += 1
+        return Turn(self, tenant, now, in_flight)
+
+    def line_up(
+        self,
+        tenant: str,
+        cost: int,
+        weight: int | None,
+        priority: Priority,
+        patience_ns: int | None,
+        now: int,
+    ) -> Place | Turn:
+        """A place for one that could not pass at once; or its refusal."""
+        terms = self.terms
+        weight = terms.weights.get(tenant, 1) if weight is None else weight
+        longest = terms.max_wait_ns
+        if longest is not None and (patience_ns is None or longest < patience_ns):
+            patience_ns = longest
+        if self._is_closed:
+            return self._refusal(tenant, "closed", now, now, None)
+        if priority == "sheddable" and not self.depth and terms.fetched is not None:
+            priority = "default"  # whether there is a turn at once, only the one who fetches knows
+        reason = self._objection(tenant, priority)
+        expected_ns = None
+        if reason is not None or patience_ns is not None:
+            expected_ns = self._expected_ns(tenant, cost, weight, priority, now)
+            if reason is None and (not patience_ns or (expected_ns or 0) > patience_ns):
+                reason = "too_long"
+        if reason is not None:
+            return self._refusal(tenant, reason, now, now, expected_ns)
+        item = self._lines[priority].push(tenant, cost, weight)
+        self.depth += 1
+        deadline_ns = None if patience_ns is None else now + patience_ns
+        item.load = place = Place(item, weight, priority, now, deadline_ns)
+        return place
+
+    def give_out(self, now: int) -> int | None:
+        """Give turns to those who wait, as far as there is room.
+
+        In how many nanoseconds there may be more without anybody's leaving; None if never.
+        """
+        if self._budget is not None:
+            return self._give_budget(self._budget, now)
+        self._give_slots(now)
+        return None
+
+    def accept(self, turn: Turn) -> Turn:
+        """What one that waited has got reached it; now it is its own to release."""
+        if turn:
+            self._tallies.waited.count += 1
+        return turn
+
+    def leave(self, turn: Turn, *, succeeded: bool, now: int) -> None:
+        """The holder of *turn* is done."""
+        self.in_flight -= 1
+        if self._budget is not None:
+            return
+        latency_ns = now - turn.began_ns
+        held_ns = self._held_ns
+        self._held_ns = (
+            latency_ns if held_ns is None else held_ns + (latency_ns - held_ns) // _MEMORY
+        )
+        if self._steering is not None:
+            self._steering.observe(
+                in_flight=turn.in_flight, latency_ns=max(latency_ns, 0), succeeded=succeeded
+            )
+            if self._steering.limit != self.limit:
+                self._open_up()
+        if self.depth:
+            self._give_slots(now)
+
+    def withdraw(self, place: Place, now: int) -> int | None:
+        """The one in *place* waits no longer: it was cancelled; as `give_out`.
+
+        A turn that it was given in the meantime goes to the next one.
+        """
+        if place.turn is None:
+            self._cancel(place)
+            self._tallies.cancelled.count += 1
+        elif place.turn:
+            self._tallies.cancelled.count += 1
+            self.in_flight -= 1
+            if self._budget is not None:
+                self._budget.give_back(place.item.cost)
+        return self.give_out(now)
+
+    def expire(self, place: Place, now: int) -> None:
+        """The time of the one in *place* is up."""
+        if place.turn is None:
+            item = place.item
+            self._cancel(place)
+            expected = self._expected_ns(item.tenant, item.cost, place.weight, place.priority, now)
+            refusal = self._refusal(item.tenant, "timeout", place.asked_ns, now, expected)
+            self._settle(place, refusal)
+
+    def close(self, now: int) -> None:
+        """Refuse all who wait, and all who come."""
+        self._is_closed = True
+        self._ceilings = dict.fromkeys(PRIORITIES, 0)
+        for line in self._lines.values():
+            while (item := line.pop()) is not None:
+                self.depth -= 1
+                place: Place = item.load
+                refusal = self._refusal(item.tenant, "closed", place.asked_ns, now, None)
+                self._settle(place, refusal)
+
+    def adopt(self, terms: Terms, now: int) -> int | None:
+        """Go on under other *terms*; as `give_out`. Nobody who waits has to leave."""
+        before = self.terms.weights
+        if isinstance(self._budget, PacedBudget) and isinstance(terms.budget, PacedBudget):
+            terms.budget.follow(self._budget)
+        self._take_on(terms)
+        for tenant in before.keys() | terms.weights.keys():
+            weight = terms.weights.get(tenant, 1)
+            if weight != before.get(tenant, 1):
+                for line in self._lines.values():
+                    line.reweigh(tenant, weight)
+        return self.give_out(now)
+
+    def expected_ns(self, now: int) -> int | None:
+        """How long somebody who came now, with nothing waiting, would have to wait.
+
+        None if there is nothing to go by.
+        """
+        if self._budget is None and self.in_flight < self._ceilings["default"]:
+            return 0
+        return self._expected_ns("", 1, 1, "default", now)
+
+    def _objection(self, tenant: str, priority: Priority) -> Refusal | None:
+        """Why one of *tenant* may not wait, if so."""
+        if priority not in self._lines:
+            return "shed"
+        if self.depth >= self.terms.waiting or self.depth_of(tenant) >= self.terms.queue:
+            return "queue_full"
+        return None
+
+    def _take_on(self, terms: Terms) -> None:
+        self.terms = terms
+        self._budget = terms.budget
+        self._steering = None if isinstance(terms.slots, int) else terms.slots
+        self._open_up()
+
+    def _open_up(self) -> None:
+        """Read how many slots there are."""
+        slots = self.terms.slots if self._steering is None else self._steering.limit
+        self.limit = slots if isinstance(slots, int) else None
+        if self._is_closed:
+            return
+        if self.limit is None:
+            self._ceilings = dict.fromkeys(PRIORITIES, 1 << 62)
+        else:
+            self._ceilings = ceilings(self.limit, self.terms.reserve)
+
+    def _give_slots(self, now: int) -> None:
+        for priority, line in self._lines.items():
+            ceiling = self._ceilings[priority]
+            while self.in_flight < ceiling and (item := line.pop()) is not None:
+                self._admit(item, now)
+
+    def _give_budget(self, budget: Budget, now: int) -> int | None:
+        for line in self._lines.values():
+            while (item := line.peek()) is not None:
+                wait_ns = budget.take(item.cost, now, has_waited=True)
+                if wait_ns:
+                    return wait_ns
+                line.pop()
+                self._admit(item, now)
+        return None
+
+    def _admit(self, item: Item, now: int) -> None:
+        self.depth -= 1
+        self.in_flight += 1
+        place: Place = item.load
+        waited_ns = max(now - place.asked_ns, 0)
+        self._settle(place, Turn(self, item.tenant, now, self.in_flight, waited_ns))
+
+    def _cancel(self, place: Place) -> None:
+        if self._lines[place.priority].cancel(place.item):
+            self.depth -= 1
+
+    def _settle(self, place: Place, turn: Turn) -> None:
+        place.turn = turn
+        if place.wake is not None:
+            place.wake(turn)
+
+    def _refusal(
+        self, tenant: str, reason: Refusal, asked: int, now: int, expected_ns: int | None
+    ) -> Turn:
+        self._tallies.refused[reason].count += 1
+        return Turn(None, tenant, now, self.in_flight, max(now - asked, 0), reason, expected_ns)
+
+    def _expected_ns(
+        self, tenant: str, cost: int, weight: int, priority: Priority, now: int
+    ) -> int | None:
+        """How long this one would have to wait, going by those who wait now."""
+        ahead = count = 0
+        for name, line in self._lines.items():
+            is_own = name == priority or (name == "default" and priority not in self._lines)
+            cost_ahead = line.ahead_of(tenant, cost, weight) if is_own else line.cost
+            ahead += cost_ahead
+            count += cost_ahead * len(line) // line.cost if line.cost else 0
+            if is_own:
+                break
+        if self._budget is not None:
+            return self._budget.delay(ahead, now)
+        if self._held_ns is None:
+            return None
+        # Slots come free one after another, on average.
+        return (count + 1) * self._held_ns // max(self._ceilings.get(priority, 1), 1)
+
+    def _checked_nothing(self, tenant: str, cost: int, now: int) -> Turn:
+        """A cost of 0 is always allowed and changes nothing; any other here is wrong."""
+        if checked_cost(cost):
+            raise TypeError(f"cost is {cost!r}; expected an int")
+        return Turn(None, tenant, now, self.in_flight)
+
+
+def _no_class(priority: str) -> OptionError:
+    return OptionError(f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}")

@@ -1,0 +1,261 @@
+"""Self-clocked fair queueing: who comes next, when tenants share something by weight.
+
+Each tenant has a line of its own, first come, first served. Virtual time `v` is how much a tenant
+of weight 1 could have been served of late. The first in a line *starts* at the virtual time at
+which its tenant's last one finished, or at `v` when it came, whichever is later, and *finishes*
+`cost / weight` after that. The one that finishes first is next, and `v` moves on to its finish.
+
+It follows that for each tenant that waits `start <= v <= finish` of its first one. As long as a
+tenant waits it is served `weight` times what its start moves on, so in any interval in which it
+waits throughout
+
+    weight * (v2 - v1) - c  <=  served  <=  weight * (v2 - v1) + c      (c: its largest cost)
+
+and of two tenants that both wait throughout, the services `W` divided by their weights differ by at
+most `c_f / w_f + c_g / w_g` (S. J. Golestani, "A self-clocked fair queueing scheme for broadband
+applications", INFOCOM 1994; the same bound as that of start-time fair queueing: Goyal, Vin and
+Cheng, SIGCOMM 1996). From the moment at which a tenant begins to wait it is never behind `v` by
+more than one cost of its own.
+
+A tenant that does not wait has finished at `v` or before. So nothing need be known about it: it
+starts at `v` when it comes back, with no credit for the past and no wait for it, and leaving gains
+nothing. Start-time fair queueing would have to remember it; and there `v` stands still while ever
+new tenants come, so that they can starve an old one.
+
+Tags belong to the first in a line alone. Those behind it have none to be put right when somebody
+gives up, or when a weight changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Final
+
+from headgate.errors import CostError, OptionError
+
+LARGEST_WEIGHT: Final = 1_000
+"""The largest weight; the smallest is 1."""
+
+_SCALE: Final = math.lcm(*range(1, LARGEST_WEIGHT + 1))
+"""Parts of a unit of virtual time: any cost divided by any weight is a whole number of them."""
+
+_MANY: Final = 32
+"""From how many tenants on they are not looked at one by one."""
+
+_SLACK: Final = 64
+"""Entries that the heap may have beyond twice the tenants before it is tidied."""
+
+
+class Item:
+    """Something that waits, or has waited, in a `FairQueue`."""
+
+    __slots__ = ("_line", "_number", "_since", "cost", "load", "tenant")
+
+    def __init__(self, tenant: str, cost: int, number: int, since: int) -> None:
+        self.tenant = tenant
+        self.cost = cost
+        self.load: Any = None
+        """Whatever its owner wants to find again."""
+        self._number = number
+        self._since = since
+        self._line: _Line | None = None
+
+    def __repr__(self) -> str:
+        state = "waiting" if self.is_waiting else "gone"
+        return f"<Item of {self.tenant!r}, cost {self.cost}: {state}>"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is still in the queue."""
+        return self._line is not None
+
+
+class _Line:
+    """Those of one tenant that wait, and the tags of the first."""
+
+    __slots__ = ("cost", "finish", "items", "start", "step", "weight")
+
+    def __init__(self, weight: int, start: int) -> None:
+        self.weight = weight
+        self.step = _SCALE // weight
+        self.items: OrderedDict[Item, None] = OrderedDict()
+        self.cost = 0
+        self.start = start
+        self.finish = start
+
+
+class FairQueue:
+    """Items of tenants, in an order that is fair by cost and weight.
+
+    It reads no clock and takes no lock. `push`, `pop`, `peek` and `cancel` take O(log tenants),
+    averaged over calls, however many items wait. The order is exact: integers, nothing rounded.
+    Items that finish at the same virtual time go in the order in which they came.
+    """
+
+    __slots__ = ("_cost", "_depth", "_heap", "_lines", "_number", "_virtual", "_weight")
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+        self._heap: list[tuple[int, int, Item]] = []  # of the first of each line, and stale ones
+        self._virtual = 0
+        self._number = 0
+        self._depth = 0
+        self._cost = 0
+        self._weight = 0
+
+    def __len__(self) -> int:
+        """How many items wait."""
+        return self._depth
+
+    @property
+    def tenants(self) -> int:
+        """How many tenants wait."""
+        return len(self._lines)
+
+    @property
+    def cost(self) -> int:
+        """What all that wait cost together."""
+        return self._cost
+
+    def depth_of(self, tenant: str) -> int:
+        """How many items of *tenant* wait."""
+        line = self._lines.get(tenant)
+        return 0 if line is None else len(line.items)
+
+    def push(self, tenant: str, cost: int, weight: int = 1) -> Item:
+        """Line up behind what else *tenant* has waiting; its weight is *weight* from now on."""
+        if type(cost) is not int or cost < 1:
+            raise CostError(f"cost is {cost!r}; expected an integer of at least 1")
+        checked_weight(weight)
+        line = self._lines.get(tenant)
+        if line is None:
+            line = _Line(weight, self._virtual)
+        elif weight != line.weight:
+            self.reweigh(tenant, weight)
+        self._number += 1
+        item = Item(tenant, cost, self._number, self._virtual)
+        item._line = line  # noqa: SLF001 (an item is the queue's own)
+        self._depth += 1
+        self._cost += cost
+        line.cost += cost
+        line.items[item] = None
+        if len(line.items) == 1:
+            self._lines[tenant] = line
+            self._weight += line.weight
+            heappush(self._heap, _entry(line, item))
+            self._tidy()
+        return item
+
+    def peek(self) -> Item | None:
+        """The item that is next; None if nothing waits."""
+        heap = self._heap
+        while heap:
+            finish, _, item = heap[0]
+            line = item._line  # noqa: SLF001
+            if line is not None and line.finish == finish:
+                return item
+            heappop(heap)  # cancelled, or weighed anew
+        return None
+
+    def pop(self) -> Item | None:
+        """Take out the item that is next; None if nothing waits."""
+        item = self.peek()
+        if item is None:
+            return None
+        line = self._lines[item.tenant]
+        self._virtual = max(self._virtual, line.finish)
+        line.start = line.finish
+        self._remove(line, item)
+        if line.items:
+            heapreplace(self._heap, _entry(line, next(iter(line.items))))
+        else:
+            heappop(self._heap)
+            self._drop(item.tenant, line)
+        return item
+
+    def cancel(self, item: Item) -> bool:
+        """Take *item* out as if it had never come; False if it was not waiting any more."""
+        line = item._line  # noqa: SLF001
+        if line is None:
+            return False
+        was_first = next(iter(line.items)) is item
+        self._remove(line, item)
+        if not line.items:
+            self._drop(item.tenant, line)
+        elif was_first:
+            heappush(self._heap, _entry(line, next(iter(line.items))))
+        self._tidy()
+        return True
+
+    def reweigh(self, tenant: str, weight: int) -> None:
+        """Give *tenant* another weight while it waits; nothing happens if it does not.
+
+        It counts for the first in its line and all behind it, not for what has been served.
+        """
+        checked_weight(weight)
+        line = self._lines.get(tenant)
+        if line is None or line.weight == weight:
+            return
+        self._weight += weight - line.weight
+        line.weight = weight
+        line.step = _SCALE // weight
+        heappush(self._heap, _entry(line, next(iter(line.items))))
+        self._tidy()
+
+    def ahead_of(self, tenant: str, cost: int, weight: int = 1) -> int:
+        """How much is served before an item that would be pushed now, if no others came.
+
+        Known if all costs are 1 and not many tenants wait; else about: parts of items count, and
+        all of many tenants are taken to go on waiting.
+        """
+        line = self._lines.get(tenant)
+        own, start = (0, self._virtual) if line is None else (line.cost, line.start)
+        if len(self._lines) > _MANY:
+            others = self._weight - (0 if line is None else line.weight)
+            return min(self._cost, own + (own + cost) * others // weight)
+        finish = start + (own + cost) * (_SCALE // weight)
+        return own + sum(
+            min(other.cost, (finish - other.start) // other.step)
+            for other in self._lines.values()
+            if other is not line
+        )
+
+    def _remove(self, line: _Line, item: Item) -> None:
+        item._line = None  # noqa: SLF001
+        del line.items[item]
+        line.cost -= item.cost
+        self._cost -= item.cost
+        self._depth -= 1
+
+    def _drop(self, tenant: str, line: _Line) -> None:
+        """Forget a tenant that has nothing waiting."""
+        del self._lines[tenant]
+        self._weight -= line.weight
+        if not self._lines:  # nobody has a tag: time may begin anew
+            self._virtual = 0
+            self._heap.clear()
+
+    def _tidy(self) -> None:
+        """Throw stale entries away before they are the greater part."""
+        if len(self._heap) > 2 * len(self._lines) + _SLACK:
+            firsts = ((line, next(iter(line.items))) for line in self._lines.values())
+            self._heap = [(line.finish, item._number, item) for line, item in firsts]  # noqa: SLF001
+            heapify(self._heap)
+
+
+def checked_weight(weight: int) -> int:
+    """*weight* if it is one."""
+    if type(weight) is not int or not 1 <= weight <= LARGEST_WEIGHT:
+        raise OptionError(
+            f"weight is {weight!r}; expected a whole number from 1 to {LARGEST_WEIGHT}"
+        )
+    return weight
+
+
+def _entry(line: _Line, first: Item) -> tuple[int, int, Item]:
+    """Give *first*, which has just become the first in its *line*, its tags."""
+    line.start = max(line.start, first._since)  # noqa: SLF001
+    line.finish = line.start + first.cost * line.step
+    return line.finish, first._number, first  # noqa: SLF001

@@ -1,0 +1,170 @@
+"""What both controls share: from how requests fare to the factor in force, without I/O."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from headgate.clock import Clock, MonotonicClock
+from headgate.shaping.pressure.course import Course
+from headgate.shaping.pressure.fleet import Fleet
+from headgate.shaping.pressure.readings import Readings
+from headgate.shaping.pressure.signals import Told, judged, signals_of
+from headgate.shaping.pressure.telling import LOG, Telling
+from headgate.units import Seconds, duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headgate.rules.soft import Pressure
+    from headgate.shaping.pressure.signals import Verdict
+    from headgate.stores.operations import Share
+
+STEPS: Final = 64
+"""The factor in force is a whole number of such parts: so there are few limits of different size,
+and each of them is made once."""
+
+_STICKY: Final = 0.75
+"""By how many such parts the factor must be off before another is in force."""
+
+_TINY: Final = 1e-9
+
+
+class Controlling(ABC):
+    """The factor by which limits are multiplied, moved by how requests fare and by the fleet.
+
+    `note` and `signal` may be called by any thread; all else by one at a time. *clock* need not be
+    that of the store: only differences count.
+    """
+
+    def __init__(
+        self,
+        pressure: Pressure,
+        *,
+        namespace: str,
+        clock: Clock | None,
+        waiting: Callable[[], int] | None,
+    ) -> None:
+        self.factor = Fraction(1)
+        """What limits are to be multiplied by now."""
+        self.waiting = waiting
+        """How many requests wait, if anybody knows."""
+        self.clock: Clock = MonotonicClock() if clock is None else clock
+        self.pressure = pressure
+        self._readings = Readings(pressure.latency_ns, pressure.quantile)
+        self._told = Told()
+        self._course = Course(pressure)
+        self._fleet = Fleet(namespace, pressure.interval_ns)
+        self._telling = Telling(namespace)
+        self._listeners: tuple[Callable[[Fraction], None], ...] = ()
+        self._is_resting = True
+
+    def note(self, *, latency_ns: int, failed: bool = False) -> None:
+        """A request that was let in has ended, after *latency_ns*. It *failed* if that was for want
+        of capacity further on: a timeout, a 503; not if it was wrong itself."""
+        self._readings.note(latency_ns, failed=failed)
+        if self._is_resting:
+            self.rouse()
+
+    def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
+        """The signal *name* of yours is *value*: more than 1 is pressure, at most 0.9 is calm.
+
+        It counts until it is told anew, for *lasts* seconds at most.
+        """
+        lasts_ns = duration_ns(lasts, "the time that a signal lasts")
+        self._told.tell(name, value, self.clock() + lasts_ns)
+
+    def on_change(self, callback: Callable[[Fraction], None]) -> Callable[[], None]:
+        """Have *callback* called with each new factor; what is returned undoes this."""
+        self._listeners = (*self._listeners, callback)
+
+        def forget() -> None:
+            self._listeners = tuple(one for one in self._listeners if one is not callback)
+
+        return forget
+
+    def replace(self, pressure: Pressure) -> None:
+        """Go on by other terms. The factor stays as it is, if they allow it."""
+        if pressure == self.pressure:
+            return
+        before, self.pressure = self.pressure, pressure
+        if (before.latency_ns, before.quantile) != (pressure.latency_ns, pressure.quantile):
+            self._readings = Readings(pressure.latency_ns, pressure.quantile)
+        self._course.replace(pressure)
+        self._fleet.replace(pressure.interval_ns)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Have steps made in the background."""
+
+    def rouse(self) -> None:
+        """The same, if that can be done from here."""
+        self.start()
+
+    def begin_anew(self) -> None:
+        """This is another process now: what was noted so far, the other one looks at."""
+        self._readings.begin_anew()
+        self._fleet.begin_anew()
+
+    def advance(self, now_ns: int) -> Share:
+        """An interval is over: take a step, and say what is to be told to the fleet."""
+        readings, course, fleet = self._readings, self._course, self._fleet
+        fleet.weigh(readings.fresh())
+        if fleet.others(now_ns):
+            course.approach(fleet.mean(course.own, now_ns), wholly=not fleet.weight)
+        if course.is_holding:
+            course.hold()
+            readings.begin_anew()
+        else:
+            verdict, latency_ns = self._judge(now_ns)
+            self._telling.judged(verdict.signals, verdict.why, self.pressure)
+            self._telling.stepped(course.step(verdict.mood, latency_ns))
+        return fleet.share(course.own)
+
+    def hear(self, told: Iterable[tuple[str, float, float]] | None, now_ns: int) -> None:
+        """What the fleet has told, None if it could not be asked: now the factor is known."""
+        if told is not None:
+            self._fleet.hear(told, now_ns)
+        factor = self._quantised(self._fleet.mean(self._course.own, now_ns))
+        if factor == self.factor:
+            return
+        self.factor = factor
+        self._telling.changed(factor, now_ns)
+        for listener in self._listeners:
+            try:
+                listener(factor)
+            except Exception:  # noqa: BLE001 (no mistake of a user's may leave limits lowered)
+                LOG.exception("a listener to the pressure failed")
+
+    def _judge(self, now_ns: int) -> tuple[Verdict, float]:
+        """What there is to say, and how long requests took, in nanoseconds; 0 if unknown."""
+        pressure, readings = self.pressure, self._readings
+        signals, latency_ns = self._told.now(now_ns), 0.0
+        reading = readings.look()
+        if reading is not None:
+            signals |= signals_of(reading, pressure)
+            latency_ns = (reading.latency or 0.0) * (pressure.latency_ns or 0)
+        if pressure.queue is not None and self.waiting is not None:
+            signals["queue"] = self._asked(self.waiting) / max(pressure.queue, 1)
+        needs_none = pressure.latency_ns is None and pressure.errors is None
+        is_known = needs_none or reading is not None or readings.is_quiet
+        return judged(signals, is_known=is_known), latency_ns
+
+    def _asked(self, waiting: Callable[[], int]) -> int:
+        try:
+            return waiting()
+        except Exception:  # noqa: BLE001 (as above)
+            LOG.exception("how many requests wait could not be found out")
+            return 0
+
+    def _quantised(self, mean: float) -> Fraction:
+        least = self.pressure.least
+        if mean >= 1 - _TINY:
+            return Fraction(1)
+        if mean <= float(least) + _TINY:
+            return least
+        steps = mean * STEPS
+        if abs(steps - float(self.factor) * STEPS) < _STICKY and self.factor >= least:
+            return self.factor
+        return min(Fraction(1), max(least, Fraction(round(steps), STEPS)))

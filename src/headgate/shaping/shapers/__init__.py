@@ -1,0 +1,1 @@
+"""The leaky bucket as a queue, for code: in one process, and over a store."""
