@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from headgate.engine import RulePlan
+    from headgate.engine.plan import Queueing
 
 Asked = tuple["RulePlan", Allowance[Any]]
 """What an allowance asks, and which it is."""
@@ -27,23 +28,25 @@ def entry_of(
     rules: Sequence[RulePlan],
     asked: Sequence[Asked],
     *,
+    queues: tuple[Queueing, ...] = (),
     is_preflight: bool = False,
     charges_after: bool = False,
 ) -> Entry | None:
     """What *rules* and allowances ask together; None if there are none.
 
-    A preflight is counted apart. *charges_after*: a rule may have to be told what it has cost.
+    *queues* are where it takes turns. A preflight is counted apart, and takes no turns.
+    *charges_after*: a rule may have to be told what it has cost.
     """
     asked = _apart(rules, asked)
     every = (*rules, *[one for one, _ in asked])
-    if not every:
+    if not every and not queues:
         return None
     if is_preflight:
-        every = tuple(_of_preflights(one) for one in every)
+        every, queues = tuple(_of_preflights(one) for one in every), ()
     later = [(one.rule.id, allowance) for one, allowance in asked if allowance.is_settled_later]
     has_slots = any(one.has_slots for one in every)
     opened = frozenset(rule for rule, _ in later)
-    plan = Plan(revision, every, new_name() if has_slots else None, opened)
+    plan = Plan(revision, every, new_name() if has_slots else None, opened, queues)
     after = charged_after(every) if charges_after else ()
     if not later:
         return Entry(plan, after=after) if after else Entry(plan)

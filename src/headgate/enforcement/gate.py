@@ -25,6 +25,8 @@ from headgate.enforcement.exemptions import Exemptions, is_preflight
 from headgate.enforcement.merging import with_exposed
 from headgate.enforcement.naming import by_address
 from headgate.enforcement.policy import AppPolicy
+from headgate.enforcement.pressing import Pressing
+from headgate.enforcement.turns import Turns
 from headgate.errors import OptionError
 from headgate.identity.found import UNKNOWN
 from headgate.responses import ResponseOptions, headers_for, refusal
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from headgate.enforcement.entries import Asked
     from headgate.enforcement.passage import Entry, Passage
     from headgate.engine import AsyncRunner, RulePlan, Runner
+    from headgate.engine.plan import Queueing
     from headgate.plan import Limits
     from headgate.responses import Refusal
     from headgate.rules.model import HeaderMode, Mode, OnStoreFailure, Policy
@@ -163,10 +166,19 @@ class Gate:
             )
         if policy is not None and proxies:
             raise OptionError("a policy says itself which proxies it trusts: identity.ip")
+        self.turns = Turns(clock)
+        """Where requests take turns."""
+        self.pressing: Pressing | None = None
+        """What lowers limits under pressure; None without a policy."""
         self.rules: AppPolicy | None = None
         if policy is not None:
             self.rules = AppPolicy(policy, salt=salt, namespace=namespace, clock=clock)
             self.rules.tell(lambda engine: self._counting.adopt(engine.terms))
+            self.rules.tell(self.turns.adopt)
+            self.pressing = Pressing(
+                self.rules.scale, self._counting, self.turns, namespace=namespace, clock=clock
+            )
+            self.rules.tell(self.pressing.adopt)
         self._by_address = by_address(trusted_proxies=proxies)
         self._peers = lru_cache(maxsize=REMEMBERED)(self._peer)
 
@@ -202,16 +214,19 @@ class Gate:
         if self.exempt_when is not None and (yield self.exempt_when(request)):
             return None
         rules: tuple[RulePlan, ...] = ()
+        queues: tuple[Queueing, ...] = ()
         revision, after = 0, False
         if self.rules is not None:
             engine = self.rules.engine
             planned, after = engine.plan(request), engine.charges_after
-            rules, revision = planned.rules, planned.revision
+            rules, revision, queues = planned.rules, planned.revision, planned.queues
         asked: list[Asked] = []
         if self.allowance is not None:
             asked = yield from self._ask(self.allowance, request, request, _UNNAMED)
         is_apart = not self.limits_preflights and is_preflight(request)
-        return entry_of(revision, rules, asked, is_preflight=is_apart, charges_after=after)
+        return entry_of(
+            revision, rules, asked, queues=queues, is_preflight=is_apart, charges_after=after
+        )
 
     def entry_for(
         self,
@@ -253,12 +268,25 @@ class Gate:
         )
         return [] if told is None else [(allowance.plan(*told, self.namespace), allowance)]
 
+    # ---- how it fares ---------------------------------------------------------------------
+
+    def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
+        """Tell that the signal *name* of yours, such as the load of a database, is *value*: more
+        than 1 is pressure, under a policy that has `pressure`. It counts for *lasts* seconds."""
+        if self.pressing is not None:
+            self.pressing.signal(name, value, lasts=lasts)
+
+    def note(self, began_ns: int, *, failed: bool) -> None:
+        """A request that began at *began_ns* has ended."""
+        if self.pressing is not None:
+            self.pressing.note(began_ns, failed=failed)
+
     # ---- what is told ---------------------------------------------------------------------
 
     def headers(self, passage: Passage, status: int) -> Lines:
         """What a response with *status* says of the limits of its request."""
         answer = passage.answer(status)
-        if not answer.told:
+        if not answer.told and not answer.loads:
             return []
         return headers_for(answer, now_ns=self.now_ns(), options=self.responses)
 
@@ -297,12 +325,18 @@ class Gate:
         """Give back what the gate holds open. Whoever asks again opens it again."""
         if self.rules is not None:
             self.rules.close()
+        self.turns.close()
+        if self.pressing is not None:
+            self.pressing.close()
         self._counting.close()
 
     async def aclose(self) -> None:
         """The same for an event loop."""
         if self.rules is not None:
             self.rules.close()
+        await self.turns.aclose()
+        if self.pressing is not None:
+            await self.pressing.aclose()
         await self._counting.aclose()
 
 

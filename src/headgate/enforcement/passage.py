@@ -25,10 +25,15 @@ if TYPE_CHECKING:
     from headgate.enforcement.allowance import ChargeWhen
     from headgate.enforcement.gate import Gate
     from headgate.engine import Plan, RulePlan, Verdict
+    from headgate.heartbeat import AsyncBeat, Beat
     from headgate.responses import Told
     from headgate.rules.model import Rule
+    from headgate.shaping import Turn
 
 _LENGTH: Final = re.compile("[0-9]{1,18}")
+
+BUSY: Final = frozenset({502, 503, 504})
+"""What is answered for want of capacity further on."""
 
 NOTHING: Final[Mapping[str, ChargeWhen]] = MappingProxyType({})
 """No allowance that minds the outcome."""
@@ -44,6 +49,11 @@ class Responded:
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     error: BaseException | None = None
+
+    @property
+    def wants_capacity(self) -> bool:
+        """Whether it failed because something further on was too busy, or took too long."""
+        return self.status in BUSY or isinstance(self.error, TimeoutError)
 
     def header(self, name: str) -> str | None:
         """The value of the header *name* (in lower case); of several lines the first."""
@@ -75,19 +85,37 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a request was granted by *gate*."""
+    """What a request was granted by *gate*: *turns* at its gates, too."""
 
     gate: Gate
     entry: Entry
     verdict: Verdict
+    turns: tuple[Turn, ...] = ()
+    began_ns: int | None = None
+    """When it began, if it is to be told how long it took."""
+    beat: Beat | AsyncBeat | None = None
+    """What keeps its slots while it lasts."""
 
     @property
     def has_an_end(self) -> bool:
         """Whether there is anything to do at the end of the request."""
         verdict = self.verdict
         if verdict.held is None and verdict.slots is None and verdict.local_slots is None:
-            return bool(self.entry.after)
+            return bool(self.entry.after or self.turns) or self.began_ns is not None
         return True
+
+    def end(self, responded: Responded, *, is_refusal: bool) -> None:
+        """Set free at once what waits for nobody: the turns of the request, and how long it took.
+
+        That it was refused further in says nothing of how the app fares.
+        """
+        succeeded = not is_refusal and not responded.wants_capacity
+        for turn in self.turns:
+            turn.release(succeeded=succeeded)
+        if self.beat is not None:
+            self.beat.stop()
+        if self.began_ns is not None and not is_refusal:
+            self.gate.note(self.began_ns, failed=responded.status >= 500)
 
     @property
     def is_open(self) -> bool:
@@ -116,7 +144,8 @@ class Passage:
     *is_watched*: somebody will send the headers and see the end of the response.
     *is_cross_origin*: a browser asks for a page of another origin; there was an `Origin`.
     `asked` are the gates that have been asked what applies to the request as a whole. Whoever sends
-    the response adds the bytes of its body to `sent` if it `counts_bytes`.
+    the response adds the bytes of its body to `sent` if it `counts_bytes`. `turns` are those that
+    it had in this process, `queues` the rules that it took them under.
     """
 
     __slots__ = (
@@ -127,10 +156,12 @@ class Passage:
         "is_cross_origin",
         "is_watched",
         "jitter",
+        "queues",
         "refusal",
         "refusal_told",
         "sent",
         "told",
+        "turns",
         "unnamed",
         "used",
     )
@@ -151,6 +182,8 @@ class Passage:
         self.unnamed = 0
         self.counts_bytes = False
         self.sent = 0
+        self.turns: tuple[Turn, ...] = ()
+        self.queues: tuple[str, ...] = ()
 
     def report(self, amounts: Mapping[str, int]) -> None:
         """Note what the request really cost, by the name of an allowance or the id of a rule."""
@@ -168,6 +201,9 @@ class Passage:
         self.grants.append(grant)
         if grant.entry.after and grant.entry.counts_bytes:
             self.counts_bytes = True
+        self.turns += grant.turns
+        if grant.turns:
+            self.queues += tuple(one.rule.id for one in grant.entry.plan.queues)
         new = told_of(grant.verdict)
         self.told += new if not self.told else _told_apart(new, {one.name for one in self.told})
 
@@ -180,12 +216,16 @@ class Passage:
         taken = [] if self.is_watched else self.take()
         self.refusal = verdict
         self.refusal_told = told_of(verdict)
+        if verdict.plan is not None and verdict.plan.queues:
+            self.queues += tuple(one.rule.id for one in verdict.plan.queues)
         self.jitter = random.random()  # noqa: S311 (not a secret)
         return taken
 
     def is_refusal(self, status: int) -> bool:
         """Whether a response with *status* is that of a refusal, which consumes nothing."""
-        return self.refusal is not None and status in (429, self.gate.responses.outage_status)
+        options = self.gate.responses
+        refusing = (429, options.outage_status, options.shed_status)
+        return self.refusal is not None and status in refusing
 
     @property
     def has_an_end(self) -> bool:
@@ -208,8 +248,13 @@ class Passage:
         An app that answers a refusal with something else tells of what was granted.
         """
         if self.refusal is None or (status is not None and status < 400):
-            return Answer(allowed=True, told=tuple(self.told))
-        return Answer(allowed=False, told=self.refusal_told, jitter=self.jitter)
+            answer = Answer(allowed=True, told=tuple(self.told))
+        else:
+            answer = Answer(allowed=False, told=self.refusal_told, jitter=self.jitter)
+        if self.queues:
+            answer.loads = tuple(self.gate.turns.loads(self.queues))
+            answer.delayed_ns = sum(turn.waited_ns for turn in self.turns)
+        return answer
 
 
 def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:

@@ -7,19 +7,30 @@ the matter. `finish` is called once when the response is over, however it ended.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.enforcement.afterwards import owed
 from headgate.enforcement.asking import answered, answered_async
 from headgate.enforcement.passage import Grant
+from headgate.enforcement.turns import refusal_by
+from headgate.heartbeat import ASYNC_HEART, BEATS, HEART
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from typing import Any
 
     from headgate.enforcement.allowance import Asking
     from headgate.enforcement.gate import Gate
     from headgate.enforcement.passage import Entry, Passage, Responded
+    from headgate.enforcement.turns import Came
+    from headgate.engine import Verdict
     from headgate.engine.afterwards import Owed
+    from headgate.engine.plan import Queueing
+    from headgate.shaping import Turn
+
+    Meanwhile = Callable[[Coroutine[Any, Any, Came]], Awaitable[Came]]
+    """What waits for turns."""
 
 
 def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
@@ -37,12 +48,33 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
     else:
         verdict = runner.decide(entry.plan)
     if verdict.allowed:
-        passage.granted(Grant(gate, entry, verdict))
-        return True
-    runner.release(verdict)
+        came = _turns(gate, entry, verdict)
+        if isinstance(came, Grant):
+            passage.granted(came)
+            return True
+        verdict = came
+    else:
+        runner.release(verdict)
     for grant in passage.refused(verdict):
         _give_back(grant)
     return False
+
+
+def _turns(gate: Gate, entry: Entry, verdict: Verdict) -> Grant | Verdict:
+    """Wait until it is the turn of a request that was admitted; what it was granted then, or that
+    it was refused: then all that it was charged has been given back."""
+    delay_ns, queues = verdict.delay_ns, entry.plan.queues
+    if not delay_ns and not queues:
+        return _granted(gate, entry, verdict)
+    with ExitStack() as undoing:
+        undoing.callback(_give_back, Grant(gate, entry, verdict))
+        if delay_ns:
+            gate.turns.sleep(delay_ns)
+        turns, refused = gate.turns.enter(queues)
+        if refused is not None:
+            return refusal_by(refused, turns[0], verdict.revision)
+        undoing.pop_all()
+    return _granted(gate, entry, verdict, tuple(turns))
 
 
 def finish(passage: Passage, responded: Responded) -> None:
@@ -52,6 +84,7 @@ def finish(passage: Passage, responded: Responded) -> None:
     with ExitStack() as ends:  # all of them, should a function of the app's raise
         is_refusal = passage.is_refusal(responded.status)
         for grant in passage.take():
+            grant.end(responded, is_refusal=is_refusal)
             if is_refusal:
                 ends.callback(_give_back, grant)
                 continue
@@ -60,8 +93,11 @@ def finish(passage: Passage, responded: Responded) -> None:
                 ends.callback(_charge_after, grant, owed(grant, passage, responded))
 
 
-async def enter_async(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
-    """As `enter`, for an event loop."""
+async def enter_async(
+    passage: Passage, gate: Gate, asking: Asking[Entry | None], meanwhile: Meanwhile | None = None
+) -> bool:
+    """As `enter`, for an event loop. *meanwhile* is what waits for turns: for somebody who has
+    something else to look after at that time."""
     entry = await answered_async(asking)
     if entry is None:
         return True
@@ -71,13 +107,47 @@ async def enter_async(passage: Passage, gate: Gate, asking: Asking[Entry | None]
     else:
         verdict = await runner.decide(entry.plan)
     if verdict.allowed:
-        passage.granted(Grant(gate, entry, verdict))
-        return True
+        came = await _turns_async(gate, entry, verdict, meanwhile)
+        if isinstance(came, Grant):
+            passage.granted(came)
+            return True
+        verdict = came
     async with AsyncExitStack() as ends:  # all of them, should the request be cancelled meanwhile
         for grant in reversed(passage.refused(verdict)):
             ends.push_async_callback(grant.gate.async_runner.to_the_end, _give_back_async(grant))
         await runner.release(verdict)
     return False
+
+
+async def _turns_async(
+    gate: Gate, entry: Entry, verdict: Verdict, meanwhile: Meanwhile | None
+) -> Grant | Verdict:
+    """As `_turns`; who is cancelled meanwhile gives everything back."""
+    delay_ns, queues = verdict.delay_ns, entry.plan.queues
+    if not delay_ns:
+        if not queues:
+            return _granted_async(gate, entry, verdict)
+        at_once = gate.turns.try_enter_async(queues)
+        if at_once is not None:
+            return _granted_async(gate, entry, verdict, at_once)
+    async with AsyncExitStack() as undoing:
+        undoing.push_async_callback(_undo, Grant(gate, entry, verdict))
+        waiting = _wait(gate, delay_ns, queues)
+        turns, refused = await (waiting if meanwhile is None else meanwhile(waiting))
+        if refused is not None:
+            return refusal_by(refused, turns[0], verdict.revision)
+        undoing.pop_all()
+    return _granted_async(gate, entry, verdict, tuple(turns))
+
+
+async def _wait(gate: Gate, delay_ns: int, queues: tuple[Queueing, ...]) -> Came:
+    if delay_ns:
+        await gate.turns.sleep_async(delay_ns)
+    return await gate.turns.enter_async(queues)
+
+
+async def _undo(grant: Grant) -> None:
+    await grant.gate.async_runner.to_the_end(_give_back_async(grant))
 
 
 async def finish_async(passage: Passage, responded: Responded) -> None:
@@ -87,6 +157,7 @@ async def finish_async(passage: Passage, responded: Responded) -> None:
     is_refusal = passage.is_refusal(responded.status)
     async with AsyncExitStack() as ends:
         for grant in passage.take():
+            grant.end(responded, is_refusal=is_refusal)
             to_the_end = grant.gate.async_runner.to_the_end
             ending: Coroutine[None, None, None]
             if is_refusal:
@@ -149,3 +220,23 @@ def _give_back(grant: Grant) -> None:
 async def _give_back_async(grant: Grant) -> None:
     await grant.gate.async_runner.give_back(grant.verdict)
     await grant.gate.async_runner.release(grant.verdict)
+
+
+def _granted(gate: Gate, entry: Entry, verdict: Verdict, turns: tuple[Turn, ...] = ()) -> Grant:
+    """What a request that goes on now was granted; its slots are kept as long as it lasts."""
+    began_ns = None if gate.pressing is None else gate.pressing.begin()
+    beat, lasts_ns = None, verdict.slots_last_ns
+    if lasts_ns is not None:
+        beat = HEART.beat(partial(gate.runner.renew, verdict), lasts_ns // BEATS)
+    return Grant(gate, entry, verdict, turns, began_ns, beat)
+
+
+def _granted_async(
+    gate: Gate, entry: Entry, verdict: Verdict, turns: tuple[Turn, ...] = ()
+) -> Grant:
+    """As `_granted`."""
+    began_ns = None if gate.pressing is None else gate.pressing.begin_async()
+    beat, lasts_ns = None, verdict.slots_last_ns
+    if lasts_ns is not None:
+        beat = ASYNC_HEART.beat(partial(gate.async_runner.renew, verdict), lasts_ns // BEATS)
+    return Grant(gate, entry, verdict, turns, began_ns, beat)

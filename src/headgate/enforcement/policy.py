@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.control import State
     from headgate.engine import Engine
+    from headgate.engine.softening import Scale
 
 
 class AppPolicy:
@@ -49,6 +50,11 @@ class AppPolicy:
     def engine(self) -> Engine:
         """That of the rules in force."""
         return self._in_force.engine
+
+    @property
+    def scale(self) -> Scale:
+        """What pressure has brought limits down to."""
+        return self._in_force.scale
 
     def tell(self, listener: Callable[[Engine], None]) -> None:
         """Have *listener* told the engine that is in force, and each one that is about to be."""

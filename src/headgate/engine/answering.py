@@ -20,6 +20,14 @@ def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
 
 def told_of(verdict: Verdict) -> tuple[Told, ...]:
     """What each rule that decides has to say."""
+    if not verdict.allowed and verdict.plan is not None:
+        shedding = {one.rule.id for one in verdict.plan.rules if one.sheds}
+        if shedding:
+            return tuple(
+                Told(one.rule.id, one.decision, one.rule.headers, one.rule.id in shedding)
+                for one in verdict.rules
+                if one.rule.mode != "shadow"
+            )
     return tuple(
         [
             Told(one.rule.id, one.decision, one.rule.headers)

@@ -20,11 +20,11 @@ from headgate.engine.conclusion import (
 )
 from headgate.engine.holding import Held
 from headgate.engine.short_cuts import ShortCuts
-from headgate.engine.undoing import charged_rules
+from headgate.engine.undoing import charged_rules, turns_of
 from headgate.errors import StoreError
 from headgate.fallback import HERE, Asked, fallback_of
 from headgate.stores.opening import adopt_terms, guard_of
-from headgate.stores.operations import Check, Leave, Take
+from headgate.stores.operations import Check, Leave, Renew, Take, Vacate
 from headgate.stores.port import concluded
 
 if TYPE_CHECKING:
@@ -173,6 +173,15 @@ class Deciding:
     def _release_here(self, verdict: Verdict) -> None:
         if verdict.local_slots is not None:
             self.fallback.local.run(verdict.local_slots)
+
+    def _renew_here(self, verdict: Verdict) -> bool:
+        slots = verdict.local_slots
+        return slots is None or self.fallback.local.run(Renew(slots.checks, slots.lease))
+
+    def _vacate_here(self, verdict: Verdict) -> None:
+        for one, check, turn_ns in turns_of(verdict, charged_rules(verdict, HERE)):
+            shared = _asked(one, (check,)).shared
+            self.fallback.local.run(Vacate(tuple(shared), (turn_ns,)))
 
     def _refund_here(self, verdict: Verdict) -> None:
         settled = {} if verdict.held is None else verdict.held.corrected or {}

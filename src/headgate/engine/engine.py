@@ -16,6 +16,7 @@ from headgate.engine.preparation import PreparedRule
 from headgate.identity import Identifier
 from headgate.rules.matching import Matcher
 from headgate.rules.matching.caller import CallerMatcher
+from headgate.rules.matching.priorities import Classifier
 from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.engine.caller import Concern
     from headgate.engine.plan import RulePlan
+    from headgate.engine.softening import Scale
     from headgate.rules.model import Policy, Rule
     from headgate.rules.request import Request
+    from headgate.rules.soft import Priority
     from headgate.stores.port import Terms
 
 Costs = int | Mapping[str, int] | None
@@ -36,11 +39,13 @@ class Engine:
     """The rules of *policy*, ready to be applied. Safe to share among threads.
 
     *salt* is what secrets are hashed with; *namespace* keeps the counters of different policies in
-    one store apart. *clock* tells when overrides end: the system's if none is given.
+    one store apart. *clock* tells when overrides end: the system's if none is given. *scale* is
+    what pressure has brought limits down to.
     """
 
     __slots__ = (
         "_caller_matcher",
+        "_classifier",
         "_identifier",
         "_matcher",
         "_namespace",
@@ -60,12 +65,14 @@ class Engine:
         salt: bytes = b"",
         namespace: str = "headgate",
         clock: Clock | None = None,
+        scale: Scale | None = None,
     ) -> None:
         self.policy = policy
         self._namespace = namespace
         self._identifier = Identifier(policy.identity, salt=salt)
         self._matcher = Matcher(policy)
-        prepared = [PreparedRule(rule, self._identifier, namespace) for rule in policy.rules]
+        prepared = [PreparedRule(rule, self._identifier, namespace, scale) for rule in policy.rules]
+        self._classifier = Classifier(policy.priorities) if policy.priorities else None
         self._prepared = {one.rule.id: one for one in prepared}
         self.has_slots = any(one.has_slots for one in prepared)
         """Whether requests may take places for a while, for which they need a lease."""
@@ -118,17 +125,33 @@ class Engine:
             _check_costs(cost)
         found = self._identifier.find(request)
         prepared, overrides = self._prepared, self._overrides
-        rules = []
+        priority: Priority = "default"
+        if self._classifier is not None:
+            priority = self._classifier.of(request, found)
+        rules, queues = [], []
         has_slots = False
         for rule in self._matcher.matching(request, found):
             one = prepared[rule.id]
             own = cost if cost is None or isinstance(cost, int) else cost.get(rule.id)
-            planned = one.plan(found, own, overrides)
+            if rule.fair is not None:
+                queues.append(one.queueing(found, own, priority))
+                continue
+            planned = one.plan(found, own, overrides, priority)
             if planned is not None:
                 rules.append(planned)
                 has_slots = has_slots or (one.has_slots and planned.has_slots)
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
-        return Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_)
+        lease = lease if has_slots else None
+        if queues:
+            turns = tuple([one for one in queues if one is not None])
+            return Plan(self.policy.revision, tuple(rules), lease, open_, turns)
+        return Plan(self.policy.revision, tuple(rules), lease, open_)
+
+    def priority_of(self, request: Request) -> Priority:
+        """How much *request* matters."""
+        if self._classifier is None:
+            return "default"
+        return self._classifier.of(request, self._identifier.find(request))
 
     def plan_of(self, rule_id: str, request: Request, cost: int | None = None) -> Plan:
         """What is to be asked about *request* under one rule, without asking whether it matches.
@@ -142,7 +165,8 @@ class Engine:
         one = self._prepared.get(rule_id)
         planned = None
         if one is not None and one.rule.mode != "off":
-            planned = one.plan(self._identifier.find(request), cost, self._overrides)
+            found, priority = self._identifier.find(request), self.priority_of(request)
+            planned = one.plan(found, cost, self._overrides, priority)
         return Plan(self.policy.revision, () if planned is None else (planned,))
 
 

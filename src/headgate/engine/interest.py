@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.rules.model import Policy, Rule
+    from headgate.rules.model import Match, Policy, Rule
 
 _COOKIE: Final = "cookie"
 _NAMED: Final = "header:"
@@ -24,14 +24,20 @@ def headers_of_interest(policy: Policy) -> frozenset[str]:
             found.add(_COOKIE)
     for rule in policy.rules:
         found.update(_of_rule(rule))
+    for kind in policy.priorities:
+        found.update(_of_match(kind.match))
     return frozenset(name.lower() for name in found)
 
 
-def _of_rule(rule: Rule) -> Iterator[str]:
-    for name, _ in rule.match.headers:
+def _of_match(match: Match) -> Iterator[str]:
+    for name, _ in match.headers:
         yield name
-    if rule.match.cookies:
+    if match.cookies:
         yield _COOKIE
+
+
+def _of_rule(rule: Rule) -> Iterator[str]:
+    yield from _of_match(rule.match)
     for part in rule.key_by:
         if part.startswith(_NAMED):
             yield part.removeprefix(_NAMED)

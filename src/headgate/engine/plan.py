@@ -21,7 +21,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.limits import Concurrency, TokenBucket
+from headgate.limits import Concurrency, LeakyQueue, TokenBucket
 from headgate.rules.matching import normalised_path
 from headgate.stores.operations import Check, Leave, Take, TakeEach
 from headgate.stores.port import group_name
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.identity import Found
     from headgate.limits import Limit
     from headgate.rules.model import Rule
+    from headgate.rules.soft import Priority
 
 
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()
@@ -64,6 +65,9 @@ class RulePlan:
     block: Block | None = None
     """That the counter is blocked for the time being."""
 
+    sheds: bool = False
+    """Whether a refusal is for want of capacity, not because the caller has had its quota."""
+
     @property
     def blocked_until_ns(self) -> int | None:
         """Until when the counter is blocked, in nanoseconds since the epoch; None if it is not."""
@@ -89,6 +93,17 @@ class RulePlan:
 
 
 @dataclass(slots=True)
+class Queueing:
+    """A request takes turns under *rule* with those of other keys, in this process."""
+
+    rule: Rule
+    key: str
+    cost: int
+    weight: int
+    priority: Priority
+
+
+@dataclass(slots=True)
 class Plan:
     """All that applies to a request, under the policy of *revision*."""
 
@@ -97,6 +112,9 @@ class Plan:
     lease: str | None = None
     open: frozenset[str] = NOTHING_OPEN
     """The ids of those rules whose amounts are known only afterwards: held, and settled then."""
+
+    queues: tuple[Queueing, ...] = ()
+    """Where it takes turns, if it is admitted otherwise: for whoever lets it pass."""
 
     deciding: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
     """The rules that decide."""
@@ -128,6 +146,11 @@ class Plan:
         self.blocked = tuple([one for one in rules if one.block is not None])
         shadows = [one for one in rules if one.rule.mode == "shadow" and one.block is None]
         self.shadows = tuple(shadows)
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether it may have to wait for its turn in a queue that the store keeps."""
+        return any(isinstance(c.limit, LeakyQueue) for one in self.deciding for c in one.checks)
 
     @property
     def is_refused(self) -> bool:

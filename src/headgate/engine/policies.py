@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.engine.engine import Engine
+from headgate.engine.softening import Scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,11 @@ class PolicyInForce:
         namespace: str = "headgate",
         clock: Clock | None = None,
     ) -> None:
-        self._new_engine = partial(Engine, salt=salt, namespace=namespace, clock=clock)
+        self.scale = Scale()
+        """What pressure has brought limits down to; whoever watches that sets it."""
+        self._new_engine = partial(
+            Engine, salt=salt, namespace=namespace, clock=clock, scale=self.scale
+        )
         self._lock = threading.Lock()
         self._listeners: list[Callable[[Engine], None]] = []
         self.engine = self._new_engine(policy)

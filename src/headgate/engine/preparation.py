@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.engine.plan import RulePlan, checks_on, groups_of, marker_of
+from headgate.engine.plan import Queueing, RulePlan, checks_on, groups_of, marker_of
+from headgate.engine.softening import Scale, Softening
 from headgate.limits import EXACT, Concurrency
 from headgate.rules.matching import cost_of, normalised_path
 from headgate.stores.operations import Check
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit
     from headgate.rules.model import Rule
     from headgate.rules.request import Request
+    from headgate.rules.soft import Priority
 
 REMEMBERED: Final = 1024
 """Of how many endpoints it is remembered what they cost."""
@@ -46,12 +48,16 @@ class PreparedRule:
         "_for_all",
         "_key_of",
         "_namespace",
+        "_softening",
         "has_slots",
         "rule",
     )
 
-    def __init__(self, rule: Rule, identifier: Identifier, namespace: str) -> None:
+    def __init__(
+        self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale | None = None
+    ) -> None:
         self.rule = rule
+        self._softening = Softening(rule, scale or Scale()) if Softening.concerns(rule) else None
         self._namespace = namespace
         self._key_of = identifier.prepare(rule)
         self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
@@ -80,10 +86,16 @@ class PreparedRule:
             if group not in slots:
                 yield group, accuracy
 
-    def plan(self, found: Found, cost: int | None, overrides: Overrides | None) -> RulePlan | None:
+    def plan(
+        self,
+        found: Found,
+        cost: int | None,
+        overrides: Overrides | None,
+        priority: Priority = "default",
+    ) -> RulePlan | None:
         """What to ask about the request that *found* is of; None if the rule does not apply.
 
-        *cost* takes the place of what the rule says.
+        *cost* takes the place of what the rule says. *priority* is the class of the request.
         """
         layout = self._for_all
         if layout is None:
@@ -102,20 +114,36 @@ class PreparedRule:
         if overrides is not None:
             limits, block = overrides.apply(rule, key, layout.limits)
             layout = layout if limits is layout.limits else self._layout(limits)
+        sheds = False
+        if self._softening is not None:
+            limits, sheds = self._softening.limits(layout.limits, found, priority)
+            layout = layout._replace(limits=limits)
         marker = None
         if rule.idempotency is not None:
             marker = marker_of(rule, found, key, cost, self._namespace)
         limits, groups, has_slots = layout
         if len(groups) > 1 or has_slots:
             checks = checks_on(zip(groups, limits, strict=True), key, cost)
-            return RulePlan(rule, key, cost, limits, checks, marker, block)
+            return RulePlan(rule, key, cost, limits, checks, marker, block, sheds)
         # Both are filled in by hand, as an `__init__` takes longer than all that it does.
         check = _new(Check)
         check.group, check.key, check.limit, check.cost = groups[0], key, limits[0], cost
         plan = _new(RulePlan)
         plan.rule, plan.key, plan.cost, plan.limits = rule, key, cost, limits
-        plan.checks, plan.marker, plan.block = (check,), marker, block
+        plan.checks, plan.marker, plan.block, plan.sheds = (check,), marker, block, sheds
         return plan
+
+    def queueing(self, found: Found, cost: int | None, priority: Priority) -> Queueing | None:
+        """Whose turn a request under a rule with `fair` waits for; None if it does not apply."""
+        rule, request = self.rule, found.request
+        key = self._key_of(request, found)
+        if rule.fair is None or key is None or rule.mode != "enforce":
+            return None
+        if cost is None:
+            cost = self._cost if self._cost is not None else self._cost_of(request)
+        weights = rule.fair.weights
+        weight = weights.get(found["tier"]) or weights.get(None, 1)
+        return Queueing(rule, key, max(cost, 1), weight, priority)
 
     def _cost_of(self, request: Request) -> int:
         """What *request* costs; remembered where only its path and its method matter."""

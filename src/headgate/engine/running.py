@@ -10,11 +10,12 @@ from headgate.engine.afterwards import charge_of
 from headgate.engine.conclusion import repeated, verdict_of, verdict_unasked
 from headgate.engine.deciding import Deciding
 from headgate.engine.holding import holdings
-from headgate.engine.undoing import refund_of
+from headgate.engine.undoing import refund_of, vacating
 from headgate.errors import StoreError
 from headgate.holding import new_name
 from headgate.stores.memory import AsyncMemoryStore
 from headgate.stores.opening import async_store_in_use, store_in_use
+from headgate.stores.operations import Renew
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -102,6 +103,21 @@ class Runner(Deciding):
         for step in (refund_of(verdict), None if held is None else held.end()):
             if step is not None:
                 self._tell(step)
+        self.vacate(verdict)
+
+    def vacate(self, verdict: Verdict) -> None:
+        """Give up the turns that a request has in queues, should they not have come yet."""
+        self._vacate_here(verdict)
+        step = vacating(verdict)
+        if step is not None:
+            self._tell(step)
+
+    def renew(self, verdict: Verdict) -> bool:
+        """Start the leases of the slots anew that a request holds; False if one was lost. Raises
+        `StoreError` if nobody knows."""
+        slots = verdict.slots
+        is_held = self._renew_here(verdict)
+        return is_held if slots is None else self.store.run(Renew(slots.checks, slots.lease))
 
     def release(self, verdict: Verdict) -> None:
         """Give back the slots that a request holds, or its shadows do; to be called at its end,
@@ -166,9 +182,9 @@ class AsyncRunner(Deciding):
         unasked = verdict_unasked(plan)
         if unasked is not None:
             return unasked
-        if plan.lease is None or not consume:
+        if not consume or not (plan.lease is not None or plan.has_turns):
             return await self._decide(plan, consume=consume)
-        return await self._or_undo(self._decide(plan, consume=consume), self.release)
+        return await self._or_undo(self._decide(plan, consume=consume), self._leave)
 
     def decide_now(self, plan: Plan) -> Verdict | None:
         """As `decide`, for those who would rather not wait; None if the store may have to be
@@ -222,6 +238,20 @@ class AsyncRunner(Deciding):
         for step in (refund_of(verdict), None if held is None else held.end()):
             if step is not None:
                 await self._tell(step)
+        await self.vacate(verdict)
+
+    async def vacate(self, verdict: Verdict) -> None:
+        """As `Runner.vacate`."""
+        self._vacate_here(verdict)
+        step = vacating(verdict)
+        if step is not None:
+            await self._tell(step)
+
+    async def renew(self, verdict: Verdict) -> bool:
+        """As `Runner.renew`."""
+        slots = verdict.slots
+        is_held = self._renew_here(verdict)
+        return is_held if slots is None else await self.store.run(Renew(slots.checks, slots.lease))
 
     async def release(self, verdict: Verdict) -> None:
         """As `Runner.release`."""
@@ -261,6 +291,10 @@ class AsyncRunner(Deciding):
         self._undoing.add(work)
         work.add_done_callback(self._undoing.discard)
         return work
+
+    async def _leave(self, verdict: Verdict) -> None:
+        await self.release(verdict)
+        await self.vacate(verdict)
 
     async def _give_up(self, verdict: Verdict) -> None:
         await self.give_back(verdict)

@@ -111,6 +111,30 @@ class Verdict:
         return None if wait is None else seconds_at_least(wait)
 
     @property
+    def slots_last_ns(self) -> int | None:
+        """How long the slots that it holds last unless their leases are renewed; None if it holds
+        none."""
+        held = [*(self.slots.checks if self.slots else ())]
+        held += self.local_slots.checks if self.local_slots else ()
+        return min((check.limit.period_ns for check in held), default=None)
+
+    @property
+    def delay_ns(self) -> int:
+        """How long an allowed request is to wait for its turn, in nanoseconds."""
+        if not self.allowed:
+            return 0
+        longest = 0
+        for one in self.rules:
+            if one.rule.mode != "shadow" and (delay := one.decision.delay_ns) > longest:
+                longest = delay
+        return longest
+
+    @property
+    def delay(self) -> float:
+        """The same in seconds."""
+        return seconds_at_least(self.delay_ns)
+
+    @property
     def source(self) -> str:
         """Who decided: `store`, or what stood in for it in the rule that binds."""
         binding = self.denied_by

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from headgate.responses.answer import CLOSED, parts_of
+from headgate.responses.answer import Reason, parts_of, reason_of
 from headgate.responses.options import DEFAULT
 from headgate.responses.verdict import verdict_of
 from headgate.responses.words import limit_in_words, wait_in_words
@@ -25,7 +25,15 @@ OUTAGE: Final = (
     f"{_TYPES}#temporary-reduced-capacity",
     "Temporarily unavailable",
 )
+BUSY: Final = (
+    "temporarily_overloaded",
+    f"{_TYPES}#temporary-reduced-capacity",
+    "The service is busy",
+)
 BLOCKED: Final = ("blocked", f"{_TYPES}#abnormal-usage-detected", "Blocked for the time being")
+
+
+_WORDINGS: Final = {Reason.OUTAGE: OUTAGE, Reason.SHED: BUSY, Reason.EXCEEDED: EXCEEDED}
 
 
 def body_for(
@@ -51,7 +59,7 @@ def message_for(verdict: Verdict) -> str:
     limit = limit_in_words(verdict.speaker.decision.limit)
     if verdict.retry_after is None:
         return f"This request is more than its limit of {limit} allows. Waiting does not help."
-    what = title if verdict.is_outage else f"{title}: {limit}"
+    what = f"{title}: {limit}" if verdict.reason is Reason.EXCEEDED else title
     return f"{what}. Try again in {wait_in_words(verdict.retry_after)}."
 
 
@@ -72,14 +80,14 @@ def _problem(answer: Answer, verdict: Verdict) -> dict[str, object]:
         "detail": message_for(verdict),
     }
     if verdict.speaker is not None:
-        content["violated-policies"] = _violated(answer, is_outage=verdict.is_outage)
+        content["violated-policies"] = _violated(answer, verdict.reason)
     return content | _particulars(verdict)
 
 
 def _wording(verdict: Verdict) -> tuple[str, str, str]:
     if verdict.is_block:
         return BLOCKED
-    return OUTAGE if verdict.is_outage else EXCEEDED
+    return _WORDINGS[verdict.reason]
 
 
 def _particulars(verdict: Verdict) -> dict[str, object]:
@@ -92,14 +100,14 @@ def _particulars(verdict: Verdict) -> dict[str, object]:
     return rule | {"retry_after_ms": verdict.retry_after_ms, "retry_after": verdict.retry_after}
 
 
-def _violated(answer: Answer, *, is_outage: bool) -> list[str]:
+def _violated(answer: Answer, reason: Reason) -> list[str]:
     """The policies that refused, by the names they have in `RateLimit-Policy`."""
     found: list[str] = []
     for told in answer.told:
         decision = told.decision
         if decision.allowed or told.headers == "redacted":
             continue
-        if (decision.source == CLOSED) == is_outage:
+        if reason_of(told) is reason:
             refusing = [part.policy for part in parts_of(told) if not part.decision.allowed]
             found += refusing or [told.name]
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headgate.responses.answer import Reason
 from headgate.responses.bodies import message_for
 from headgate.responses.options import DEFAULT
 from headgate.responses.verdict import verdict_of
@@ -41,11 +42,12 @@ class GrpcStatus:
 
 
 def grpc_status(answer: Answer, *, options: ResponseOptions = DEFAULT) -> GrpcStatus:
-    """OK; RESOURCE_EXHAUSTED if a limit was exceeded; UNAVAILABLE if none could be checked."""
+    """OK; RESOURCE_EXHAUSTED if a limit was exceeded; UNAVAILABLE if none could be checked, or if
+    there is not enough capacity for now."""
     if answer.allowed:
         return GrpcStatus(OK)
     verdict = verdict_of(answer, options)
-    code = UNAVAILABLE if verdict.is_outage else RESOURCE_EXHAUSTED
+    code = RESOURCE_EXHAUSTED if verdict.reason is Reason.EXCEEDED else UNAVAILABLE
     if verdict.speaker is None:
         return GrpcStatus(code, message_for(verdict))
     wait = verdict.retry_after_ms

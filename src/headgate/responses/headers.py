@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.responses import ratelimit_draft11, x_ratelimit
+from headgate.responses import pressure, ratelimit_draft11, x_ratelimit
 from headgate.responses.answer import WITHOUT_FIGURES, open_limits
 from headgate.responses.options import DEFAULT
+from headgate.responses.pressure import load_of_queue, orca_line, pressure_lines
 from headgate.responses.ratelimit_draft11 import phrases_of
 from headgate.responses.verdict import verdict_of
 
@@ -28,7 +29,7 @@ def headers_for(answer: Answer, *, now_ns: int, options: ResponseOptions = DEFAU
     *now_ns* is the time since the epoch. Each name comes once.
     """
     if answer.allowed:
-        return _rate_lines(answer, now_ns, options, None)
+        return _with_load(_rate_lines(answer, now_ns, options, None), answer, options)
     return refusal_headers(answer, verdict_of(answer, options), now_ns, options)
 
 
@@ -37,10 +38,12 @@ def refusal_headers(
 ) -> Lines:
     """The same for a refusal whose verdict is known."""
     if verdict.speaker is None:
-        return []
+        return _with_load([], answer, options)
     wait = verdict.retry_after
     lines = _rate_lines(answer, now_ns, options, wait)
-    return lines if wait is None else [*lines, (RETRY_AFTER, str(wait))]
+    if wait is not None:
+        lines.append((RETRY_AFTER, str(wait)))
+    return _with_load(lines, answer, options)
 
 
 def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
@@ -50,6 +53,7 @@ def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
         (options.draft03, x_ratelimit.DRAFT_03_NAMES),
         (options.bucket, (x_ratelimit.BUCKET,)),
         (options.ratelimit, (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)),
+        (options.pressure, (pressure.QUEUE, pressure.DELAY)),
     )
     chosen = [name for is_sent, names in families if is_sent for name in names]
     return [*chosen, RETRY_AFTER]
@@ -58,7 +62,7 @@ def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
 def _rate_lines(
     answer: Answer, now_ns: int, options: ResponseOptions, retry_after: int | None
 ) -> Lines:
-    policies, items = [], []
+    policies, items, loads = [], [], []
     binding: tuple[str, Figures, Phrases] | None = None
     for name, figures in open_limits(answer):
         phrases = phrases_of(name, figures[2])
@@ -66,6 +70,8 @@ def _rate_lines(
         if figures[6] in WITHOUT_FIGURES:
             continue
         items.append(phrases.item(figures, retry_after))
+        if phrases.queue is not None:
+            loads.append(load_of_queue(name, phrases.queue, figures))
         if binding is None or _binds_more(figures, binding[1]):
             binding = name, figures, phrases
     lines: Lines = []
@@ -75,7 +81,25 @@ def _rate_lines(
         lines.append((ratelimit_draft11.POLICY, ", ".join(policies)))
         if items:
             lines.append((ratelimit_draft11.LIMIT, ", ".join(items)))
+    if loads or answer.loads or answer.delayed_ns:
+        lines += pressure_lines([*loads, *answer.loads], _delay_ns(answer), options)
     return lines
+
+
+def _with_load(lines: Lines, answer: Answer, options: ResponseOptions) -> Lines:
+    """*lines*, and the load of this process if balancers are to know it."""
+    if options.orca and answer.loads:
+        lines.append(orca_line(answer.loads, answer.requests_per_second))
+    return lines
+
+
+def _delay_ns(answer: Answer) -> int:
+    """How long the request is delayed: in the queues of limits, one of which is the longest, and
+    then in this process."""
+    if not answer.allowed:
+        return answer.delayed_ns
+    delays = [told.decision.delay_ns for told in answer.told if told.headers == "on"]
+    return answer.delayed_ns + max(delays, default=0)
 
 
 def _binds_more(one: Figures, other: Figures) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.responses import ratelimit_draft11
+from headgate.responses import pressure, ratelimit_draft11
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LISTS: Final = (ratelimit_draft11.POLICY.lower(), ratelimit_draft11.LIMIT.lower())
+LISTS: Final = tuple(
+    name.lower() for name in (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT, pressure.QUEUE)
+)
 """The fields that several servers on the way may add to."""
 
 
@@ -18,11 +20,14 @@ def merged(
 ) -> list[tuple[str, str]]:
     """The lines of *existing* with *ours* after them, and nothing said twice.
 
-    A header of ours replaces one of the same name, in whatever case. `RateLimit` and
-    `RateLimit-Policy` are lists: what a server behind us says of policies of its own stays, as the
-    draft asks of intermediaries, and what it says of policies of the same name does not.
+    A header of ours replaces one of the same name, in whatever case. `RateLimit`,
+    `RateLimit-Policy` and `Headgate-Queue` are lists: what a server behind us says of policies of
+    its own stays, as the draft asks of intermediaries, and what it says of policies of the same
+    name does not. The load that an app reports itself stays, too: it knows better.
     """
     new, old = list(ours), list(existing)
+    if any(name.lower().startswith(pressure.ORCA) for name, _ in old):  # or `...-bin`
+        new = [line for line in new if line[0] != pressure.ORCA]
     replaced = {name.lower() for name, _ in new}
     if not any(name.lower() in replaced for name, _ in old):
         return old + new

@@ -24,8 +24,12 @@ class ResponseOptions:
     *jitter*: the longest addition to the wait of a refusal, as a share of it; never more than
     *jitter_most* seconds.
 
-    *outage_status*: for what was refused for want of a store. *outage_spread*: over how many
-    seconds such callers are spread.
+    *outage_status*: for what was refused for want of a store. *shed_status*: for what was refused
+    for want of capacity. *outage_spread*: over how many seconds the callers of both are spread.
+
+    *pressure*: how long the queue is that a request was in, and how long it was delayed, as
+    `Headgate-Queue` and `Headgate-Delay`. *orca*: the load, for balancers that read the header
+    `endpoint-load-metrics`.
     """
 
     x_ratelimit: bool = True
@@ -38,6 +42,9 @@ class ResponseOptions:
     jitter_most: float = 60.0
     outage_status: int = 503
     outage_spread: float = 4.0
+    shed_status: int = 503
+    pressure: bool = True
+    orca: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter <= 1:
@@ -46,8 +53,10 @@ class ResponseOptions:
             seconds = getattr(self, name)
             if not 0 <= seconds <= 86_400:
                 raise OptionError(f"{name} is {seconds!r}; expected seconds from 0 to 86400")
-        if not 400 <= self.outage_status <= 599:
-            raise OptionError(f"outage_status is {self.outage_status!r}; expected 400 to 599")
+        for name in ("outage_status", "shed_status"):
+            status = getattr(self, name)
+            if not 400 <= status <= 599:
+                raise OptionError(f"{name} is {status!r}; expected 400 to 599")
         if len(self.bucket_secret) > LONGEST_SECRET:
             raise OptionError(
                 f"bucket_secret has {len(self.bucket_secret)} bytes; at most {LONGEST_SECRET} fit"

@@ -8,7 +8,8 @@ The draft still moves. All that is known of it is here, and the number of the dr
 - `q` and `w`: so much in so many seconds. `w` is a whole number above 0: the time in which a fully
   used limit is as new, rounded up, and `q` is what comes back in that time. That is the quota
   wherever the time is in whole seconds. Where it is not, the quota, which is the most at once,
-  is told as `hg-burst`: a bucket of 5 that refills 20 a second is `q=20;w=1;hg-burst=5`.
+  is told as `hg-burst`: a bucket of 5 that refills 20 a second is `q=20;w=1;hg-burst=5`. Of a
+  queue, `q` is what leaves it in that time, and `hg-queue` is how many may wait.
 - `r`: what is left.
 - `t`: no more than `r` within `t` seconds. It is the time until the next unit comes back. A sliding
   window that admitted does not know that time, only when all is back: then it is that, which is
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import OVERRIDE
 from headgate.errors import OptionError
-from headgate.limits import Concurrency, PacedLimit
+from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.responses.rounding import bounded, seconds_up
 from headgate.units import SECOND
 
@@ -69,18 +70,26 @@ def limit_field(parts: Iterable[Part], retry_after: int | None) -> str:
 class Phrases:
     """What is the same in every response about the *limit* of a policy called *name*."""
 
-    __slots__ = ("has_slots", "is_paced", "limit", "named", "period_ns", "policy", "quota", "total")
+    __slots__ = (
+        "has_slots",
+        "limit",
+        "named",
+        "pace",
+        "policy",
+        "queue",
+        "quota",
+        "total",
+    )
 
     def __init__(self, name: str, limit: Limit) -> None:
         self.limit = limit
         self.policy = _policy_item(name, limit)
         self.named = f"{quoted(name)};r="
-        self.quota, self.period_ns = limit.quota, limit.period_ns
+        self.quota = limit.quota
         self.total = str(limit.quota)
-        self.is_paced, self.has_slots = (
-            isinstance(limit, PacedLimit),
-            isinstance(limit, Concurrency),
-        )
+        self.pace = pace_of(limit)
+        self.has_slots = isinstance(limit, Concurrency)
+        self.queue = limit if isinstance(limit, LeakyQueue) else None
 
     def item(self, figures: Figures, retry_after: int | None) -> str:
         """The item of `RateLimit` about a decision with these *figures*."""
@@ -100,11 +109,19 @@ class Phrases:
             return wait
         if not longest or self.has_slots:
             return None
-        if self.is_paced and (others := self.quota - left - 1) > 0:
-            longest -= others * self.period_ns // self.quota
+        if self.pace is not None and (others := self.quota - left - 1) > 0:
+            longest -= others * self.pace[0] // self.pace[1]
         if wait and wait < longest:
             longest = wait
         return longest if longest > 0 else 1
+
+
+def pace_of(limit: Limit) -> tuple[int, int] | None:
+    """In how many nanoseconds how many units come back; None if not one after the other."""
+    if isinstance(limit, LeakyQueue):
+        rate = limit.per_second
+        return rate.denominator * SECOND, rate.numerator
+    return (limit.period_ns, limit.quota) if isinstance(limit, PacedLimit) else None
 
 
 def phrases_of(name: str, limit: Limit) -> Phrases:
@@ -154,6 +171,9 @@ def _policy_item(name: str, limit: Limit) -> str:
         return f'{quoted(name)};q={limit.quota};qu="concurrent-requests"'
     period = limit.period_ns
     window = seconds_up(period)
+    if isinstance(limit, LeakyQueue):
+        leaving = bounded(int(limit.per_second * window))
+        return f"{quoted(name)};q={leaving};w={window};hg-queue={limit.quota - 1}"
     sustained = bounded(limit.quota * window * SECOND // period)
     burst = "" if sustained == limit.quota else f";hg-burst={limit.quota}"
     return f"{quoted(name)};q={sustained};w={window}{burst}"

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import OVERRIDE
 from headgate.errors import UsageError
-from headgate.responses.answer import CLOSED, Told, loudest
+from headgate.limits import Concurrency
+from headgate.responses.answer import GATE, Reason, Told, loudest, reason_of
 from headgate.responses.rounding import milliseconds_up, seconds_up
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    from headgate.decisions import Decision
     from headgate.responses.answer import Answer
     from headgate.responses.options import ResponseOptions
 
@@ -22,15 +24,24 @@ TOO_MANY_REQUESTS: Final = 429
 class Verdict:
     """Why a request was refused, and for how long.
 
-    *is_outage*: no limit was exceeded; the store could not be asked. *speaker*: the rule to name;
-    None if nothing may be told. *wait_ns*: how long to wait, jitter included; None if waiting does
-    not help or nothing may be told.
+    *speaker*: the rule to name; None if nothing may be told. *wait_ns*: how long to wait, jitter
+    included; None if waiting does not help or nothing may be told.
     """
 
     status: int
-    is_outage: bool
+    reason: Reason
     speaker: Told | None
     wait_ns: int | None
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether no limit was exceeded: the store could not be asked."""
+        return self.reason is Reason.OUTAGE
+
+    @property
+    def sheds(self) -> bool:
+        """Whether no limit was exceeded: there is not enough capacity for now."""
+        return self.reason is Reason.SHED
 
     @property
     def is_block(self) -> bool:
@@ -53,22 +64,37 @@ def verdict_of(answer: Answer, options: ResponseOptions) -> Verdict:
     if answer.allowed:
         raise UsageError("the request was allowed: there is no refusal to word")
     told = loudest(answer)
-    is_outage = told is not None and told.decision.source == CLOSED
-    status = options.outage_status if is_outage else TOO_MANY_REQUESTS
+    reason = Reason.EXCEEDED if told is None else reason_of(told)
+    status = _status(reason, options)
     if told is None or told.headers == "redacted":
-        return Verdict(status, is_outage, None, None)
+        return Verdict(status, reason, None, None)
     wait = told.decision.retry_after_ns
+    if reason is Reason.SHED and _is_anybodys_guess(told.decision):
+        wait = SECOND
     if wait is not None:
         wait = max(wait, 1)
-        wait += _spread_ns(wait, options, is_outage=is_outage, jitter=answer.jitter)
-    return Verdict(status, is_outage, told, wait)
+        wait += _spread_ns(wait, options, reason, answer.jitter)
+    return Verdict(status, reason, told, wait)
 
 
-def _spread_ns(wait: int, options: ResponseOptions, *, is_outage: bool, jitter: float) -> int:
+def _is_anybodys_guess(decision: Decision) -> bool:
+    """Whether nobody knows when there will be capacity: a slot is free when its holder leaves, long
+    before its lease runs out; and what never fits now does when the limit is raised again."""
+    has_slots = isinstance(decision.limit, Concurrency) and decision.source != GATE
+    return has_slots or decision.retry_after_ns is None
+
+
+def _status(reason: Reason, options: ResponseOptions) -> int:
+    if reason is Reason.EXCEEDED:
+        return TOO_MANY_REQUESTS
+    return options.outage_status if reason is Reason.OUTAGE else options.shed_status
+
+
+def _spread_ns(wait: int, options: ResponseOptions, reason: Reason, jitter: float) -> int:
     """What is added to *wait* so that not all come back at once.
 
-    After an outage everybody would; so there it is not a matter of choice.
+    After an outage everybody would, and all that were shed; so there it is not a matter of choice.
     """
-    if is_outage:
+    if reason is not Reason.EXCEEDED:
         return int(options.outage_spread * jitter * SECOND)
     return int(min(wait * options.jitter, options.jitter_most * SECOND) * jitter)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency, PacedLimit
+from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from headgate.limits import Limit
 
 _UNITS: Final = (
@@ -22,9 +24,13 @@ _UNITS: Final = (
 
 @lru_cache(maxsize=1024)  # a flood of refusals is about few limits, and has to be cheap
 def limit_in_words(limit: Limit) -> str:
-    """Such as "100 per minute", "10 per second, up to 50 at once" or "20 at the same time"."""
+    """Such as "100 per minute", "10 per second, up to 50 at once", "20 at the same time" or
+    "10 per second, one after the other, with up to 100 waiting"."""
     if isinstance(limit, Concurrency):
         return f"{limit.quota} at the same time"
+    if isinstance(limit, LeakyQueue):
+        waiting = f", with up to {limit.quota - 1} waiting" if limit.quota > 1 else ""
+        return f"{_rate_in_words(limit.per_second)}, one after the other{waiting}"
     if isinstance(limit, PacedLimit):
         return _pace_in_words(limit)
     return f"{limit.quota} per {_period(limit.period_ns)}"
@@ -51,6 +57,14 @@ def _pace_in_words(limit: PacedLimit) -> str:
             at_once = "" if count == quota else f", up to {quota} at once"
             return f"{count} per {name}{at_once}"
     return f"{quota} per {_period(period)}"
+
+
+def _rate_in_words(per_second: Fraction) -> str:
+    for size, name in reversed(_UNITS[1:]):
+        count = per_second * size / SECOND
+        if count.denominator == 1:
+            return f"{count} per {name}"
+    return f"{per_second.numerator} per {_period(per_second.denominator * SECOND)}"
 
 
 def _period(nanoseconds: int) -> str:

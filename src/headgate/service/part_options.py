@@ -29,6 +29,7 @@ def response_options(settings: Settings) -> ResponseOptions:
         jitter=settings.responses_jitter,
         jitter_most=settings.responses_jitter_most,
         outage_status=settings.responses_outage_status,
+        shed_status=settings.responses_shed_status,
     )
 
 

@@ -20,6 +20,7 @@ from headgate.service.channel import Report
 from headgate.service.core import Core
 from headgate.service.envoy_files import EnvoyFiles
 from headgate.service.part_options import response_options
+from headgate.service.pressing import FleetPressure
 from headgate.service.readiness import Readiness
 from headgate.service.regions import store_of
 from headgate.service.sources import is_etcd, kept_policy, open_storage
@@ -37,6 +38,7 @@ class Parts:
     settings: Settings
     core: Core
     readiness: Readiness
+    pressure: FleetPressure
     storage: PolicyStorage | None
     feed: PolicyFeed | None
     envoy: EnvoyFiles | None
@@ -51,6 +53,7 @@ class Parts:
                 raise PolicyError(state.problems)
         if self.envoy is not None:
             await self.envoy.start()
+        self.pressure.start()
         await self.readiness.start()
 
     async def reread(self) -> None:
@@ -81,6 +84,7 @@ class Parts:
                 stack.push_async_callback(self.feed.aclose)
             if self.envoy is not None:
                 stack.push_async_callback(self.envoy.aclose)
+            stack.push_async_callback(self.pressure.aclose)
             stack.push_async_callback(self.readiness.aclose)
 
 
@@ -116,6 +120,7 @@ def make_parts(settings: Settings) -> Parts:
         settings=settings,
         core=core,
         readiness=readiness,
+        pressure=FleetPressure(engine, namespace=settings.namespace),
         storage=storage,
         feed=feed,
         envoy=envoy,

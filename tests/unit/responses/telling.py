@@ -55,9 +55,11 @@ def outage() -> Decision:
     return refused(retry_ms=1_000, reset_ms=0, source="fail_closed")
 
 
-def told(*decisions: Decision, name: str = "per-user", headers: HeaderMode = "on") -> Told:
+def told(
+    *decisions: Decision, name: str = "per-user", headers: HeaderMode = "on", sheds: bool = False
+) -> Told:
     """A rule with these limits."""
-    return Told(name, combine(decisions), headers)
+    return Told(name, combine(decisions), headers, sheds)
 
 
 def answer(*rules: Told, jitter: float = 0.0) -> Answer:

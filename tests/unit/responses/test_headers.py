@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.decisions import decide_without_store
 from headgate.limits import TokenBucket
-from headgate.responses import Answer, ResponseOptions, expose_headers, headers_for
+from headgate.responses import Answer, Load, ResponseOptions, expose_headers, headers_for
 
 from .telling import NOW, answer, decided, outage, refused, told
 
@@ -166,7 +168,11 @@ def test_browsers_are_told_every_name_that_may_be_sent() -> None:
         "X-RateLimit-Reset",
         "RateLimit-Policy",
         "RateLimit",
+        "Headgate-Queue",
+        "Headgate-Delay",
         "Retry-After",
     ]
-    assert set(headers(answer(told(refused())), EVERYTHING)) == set(expose_headers(EVERYTHING))
-    assert expose_headers(ResponseOptions(x_ratelimit=False, ratelimit=False)) == ["Retry-After"]
+    it = replace(answer(told(refused())), loads=(Load("turns"),), delayed_ns=1)
+    assert set(headers(it, EVERYTHING)) == set(expose_headers(EVERYTHING))
+    silent = ResponseOptions(x_ratelimit=False, ratelimit=False, pressure=False)
+    assert expose_headers(silent) == ["Retry-After"]

@@ -1,5 +1,7 @@
 """Our headers among others."""
 
+import pytest
+
 from headgate.responses import merged
 
 
@@ -24,6 +26,18 @@ def test_a_policy_that_we_speak_of_is_not_spoken_of_twice() -> None:
     existing = [("RateLimit", '"edge";r=1;t=1, "origin";r=5;t=1'), ("RateLimit", '"edge";r=2')]
     ours = [("RateLimit", '"edge";r=9')]
     assert merged(existing, ours) == [("RateLimit", '"origin";r=5;t=1'), *ours]
+
+
+def test_queues_of_a_server_behind_us_stay() -> None:
+    existing = [("headgate-queue", '"origin";waiting=5, "edge";waiting=1')]
+    ours = [("Headgate-Queue", '"edge";waiting=9')]
+    assert merged(existing, ours) == [("headgate-queue", '"origin";waiting=5'), *ours]
+
+
+@pytest.mark.parametrize("name", ["endpoint-load-metrics", "Endpoint-Load-Metrics-Bin"])
+def test_the_load_that_an_app_reports_itself_stays(name: str) -> None:
+    ours = [("Retry-After", "1"), ("endpoint-load-metrics", "JSON {}")]
+    assert merged([(name, "its own")], ours) == [(name, "its own"), ("Retry-After", "1")]
 
 
 def test_merging_twice_is_merging_once() -> None:

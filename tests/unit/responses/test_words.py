@@ -9,6 +9,7 @@ import pytest
 from headgate.limits import (
     Concurrency,
     FixedWindow,
+    LeakyQueue,
     Limit,
     SlidingWindowCounter,
     TokenBucket,
@@ -38,6 +39,13 @@ LIMITS: list[tuple[str | Limit, str]] = [
     (FixedWindow(5, 2.5), "5 per 2.5 seconds"),
     (SlidingWindowCounter(5, 0.000_25), "5 per 0.25 milliseconds"),
     (Concurrency(20, 30), "20 at the same time"),
+    (LeakyQueue(10, 100), "10 per second, one after the other, with up to 100 waiting"),
+    (LeakyQueue(10, 100, 5), "10 per second, one after the other, with up to 50 waiting"),
+    (LeakyQueue(Fraction(1, 2), 0), "30 per minute, one after the other"),
+    (
+        LeakyQueue(Fraction(3, 86_401), 1),
+        "3 per 86401 seconds, one after the other, with up to 1 waiting",
+    ),
 ]
 
 

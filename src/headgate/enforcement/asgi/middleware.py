@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
+from headgate.enforcement.asgi.listening import ClientGoneError, Listening
 from headgate.enforcement.asgi.quick import quick_way
 from headgate.enforcement.asgi.routing import add_route, is_marked_exempt
 from headgate.enforcement.asgi.sending import Handshake, Response, deny, refuse
@@ -19,6 +20,7 @@ from headgate.enforcement.passing import enter_async, finish_async
 if TYPE_CHECKING:
     from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
     from headgate.enforcement.gate import Gate, GateOptions
+    from headgate.enforcement.passing import Meanwhile
 
 SHUTDOWN: Final = frozenset({"lifespan.shutdown.complete", "lifespan.shutdown.failed"})
 
@@ -60,9 +62,16 @@ class RateLimitMiddleware:
         request = AsgiRequest(scope)
         outer: Passage | None = scope.get(PASSAGE)
         passage = outer or self._begin(scope, request)
-        if not (self._has_asked(outer) or await self._enter(passage, request)):
-            await refuse(send, request, self.gate.refusal(passage, request.header("accept")))
-            return
+        if not self._has_asked(outer):
+            listening = Listening(receive)
+            try:
+                is_admitted = await self._enter(passage, request, listening.meanwhile)
+            except ClientGoneError:
+                return  # there is nobody to answer
+            if not is_admitted:
+                await refuse(send, request, self.gate.refusal(passage, request.header("accept")))
+                return
+            receive = listening.receive if listening.has_heard else receive
         if outer is not None:  # another of our middlewares, further out, sees to the response
             await self.app(scope, receive, send)
             return
@@ -105,13 +114,15 @@ class RateLimitMiddleware:
         scope[PASSAGE] = passage
         return passage
 
-    async def _enter(self, passage: Passage, request: AsgiRequest) -> bool:
+    async def _enter(
+        self, passage: Passage, request: AsgiRequest, meanwhile: Meanwhile | None = None
+    ) -> bool:
         passage.asked.add(self.gate)
         if is_marked_exempt(request.scope, self.app):
             return True
         if self.gate.counts_endpoints:
             add_route(request, self.app)
-        return await enter_async(passage, self.gate, self.gate.entry(request))
+        return await enter_async(passage, self.gate, self.gate.entry(request), meanwhile)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def receiving() -> Message:

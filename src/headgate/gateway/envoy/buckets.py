@@ -2,7 +2,7 @@
 
 A token bucket of capacity C and rate R lets at most C + R * t requests pass in any time t.
 
-- Token bucket, GCRA, leaky bucket: the same, exactly.
+- Token bucket, GCRA, leaky bucket: the same, exactly. A queue that only counts, too.
 - A window of N in W: capacity N, rate N / W. It never lets more pass than a fixed window does at
   its worst, 2 * N around a boundary; a sliding window promises N, and here it is up to 2 * N for a
   caller who was idle before. Over longer times both are the same.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import PacedLimit, SlidingWindowLog
+from headgate.limits import LeakyQueue, PacedLimit, SlidingWindowLog
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def backstop_of(limit: Limit) -> Bucket:
     Windows that are not logs admit twice their quota around a boundary. What passes in a second
     is added, since requests arrive here somewhat later or earlier than where they were counted.
     """
-    is_loose = not isinstance(limit, PacedLimit | SlidingWindowLog)
+    is_loose = not isinstance(limit, PacedLimit | LeakyQueue | SlidingWindowLog)
     rate = _rate(limit)
     slack = max(1, -(-rate.numerator // rate.denominator))
     return Bucket(limit.quota * (2 if is_loose else 1) + slack, rate)
@@ -84,6 +84,6 @@ def wait_ns(limit: Limit, cost: int = 1) -> int:
 
 
 def _rate(limit: Limit) -> Fraction:
-    if isinstance(limit, PacedLimit):
+    if isinstance(limit, PacedLimit | LeakyQueue):
         return limit.per_second
     return Fraction(limit.quota * SECOND, limit.period_ns)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.envoy.bootstrap import bootstrap
 from headgate.gateway.envoy.client_address import client_address
 from headgate.gateway.envoy.cookies import cookie_lines
-from headgate.gateway.envoy.deciding import decided
+from headgate.gateway.envoy.deciding import decided, softened
 from headgate.gateway.envoy.discovery import LISTENERS, filter_documents
 from headgate.gateway.envoy.filters import http_filters
 from headgate.gateway.envoy.listener import listeners
@@ -47,7 +47,7 @@ def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Docu
             LISTENERS: listeners(edge),
         },
         decided=decisions,
-        warnings=edge.address.warnings,
+        warnings=(*edge.address.warnings, *softened(policy)),
     )
 
 

@@ -34,7 +34,7 @@ http://<<server_name>>:<<port>> {
 			header_up -Upgrade
 			transport http {
 				dial_timeout <<timeout>>ms
-				response_header_timeout <<timeout>>ms
+				response_header_timeout <<answer_timeout>>ms
 				keepalive 60s # less than the 75 s after which Headgate closes
 			}
 
@@ -92,6 +92,7 @@ def caddy_text(wanted: Wanted) -> str:
             "service": _server(wanted.service),
             "upstream": upstream,
             "timeout": str(wanted.timeout_ms),
+            "answer_timeout": str(wanted.answer_timeout_ms),
             "failing": "go on without it" if wanted.is_open else "503, to everything",
             "failure": f"reverse_proxy {upstream}"
             if wanted.is_open

@@ -116,7 +116,7 @@ server {
         <<accept>>
         proxy_connect_timeout <<timeout>>ms;
         proxy_send_timeout <<timeout>>ms;
-        proxy_read_timeout <<timeout>>ms;
+        proxy_read_timeout <<answer_timeout>>ms;
         proxy_next_upstream error;       # not after a timeout: it may have been charged
         proxy_intercept_errors off;      # what Headgate answers counts, a 503 of a rule too
         <<service_tls>>
@@ -208,6 +208,7 @@ def nginx_text(wanted: Wanted) -> str:
             "listen": str(wanted.listen),
             "server_name": wanted.server_name or "_",
             "timeout": str(wanted.timeout_ms),
+            "answer_timeout": str(wanted.answer_timeout_ms),
             "accept": "" if is_accept_seen else _ACCEPT,
             "misled": "" if is_accept_seen else _MISLED,
             "failure": "error_page 502 504 = @headgate_open;" if wanted.is_open else "",

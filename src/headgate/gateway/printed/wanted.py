@@ -10,14 +10,17 @@ import json
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
+from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.engine.interest import headers_of_interest
 from headgate.errors import OptionError
 from headgate.gateway.upstreams import Upstream, parse_upstream
+from headgate.limits import LeakyQueue
 from headgate.responses.bodies import OUTAGE
 from headgate.rules.model import DEFAULT_SOURCES
 from headgate.settings import Address, parse_address
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from headgate.rules.model import Policy
@@ -67,6 +70,7 @@ class Wanted:
 
     *server_name* is None for every name; *headers* are those that rules look at, in lower case, and
     None if the rules are not known. *reports* are for rules whose costs are known afterwards.
+    *longest_delay* is for how many seconds rules may delay a request: the answer comes after that.
     """
 
     service: Upstream = SERVICE
@@ -78,6 +82,7 @@ class Wanted:
     reports: tuple[Report, ...] = ()
     on_failure: OnFailure = "open"
     timeout: float = TIMEOUT
+    longest_delay: float = 0.0
     is_full: bool = False
 
     def __post_init__(self) -> None:
@@ -108,6 +113,11 @@ class Wanted:
     def timeout_ms(self) -> int:
         """How long to wait for a decision, in whole milliseconds."""
         return round(self.timeout * 1000)
+
+    @property
+    def answer_timeout_ms(self) -> int:
+        """How long to wait for an answer that is held back until a request has its turn."""
+        return self.timeout_ms + ceil(self.longest_delay * 1000)
 
     @property
     def told_headers(self) -> tuple[str, ...]:
@@ -145,6 +155,7 @@ def make_wanted(
         reports=() if policy is None else reports_of(policy),
         on_failure=on_failure,
         timeout=timeout,
+        longest_delay=0.0 if policy is None else longest_delay_of(policy),
         is_full=is_full,
     )
 
@@ -163,6 +174,14 @@ def reports_of(policy: Policy) -> tuple[Report, ...]:
     return tuple(
         Report(rule.id, rule.cost.after.header) for rule in rules if rule.cost.after is not None
     )
+
+
+def longest_delay_of(policy: Policy) -> float:
+    """For how many seconds rules of *policy* may delay a request."""
+    enforced = [rule for rule in policy.rules if rule.mode == "enforce"]
+    limits = [one for rule in enforced for row in rule.limits.values() for one in row]
+    delays = [one.patience_ns for one in limits if isinstance(one, LeakyQueue)]
+    return max(delays, default=0) / SECOND
 
 
 def usual_headers() -> tuple[str, ...]:

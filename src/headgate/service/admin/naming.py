@@ -69,6 +69,9 @@ class Naming:
         if rule is None:
             told = f"there is no rule {document['rule'][:100]!r} in force"
             raise RefusedError(problem(404, told))
+        if rule.fair is not None:
+            told = f"the rule {rule.id!r} has no counters: its requests take turns, in each app"
+            raise RefusedError(problem(422, told))
         if "key" in document:
             _check_shape(document["key"], rule, policy.identity)
             tier = _tier(rule, document.get("tier"))

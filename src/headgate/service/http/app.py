@@ -14,6 +14,7 @@ from headgate.service.http.options import HttpOptions
 from headgate.service.http.original import Peers, original_at, original_in, untrusted
 from headgate.service.http.receiving import DisconnectedError
 from headgate.service.http.replies import RefusedError, Reply, header_of, problem, respond
+from headgate.service.http.turns import turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -64,7 +65,7 @@ class HttpApp:
         path = _raw_path(scope)
         try:
             if path.startswith(AUTHORIZE):
-                reply = await self._authorize(scope, path[_BEHIND:])
+                reply = await self._authorize(scope, path[_BEHIND:], receive)
             else:
                 for whole, below, app in self._others:
                     if path == whole or path.startswith(below):
@@ -77,8 +78,8 @@ class HttpApp:
             return
         await respond(send, reply, is_head=scope["method"] == "HEAD")
 
-    async def _authorize(self, scope: Scope, rest: bytes) -> Reply:
-        """What a gateway is told that asks about a request."""
+    async def _authorize(self, scope: Scope, rest: bytes, receive: Receive) -> Reply:
+        """What a gateway is told that asks about a request, when that has its turn."""
         if len(scope["headers"]) > self.options.most_headers:
             raise RefusedError(problem(431, f"more than {self.options.most_headers} headers"))
         if len(rest) > self.options.longest_target:
@@ -92,8 +93,13 @@ class HttpApp:
         if verdict is None:
             verdict = await checking.decided(plan)
         if verdict.allowed:
+            if verdict.delay_ns:
+                await turn_of(verdict, checking.runner, receive)
             return Reply(200, checking.teller.lines(verdict), b"")
-        return checking.refusal(verdict, header_of(scope, b"accept"), denied_as=denied_as)
+        accept = header_of(scope, b"accept")
+        # Only Envoy's question has a path. To its filter a 5xx is not a refusal but a failure of
+        # ours, upon which it may be told to let everything pass.
+        return checking.refusal(verdict, accept, denied_as=denied_as, is_below_500=bool(rest))
 
     def _plan(self, scope: Scope, rest: bytes, peer: str) -> tuple[Plan, int]:
         """What is asked about the request, and the status that its refusal is to have."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.enforcement.asgi.sending import encoded
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from headgate.engine import Engine, Plan, Verdict
     from headgate.engine.engine import Costs
+    from headgate.responses import ResponseOptions
     from headgate.rules.request import Request
     from headgate.service.core import Core
     from headgate.service.http.options import HttpOptions
@@ -52,18 +54,20 @@ class Checking:
     def __init__(self, core: Core, options: HttpOptions) -> None:
         self.core = core
         self.teller = Teller(core.answers, core.clock)
+        self._below_500 = replace(core.answers, shed_status=TOO_MANY_REQUESTS)
         self._deadline = options.deadline
         self._in_force = core.engine.in_force
-        self._runner = core.engine.runner
-        self._familiar = Familiar(self._in_force.engine)
+        self.runner = core.engine.runner
+        self._familiar = Familiar(self._in_force.engine, self._in_force.scale.factor)
 
     @property
     def familiar(self) -> Familiar:
         """What is known of requests under the rules in force."""
-        engine = self._in_force.engine
-        if engine is not self._familiar.engine:
-            self._familiar = Familiar(engine)
-        return self._familiar
+        engine, factor = self._in_force.engine, self._in_force.scale.factor
+        familiar = self._familiar
+        if engine is not familiar.engine or factor is not familiar.factor:
+            familiar = self._familiar = Familiar(engine, factor)
+        return familiar
 
     def plan(self, engine: Engine, request: Request, cost: Costs = None) -> Plan:
         """What is asked about *request* under the rules of *engine*."""
@@ -71,11 +75,11 @@ class Checking:
 
     def at_once(self, plan: Plan) -> Verdict | None:
         """What comes of *plan*; None if that has to be waited for."""
-        return self._runner.decide_now(plan)
+        return self.runner.decide_now(plan)
 
     async def decided(self, plan: Plan) -> Verdict:
         """What comes of *plan*, waited for."""
-        return await self.within_deadline(self._runner.decide(plan))
+        return await self.within_deadline(self.runner.decide(plan))
 
     async def within_deadline(self, asking: Coroutine[None, None, T]) -> T:
         """What comes of *asking*; `RefusedError` (503) if it takes too long."""
@@ -94,7 +98,7 @@ class Checking:
             asked = read_asked(document_of(body), TO_CHECK)
             plan = self.plan(familiar.engine, asked.request, asked.cost)
             if asked.peek:
-                looking = self._runner.decide(plan, consume=False)
+                looking = self.runner.decide(plan, consume=False)
                 return self._told(await self.within_deadline(looking), scope)
             familiar.keep_described(body, plan)
         verdict = self.at_once(plan)
@@ -107,9 +111,13 @@ class Checking:
         lines += _JSON_LINES
         return Reply(200, lines, self.teller.text(verdict).encode("ascii"))
 
-    def refusal(self, verdict: Verdict, accept: str | None, *, denied_as: int) -> Reply:
-        """A refusal for a gateway to pass on; it has the status *denied_as*, an outage its own."""
-        status, headers, body = self._refused(verdict, accept)
+    def refusal(
+        self, verdict: Verdict, accept: str | None, *, denied_as: int, is_below_500: bool = False
+    ) -> Reply:
+        """A refusal for a gateway to pass on; it has the status *denied_as*, an outage its own, and
+        want of capacity, too, unless it *is_below_500* that it has to be."""
+        options = self._below_500 if is_below_500 else None
+        status, headers, body = self._refused(verdict, accept, options)
         return Reply(denied_as if status == TOO_MANY_REQUESTS else status, headers, body)
 
     def denial(self, verdict: Verdict, accept: str | None) -> Reply:
@@ -118,8 +126,10 @@ class Checking:
         content = {**portrait(verdict), **json.loads(body)}
         return Reply(status, headers, json.dumps(content).encode("ascii"))
 
-    def _refused(self, verdict: Verdict, accept: str | None) -> tuple[int, Headers, bytes]:
+    def _refused(
+        self, verdict: Verdict, accept: str | None, options: ResponseOptions | None = None
+    ) -> tuple[int, Headers, bytes]:
         answer = answer_of(verdict, jitter=random.random())  # noqa: S311 (not a secret)
         core = self.core
-        told = refusal(answer, now_ns=core.clock(), options=core.answers, accept=accept)
+        told = refusal(answer, now_ns=core.clock(), options=options or core.answers, accept=accept)
         return told.status, encoded(told.headers), told.body

@@ -2,9 +2,9 @@
 
 Busy callers ask for the same over and over. What the rules make of a request depends on its method,
 path and peer, and on the headers that the policy looks at or that gateways describe requests by; so
-for equal ones the plan is the same. It is kept as long as the policy is, unless something in it
-belongs to one request alone, or to a time: places, holds, marks of retries, overrides. The same
-goes for requests that are described in JSON, by their bytes.
+for equal ones the plan is the same. It is kept as long as the policy and the pressure are, unless
+something in it belongs to one request alone, or to a time: places, holds, marks of retries,
+overrides. The same goes for requests that are described in JSON, by their bytes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.interest import headers_of_interest
+from headgate.engine.softening import FULL
 from headgate.service.http.original import FORWARDED_FOR, SAID_BY_GATEWAYS
 from headgate.service.remembered import LARGEST, Remembered
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from headgate.engine import Engine, Plan
     from headgate.service.http.replies import Scope
 
@@ -28,12 +31,16 @@ _ALWAYS: Final = SAID_BY_GATEWAYS | {FORWARDED_FOR, b"host"}
 
 
 class Familiar:
-    """What is known under the policy of *engine*; another policy has another one."""
+    """What is known under the policy of *engine*; another policy has another one.
 
-    __slots__ = ("_bodies", "_is_usable", "_known", "_names", "engine")
+    Pressure multiplies limits by *factor*, so there is another one, too, when that has changed.
+    """
 
-    def __init__(self, engine: Engine) -> None:
+    __slots__ = ("_bodies", "_is_usable", "_known", "_names", "engine", "factor")
+
+    def __init__(self, engine: Engine, factor: Fraction = FULL) -> None:
         self.engine = engine
+        self.factor = factor
         names = headers_of_interest(engine.policy)
         self._names = _ALWAYS | {name.encode("latin-1", "replace") for name in names}
         self._is_usable = not (engine.policy.overrides or engine.has_slots)

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 def portrait(verdict: Verdict) -> dict[str, Any]:
     """All that came of a request. *limit* is the rule that binds most, as in the body of a refusal.
+    *delay_ms* is there if the request has to wait for its turn.
 
     It is for the code that enforces: rules in shadow, and those that callers are not told of, are
     in it.
     """
     decision = verdict.decision
     binding = _binding(verdict)
-    wait = verdict.retry_after_ns
+    wait, delay = verdict.retry_after_ns, verdict.delay_ns
     return {
         "allowed": verdict.allowed,
         "limit": None if binding is None else binding.rule.id,
@@ -29,6 +30,7 @@ def portrait(verdict: Verdict) -> dict[str, Any]:
         "remaining": None if decision is None else decision.remaining,
         "retry_after": None if wait is None else seconds_up(wait),
         "retry_after_ms": None if wait is None else milliseconds_up(wait),
+        **({"delay_ms": milliseconds_up(delay)} if delay else {}),
         "reset_after": 0.0 if decision is None else decision.reset_after,
         "source": None if decision is None else verdict.source,
         "revision": verdict.revision,

@@ -8,6 +8,9 @@ hears 503 does not know; the next try says 409 if it was settled after all.
 What was granted while the store was gone (a rule that fails open) is held nowhere, and charged when
 it is settled: see `unheld`. Cancelling gives back what is held; what other rules charged for the
 request stays charged.
+
+A turn in a queue cannot be held. A reservation takes one as a check does, at what the rule says
+that a request costs, and the answer says how long to wait for it.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
+from headgate.limits import LeakyQueue
 from headgate.service.http.asked import TO_COMMIT, TO_RESERVE, invalid, read_asked, read_fields
 from headgate.service.http.portrait import portrait
 from headgate.service.http.receipts import Receipt, Receipts
 from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
+    Flaw,
     RefusedError,
     Reply,
     json_reply,
@@ -32,6 +37,7 @@ from headgate.units import MILLISECOND, SECOND, duration_ns
 
 if TYPE_CHECKING:
     from headgate.engine import Verdict
+    from headgate.engine.engine import Costs
     from headgate.rules.model import Policy, Rule
     from headgate.service.http.checking import Checking
     from headgate.service.http.documents import Document
@@ -56,8 +62,9 @@ class Reservations:
         """Hold what *document* asks for: 201 with an id, or a refusal."""
         asked = read_asked(document, TO_RESERVE, longest_ttl=self._longest)
         engine = self._core.engine
+        cost = _without_queues(asked.cost, engine.in_force.policy)
         verdict = await self._checking.within_deadline(
-            engine.reserve(asked.request, cost=asked.cost, ttl=asked.ttl)
+            engine.reserve(asked.request, cost=cost, ttl=asked.ttl)
         )
         if not verdict.allowed:
             return self._checking.denial(verdict, accept)
@@ -135,6 +142,27 @@ class Reservations:
         if self._rules[0] is not policy:
             self._rules = policy, {rule.id: rule for rule in policy.rules}
         return self._rules[1].get(name)
+
+
+def _without_queues(cost: Costs, policy: Policy) -> Costs:
+    """What each rule of *policy* is to hold: *cost*, but for those in which there are queues."""
+    queues = {rule.id for rule in policy.rules if _is_queue(rule)}
+    if not queues:
+        return cost
+    if isinstance(cost, int):
+        return {rule.id: cost for rule in policy.rules if rule.id not in queues}
+    flaws = [
+        Flaw(f"cost.{name[:40]}", "it is a queue, in which nothing is held", "leave it out")
+        for name in cost or ()
+        if name in queues
+    ]
+    if flaws:
+        raise invalid(flaws)
+    return cost
+
+
+def _is_queue(rule: Rule) -> bool:
+    return any(isinstance(limit, LeakyQueue) for row in rule.limits.values() for limit in row)
 
 
 def _leases_ns(verdict: Verdict) -> list[int]:

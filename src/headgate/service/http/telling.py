@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from headgate.algorithms import Outcome
 from headgate.enforcement.asgi.sending import encoded
 from headgate.engine import answer_of
-from headgate.limits import Concurrency, PacedLimit
+from headgate.limits import Concurrency, LeakyQueue
 from headgate.responses import headers_for
 from headgate.responses.answer import WITHOUT_FIGURES, Part
-from headgate.responses.ratelimit_draft11 import policy_field, quoted
+from headgate.responses.ratelimit_draft11 import pace_of, policy_field, quoted
 from headgate.responses.rounding import LARGEST_INTEGER
 from headgate.service.http.portrait import limit_text
 from headgate.stores.port import concluded
@@ -50,9 +50,9 @@ class Saying:
     id: str
     text: str
     quota: int
-    period_ns: int
-    is_paced: bool
+    pace: tuple[int, int] | None
     has_slots: bool
+    is_queue: bool
 
     @classmethod
     def of(cls, rule: Rule, place: int, limit: Limit) -> Saying:
@@ -68,17 +68,17 @@ class Saying:
             json.dumps(rule.id),
             json.dumps(known)[:-1],
             limit.quota,
-            0 if has_slots else limit.period_ns,
-            isinstance(limit, PacedLimit),
+            pace_of(limit),
             has_slots,
+            isinstance(limit, LeakyQueue),
         )
 
     def left(self, remaining: int, reset_ns: int) -> bytes:
         """The item in `RateLimit` for a limit that admitted."""
         if self.has_slots or not reset_ns:
             return b"%b;r=%d" % (self.name, remaining)
-        if self.is_paced and (others := self.quota - remaining - 1) > 0:
-            reset_ns -= others * self.period_ns // self.quota
+        if self.pace is not None and (others := self.quota - remaining - 1) > 0:
+            reset_ns -= others * self.pace[0] // self.pace[1]
         # What is held counts as used but is not worked off: then there may be less to wait for.
         seconds = max(1, (reset_ns + UP) // SECOND)
         return b"%b;r=%d;t=%d" % (self.name, remaining, seconds)
@@ -104,7 +104,10 @@ class Teller:
                 for place, part in enumerate(one.decision.limits):
                     if part.source in WITHOUT_FIGURES:
                         return self.slow_lines(verdict)
-                    told.append((part, self.saying(rule, place, part.limit)))
+                    saying = self.saying(rule, place, part.limit)
+                    if saying.is_queue:
+                        return self.slow_lines(verdict)
+                    told.append((part, saying))
         if not told or not self._is_plain:
             return self.slow_lines(verdict) if told else []
         return self._lines(told)
@@ -129,7 +132,7 @@ class Teller:
     def text(self, verdict: Verdict) -> str:
         """The JSON of a verdict that admits; as `portrait` has it."""
         tightest: Saying | None = None
-        least = reset_ns = 0
+        least = reset_ns = delay_ns = 0
         source = "store"
         texts = []
         for one in verdict.rules:
@@ -140,6 +143,7 @@ class Teller:
                 if tightest is None or remaining < least:
                     tightest, least = saying, remaining
                 reset_ns = max(reset_ns, back_ns)
+                delay_ns = max(delay_ns, decision.delay_ns)
                 source = _source(source, by)
             wait = decision.retry_after_ns
             texts.append(
@@ -155,9 +159,10 @@ class Teller:
                 '"retry_after": 0, "retry_after_ms": 0, "reset_after": 0.0, "source": null, '
                 f'"revision": {verdict.revision}, "rules": [{rules}]}}'
             )
+        delay = f'"delay_ms": {-(-delay_ns // MILLISECOND)}, ' if delay_ns else ""
         return (
             f'{{"allowed": true, "limit": {tightest.id}, "quota": {tightest.quota}, '
-            f'"remaining": {least}, "retry_after": 0, "retry_after_ms": 0, '
+            f'"remaining": {least}, "retry_after": 0, "retry_after_ms": 0, {delay}'
             f'"reset_after": {seconds_at_least(reset_ns)!r}, "source": "{source}", '
             f'"revision": {verdict.revision}, "rules": [{rules}]}}'
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency
+from headgate.limits import Concurrency, LeakyQueue
 from headgate.limits.model import PacedLimit
 from headgate.service.rlqs.filling import MILLION
 from headgate.units import SECOND
@@ -51,13 +51,14 @@ def bindings(plan: Plan) -> tuple[Binding, ...]:
     """All that limits the requests of *plan*, the tightest first.
 
     Rules in shadow do not bind, nor do those under which a request costs nothing, nor limits on
-    what goes on at the same time: a gateway's token bucket cannot tell.
+    what goes on at the same time, nor queues: a gateway's token bucket cannot tell, and delays
+    nothing.
     """
     found = [
         Binding(one.rule, check, _allowed(check))
         for one in plan.deciding
         for check in one.checks
-        if check.cost and not isinstance(check.limit, Concurrency)
+        if check.cost and not isinstance(check.limit, Concurrency | LeakyQueue)
     ]
     return tuple(
         sorted(found, key=lambda one: (one.allowance.rate, one.allowance.burst, one.check.group))

@@ -6,8 +6,8 @@ up, since Envoy drops what is behind the point. Rules whose headers are not to b
 figures here either, for Envoy makes headers of them.
 
 A refusal has the body that it has over HTTP. Its status is Envoy's: one for all refusals, so a
-limit that was exceeded and a store that was gone look alike there, unless Envoy is told to change
-it by the metadata that our own gateway is sent.
+limit that was exceeded, want of capacity and a store that was gone look alike there, unless Envoy
+is told to change it by the metadata that our own gateway is sent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class Answering:
     def __init__(self, core: Core, options: RlsOptions) -> None:
         self._core = core
         self._options = options
-        self._elsewhere = replace(core.answers, outage_status=TOO_MANY_REQUESTS)
+        self._here = replace(core.answers, pressure=False)  # nothing is delayed
+        self._elsewhere = replace(
+            self._here, outage_status=TOO_MANY_REQUESTS, shed_status=TOO_MANY_REQUESTS
+        )
         """What to say where nobody changes the status, which Envoy has one of for all refusals."""
 
     def answer(self, asked: Asked, said: Said) -> bytes:
@@ -81,17 +84,15 @@ class Answering:
         return b"".join(written)
 
     def _headers(self, told: tuple[Told, ...]) -> list[tuple[str, str]]:
-        options = self._core.answers
-        return headers_for(
-            Answer(allowed=True, told=told), now_ns=self._core.clock(), options=options
-        )
+        answer = Answer(allowed=True, told=told)
+        return headers_for(answer, now_ns=self._core.clock(), options=self._here)
 
     def _refusal(self, domain: str, told: tuple[Told, ...]) -> list[bytes]:
         """What a client that is refused gets, as over HTTP; but what kind of body it would rather
         have, Envoy does not tell."""
         jitter = random.random()  # noqa: S311 (it only spreads retries)
         answer = Answer(allowed=False, told=told, jitter=jitter)
-        options = self._core.answers if domain == GATEWAY_DOMAIN else self._elsewhere
+        options = self._here if domain == GATEWAY_DOMAIN else self._elsewhere
         made = refusal(answer, now_ns=self._core.clock(), options=options)
         lines = [line for line in made.headers if self._options.headers or line[0] in _OF_BODY]
         written = [*[wire.header(*line) for line in lines], wire.body(made.body)]
@@ -169,7 +170,9 @@ def _told(parts: Sequence[Part], said: Said) -> tuple[Told, ...]:
     spoken = list(tightest.values())
     if len(spoken) > MOST_TOLD:
         spoken = sorted(spoken, key=_tightness, reverse=True)[:MOST_TOLD]
-    return tuple([Told(part.title, decision, part.headers) for part, decision in spoken])
+    return tuple(
+        [Told(part.title, decision, part.headers, part.sheds) for part, decision in spoken]
+    )
 
 
 def _tightness(spoken: tuple[Part, Decision | None]) -> tuple[bool, bool, int]:

@@ -46,6 +46,8 @@ class Part(NamedTuple):
     closed: Unit | None = None
     rule: Rule | None = None
     """The rule that it is, if it is one."""
+    sheds: bool = False
+    """Whether it denies for want of capacity."""
 
     @property
     def is_question(self) -> bool:

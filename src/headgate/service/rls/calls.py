@@ -20,6 +20,7 @@ from headgate.service.rls.ways import ShortWays
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from fractions import Fraction
 
     from headgate.engine import Engine
     from headgate.rules.envoy import EnvoyConfig
@@ -52,6 +53,7 @@ class RateLimitCalls:
         self._remembered: Remembered[bytes, Answer] = Remembered()
         self._engine: Engine | None = None
         self._envoy: EnvoyConfig | None = None
+        self._factor: Fraction | None = None
         self._version = 0
 
     def should_rate_limit(self, request: bytes) -> bytes | Awaitable[bytes]:
@@ -61,8 +63,10 @@ class RateLimitCalls:
         """
         engine, envoy = self._in_force.engine, self._core.envoy
         is_as_before = engine is self._engine and envoy is self._envoy
+        factor = self._in_force.scale.factor  # which limits are multiplied by under pressure
+        is_as_before = is_as_before and factor is self._factor
         if not is_as_before or self._amounts.version != self._version:
-            self._engine, self._envoy = engine, envoy
+            self._engine, self._envoy, self._factor = engine, envoy, factor
             self._version = self._amounts.version
             self._remembered.clear()
             self._ways.clear()

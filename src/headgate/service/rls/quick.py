@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.limits import PacedLimit
-from headgate.responses.ratelimit_draft11 import phrases_of, quoted
+from headgate.responses.ratelimit_draft11 import pace_of, phrases_of, quoted
 from headgate.service.rls import wire
 from headgate.service.rls.answering import limit_field
 from headgate.units import SECOND
@@ -47,7 +46,7 @@ def quick_answer(part: Part, clock: Clock, *, with_headers: bool) -> Admitted:
     """
     ((_, said),) = _said_of([part])
     field, total, name = said.field, said.total, said.name
-    quota, period_ns = said.quota, said.period_ns
+    quota, pace = said.quota, said.pace
     stated = wire.header("ratelimit-policy", said.policy)
     second, reset = 0, b""
 
@@ -59,7 +58,7 @@ def quick_answer(part: Part, clock: Clock, *, with_headers: bool) -> Admitted:
         reset_at = (clock() + reset_ns + _LESS_THAN_A_SECOND) // SECOND
         if reset_at != second:
             second, reset = reset_at, wire.header("x-ratelimit-reset", str(reset_at))
-        item = _item(name, remaining, _back_s(quota, period_ns, remaining, reset_ns))
+        item = _item(name, remaining, _back_s(quota, pace, remaining, reset_ns))
         return status + total + _left(remaining) + reset + stated + item
 
     return answer
@@ -83,7 +82,7 @@ def quick_answer_of_all(
             return status
         reset_at = (clock() + reset_ns + _LESS_THAN_A_SECOND) // SECOND
         items = [
-            _item_text(said.name, many, _back_s(said.quota, said.period_ns, many, back_ns))
+            _item_text(said.name, many, _back_s(said.quota, said.pace, many, back_ns))
             for (_, said), (many, back_ns) in zip(named, left, strict=True)
         ]
         return b"".join(
@@ -109,8 +108,8 @@ class _Said(NamedTuple):
     policy: str
     name: str
     quota: int
-    period_ns: int
-    """0 if it does not come back bit by bit."""
+    pace: tuple[int, int] | None
+    """In how many nanoseconds how many units come back; None if not one after the other."""
 
 
 def _said_of(parts: Sequence[Part]) -> list[tuple[int, _Said]]:
@@ -130,16 +129,16 @@ def _said(name: str, title: str, limit: Limit) -> _Said:
         phrases_of(title, limit).policy,
         quoted(title),
         limit.quota,
-        limit.period_ns if isinstance(limit, PacedLimit) else 0,
+        pace_of(limit),
     )
 
 
-def _back_s(quota: int, period_ns: int, remaining: int, reset_ns: int) -> int:
+def _back_s(quota: int, pace: tuple[int, int] | None, remaining: int, reset_ns: int) -> int:
     """Seconds until one more is back, as `Phrases.returns_in_ns` has it; 0 if nothing is out."""
     if not reset_ns:
         return 0
-    if period_ns and (others := quota - remaining - 1) > 0:
-        reset_ns -= others * period_ns // quota
+    if pace is not None and (others := quota - remaining - 1) > 0:
+        reset_ns -= others * pace[0] // pace[1]
     return (reset_ns + _LESS_THAN_A_SECOND) // SECOND if reset_ns > 0 else 1
 
 

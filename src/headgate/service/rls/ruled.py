@@ -1,7 +1,8 @@
 """Descriptors under the rules of a policy: each is a request, as `requested` has it.
 
 Not for this way in: places (`concurrency` limits are left out, since nothing would ever give one
-back) and `idempotency`.
+back), turns (Envoy does not delay a request, so a queue only counts: what would have to wait passes
+at once) and `idempotency`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate.limits import LeakyQueue
 from headgate.service.requested import request_of
 from headgate.service.rls.amounts import amount_of
 from headgate.service.rls.asked import Line, Part
@@ -35,6 +37,7 @@ class Ruled:
         self._amounts = amounts
         self._configured = configured
         self._left_out: set[str] = set()
+        self._undelayed: set[str] = set()
 
     def lines(self, engine: Engine, call: Call) -> tuple[Line, ...]:
         """What the policy of *engine* has for each descriptor of *call*."""
@@ -77,6 +80,8 @@ class Ruled:
             self._say_left_out(rule.id)
         if not checks:
             return None
+        if any(isinstance(check.limit, LeakyQueue) for check in checks):
+            self._say_undelayed(rule.id)
         closed = None
         if one.limit is not None:
             checks = _with_limit(checks, one.limit)
@@ -92,6 +97,7 @@ class Ruled:
             None if planned.block is None else planned.block.wait_ns,
             closed,
             rule,
+            planned.sheds,
         )
 
     def _say_left_out(self, rule: str) -> None:
@@ -99,6 +105,12 @@ class Ruled:
             self._left_out.add(rule)
             told = "rule %r: its concurrency limit is left out for Envoy's rate limit service"
             _LOG.warning(told + ", where nothing gives a place back", rule)
+
+    def _say_undelayed(self, rule: str) -> None:
+        if rule not in self._undelayed:
+            self._undelayed.add(rule)
+            told = "rule %r: its queue only counts for Envoy's rate limit service"
+            _LOG.warning(told + ", where nothing is delayed", rule)
 
 
 def _with_limit(checks: tuple[Check, ...], limit: Limit) -> tuple[Check, ...]:

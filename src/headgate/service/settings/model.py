@@ -352,6 +352,9 @@ class Settings:
         "for what is refused for want of a store",
         default=503,
     )
+    responses_shed_status: int = setting(
+        readers.whole(400, 599), _RESPONSES, "STATUS", "the same for want of capacity", default=503
+    )
 
     log_level: str = setting(
         readers.choice("debug", "info", "warning", "error"),

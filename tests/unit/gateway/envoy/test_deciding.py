@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.envoy.deciding import decided
+from headgate.gateway.envoy.deciding import decided, softened
 from headgate.gateway.envoy.values import Decided
 from headgate.gateway.settings import GatewaySettings
 from headgate.rules.model import Override
@@ -31,6 +31,22 @@ def test_rules_that_are_off_are_not_decided() -> None:
     assert [one.rule for one in decided(policy, GatewaySettings())] == ["b"]
 
 
+def test_rules_by_which_requests_take_turns_are_not_decided_and_that_is_said() -> None:
+    turns = "id: turns, key_by: ip, fair: {slots: 5}"
+    policy = policy_of(
+        turns, "id: b, key_by: ip, limit: 1/s", f"{turns[:3]} off{turns[9:]}, mode: off"
+    )
+    assert [one.rule for one in decided(policy, GatewaySettings())] == ["b"]
+    assert softened(policy) == (
+        "rule turns: requests take turns in apps only; here it does nothing",
+    )
+
+
+def test_that_a_gateway_delays_nothing_is_said() -> None:
+    policy = policy_of("id: q, key_by: ip, shape: {rate: 1/s, queue: 5}")
+    assert softened(policy) == ("rule q: here nothing is delayed; its queue only counts",)
+
+
 @pytest.mark.parametrize("asked", ["quota", "local"])
 @pytest.mark.parametrize(
     ("rule", "why"),
@@ -40,6 +56,8 @@ def test_rules_that_are_off_are_not_decided() -> None:
         ("key_by: host, limit: 1/s", "its key has the host in it"),
         ("key_by: attribute:user, limit: 1/s", "is not in a header"),
         ("key_by: ip, algorithm: concurrency, limit: 5, ttl: 10", "at the same time"),
+        ("key_by: ip, shape: {rate: 1/s, queue: 5}", "a queue"),
+        ("key_by: ip, limit: 9/s, adaptive: {floor: 20%}", "lowered under pressure"),
         ("key_by: ip, limit: 1/s, idempotency: {ttl: 60}", "repeated"),
         ("key_by: ip, limit: 1/s, mode: shadow", "in shadow"),
         ("key_by: ip, limit: 9/s, cost: {header: x-cost, max: 5}", "varies"),

@@ -22,6 +22,31 @@ def test_local_limits_come_first_then_quotas_then_the_service() -> None:
     ) == ["local-c", "quota-b", "backstop-b", "exact-open", "backstop-d", "backstop"]
 
 
+def test_rules_by_which_requests_take_turns_make_no_filters_and_change_no_others() -> None:
+    turns = "id: turns, key_by: ip, fair: {slots: 5}"
+    assert names(turns) == []
+    plain = "id: a, key_by: ip, limit: 1/s"
+    settings = GatewaySettings()
+    alone, beside = (
+        http_filters(policy_of(*rules), settings) for rules in ([plain], [plain, turns])
+    )
+    assert alone == beside
+
+
+@pytest.mark.parametrize("decide", ["exact", "quota", "local"])
+def test_a_queue_is_asked_for_with_a_backstop_that_admits_what_it_does(decide: str) -> None:
+    rule = f"id: a, key_by: ip, shape: {{rate: 2/s, queue: 9}}, decide: {decide}"
+    asked, backstop = http_filters(policy_of(rule), GatewaySettings())
+    assert (asked.name, backstop.name) == ("exact-open", "backstop")
+    (kept,) = backstop.config["descriptors"]
+    # Ten at once, as many as pass in a second besides, then two a second.
+    assert kept["token_bucket"] == {
+        "max_tokens": 12,
+        "tokens_per_fill": 2,
+        "fill_interval": "1.000s",
+    }
+
+
 def test_without_rules_there_are_no_filters() -> None:
     assert (
         http_filters(policy_of("id: a, key_by: ip, limit: 1/s, mode: off"), GatewaySettings()) == ()

@@ -12,6 +12,7 @@ import yaml
 from headgate.errors import OptionError
 from headgate.gateway.printed import GATEWAYS, Wanted, gateway_named, make_wanted
 from headgate.gateway.printed.wanted import Report
+from headgate.rules.reading import read_policy
 
 NAMES = [one.name for one in GATEWAYS]
 
@@ -150,6 +151,21 @@ def test_istio_adds_the_same_filter_and_the_cluster_it_asks() -> None:
 def test_nginx_opens_only_if_asked_to() -> None:
     assert "error_page 502 504 = @headgate_open;" in text("nginx")
     assert "@headgate_open" not in text("nginx", on_failure="closed")
+
+
+@pytest.mark.parametrize("name", ["nginx", "caddy"])
+def test_gateways_wait_as_long_as_rules_delay_a_request(name: str) -> None:
+    rules = """
+version: 1
+rules:
+  - {id: a, key_by: ip, shape: {rate: 10/s, queue: 100, max_wait: 4s}}
+  - {id: b, key_by: ip, shape: {rate: 2/s, queue: 3}}
+  - {id: c, key_by: ip, shape: {rate: 1/s, queue: 60}, mode: shadow}
+"""
+    text = gateway_named(name).text(make_wanted(policy=read_policy(rules)))
+    assert text.count("4250ms") == 1
+    assert "250ms" in text.replace("4250ms", "")
+    assert "4250ms" not in gateway_named(name).text(make_wanted())
 
 
 def test_nginx_verifies_what_it_speaks_tls_with() -> None:

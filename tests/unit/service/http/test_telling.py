@@ -45,7 +45,9 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
             "headers": draw(st.sampled_from(["on", "on", "off", "redacted"])),
             "on_store_failure": draw(st.sampled_from(["fail_open", "local"])),
         }
-        if draw(st.booleans()):
+        if draw(st.integers(0, 5)) == 0:
+            rule["shape"] = {"rate": "2/s", "queue": 3}
+        elif draw(st.booleans()):
             rule |= {"algorithm": "concurrency", "limit": 3, "ttl": 30}
         else:
             rule["limit"] = draw(st.sampled_from(LIMITS))

@@ -41,6 +41,13 @@ def test_every_limit_is_a_rate_and_a_burst(limit: str, rate: Fraction, burst: in
     assert binding.allowance == Allowance(Fraction(rate), burst)
 
 
+def test_queues_slots_and_turns_are_no_quotas() -> None:
+    terms = _terms("shape: {rate: 2/s, queue: 9}", "concurrency: 5", "fair: {slots: 5}")
+    assert terms == Terms()
+    (binding,) = _terms("shape: {rate: 2/s, queue: 9}", "limit: 100/s").bindings
+    assert binding.rule.id == "r1"
+
+
 def test_what_a_request_costs_divides_both() -> None:
     (binding,) = _terms("limit: 100/s burst 50, cost: 8").bindings
     assert binding.allowance == Allowance(Fraction(100, 8), 6)

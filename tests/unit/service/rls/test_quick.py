@@ -31,6 +31,7 @@ LIMITS = (
     "3/hour fixed_window",
     "10/minute sliding_window_log",
     "10/minute sliding_window_counter",
+    "shape: {rate: 7/3s, queue: 4, max_wait: 1500ms}",
 )
 steps = st.lists(
     st.tuples(
@@ -51,7 +52,8 @@ class NoWays(dict[Any, Any]):
 def answers(
     limit: str, several: list[tuple[int, float, str]], *, slowly: bool, headers: bool
 ) -> list[object]:
-    policy = f"version: 1\nrules: [{{id: r, key_by: 'attribute:u', limit: {limit}}}]\n"
+    what = limit if ":" in limit else f"limit: {limit}"
+    policy = f"version: 1\nrules: [{{id: r, key_by: 'attribute:u', {what}}}]\n"
     asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
     if slowly:
         asker.calls._ways._ways = NoWays()

@@ -73,8 +73,9 @@ _WHY: Final = {
     503: "No answer of the store in time. What it was told it may have done all the same.",
 }
 _OUTAGE: Final = (
-    "A rule that fails closed, and no store; or no decision in time: what the store decides later "
-    "is charged all the same, but for reservations, which are given back."
+    "Not enough capacity for now; or a rule that fails closed, and no store; or no decision in "
+    "time: what the store decides later is charged all the same, but for reservations, which are "
+    "given back."
 )
 _OF_BODY: Final = (400, 408, 413, 415)
 _ID: Final[Part] = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -98,7 +99,7 @@ def _authorize(method: str, place: str, summary: str, parameters: list[Part]) ->
         "summary": summary,
         "parameters": parameters,
         "responses": {
-            "200": _told("It may go on.", None),
+            "200": _told("It may go on. If it has to wait for its turn, so does the answer.", None),
             "429": _told("It may not.", "Refusal", denied=True),
             "403": _refused(
                 "The peer is not among the gateways; or it may not, if deny is 403.", "Refusal"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from headgate.responses.bodies import BLOCKED, BUSY, EXCEEDED, OUTAGE
 from headgate.service.http.asked import LONGEST_METHOD, LONGEST_PATH
 from headgate.stores.port import LARGEST_AMOUNT
 
@@ -72,13 +73,19 @@ _DECISION: Final[Schema] = {
     "remaining": _nullable("integer", "The largest cost that would be allowed now."),
     "retry_after": _nullable("integer", "Seconds, rounded up; null if waiting does not help."),
     "retry_after_ms": _nullable("integer", "The same in milliseconds."),
+    "delay_ms": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "How long the request is to wait for its turn; absent if it may go now.",
+    },
     "reset_after": {"type": "number", "description": "Seconds until all is as if untouched."},
     "source": _nullable("string", "Who decided: `store`, or what stood in for it."),
     "revision": {"type": "integer", "description": "Of the policy in force."},
     "rules": {"type": "array", "items": {"$ref": "#/components/schemas/RuleDecision"}},
 }
+_ALWAYS: Final = tuple(name for name in _DECISION if name != "delay_ms")
 _REFUSAL: Final[Schema] = {
-    "error": {"enum": ["rate_limit_exceeded", "temporarily_unavailable", "blocked"]},
+    "error": {"enum": [one[0] for one in (EXCEEDED, OUTAGE, BUSY, BLOCKED)]},
     "message": {"type": "string", "description": "What happened, for people."},
     "limit": {"type": "string", "description": "The id of the rule that refused."},
     "retry_after": {"type": "integer"},
@@ -128,8 +135,8 @@ SCHEMAS: Final[Schema] = {
     ),
     "CommitRequest": _body({"cost": {**_COST, "description": "What was held, if not there."}}),
     "RuleDecision": _body(_RULE, *_RULE),
-    "Decision": _body(_DECISION, *_DECISION),
-    "DeniedDecision": _body({**_REFUSAL, **_DECISION}, *_DECISION, "error", "message"),
+    "Decision": _body(_DECISION, *_ALWAYS),
+    "DeniedDecision": _body({**_REFUSAL, **_DECISION}, *_ALWAYS, "error", "message"),
     "Refusal": _body(_REFUSAL, "error", "message"),
     "Reservation": _body(
         {
@@ -139,7 +146,7 @@ SCHEMAS: Final[Schema] = {
         },
         "id",
         "expires",
-        *_DECISION,
+        *_ALWAYS,
     ),
     "Settlement": _body(
         {"charged": {"type": "object", "additionalProperties": _AMOUNT}}, "charged"
@@ -162,5 +169,7 @@ HEADERS: Final[Schema] = {
     "X-RateLimit-Reset": _header("When all of it is back: epoch seconds."),
     "RateLimit-Policy": _header("All limits that apply (IETF draft 11).", "string"),
     "RateLimit": _header("What is left of each (IETF draft 11).", "string"),
+    "Headgate-Queue": _header("How much waits, and for about how long.", "string"),
+    "Headgate-Delay": _header("How many seconds the request is delayed.", "number"),
     "Retry-After": _header("Seconds to wait; absent if waiting does not help."),
 }

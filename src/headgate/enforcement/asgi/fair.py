@@ -1,0 +1,158 @@
+"""A gate of your own before an app: requests take turns, by whatever a function says of them.
+
+Rules with `fair` need none of this: `RateLimitMiddleware` has a gate for each of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from headgate.enforcement.allowance import check_function
+from headgate.enforcement.asgi.incoming import AsgiRequest
+from headgate.enforcement.asgi.listening import ClientGoneError, Listening
+from headgate.enforcement.asgi.sending import LAST, encoded, refuse
+from headgate.enforcement.naming import by_address
+from headgate.enforcement.passage import Responded
+from headgate.enforcement.turns import SOON_NS, load_of
+from headgate.errors import OptionError
+from headgate.responses import Answer, ResponseOptions, refusal
+from headgate.responses.answer import turned_away
+from headgate.responses.headers import headers_for
+from headgate.shaping import AsyncFairGate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from headgate.clock import Clock
+    from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
+    from headgate.rules.request import Request
+    from headgate.rules.soft import Priority
+    from headgate.shaping import Turn
+    from headgate.units import Seconds
+
+    Of = Callable[[Request], Any]
+
+UNKNOWN: Final = "unknown"
+"""Whose turn it is where nobody can say."""
+
+
+class FairMiddleware:
+    """Has the requests to *app* take turns at *gate*.
+
+    *tenant* says whose turn a request takes (the client's address if there is none), *cost*,
+    *weight* and *priority* the rest: values, or functions of the request; all of them may be async.
+    *timeout* is how long a request waits, if that is less than the gate's `max_wait`. Refused ones
+    are answered with 503. Websockets and whatever else is not HTTP passes.
+    """
+
+    __slots__ = ("_address", "_asked", "_now_ns", "_responses", "_timeout", "app", "gate")
+
+    def __init__(
+        self,
+        app: App,
+        gate: AsyncFairGate,
+        *,
+        tenant: Of | None = None,
+        cost: int | Of = 1,
+        weight: int | Of | None = None,
+        priority: Priority | Of = "default",
+        timeout: Seconds | None = None,
+        responses: ResponseOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        check_function("tenant", tenant)
+        if not isinstance(gate, AsyncFairGate):
+            raise OptionError(f"gate is {gate!r}; expected an AsyncFairGate")
+        self.app = app
+        self.gate = gate
+        self._address = by_address()
+        self._asked = tenant or self._address, cost, weight, priority
+        self._timeout = timeout
+        self._responses = responses or ResponseOptions()
+        self._now_ns: Clock = clock or time.time_ns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one connection."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request, listening = AsgiRequest(scope), Listening(receive)
+        try:
+            turn = await self._turn(request, listening)
+        except ClientGoneError:
+            return  # there is nobody to answer
+        if not turn:
+            await self._refuse(send, request, turn)
+            return
+        with turn:
+            response = _Response(self, turn, send)
+            heard = listening.receive if listening.has_heard else receive
+            try:
+                await self.app(scope, heard, response.send)
+            except BaseException as error:
+                response.finish(error)
+                raise
+
+    async def _turn(self, request: AsgiRequest, listening: Listening) -> Turn:
+        tenant, cost, weight, priority = [await _said(one, request) for one in self._asked]
+        tenant, gate = str(tenant or UNKNOWN), self.gate
+        turn = gate.try_enter(tenant, cost, priority=priority)
+        if turn is not None:
+            return turn
+        waiting = gate.enter(tenant, cost, weight=weight, priority=priority, timeout=self._timeout)
+        return await listening.meanwhile(waiting)
+
+    async def _refuse(self, send: Send, request: AsgiRequest, turn: Turn) -> None:
+        wait_ns = SOON_NS if turn.retry_after_ns is None else turn.retry_after_ns
+        told = turned_away(self.gate.name, wait_ns)
+        jitter = random.random()  # noqa: S311 (not a secret)
+        answer = Answer(allowed=False, told=(told,), jitter=jitter)
+        answer.loads = (load_of(self.gate.name, self.gate),)
+        accept = request.header("accept")
+        options = self._responses
+        said = refusal(answer, now_ns=self._now_ns(), options=options, accept=accept)
+        await refuse(send, request, said)
+
+    def lines(self, turn: Turn) -> list[tuple[bytes, bytes]]:
+        """What a response says of how the gate stands."""
+        answer = Answer(allowed=True, loads=(load_of(self.gate.name, self.gate),))
+        answer.delayed_ns = turn.waited_ns
+        return encoded(headers_for(answer, now_ns=self._now_ns(), options=self._responses))
+
+
+class _Response:
+    """The response to a request that has its turn: at its end the turn is over."""
+
+    __slots__ = ("_middleware", "_send", "_status", "_turn")
+
+    def __init__(self, middleware: FairMiddleware, turn: Turn, send: Send) -> None:
+        self._middleware = middleware
+        self._turn = turn
+        self._send = send
+        self._status = 500
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            self._status = message["status"]
+            lines = [*message.get("headers", ()), *self._middleware.lines(self._turn)]
+            message = {**message, "headers": lines}
+        await self._send(message)
+        if kind in LAST and not message.get("more_body", False):
+            self.finish()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        responded = Responded(self._status, error=error)
+        self._turn.release(succeeded=not responded.wants_capacity)
+
+
+async def _said(given: Any, request: Request) -> Any:
+    """What *given*, a value or a function, says of *request*."""
+    if not callable(given):
+        return given
+    value: Any | Awaitable[Any] = given(request)
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,145 @@
+"""The pressure that an app is under: measured by its requests, and what it does to its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from fractions import Fraction
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Final
+
+from headgate.shaping import AsyncPressureControl, PressureControl
+
+if TYPE_CHECKING:
+    from headgate.clock import Clock
+    from headgate.enforcement.counting import Counting
+    from headgate.enforcement.turns import Turns
+    from headgate.engine import Engine
+    from headgate.engine.softening import Scale
+    from headgate.rules.soft import Pressure
+    from headgate.units import Seconds
+
+_NONE: Final = Fraction(1)
+
+
+class Pressing:
+    """Watches how the requests of an app fare, as its policy says, and sets *scale* by it.
+
+    Nothing is begun before a request comes under a policy that says when there is pressure. Whoever
+    comes first says how it goes on: by a task of the loop, or by a thread.
+    """
+
+    def __init__(
+        self,
+        scale: Scale,
+        counting: Counting,
+        turns: Turns,
+        *,
+        namespace: str,
+        clock: Clock | None,
+    ) -> None:
+        self._scale = scale
+        self._counting = counting
+        self._turns = turns
+        self._namespace = namespace
+        self._clock = clock
+        self._pressure: Pressure | None = None
+        self._control: PressureControl | AsyncPressureControl | None = None
+        self._making = threading.Lock()
+
+    def adopt(self, engine: Engine) -> None:
+        """From now on there is pressure when the policy of *engine* says so."""
+        self._pressure = pressure = engine.policy.pressure
+        control = self._control
+        if pressure is None:
+            self._scale.factor = _NONE
+        elif control is not None:
+            control.replace(pressure)
+            self._scale.factor = control.factor
+
+    @property
+    def factor(self) -> Fraction:
+        """What limits are multiplied by now."""
+        return self._scale.factor
+
+    def begin(self) -> int | None:
+        """A request begins: when, if it is to be noted how long it takes."""
+        if self._pressure is None:
+            return None
+        if self._control is None:
+            self._open(is_async=False)
+        return perf_counter_ns()
+
+    def begin_async(self) -> int | None:
+        """The same in an event loop."""
+        if self._pressure is None:
+            return None
+        if self._control is None:
+            self._open(is_async=True)
+        return perf_counter_ns()
+
+    def note(self, began_ns: int, *, failed: bool) -> None:
+        """A request that began at *began_ns* has ended."""
+        if self._control is not None:
+            self._control.note(latency_ns=perf_counter_ns() - began_ns, failed=failed)
+
+    def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
+        """The signal *name* of the app's own is *value*: more than 1 is pressure."""
+        if self._pressure is not None and self._control is None:
+            self._open(is_async=_is_in_a_loop())
+        if self._control is not None:
+            self._control.signal(name, value, lasts=lasts)
+
+    def close(self) -> None:
+        """Watch no longer, where that is done by a thread."""
+        if isinstance(self._control, PressureControl):
+            self._control.close()
+            self._control = None
+
+    async def aclose(self) -> None:
+        """Watch no longer."""
+        self.close()
+        control, self._control = self._control, None
+        if isinstance(control, AsyncPressureControl):
+            await control.aclose()
+
+    def _open(self, *, is_async: bool) -> None:
+        with self._making:
+            pressure = self._pressure
+            if self._control is not None or pressure is None:
+                return
+            control: PressureControl | AsyncPressureControl
+            if is_async:
+                control = AsyncPressureControl(
+                    pressure,
+                    store=self._counting.async_runner.store,
+                    namespace=self._namespace,
+                    clock=self._clock,
+                    waiting=self._waiting,
+                )
+            else:
+                control = PressureControl(
+                    pressure,
+                    store=self._counting.runner.store,
+                    namespace=self._namespace,
+                    clock=self._clock,
+                    waiting=self._waiting,
+                )
+            control.on_change(self._changed)
+            self._control, self._scale.factor = control, control.factor
+            control.start()
+
+    def _waiting(self) -> int:
+        return self._turns.waiting
+
+    def _changed(self, factor: Fraction) -> None:
+        if self._pressure is not None:
+            self._scale.factor = factor
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

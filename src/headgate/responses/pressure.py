@@ -1,0 +1,117 @@
+"""How much is waiting, for callers and load balancers that would slow down.
+
+    Headgate-Queue: "turns";waiting=12;wait=0.34;in-flight=20;slots=20, "exports";waiting=3;wait=0.3
+    Headgate-Delay: 0.25
+
+`Headgate-Queue` is a list of rules (RFC 9651, as `RateLimit`), with what is known of the queue of
+each when the response was begun: `waiting`, how many requests wait for their turn; `wait`, about
+how many seconds one that came now would; `in-flight` and `slots`, how many have their turn, and how
+many may. `Headgate-Delay` is how many seconds this request was delayed, or is to be by whoever
+asked about it.
+
+Balancers that weigh their endpoints by load, such as Envoy's `client_side_weighted_round_robin`,
+read the Open Request Cost Aggregation (ORCA) in `endpoint-load-metrics`. It says how much of the
+slots is in use, which is more than 1 where requests wait for one, and how many requests a second
+there are. The forms in JSON and in plain text mean the same; versions of Envoy disagree on the
+latter, so it is the former.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.responses.ratelimit_draft11 import quoted
+from headgate.responses.rounding import bounded, milliseconds_up
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.decisions import Figures
+    from headgate.limits import LeakyQueue
+    from headgate.responses.options import ResponseOptions
+
+QUEUE: Final = "Headgate-Queue"
+DELAY: Final = "Headgate-Delay"
+ORCA: Final = "endpoint-load-metrics"
+
+Lines = list[tuple[str, str]]
+
+_LARGEST_DECIMAL_MS: Final = 10**15 - 1
+"""What has twelve digits before the point (RFC 9651, 3.3.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is known of the queue of the rule *name*: figures that are left out are not known.
+
+    *expected_wait_ns* is what a request that came now would have to wait.
+    """
+
+    name: str
+    waiting: int = 0
+    expected_wait_ns: int = 0
+    in_flight: int | None = None
+    slots: int | None = None
+
+    @property
+    def utilization(self) -> float | None:
+        """What is in use or wanted of the slots, as a share of them; None if there are none."""
+        if not self.slots:
+            return None
+        return ((self.in_flight or 0) + self.waiting) / self.slots
+
+
+def load_of_queue(name: str, limit: LeakyQueue, figures: Figures) -> Load:
+    """What the *figures* of a decision under *limit* say of the queue, this request included.
+
+    It is as long as it takes until all are gone, and one of them goes now.
+    """
+    backlog_ns = figures[5]
+    units = -(-backlog_ns * limit.per_second // SECOND)
+    return Load(name, max(units - 1, 0), backlog_ns)
+
+
+def pressure_lines(loads: Sequence[Load], delayed_ns: int, options: ResponseOptions) -> Lines:
+    """What a response says of *loads*, and of how long its request was delayed."""
+    lines: Lines = []
+    if options.pressure:
+        if loads:
+            lines.append((QUEUE, ", ".join(map(_item, loads))))
+        if delayed_ns > 0:
+            lines.append((DELAY, decimal(delayed_ns)))
+    return lines
+
+
+def orca_line(loads: Sequence[Load], requests_per_second: float) -> tuple[str, str]:
+    """The load of this process, as balancers read it: of several rules that of the fullest."""
+    used = [share for load in loads if (share := load.utilization) is not None]
+    report: dict[str, object] = {}
+    if used:
+        report["application_utilization"] = round(max(used), 4)
+    if requests_per_second > 0:
+        report["rps_fractional"] = round(requests_per_second, 3)
+    report["named_metrics"] = {
+        "headgate_waiting": sum(load.waiting for load in loads),
+        "headgate_wait_seconds": max((load.expected_wait_ns for load in loads), default=0) / SECOND,
+    }
+    return ORCA, f"JSON {json.dumps(report, separators=(',', ':'))}"
+
+
+def decimal(nanoseconds: int) -> str:
+    """*nanoseconds* as a Decimal of RFC 9651: seconds, rounded up to milliseconds."""
+    milliseconds = min(milliseconds_up(nanoseconds), _LARGEST_DECIMAL_MS)
+    whole, rest = divmod(milliseconds, 1_000)
+    return f"{whole}.{rest:03d}".rstrip("0") if rest else f"{whole}.0"
+
+
+def _item(load: Load) -> str:
+    text = f"{quoted(load.name)};waiting={bounded(load.waiting)}"
+    text += f";wait={decimal(load.expected_wait_ns)}"
+    if load.in_flight is not None:
+        text += f";in-flight={bounded(load.in_flight)}"
+    if load.slots is not None:
+        text += f";slots={bounded(load.slots)}"
+    return text
