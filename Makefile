@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, 
 
 bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, with 1, 2 and 4 processes
 	$(BIN)/python -m benchmarks.shm --json benchmarks/results/shm.json $(BENCH)
+
+bench-shaping: $(VENV)/.bench  ## what a turn costs with nobody in the way, and in a queue of thousands
+	$(BIN)/python -m benchmarks.shaping.costs $(BENCH)
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py

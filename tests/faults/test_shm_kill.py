@@ -11,7 +11,7 @@ from headgate.stores.shm.place import path_of
 
 from .shm_killing import KEYS, QUOTA
 
-KILLS = 200
+KILLS = 100
 
 
 def test_workers_killed_at_random_instants_leave_every_counter_whole() -> None:

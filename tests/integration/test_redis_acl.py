@@ -11,8 +11,9 @@ import pytest
 from headgate import Concurrency, Hit, RateLimiter
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Check
-from headgate.stores.operations import Absorb, Draw, Lend, Pour
+from headgate.stores.operations import Absorb, Draw, Lend, Pour, Share
 from headgate.stores.redis import RedisStore
+from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
 from tests.servers import RedisServer, User
 
@@ -56,7 +57,24 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
     with RateLimiter(Concurrency(2, 60), store=store, namespace="acl").slot("key") as slot:
         assert slot.renew()
     assert store.hit_all([Hit("key", limit) for limit in LIMITS])
+    _share(server)
     _lend(store)
+    store.close()
+
+
+def _share(server: RedisServer) -> None:
+    clock = ManualClock(1_700_000_000)
+    store = RedisStore(server.url, clock=clock)
+    limit = Concurrency(1, 60, (("gold", 1),))
+    limiter = RateLimiter(limit, store=store, namespace="shares", on_store_failure="fail_closed")
+    slots = [limiter.slot("key", part) for part in (None, "gold", "gold", None)]
+    assert slots[0].take()
+    assert not slots[1].take()
+    clock.advance(60)
+    assert slots[2].take()
+    assert slots[2].renew()
+    clock.advance(60)
+    assert slots[3].take()
     store.close()
 
 
@@ -69,3 +87,5 @@ def _lend(store: RedisStore) -> None:
         store.run(Absorb((check,), "eu", 1, SECOND))
         store.run(Pour(check.group, "key", 2, SECOND))
         assert store.run(Draw(check.group, "key", 1)) == 1
+        for ttl_ns in (MICROSECOND, SECOND):
+            assert len(store.run(Share(check.group, "key", f"{ttl_ns}", 1, 1, ttl_ns))) == 1

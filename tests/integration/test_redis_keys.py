@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate import GCRA, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog
-from headgate.limits import Concurrency, TokenBucket, parse_limit
+from headgate.limits import Concurrency, LeakyQueue, TokenBucket, parse_limit
 from tests.integration.driving import KINDS, limiting
 from tests.servers import RedisServer, is_installed, wait_until
 
@@ -33,6 +33,7 @@ LIMITS: tuple[Limit, ...] = (
     SlidingWindowLog(10, PERIOD),
     SlidingWindowCounter(10, PERIOD),
     SlidingWindowCounter(10, PERIOD, subwindows=5),
+    LeakyQueue(rate=10 / PERIOD, queue=9),
 )
 ALL_TTLS = """
 local found = {}

@@ -16,7 +16,7 @@ from headgate.engine import AsyncRuleEngine
 from headgate.rules.reading import read_policy
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_until
 
 from .gateways import service, service_app
 from .uvicorn_serving import serving, wire
@@ -96,6 +96,33 @@ def test_what_is_wrong_with_a_request_is_answered_and_the_server_goes_on(parser:
     with serving(service_app(body_timeout=0.2), http=parser) as url:
         asyncio.run(main(url))
         assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("parser", ["httptools", "h11"])
+def test_a_gateway_that_hangs_up_while_it_is_kept_waiting_gives_its_turn_to_the_next(
+    parser: str,
+) -> None:
+    policy = "version: 1\nrules: [{id: exports, key_by: global, shape: {rate: 1/m, queue: 1}}]\n"
+    asked = "GET /v1/authorize/a HTTP/1.1\r\nhost: h\r\n\r\n"
+
+    async def main(url: str) -> None:
+        async with wire(url) as line:
+            await line.say(asked)
+            assert "200" in await line.hear("\r\n")
+        async with wire(url) as line:
+            await line.say(asked)
+            await until(url, remaining=0)
+        await until(url, remaining=1)
+
+    async def until(url: str, *, remaining: int) -> None:
+        def is_so() -> bool:
+            (shown,) = httpx.get(f"{url}/v1/rate_limit").json()["limits"]
+            return bool(shown["remaining"] == remaining)
+
+        await asyncio.to_thread(wait_until, is_so, f"{remaining} are left")
+
+    with serving(service_app(policy), http=parser, proxy_headers=False) as url:
+        asyncio.run(main(url))
 
 
 def test_a_unix_socket_is_a_gateway(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from secrets import token_hex
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -21,6 +22,7 @@ from headgate.stores import (
     Store,
     Take,
     TakeEach,
+    Vacate,
 )
 from headgate.testing import ManualClock, StoreContract
 
@@ -54,15 +56,50 @@ def to_microseconds(reply: Any) -> Any:
         return reply._replace(
             retry_after_ns=None if wait_ns is None else -(-wait_ns // 1_000) * 1_000,
             reset_after_ns=-(-reply.reset_after_ns // 1_000) * 1_000,
+            delay_ns=-(-reply.delay_ns // 1_000) * 1_000,
+            turn_ns=-(-reply.turn_ns // 1_000) * 1_000,
         )
     return tuple(map(to_microseconds, reply)) if isinstance(reply, tuple) else reply
+
+
+class ExactTurns:
+    """The turns that a store promised to the nanosecond, by what was told of them."""
+
+    def __init__(self) -> None:
+        self.told: dict[tuple[str, str, int], list[int]] = {}
+        self.takes: list[Check] = []
+
+    def asked(self, operation: Any) -> Any:
+        takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
+        self.takes = [check for take in takes for check in getattr(take, "checks", ())]
+        if not isinstance(operation, Vacate):
+            return operation
+        turns = []
+        for check, told in zip(operation.checks, operation.turns_ns, strict=True):
+            known = self.told.get((check.group, check.key, told))
+            turns.append(known.pop() if known else told)
+        return Vacate(operation.checks, tuple(turns))
+
+    def reply(self, reply: Any) -> Any:
+        for check, outcome in zip(self.takes, _outcomes(reply), strict=False):
+            told = to_microseconds(outcome).turn_ns
+            place = check.group, check.key, told
+            self.told.setdefault(place, []).append(outcome.turn_ns)
+        return to_microseconds(reply)
+
+
+def _outcomes(reply: Any) -> list[Outcome]:
+    if isinstance(reply, Outcome):
+        return [reply]
+    return [one for part in reply for one in _outcomes(part)] if isinstance(reply, tuple) else []
 
 
 class TestStoreThatCountsMicroseconds(StoreContract):
     tick_ns = 1_000
 
     def make_store(self, clock: ManualClock) -> ChangedStore:
-        return ChangedStore(lambda: clock() // 1_000 * 1_000, reply=to_microseconds)
+        turns = ExactTurns()
+        return ChangedStore(lambda: clock() // 1_000 * 1_000, turns.asked, turns.reply)
 
 
 def each_check(key: Callable[[str], str] = same, group: Callable[[str], str] = same) -> Change:
@@ -136,6 +173,8 @@ def later(by_ns: int) -> Change:
         ("reset_makes_a_key_as_new", ignored(Reset)),
         ("a_released_slot_is_free_at_once", ignored(Leave)),
         ("a_renewed_slot_lasts_longer", ignored(Renew)),
+        ("the_last_that_gives_up_makes_the_queue_shorter", ignored(Vacate)),
+        ("turns_are_in_order_and_evenly_spaced", each_check(key=lambda key: key + token_hex(2))),
     ],
 )
 def test_a_store_that_does_something_else_is_caught(broken_promise: str, asked: Change) -> None:

@@ -1,0 +1,146 @@
+"""A fleet under pressure agrees through a real Redis. (The contract tries clusters.)"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.shaping import AsyncPressureControl, PressureControl
+from headgate.stores.operations import MOST_ORIGINS, Share
+from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis.inspection.inspecting import parse_name
+from headgate.testing import ManualClock
+from headgate.units import HOUR, SECOND
+from tests.integration.pressure_process import QUICK
+from tests.servers import (
+    RedisServer,
+    SentinelSetup,
+    is_installed,
+    wait_until,
+    with_options,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _empty(server: RedisServer) -> None:
+    server.cli("flushall")
+
+
+def test_processes_agree_and_one_that_was_killed_is_forgotten(server: RedisServer) -> None:
+    call = [sys.executable, "-m", "tests.integration.pressure_process", server.url]
+    pipe = subprocess.PIPE
+    store = RedisStore(server.url)
+    control = PressureControl(QUICK, store=store)
+    with subprocess.Popen(call, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:  # noqa: S603 - our own
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == "ready\n"
+            control.signal("db", 2.0, lasts=60)
+
+            def is_lowered() -> bool:
+                for _ in range(3):
+                    control.note(latency_ns=1)
+                return control.factor < 1
+
+            wait_until(is_lowered, "it is lowered here")
+            assert float(other.stdout.readline()) < 1, "and there, where all is well"
+            wait_until(lambda: is_lowered() and len(hear(store)) == 2, "each has heard the other")
+        finally:
+            other.kill()
+            other.communicate()
+    wait_until(lambda: is_lowered() and len(hear(store)) == 1, "the dead one lapses")
+    control.signal("db", 0.0, lasts=60)
+
+    def is_whole() -> bool:
+        control.note(latency_ns=1)
+        return control.factor == 1
+
+    wait_until(is_whole, "all is whole again")
+    control.close()
+    store.close()
+
+
+def hear(store: RedisStore) -> tuple[tuple[str, float, float], ...]:
+    return store.run(Share("8=headgate=!pressure", "factor", "a test", 1, 0, SECOND))
+
+
+def test_blocking_and_async_controls_agree(server: RedisServer) -> None:
+    async def main() -> None:
+        store, async_store = RedisStore(server.url), AsyncRedisStore(server.url)
+        one = PressureControl(QUICK, store=store)
+        other = AsyncPressureControl(QUICK, store=async_store)
+        one.signal("db", 2.0, lasts=60)
+        deadline = asyncio.get_running_loop().time() + 15
+        while not (one.factor < 1 and other.factor < 1):
+            assert asyncio.get_running_loop().time() < deadline
+            one.note(latency_ns=1)
+            other.note(latency_ns=1)
+            await asyncio.sleep(0.005)
+        await asyncio.to_thread(one.close)
+        await other.aclose()
+        await async_store.aclose()
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_told_lives_on_the_clock_of_the_server_and_has_a_ttl(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    for origin, ttl in (("a", 60), ("b", 5)):
+        store.run(Share("4=shop=!pressure", "factor", origin, 0.5, 1, ttl * SECOND))
+    (name,) = server.cli("keys", "*").split()
+    assert name == "shop=%21pressure,:factor"
+    assert parse_name(name.encode()) is None, "it is no counter"
+    assert 60_000 < int(server.cli("pttl", name)) <= 62_000
+    store.run(Share("4=shop=!pressure", "factor", "a", 0.5, 1, SECOND))
+    assert 4_000 < int(server.cli("pttl", name)) <= 7_000
+    store.close()
+
+
+def test_what_has_lapsed_is_thrown_away_and_there_is_never_too_much(server: RedisServer) -> None:
+    clock = ManualClock(1_700_000_000)
+    store = RedisStore(server.url, clock=clock)
+    for n in range(MOST_ORIGINS + 10):
+        store.run(Share("4=shop=!pressure", "factor", f"origin {n}", 0.5, 1, SECOND))
+    name = server.cli("keys", "*")
+    assert server.cli("hlen", name) == str(MOST_ORIGINS)
+    clock.advance(1)
+    store.run(Share("4=shop=!pressure", "factor", "new", 0.5, 1, HOUR))
+    assert server.cli("hgetall", name).splitlines()[0] == "new"
+    assert server.cli("hlen", name) == "1"
+    store.close()
+
+
+def test_it_is_told_through_sentinels_too() -> None:
+    async def ask(url: str, share: Share) -> int:
+        store = AsyncRedisStore(url)
+        told = await store.run(share)
+        await store.aclose()
+        return len(told)
+
+    with SentinelSetup() as servers:
+        url = with_options(servers.url, timeout=5)
+        store = RedisStore(url)
+        for n in range(8):
+            share = Share(f"group {n}", f"key {n}", "a", 0.5, 1, HOUR)
+            assert store.run(share) == (("a", 0.5, 1.0),)
+        assert asyncio.run(ask(url, Share("group 1", "key 1", "b", 1, 1, HOUR))) == 2
+        store.close()
