@@ -70,6 +70,7 @@ def test_a_hot_caller_is_served_from_leases_within_the_limit(tmp_path: Path) -> 
         assert pressure["bounds"] == [{"rule_id": "hot", "holders": 1, "units": 50}]
         assert pressure["hot_keys"][0]["rule_id"] == "hot"
         assert pressure["breaker"] == "closed"
+        assert pressure["factor"] == 1
 
 
 def test_regions_count_together_where_a_rule_says_so(tmp_path: Path) -> None:

@@ -269,7 +269,8 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
         "/status": {"get": _operation("What is in force, and how it stands.", _ANY)},
         "/pressure": {
             "get": _operation(
-                "The hottest keys of this worker, how far limits may be overshot, the breaker.",
+                "The hottest keys of this worker, how far limits may be overshot, the breaker, and "
+                "the factor that limits are lowered by.",
                 _ANY,
                 query=(_query("limit", "", _WHOLE),),
             )

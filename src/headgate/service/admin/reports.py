@@ -55,12 +55,14 @@ class ReportCalls:
         return json_reply(content)
 
     async def pressure(self, call: Call) -> Reply:
-        """GET /pressure: what this worker asks most of, and how far limits may be overshot."""
+        """GET /pressure: what this worker asks most of, how far limits may be overshot, and what
+        they are multiplied by while the fleet is under pressure."""
         query = call.query("limit")
         count = max(1, call.number(query, "limit", 20, MOST_LISTED))
         store = self._core.engine.runner.store
+        factor = float(self._core.engine.in_force.scale.factor)
         if not isinstance(store, AsyncLeasedStore):
-            return json_reply({"hot_keys": [], "bounds": [], "breaker": None})
+            return json_reply({"hot_keys": [], "bounds": [], "breaker": None, "factor": factor})
         rules = self._rules_by_group()
         guard = guard_of(store)
         hot = [
@@ -77,7 +79,8 @@ class ReportCalls:
             for one in store.bounds()
         ]
         breaker = None if guard is None else "open" if guard.is_open else "closed"
-        return json_reply({"hot_keys": hot, "bounds": bounds, "breaker": breaker})
+        found = {"hot_keys": hot, "bounds": bounds, "breaker": breaker, "factor": factor}
+        return json_reply(found)
 
     def _rules_by_group(self) -> dict[str, str]:
         policy, namespace = self._core.engine.in_force.policy, self._core.namespace

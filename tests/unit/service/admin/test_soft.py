@@ -21,7 +21,7 @@ def test_a_rule_by_which_requests_take_turns_is_put_listed_and_previewed() -> No
         assert {one["rule_id"] for one in (await desk.ask("GET /rules"))["rules"]} >= {"turns"}
         other = {"key_by": "ip", "limit": "5/s"}
         preview = await desk.ask("POST /rules:preview", {"rules": {"turns": other}})
-        assert [one["effect"] for one in preview["consequences"]] == ["tighter"]
+        assert [one["effect"] for one in preview["consequences"]] == ["algorithm"]
         assert await desk.hits(2) == [True, True]
 
     attended(body, Desk(live=Live()))
@@ -49,6 +49,6 @@ def test_a_queue_is_a_counter_like_any_other() -> None:
         await desk.ask("POST /keys:reset", named)
         assert await desk.hits(5, path="/x") == [True] * 4 + [False]
         preview = await desk.ask("POST /rules:preview", {"rules": {"exports": FAIR}})
-        assert [one["effect"] for one in preview["consequences"]] == ["looser"]
+        assert [one["effect"] for one in preview["consequences"]] == ["algorithm"]
 
     attended(body)
