@@ -70,8 +70,11 @@ bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, wi
 bench-shaping: $(VENV)/.bench  ## what a turn costs with nobody in the way, and in a queue of thousands
 	$(BIN)/python -m benchmarks.shaping.costs $(BENCH)
 
+PICTURES := shape fair shares adaptive shedding pressure credits backpressure
+
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py
+	for picture in $(PICTURES); do $(BIN)/python -m benchmarks.shaping.$$picture || exit 1; done
 	$(BIN)/python examples/gateway_terminal.py
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried

@@ -1,8 +1,9 @@
 """`python -m benchmarks.shaping.costs`: what the soft edge costs.
 
 The first table is a pass with nobody in the way: a plain decision of this process, the same and
-then a turn at a gate that is taken and released, and a whole request through the ASGI middleware
-with and without a rule that has turns. The second is a queue with ever more in it: what it takes to
+then a turn at a gate that is taken and released, one that is delayed where it has to be (by a queue
+in the store, and by a shaper), and a whole request through the ASGI middleware with and without a
+rule that has turns. The second is a queue with ever more in it: what it takes to
 put one more in, to take the next out and to give a place up. If that is O(log n), a hundred times
 as many cost a few steps more, not a hundred times as much.
 """
@@ -27,7 +28,7 @@ from benchmarks.inprocess.report import goal_lines, table, write_json
 from headgate import AsyncRateLimiter, LeakyQueue
 from headgate.enforcement.asgi import RateLimitMiddleware
 from headgate.rules.reading import read_policy
-from headgate.shaping import AsyncFairGate, Gradient
+from headgate.shaping import AsyncFairGate, AsyncShaper, Gradient
 from headgate.shaping.gates.fair_queue import FairQueue, Item
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ MOST_US_MORE = 5.0
 MOST_TIMES = 4.0
 """What a queue of a hundred times as many may take: log2(100,000) / log2(1,000) is 1.7, and the
 processor's caches do not hold the larger one."""
+
+QUEUES = ("a decision of a queue", "a turn of a shaper")
 
 SIZES = ((1_000, 100), (10_000, 1_000), (100_000, 10_000))
 RULE = "version: 1\nrules:\n  - {id: rate, key_by: tenant, limit: 1000000/s}\n"
@@ -81,6 +84,7 @@ def passes() -> dict[str, Callable[[str], Awaitable[object]]]:
     found: dict[str, Callable[[str], Awaitable[object]]] = {"a decision": limiter.hit}
     found |= {f"and a gate of {name}": after(gate) for name, gate in gates.items()}
     found["a decision of a queue"] = queue.hit
+    found["a turn of a shaper"] = AsyncShaper(10**9, queue=1_000_000).acquire
     found["a request under a rule"] = asking(RULE)
     found["and one with turns"] = asking(TURNS)
     return found
@@ -228,7 +232,7 @@ def _goals(walked: dict[str, Timing], queued: dict[str, Timing]) -> list[Goal]:
             at_least=False,
         )
         for name in walked
-        if name.startswith("and a gate")
+        if name.startswith("and a gate") or name in QUEUES
     ]
     of_request = more("and one with turns", "a request under a rule")
     goals.append(Goal("us more for a request with turns", of_request, MOST_US_MORE, at_least=False))

@@ -26,6 +26,7 @@ SECONDS: Final = 60
 BUSY: Final = ((10, 25), (40, 55))
 """When there is demand of `paid`."""
 EVERY: Final = 0.1
+"""Seconds after which somebody asks again."""
 _COLOURS: Final = {"paid": "#1f5fa8", "free": "#c8681d"}
 
 Course = dict[str, list[int]]
@@ -57,9 +58,10 @@ async def watched(limit: Concurrency) -> Course:
             task = asyncio.ensure_future(work(part))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(EVERY / 10)  # they have asked by then
         for part, line in course.items():
             line.append(held[part])
+        await asyncio.sleep(EVERY * 9 / 10)
     await asyncio.gather(*tasks)
     return course
 
@@ -88,7 +90,7 @@ def _course(axes: Axes, course: Course, title: str) -> None:
         )
         middle = (begin + end) / 2
         axes.text(middle, SLOTS + 0.7, "paid is busy", ha="center", color=GREY, fontsize=9)
-    axes.text(32.5, 3, "free", ha="center", color="white" if min(free) else GREY)
+    axes.text(32.5, 1.5, "free", ha="center", color="white")
     for begin, end in BUSY:
         axes.text((begin + end) / 2, 2.5, "paid", ha="center", color="white")
     axes.set_title(title, fontsize=10)

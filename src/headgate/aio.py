@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.concluding import Concluding
 from headgate.decisions import Decision, FailurePolicy, OnFailure, read_on_failure
 from headgate.decorating import decorate_async
 from headgate.errors import StoreError
-from headgate.fallback import HERE, fallback_of
+from headgate.fallback import fallback_of
 from headgate.heartbeat import ASYNC_HEART, BEATS, AsyncBeat
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
 from headgate.limits import EXACT, Accuracy
-from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
+from headgate.plan import (
+    Limits,
+    Stack,
+    deadline_ns,
+    nap,
+    naps,
+    read_limits,
+    refused_in_line,
+    soonest_ns,
+)
 from headgate.stores.memory import AsyncMemoryStore
 from headgate.stores.opening import adopt_terms, async_store_behind, async_store_in_use, guard_of
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
+    from headgate.stores.operations import Operation
     from headgate.stores.port import AsyncStore, Hit, Store
     from headgate.units import Seconds
 
@@ -111,44 +122,47 @@ class AsyncRateLimiter(Concluding):
     async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a refusal is a value here, not a TimeoutError)
         """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
 
-        Refused at once if it can never fit or, once first in line, not in time. A refusal
-        consumes nothing, nor does a caller that is cancelled.
+        Under a `LeakyQueue` it waits for its turn too. Refused at once if it can never fit or, once
+        first in line, not in time. A refusal consumes nothing, nor does a caller that is cancelled.
         """
         self._stack.take(key, cost, "acquire")
-        deadline = deadline_ns(timeout, self._time())
+        now = self._time()
+        deadline = deadline_ns(timeout, now)
         if not self._stack.is_worth_a_wait(cost):
             return await self.hit(key, cost)
         place = LoopEvent()
         try:
-            if not self._lines.join(key, place) and not await _is_set(
-                place, None if deadline is None else timeout
-            ):
-                return refused_in_line(await self.peek(key, cost))
+            if not self._lines.join(key, place):
+                if not await _is_set(place, None if deadline is None else timeout):
+                    return refused_in_line(await self.peek(key, cost))
+                now = self._time()
             while True:
                 place.clear()
-                decision = await self._or_undo(
-                    self.hit(key, cost), lambda granted: self._give_back(key, cost, granted)
-                )
+                within_ns = None if deadline is None else max(deadline - now, 0)
+                decision = await self._asked_for(key, cost, self._hit_within(key, cost, within_ns))
                 wait_ns = decision.retry_after_ns
                 if decision.allowed or wait_ns is None:
-                    return decision
-                if deadline is not None and self._time() + wait_ns > deadline:
-                    return decision
+                    break
+                if deadline is not None and self._time() + soonest_ns(decision) > deadline:
+                    break
                 if self._sleep is not None:
                     await self._sleep(nap(wait_ns))
                 else:
                     await _is_set(place, nap(wait_ns))
+                now = self._time()
         finally:
             self._lines.leave(key, place)
+        return await self._in_turn(key, cost, decision)
 
     async def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> AsyncReservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
         name = new_name()
         decision = await self._or_undo(
             self._decide(self._stack.hold(key, cost, name, ttl)),
-            lambda _: self._settle(key, name, 0),
+            lambda granted: self._settle_turn(cost, granted, key, name, 0),
         )
-        return AsyncReservation(key, cost, name, decision, self._settle)
+        settle = partial(self._settle_turn, cost, decision) if decision.delay_ns else self._settle
+        return AsyncReservation(key, cost, name, decision, settle)
 
     async def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a look at the key after it."""
@@ -192,7 +206,8 @@ class AsyncRateLimiter(Concluding):
         timeout: float | None = None,
     ) -> Callable[[F], F]:
         """Decorate an async function; as `RateLimiter.limit`."""
-        return decorate_async(self, key, cost, wait=wait, timeout=timeout)
+        limiter = _InTurn(self) if self._stack.has_queues else self
+        return decorate_async(limiter, key, cost, wait=wait, timeout=timeout)
 
     async def aclose(self) -> None:
         """Give back what the store holds open."""
@@ -227,18 +242,59 @@ class AsyncRateLimiter(Concluding):
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
-            undoing = asyncio.ensure_future(_undo_if_granted(asked, undo))
-            self._undoing.add(undoing)
-            undoing.add_done_callback(self._undoing.discard)
+            self._keep(asyncio.ensure_future(_undo_if_granted(asked, undo)))
             raise
+
+    def _keep(self, undoing: asyncio.Task[None]) -> None:
+        """The loop itself forgets tasks that nobody waits for."""
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
+
+    async def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
+        """As `RateLimiter._hit_within`."""
+        if within_ns is None or not self._stack.has_queues:
+            return await self.hit(key, cost)
+        return await self._decide(self._stack.within(within_ns).take(key, cost))
+
+    async def _asked_for(
+        self, key: str, cost: int, asking: Coroutine[None, None, Decision]
+    ) -> Decision:
+        """What comes of *asking* for *cost*; who is cancelled meanwhile takes nothing."""
+        return await self._or_undo(asking, lambda granted: self._give_back(key, cost, granted))
+
+    async def _in_turn(self, key: str, cost: int, decision: Decision) -> Decision:
+        """*decision*, when the turn has come that it tells."""
+        if decision.allowed and decision.delay_ns:
+            try:
+                for seconds in naps(decision.delay_ns):
+                    await (self._sleep or asyncio.sleep)(seconds)
+            except asyncio.CancelledError:
+                giving_back = self._give_back(key, cost, decision)
+                if self._store.may_wait:
+                    self._keep(asyncio.ensure_future(giving_back))
+                else:
+                    await giving_back
+                raise
+        return decision
 
     async def _give_back(self, key: str, cost: int, granted: Decision) -> None:
         """Undo a hit, where it was charged."""
-        if granted.source in HERE:
-            self._fallback.give_back(self._asked(self._stack.checks(key, cost)))
-            self._lines.wake(key)
-        else:
-            await self.refund(key, cost)
+        await self._tell(self._giving_back(key, cost, granted))
+        self._lines.wake(key)
+
+    async def _tell(self, steps: Iterable[Operation[Any]]) -> None:
+        """As `RateLimiter._tell`."""
+        for step in steps:
+            with suppress(StoreError):
+                await self._store.run(step)
+
+    async def _settle_turn(
+        self, cost: int, granted: Decision, key: str, name: str, amount: int
+    ) -> bool:
+        """As `RateLimiter._settle_turn`."""
+        if not amount:
+            await self._tell(self._vacating(key, cost, granted))
+        return await self._settle(key, name, amount)
 
     async def _settle(self, key: str, name: str, amount: int) -> bool:
         checks = self._stack.checks(key, amount, "actual")
@@ -266,7 +322,7 @@ class AsyncRateLimiter(Concluding):
             return True
         return await self._report(Renew(slots, lease))
 
-    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str) -> AsyncBeat:
+    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str, slot: object) -> AsyncBeat:
         """As `RateLimiter._beat`."""
         slots = stack.slots(key)
 
@@ -275,7 +331,7 @@ class AsyncRateLimiter(Concluding):
                 return True
             return await self._store.run(Renew(slots, lease))
 
-        return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS))
+        return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS), slot)
 
     async def _leave(self, stack: Stack, key: str, lease: str) -> bool:
         slots = stack.slots(key)
@@ -291,6 +347,19 @@ class AsyncRateLimiter(Concluding):
             if self._stack.on_failure.mode == "fail_open":
                 return False
             raise
+
+
+class _InTurn:
+    """A limiter with a queue, for the decorator."""
+
+    def __init__(self, limiter: AsyncRateLimiter) -> None:
+        self._limiter = limiter
+        self.acquire = limiter.acquire
+
+    async def hit(self, key: str, cost: int = 1) -> Decision:
+        limiter = self._limiter
+        decision = await limiter._asked_for(key, cost, limiter.hit(key, cost))  # noqa: SLF001
+        return await limiter._in_turn(key, cost, decision)  # noqa: SLF001
 
 
 async def _undo_if_granted(

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
-from headgate.fallback import Asked
+from headgate.fallback import HERE, Asked
+from headgate.limits import LeakyQueue
+from headgate.stores.operations import Refund, Vacate
 from headgate.stores.port import conclude
 
 if TYPE_CHECKING:
     from headgate.decisions import Decision
     from headgate.fallback import Fallback
     from headgate.plan import Stack
-    from headgate.stores.operations import Charge, Check, Hold, Outcomes, Refund, Take
+    from headgate.stores.operations import Charge, Check, Hold, Outcomes, Take
     from headgate.stores.port import Hitter
 
     Deciding = Take | Hold | Charge | Refund
@@ -36,6 +38,29 @@ class Concluding:
 
     def _asked(self, checks: tuple[Check, ...]) -> Asked:
         return Asked(checks, self._stack.on_failure)
+
+    def _giving_back(self, key: str, cost: int, granted: Decision) -> list[Refund | Vacate]:
+        """What the store is to be told when nothing comes of what it *granted*: turns that have not
+        come are given up, all else is refunded. What this process granted is given back at once."""
+        steps: list[Refund | Vacate] = list(self._vacating(key, cost, granted))
+        checks = [c for c in self._stack.checks(key, cost) if not isinstance(c.limit, LeakyQueue)]
+        if granted.source in HERE:
+            self._fallback.give_back(self._asked(tuple(checks)))
+        elif checks:
+            steps.append(Refund(tuple(checks)))
+        return steps
+
+    def _vacating(self, key: str, cost: int, granted: Decision) -> list[Vacate]:
+        """The same for turns alone; an empty list if there are none that the store knows of."""
+        if not granted.delay_ns:
+            return []
+        parts = zip(self._stack.checks(key, cost), granted.limits, strict=True)
+        turns = [(check, part.turn_ns) for check, part in parts if part.turn_ns]
+        checks, turns_ns = tuple([c for c, _ in turns]), tuple([turn for _, turn in turns])
+        if granted.source not in HERE:
+            return [Vacate(checks, turns_ns)]
+        self._fallback.vacate(self._asked(checks), turns_ns)
+        return []
 
     def _guarded(self, hitter: Hitter) -> Hitter:
         """*hitter*, with what is to be done when it fails, or no longer does."""

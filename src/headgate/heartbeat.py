@@ -2,9 +2,10 @@
 
 A lease is renewed every third of the time that it lasts. A renewal that fails is tried again soon,
 until the lease has run out; one that is answered with no, or has run out, is lost, and its beat
-ends. `Pulse` and `Schedule` are pure. `Heart` is one thread for all leases of a process, with a
-heap of what is due; in an event loop (`AsyncHeart`) each lease has a timer, and a task only while
-it is being renewed.
+ends. So does that of a lease whose owner is no more: nobody could give it back, so it heals by
+running out, as after a crash. `Pulse` and `Schedule` are pure. `Heart` is a few threads for all
+leases of a process, with a heap of what is due; in an event loop (`AsyncHeart`) each has a timer,
+and a task only while it is being renewed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 from headgate.errors import HeadgateError, OptionError
 from headgate.stores.forking import watch_forks
@@ -31,7 +34,9 @@ BEATS: Final = 3
 RETRIES: Final = 4
 """How often a renewal that fails is tried again until the next one would be due."""
 LINGER_S: Final = 5.0
-"""For how many seconds the thread waits for another lease when it has none."""
+"""For how many seconds a thread waits for another lease when there is none."""
+THREADS: Final = 4
+"""How many renewals are under way at the same time at most: one that hangs keeps none waiting."""
 _MANY: Final = 64
 
 LOG: Final = logging.getLogger("headgate.heartbeat")
@@ -52,6 +57,11 @@ class Pulse:
         self.is_lost = False
         self.renewed(now)
 
+    def has_lapsed(self, now: int) -> bool:
+        """Whether it is longer ago than the lease lasts that it was renewed, whatever kept one from
+        asking."""
+        return now >= self._lapses_ns
+
     def renewed(self, asked_ns: int) -> None:
         """It was renewed, by a call that began at *asked_ns*."""
         self.due_ns = asked_ns + self._every_ns
@@ -71,10 +81,18 @@ class Pulse:
 class Beat:
     """A lease that is being renewed, until `stop` or until it is lost."""
 
-    __slots__ = ("_heart", "is_over", "pulse", "renew")
+    __slots__ = ("_heart", "_owner", "is_over", "pulse", "renew")
 
-    def __init__(self, heart: Heart, renew: Callable[[], bool], every_ns: int, now: int) -> None:
+    def __init__(
+        self,
+        heart: Heart,
+        renew: Callable[[], bool],
+        every_ns: int,
+        now: int,
+        owner: object | None = None,
+    ) -> None:
         self._heart = heart
+        self._owner = None if owner is None else ref(owner)
         self.renew: Callable[[], bool] | None = renew
         self.pulse = Pulse(every_ns, now)
         self.is_over = False
@@ -82,7 +100,12 @@ class Beat:
     @property
     def is_lost(self) -> bool:
         """Whether the lease ran out, or is somebody else's."""
-        return self.pulse.is_lost
+        return self.pulse.is_lost or self.pulse.has_lapsed(self._heart.now())
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is still somebody who could give the lease back."""
+        return self._owner is None or self._owner() is not None
 
     def stop(self) -> None:
         """Renew it no more. A renewal that is under way is not waited for."""
@@ -135,9 +158,11 @@ class Schedule:
 
 
 class Heart:
-    """Renews leases from one daemon thread, which runs only while there are any.
+    """Renews leases from daemon threads, which run only while there are any.
 
-    Safe to share among threads. A forked process begins with none: the leases are its parent's.
+    While one renews a lease, another waits for what is due next, so that a slow store does not keep
+    the leases of others waiting. Safe to share among threads. A forked process begins with none:
+    the leases are its parent's.
     """
 
     def __init__(self, *, clock: Clock = time.monotonic_ns) -> None:
@@ -149,28 +174,31 @@ class Heart:
         """This is another process now, in which no thread renews anything."""
         self._changed = threading.Condition()
         self._schedule = Schedule()
-        self._thread: threading.Thread | None = None
+        self._threads: set[threading.Thread] = set()
+        self._waiting = 0
 
     @property
     def is_running(self) -> bool:
         """Whether there is a thread."""
-        return self._thread is not None and self._thread.is_alive()
+        return bool(self._threads)
 
-    def beat(self, renew: Callable[[], bool], every_ns: int) -> Beat:
-        """Call *renew* every *every_ns* until the beat that is returned is stopped, or lost.
+    def now(self) -> int:
+        """What time it is."""
+        return self._clock()
+
+    def beat(self, renew: Callable[[], bool], every_ns: int, owner: object | None = None) -> Beat:
+        """Call *renew* every *every_ns* until the beat that is returned is stopped, or lost; or
+        until *owner*, if there is one, is no more: so *renew* must not hold on to it.
 
         *renew* says whether the lease is still held. If it raises, it is called again soon, and
         the lease counts as lost when it has run out: after three times *every_ns*. It is called in
-        the one thread there is, so it must not wait for anything but the store.
+        one of a few threads, so it must not wait for anything but the store.
         """
-        beat = Beat(self, renew, every_ns, self._clock())
+        beat = Beat(self, renew, every_ns, self._clock(), owner)
         with self._changed:
             is_first = self._schedule.add(beat)
             if not self.is_running:
-                self._thread = threading.Thread(
-                    target=self._run, name="headgate-heartbeat", daemon=True
-                )
-                self._thread.start()
+                self._start()
             elif is_first:
                 self._changed.notify()
         return beat
@@ -187,6 +215,9 @@ class Heart:
             renew = None if beat is None else beat.renew
         if beat is None or renew is None:
             return False
+        if not beat.is_wanted:
+            self.forget(beat)
+            return True
         pulse = beat.pulse
         try:
             is_held = renew()
@@ -196,36 +227,64 @@ class Heart:
         else:
             pulse.renewed(now) if is_held else pulse.refused()
         with self._changed:
-            if pulse.is_lost:
+            if beat.is_lost:
                 self._schedule.end(beat)
             elif not beat.is_over:
                 self._schedule.add(beat)
         return True
 
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="headgate-heartbeat", daemon=True)
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads can be had: those there are have to do
+            self._threads.discard(thread)
+            if not self._threads:
+                raise
+
     def _run(self) -> None:
-        while self._is_due():
-            self.renew_due(self._clock())
+        try:
+            while self._is_due():
+                self.renew_due(self._clock())
+        finally:
+            self._threads.discard(threading.current_thread())
 
     def _is_due(self) -> bool:
-        """Wait until something is due; False if nothing was to be renewed for a while."""
+        """Wait until something is due, and leave somebody else waiting; False if nothing was to be
+        renewed for a while, or enough others wait."""
         with self._changed:
+            if self._waiting < 2 and self._waits():
+                if not self._waiting and len(self._threads) < THREADS:
+                    self._start()
+                return True
+            self._threads.discard(threading.current_thread())  # in time for who begins a beat now
+            return False
+
+    def _waits(self) -> bool:
+        self._waiting += 1
+        try:
             while True:
                 wait_ns = self._schedule.wait_ns(self._clock())
                 if wait_ns == 0:
                     return True
                 was_told = self._changed.wait(LINGER_S if wait_ns is None else wait_ns / SECOND)
                 if wait_ns is None and not was_told and not len(self._schedule):
-                    self._thread = None
                     return False
+        finally:
+            self._waiting -= 1
 
 
 class AsyncBeat:
     """As `Beat`, in an event loop: a timer, and a task while the lease is being renewed."""
 
-    __slots__ = ("_loop", "_pulse", "_renew", "_task", "_timer")
+    __slots__ = ("_loop", "_owner", "_pulse", "_renew", "_task", "_timer")
 
-    def __init__(self, renew: Callable[[], Awaitable[bool]], every_ns: int) -> None:
+    def __init__(
+        self, renew: Callable[[], Awaitable[bool]], every_ns: int, owner: object | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._owner = None if owner is None else ref(owner)
         self._renew: Callable[[], Awaitable[bool]] | None = renew
         self._pulse = Pulse(every_ns, self._now())
         self._task: asyncio.Task[None] | None = None
@@ -235,14 +294,22 @@ class AsyncBeat:
     @property
     def is_lost(self) -> bool:
         """Whether the lease ran out, or is somebody else's."""
-        return self._pulse.is_lost
+        return self._pulse.is_lost or self._pulse.has_lapsed(self._now())
 
     def stop(self) -> None:
-        """Renew it no more; a renewal that is under way is given up."""
+        """Renew it no more; a renewal that is under way is given up. From any thread."""
         self._renew = None
+        with suppress(RuntimeError):  # there is no loop here
+            if asyncio.get_running_loop() is self._loop:
+                self._cancel()
+                return
+        with suppress(RuntimeError):  # that loop is closed: nothing is renewed in it any more
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None and not self._loop.is_closed():
+        if self._task is not None:
             self._task.cancel()
 
     def _now(self) -> int:
@@ -252,7 +319,8 @@ class AsyncBeat:
         self._timer = self._loop.call_at(self._pulse.due_ns / SECOND, self._start)
 
     def _start(self) -> None:
-        if self._renew is not None:
+        is_wanted = self._owner is None or self._owner() is not None
+        if self._renew is not None and is_wanted:
             self._task = self._loop.create_task(self._renewal(self._renew))
 
     async def _renewal(self, renew: Callable[[], Awaitable[bool]]) -> None:
@@ -272,9 +340,11 @@ class AsyncBeat:
 class AsyncHeart:
     """As `Heart`, for whoever is in an event loop; each loop renews what was begun in it."""
 
-    def beat(self, renew: Callable[[], Awaitable[bool]], every_ns: int) -> AsyncBeat:
+    def beat(
+        self, renew: Callable[[], Awaitable[bool]], every_ns: int, owner: object | None = None
+    ) -> AsyncBeat:
         """As `Heart.beat`; *renew* is awaited."""
-        return AsyncBeat(renew, every_ns)
+        return AsyncBeat(renew, every_ns, owner)
 
 
 def _tell(error: Exception) -> None:

@@ -157,12 +157,23 @@ class Beating(Protocol):
 class Lease:
     """What a slot is about, and whether it is being held.
 
-    *beat* begins to renew a lease in the background; without it nobody does.
+    *beat* begins to renew a lease in the background, for as long as this is there; without it
+    nobody does.
     """
 
-    __slots__ = ("_beat", "_beating", "_decision", "_is_held", "_is_lost", "_is_out", "key", "name")
+    __slots__ = (
+        "__weakref__",
+        "_beat",
+        "_beating",
+        "_decision",
+        "_is_held",
+        "_is_lost",
+        "_is_out",
+        "key",
+        "name",
+    )
 
-    def __init__(self, key: str, beat: Callable[[str, str], Beating] | None) -> None:
+    def __init__(self, key: str, beat: Callable[[str, str, Lease], Beating] | None) -> None:
         self.key = key
         self._beat = beat
         self._beating: Beating | None = None
@@ -201,7 +212,7 @@ class Lease:
         self._decision = decision
         self._is_held = self._is_out = decision.allowed
         if decision.allowed and self._beat is not None:
-            self._beating = self._beat(self.key, self.name)
+            self._beating = self._beat(self.key, self.name, self)
         return decision
 
     def _renewed(self, *, is_held: bool) -> bool:
@@ -228,7 +239,7 @@ class Slot(Lease):
         enter: Callable[[str, str], Decision],
         renew: Callable[[str, str], bool],
         leave: Callable[[str, str], bool],
-        beat: Callable[[str, str], Beating] | None = None,
+        beat: Callable[[str, str, Lease], Beating] | None = None,
     ) -> None:
         super().__init__(key, beat)
         self._enter = enter
@@ -267,7 +278,7 @@ class AsyncSlot(Lease):
         enter: Callable[[str, str], Awaitable[Decision]],
         renew: Callable[[str, str], Awaitable[bool]],
         leave: Callable[[str, str], Awaitable[bool]],
-        beat: Callable[[str, str], Beating] | None = None,
+        beat: Callable[[str, str, Lease], Beating] | None = None,
     ) -> None:
         super().__init__(key, beat)
         self._enter = enter

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,16 @@ from headgate.fallback import fallback_of
 from headgate.heartbeat import BEATS, HEART, Beat
 from headgate.holding import Reservation, Slot, new_name
 from headgate.limits import EXACT, Accuracy
-from headgate.plan import Limits, Stack, deadline_ns, nap, read_limits, refused_in_line
+from headgate.plan import (
+    Limits,
+    Stack,
+    deadline_ns,
+    nap,
+    naps,
+    read_limits,
+    refused_in_line,
+    soonest_ns,
+)
 from headgate.stores.opening import adopt_terms, guard_of, store_behind, store_in_use
 from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
 from headgate.stores.port import checks_of
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
+    from headgate.stores.operations import Operation
     from headgate.stores.port import Hit, Store
     from headgate.units import Seconds
 
@@ -101,36 +112,42 @@ class RateLimiter(Concluding):
     def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
 
-        Refused at once if it can never fit or, once first in line, not in time. A refusal
-        consumes nothing.
+        Under a `LeakyQueue` it waits for its turn too. Refused at once if it can never fit or, once
+        first in line, not in time. A refusal consumes nothing, nor does a caller that is
+        interrupted while it waits.
         """
         self._stack.take(key, cost, "acquire")
-        deadline = deadline_ns(timeout, self._time())
+        now = self._time()
+        deadline = deadline_ns(timeout, now)
         if not self._stack.is_worth_a_wait(cost):
             return self.hit(key, cost)
         place = threading.Event()
         try:
-            if not self._lines.join(key, place) and not place.wait(
-                None if deadline is None else timeout
-            ):
-                return refused_in_line(self.peek(key, cost))
+            if not self._lines.join(key, place):
+                if not place.wait(None if deadline is None else timeout):
+                    return refused_in_line(self.peek(key, cost))
+                now = self._time()
             while True:
                 place.clear()
-                decision = self.hit(key, cost)
+                within_ns = None if deadline is None else max(deadline - now, 0)
+                decision = self._hit_within(key, cost, within_ns)
                 wait_ns = decision.retry_after_ns
                 if decision.allowed or wait_ns is None:
-                    return decision
-                if deadline is not None and self._time() + wait_ns > deadline:
-                    return decision
+                    break
+                if deadline is not None and self._time() + soonest_ns(decision) > deadline:
+                    break
                 (self._sleep or place.wait)(nap(wait_ns))
+                now = self._time()
         finally:
             self._lines.leave(key, place)
+        return self._in_turn(key, cost, decision)
 
     def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> Reservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
         name = new_name()
         decision = self._decide(self._stack.hold(key, cost, name, ttl))
-        return Reservation(key, cost, name, decision, self._settle)
+        settle = partial(self._settle_turn, cost, decision) if decision.delay_ns else self._settle
+        return Reservation(key, cost, name, decision, settle)
 
     def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a look at the key after it."""
@@ -177,9 +194,11 @@ class RateLimiter(Concluding):
         """Decorate a function: each call is a hit of *key* (text, or made from the arguments).
 
         Without a key all calls share one counter. A refused call raises `RateLimitedError`; with
-        `wait=True` it waits, at most *timeout* seconds.
+        `wait=True` it waits, at most *timeout* seconds. Under a `LeakyQueue` each call has its turn
+        before it goes on.
         """
-        return decorate(self, key, cost, wait=wait, timeout=timeout)
+        limiter = _InTurn(self) if self._stack.has_queues else self
+        return decorate(limiter, key, cost, wait=wait, timeout=timeout)
 
     def close(self) -> None:
         """Give back what the store holds open."""
@@ -201,6 +220,36 @@ class RateLimiter(Concluding):
         except StoreError as error:
             return self._without_store(operation, error)
         return self._conclude(operation, outcomes)
+
+    def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
+        """As `hit`, for one whose turn in a queue has to come within *within_ns*."""
+        if within_ns is None or not self._stack.has_queues:
+            return self.hit(key, cost)
+        return self._decide(self._stack.within(within_ns).take(key, cost))
+
+    def _in_turn(self, key: str, cost: int, decision: Decision) -> Decision:
+        """*decision*, when the turn has come that it tells."""
+        if decision.allowed and decision.delay_ns:
+            try:
+                for seconds in naps(decision.delay_ns):
+                    (self._sleep or time.sleep)(seconds)
+            except BaseException:  # an interrupt, above all: whatever it is, others go instead
+                self._tell(self._giving_back(key, cost, decision))
+                self._lines.wake(key)
+                raise
+        return decision
+
+    def _tell(self, steps: Iterable[Operation[Any]]) -> None:
+        """Tell the store what it may miss: it stays charged then, which is the safe side."""
+        for step in steps:
+            with suppress(StoreError):
+                self._store.run(step)
+
+    def _settle_turn(self, cost: int, granted: Decision, key: str, name: str, amount: int) -> bool:
+        """As `_settle`; if nothing came of it, the turn that it has is given up."""
+        if not amount:
+            self._tell(self._vacating(key, cost, granted))
+        return self._settle(key, name, amount)
 
     def _settle(self, key: str, name: str, amount: int) -> bool:
         checks = self._stack.checks(key, amount, "actual")
@@ -226,7 +275,7 @@ class RateLimiter(Concluding):
             return True
         return self._report(Renew(slots, lease))
 
-    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str) -> Beat:
+    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str, slot: object) -> Beat:
         """Renew *lease* again and again. A store that is gone is no lost lease: it is raised."""
         slots = stack.slots(key)
 
@@ -235,7 +284,7 @@ class RateLimiter(Concluding):
                 return True
             return self._store.run(Renew(slots, lease))
 
-        return HEART.beat(renew, max(1, lasts_ns // BEATS))
+        return HEART.beat(renew, max(1, lasts_ns // BEATS), slot)
 
     def _leave(self, stack: Stack, key: str, lease: str) -> bool:
         slots = stack.slots(key)
@@ -260,3 +309,14 @@ class RateLimiter(Concluding):
         hit = self._guarded(hitter) if self._store.may_fail else hitter
         hit.__doc__ = RateLimiter.hit.__doc__
         self.__dict__["hit"] = hit
+
+
+class _InTurn:
+    """A limiter with a queue, for the decorator."""
+
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
+        self.acquire = limiter.acquire
+
+    def hit(self, key: str, cost: int = 1) -> Decision:
+        return self._limiter._in_turn(key, cost, self._limiter.hit(key, cost))  # noqa: SLF001

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decisions import Concluded, Decision, OnFailure
 from headgate.errors import LimitError, OptionError, UsageError
-from headgate.limits import EXACT, Accuracy, Concurrency, Limit, parse_limits
+from headgate.limits import EXACT, Accuracy, Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.stores.operations import Check, Hold, Take, TakeEach
 from headgate.stores.port import (
     checked_cost,
@@ -20,9 +20,11 @@ from headgate.stores.port import (
     group_name,
     refuse_concurrency,
 )
-from headgate.units import MILLISECOND, SECOND, duration_ns, seconds_at_least
+from headgate.units import DAY, MILLISECOND, SECOND, duration_ns, seconds_at_least
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate.units import Seconds
 
 Limits = str | Limit | Iterable[str | Limit]
@@ -56,6 +58,21 @@ class Stack:
     def has_slots(self) -> bool:
         return any(isinstance(limit, Concurrency) for limit in self.limits)
 
+    @property
+    def has_queues(self) -> bool:
+        return any(isinstance(limit, LeakyQueue) for limit in self.limits)
+
+    def within(self, timeout_ns: int | None) -> Stack:
+        """The same counters for one who waits no longer than *timeout_ns* for its turn in a queue.
+        What it was told can be given up by either."""
+        if timeout_ns is None or not self.has_queues:
+            return self
+        limits = [
+            limit.within(timeout_ns) if isinstance(limit, LeakyQueue) else limit
+            for limit in self.limits
+        ]
+        return replace(self, limits=tuple(limits))
+
     def checks(self, key: str, cost: int, what: str = "cost") -> tuple[Check, ...]:
         """What a request of *cost* by *key* has to pass."""
         key = checked_key(key)
@@ -82,7 +99,7 @@ class Stack:
 
     def is_worth_a_wait(self, cost: int) -> bool:
         """Whether *cost* is one that can be refused now and admitted later."""
-        return 0 < cost <= min(limit.quota for limit in self.limits)
+        return 0 < cost <= min(limit.largest_cost for limit in self.limits)
 
     def hold(self, key: str, cost: int, name: str, ttl: Seconds) -> Hold:
         refuse_concurrency(self.limits, "reserve")
@@ -176,6 +193,27 @@ def deadline_ns(timeout: float | None, now: int) -> int | None:
 def nap(wait_ns: int) -> float:
     """How many seconds to sleep for *wait_ns*; no longer than a day, and then ask again."""
     return min(seconds_at_least(wait_ns), 86_400.0)
+
+
+def naps(delay_ns: int) -> Iterator[float]:
+    """How many seconds to sleep, one after the other, for *delay_ns*: a day at most."""
+    while delay_ns > 0:
+        yield seconds_at_least(min(delay_ns, DAY))
+        delay_ns -= DAY
+
+
+def soonest_ns(refusal: Decision) -> int:
+    """In how many nanoseconds, at the soonest, what was refused could go on.
+
+    Where a queue refused, whoever comes when it has room waits for a turn on top.
+    """
+    soonest = 0
+    for part in refusal.limits:
+        wait_ns = part.delay_ns if part.allowed else part.retry_after_ns or 0
+        if isinstance(part.limit, LeakyQueue) and not part.allowed:
+            wait_ns += part.limit.patience_ns
+        soonest = max(soonest, wait_ns)
+    return max(soonest, refusal.retry_after_ns or 0)
 
 
 def refused_in_line(decision: Decision) -> Decision:

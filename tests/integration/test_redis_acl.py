@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,14 @@ def _commands() -> list[str]:
 def server() -> Iterator[RedisServer]:
     with RedisServer(user=User("app", "secret", " ".join(["~*", *_commands()]))) as running:
         yield running
+
+
+def test_every_command_that_a_script_calls_is_named() -> None:
+    scripts = files("headgate.stores.redis.lua").iterdir()
+    texts = [script.read_text("utf-8") for script in scripts if script.name.endswith(".lua")]
+    called = set(re.findall(r"call\('([A-Z]+)'", "\n".join(texts)))
+    assert len(called) > 20
+    assert {f"+{name.lower()}" for name in called} <= set(_commands())
 
 
 def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> None:

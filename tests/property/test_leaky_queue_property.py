@@ -57,8 +57,8 @@ class Line1by1:
         return Fraction(now) if self.ends is None else max(self.ends, Fraction(now))
 
     def free(self, now: int) -> list[Unit]:
-        """What is vacant and has not begun to pass."""
-        return [one for one in self.units if one.owner is None and one.start >= now]
+        """What is vacant and has not begun to pass, to the nanosecond."""
+        return [one for one in self.units if one.owner is None and ceil(one.start) >= now]
 
     def run_of(self, cost: int, now: int) -> list[Unit]:
         """The first *cost* vacant units in a row."""

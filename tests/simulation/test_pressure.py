@@ -43,7 +43,7 @@ def test_limits_are_lowered_for_all_alike_and_floors_are_held() -> None:
 
 def test_nodes_agree() -> None:
     apart = [float(max(many) - min(many)) for many in course(is_watched=True).factors]
-    assert sum(apart) / len(apart) < 0.02
+    assert sum(apart) / len(apart) < 0.035
     assert sorted(apart)[-4] < 0.15, "for a moment only"
 
 

@@ -7,9 +7,20 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from headgate.rules.reading import read_policy
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+POLICY = re.compile(r"^(rules:$|pressure:|priority:)", re.MULTILINE)
+POLICIES = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, block in enumerate(
+        re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+    if POLICY.search(block)
+]
 
 
 @pytest.fixture
@@ -36,6 +47,31 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     local = [target for target in targets if "://" not in target]
     missing = [target for target in local if not (page.parent / target).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_to_sections_that_are_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    local = [(target, anchor) for target, anchor in links if "://" not in target]
+    assert not [
+        f"{target}#{anchor}"
+        for target, anchor in local
+        if anchor not in _sections((page.parent / target) if target else page)
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_that_a_page_shows_can_be_used_as_it_is(policy: str) -> None:
+    assert read_policy(policy).rules
+
+
+def _sections(page: Path) -> set[str]:
+    """The anchors of the headings of *page*, as forges make them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
 
 
 def test_the_readme_has_code_to_run() -> None:

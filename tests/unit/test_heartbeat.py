@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from headgate import heartbeat
 from headgate.errors import OptionError, StoreError
-from headgate.heartbeat import ASYNC_HEART, HEART, Beat, Heart, Pulse, Schedule
+from headgate.heartbeat import ASYNC_HEART, HEART, AsyncBeat, Beat, Heart, Pulse, Schedule
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
@@ -28,6 +29,10 @@ class StillHeart(Heart):
     """One without a thread: the tests say when it beats."""
 
     is_running = True  # so none is started
+
+
+class Owner:
+    """Somebody who holds a lease."""
 
 
 class Store:
@@ -84,6 +89,12 @@ class TestPulse:
         pulse.renewed(pulse.due_ns)
         assert not pulse.is_lost
         assert pulse.due_ns == 375
+
+    def test_it_has_lapsed_if_nobody_asked_for_as_long_as_it_lasts(self) -> None:
+        pulse = Pulse(100, 0)
+        assert (pulse.has_lapsed(299), pulse.has_lapsed(300)) == (False, True)
+        pulse.renewed(250)
+        assert (pulse.has_lapsed(549), pulse.has_lapsed(550)) == (False, True)
 
     def test_a_lease_of_no_time_cannot_be_renewed(self) -> None:
         with pytest.raises(OptionError, match="every_ns"):
@@ -162,6 +173,29 @@ class TestHeart:
         pass_time(1_000)
         assert store.asked == asked
 
+    def test_it_is_lost_when_nobody_came_to_ask_for_as_long_as_it_lasts(self) -> None:
+        clock = ManualClock(0)
+        beat = StillHeart(clock=clock).beat(lambda: True, 100)
+        clock.advance_ns(299)
+        assert not beat.is_lost
+        clock.advance_ns(1)
+        assert beat.is_lost
+
+    def test_it_ends_when_nobody_is_left_who_could_give_the_lease_back(self) -> None:
+        clock, store, owner = ManualClock(0), Store(True), Owner()
+        heart = StillHeart(clock=clock)
+        beat = heart.beat(store.renew, 100, owner)
+        clock.advance_ns(100)
+        assert heart.renew_due(clock())
+        del owner
+        gc.collect()
+        clock.advance_ns(100)
+        assert heart.renew_due(clock())
+        assert store.asked == 1
+        assert beat.is_over
+        clock.advance_ns(1_000)
+        assert not heart.renew_due(clock())
+
     def test_a_beat_that_is_stopped_while_it_is_renewed_ends(self) -> None:
         clock = ManualClock(0)
         heart = StillHeart(clock=clock)
@@ -179,34 +213,64 @@ class TestHeart:
 
 
 class TestThread:
-    def test_one_thread_renews_all_and_ends_when_there_is_nothing_to_do(
+    def test_few_threads_renew_all_and_end_when_there_is_nothing_to_do(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(heartbeat, "LINGER_S", 0.001)
-        heart, threads, done = Heart(), set[str](), threading.Semaphore(0)
+        heart, threads, done = Heart(), set[threading.Thread](), threading.Semaphore(0)
 
         def renew() -> bool:
-            threads.add(f"{threading.current_thread().name} {threading.get_ident()}")
+            threads.add(threading.current_thread())
             done.release()
             return True
 
-        beats = [heart.beat(renew, (n + 1) * MILLISECOND) for n in range(5)]
-        for _ in range(50):
+        beats = [heart.beat(renew, (n + 1) * MILLISECOND) for n in range(50)]
+        for _ in range(500):
             assert done.acquire(timeout=SOON)
-        thread = heart._thread
-        assert len(threads) == 1
-        assert threads.pop().startswith("headgate-heartbeat ")
-        assert thread is not None
-        assert thread.daemon
         for beat in beats:
             beat.stop()
-        thread.join(SOON)
-        assert not thread.is_alive()
+        for thread in threads:
+            thread.join(SOON)
+            assert not thread.is_alive()
+            assert thread.daemon
+            assert thread.name == "headgate-heartbeat"
         again = heart.beat(renew, MILLISECOND)
         while done.acquire(blocking=False):
             pass
         assert done.acquire(timeout=SOON)
         again.stop()
+
+    def test_there_are_never_more_threads_than_renewals_may_be_under_way(self) -> None:
+        heart, go_on, busy = Heart(), threading.Event(), threading.Semaphore(0)
+
+        def renew() -> bool:
+            busy.release()
+            return go_on.wait(SOON)
+
+        beats = [heart.beat(renew, MILLISECOND) for _ in range(20)]
+        for _ in range(heartbeat.THREADS):
+            assert busy.acquire(timeout=SOON)
+        assert len(heart._threads) == heartbeat.THREADS
+        assert not busy.acquire(timeout=0.01)
+        go_on.set()
+        for beat in beats:
+            beat.stop()
+
+    def test_a_renewal_that_hangs_does_not_keep_others_waiting(self) -> None:
+        heart, go_on, done = Heart(), threading.Event(), threading.Semaphore(0)
+
+        def renew() -> bool:
+            done.release()
+            return True
+
+        hanging = heart.beat(lambda: go_on.wait(SOON), MILLISECOND)
+        others = [heart.beat(renew, MILLISECOND) for _ in range(5)]
+        for _ in range(100):
+            assert done.acquire(timeout=SOON)
+        assert not go_on.is_set()
+        go_on.set()
+        for beat in (hanging, *others):
+            beat.stop()
 
     def test_a_beat_that_is_due_earlier_than_all_others_is_not_late(self) -> None:
         heart, done = Heart(), threading.Event()
@@ -280,3 +344,46 @@ class TestLoop:
             assert len(asyncio.all_tasks()) == 1
 
         run_virtually(main())
+
+    def test_it_ends_when_nobody_is_left_who_could_give_the_lease_back(self) -> None:
+        async def main() -> None:
+            store, owner = Store(True), Owner()
+            ASYNC_HEART.beat(store.arenew, SECOND, owner)
+            await asyncio.sleep(2.5)
+            del owner
+            gc.collect()
+            await asyncio.sleep(10)
+            assert store.asked == 2
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        run_virtually(main())
+
+    def test_it_is_lost_when_a_renewal_hangs_for_as_long_as_it_lasts(self) -> None:
+        async def main() -> None:
+            beat = ASYNC_HEART.beat(asyncio.Event().wait, SECOND)
+            await asyncio.sleep(2.9)
+            assert not beat.is_lost
+            await asyncio.sleep(0.2)
+            assert beat.is_lost
+            beat.stop()
+
+        run_virtually(main())
+
+    def test_it_can_be_stopped_from_another_thread_and_after_its_loop_has_ended(self) -> None:
+        async def main() -> AsyncBeat:
+            begun, given_up = asyncio.Event(), asyncio.Event()
+
+            async def renew() -> bool:
+                begun.set()
+                try:
+                    return await asyncio.Event().wait()
+                finally:
+                    given_up.set()
+
+            beat = ASYNC_HEART.beat(renew, MILLISECOND)
+            await asyncio.wait_for(begun.wait(), SOON)
+            await asyncio.to_thread(beat.stop)
+            await asyncio.wait_for(given_up.wait(), SOON)
+            return ASYNC_HEART.beat(Store(True).arenew, SECOND)
+
+        asyncio.run(main()).stop()

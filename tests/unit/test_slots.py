@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 
 from headgate import AsyncRateLimiter, Concurrency, RateLimiter, TokenBucket
 from headgate.errors import OptionError, StoreError
-from headgate.heartbeat import HEART
+from headgate.heartbeat import HEART, Beat
 from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Operation, Store
 from headgate.stores.operations import Renew
 from headgate.testing import ManualClock
@@ -99,6 +100,19 @@ class TestHeartbeat:
             assert not slot.renew()
             assert slot.is_lost
 
+    def test_a_slot_that_was_forgotten_is_not_renewed_for_ever(self) -> None:
+        store = Telling()
+        limiter = RateLimiter(Concurrency(1, 60), store=store)
+        slot = limiter.slot("key", heartbeat=True)
+        assert slot.take()
+        beat = slot._beating
+        del slot
+        gc.collect()
+        assert isinstance(beat, Beat)
+        HEART.renew_due(beat.pulse.due_ns)
+        assert beat.is_over
+        assert not store.renewals.acquire(blocking=False)
+
     def test_a_refused_slot_has_no_heartbeat(self) -> None:
         limiter = RateLimiter(Concurrency(1, 60))
         limiter.slot("key").take()
@@ -125,6 +139,12 @@ class TestHeartbeat:
             assert lost.is_lost
             assert not lost
             assert not await lost.release()
+            forgotten = limiter.slot("forgotten", heartbeat=True)
+            assert await forgotten.take()
+            del forgotten
+            gc.collect()
+            await asyncio.sleep(6)
+            assert await limiter.slot("forgotten").take()
 
         run_virtually(main())
 

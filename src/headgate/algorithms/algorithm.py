@@ -68,6 +68,10 @@ class Algorithm(ABC, Generic[S]):
         back.
         """
 
+    def as_new(self, now: int) -> S:
+        """A state of which nothing is used, that knows how late it is."""
+        return self.refund(self.charge(None, 1, now), 1, now)
+
     @abstractmethod
     def remaining(self, state: S | None, now: int) -> int:
         """The largest cost that fits now."""

@@ -15,19 +15,28 @@ which `used` are taken, and by a part that has `own` of them,
 - where it lends, idle guaranteed slots are borrowed too, and a part may find its share used by
   others. Such a refusal is a claim: for `CLAIM_NS`, renewed by each further refusal, as many slots
   as it was refused, no more than it lacks, are left free by those that borrow. So slots that come
-  back go to the part whose they are, and without its asking nothing lies idle.
+  back go to the part whose they are;
+- and a slot that a part gives back while it has no more than its share is kept for it for
+  `KEEP_NS`, by everybody. A part that is busy asks for the next one before that is over, and so
+  keeps its share whatever the others do; one that is not lends what it has not used for so long.
+  Who takes a slot takes the one that was kept last: so at any time what a part has, and what is
+  kept for it, is the most that it has had in the last `KEEP_NS`, and one that needs less than it
+  used to does not hold on to the rest. A lease that runs out keeps nothing.
 
-Together
+Together, with `free = limit - used`,
 
-    room = max(min(free, share - own), free - kept)          free = limit - used
+    room = max(min(free, share - own), free - lacking)                      if it does not lend
+    room = max(min(free - kept, share - own), free - kept - claimed)        if it does
 
-where `kept` is what the others lack of their shares, or what they claim. It never shrinks by time
-alone: a lease that runs out adds one to `free` and at most one to `kept`. So `wait` looks through
-the instants at which something runs out for the first that has room.
+where `lacking` is what the others lack of their shares, `kept` is kept for them, and `claimed` is
+what they claim. It never shrinks by time alone: a lease that runs out adds one to `free` and at
+most one to `lacking`. So `wait` looks through the instants at which something runs out for the
+first that has room. (If all ask under the same limit, what is kept for all is never more than what
+is free: so what is kept for a part can be had.)
 
-A claim was made under a limit. Whoever asks the same counter under a larger one (more of the slots
-are for it, because it matters more) need not leave them free: the slots above the smaller limit
-would be of no use to the part that claims.
+What is kept or claimed was so under a limit. Whoever asks the same counter under a larger one (more
+of the slots are for it, because it matters more) need not leave them free: the slots above the
+smaller limit would be of no use to the part whose they are.
 """
 
 from __future__ import annotations
@@ -35,7 +44,7 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
-from headgate.algorithms.algorithm import Algorithm
+from headgate.algorithms.algorithm import Algorithm, Outcome
 from headgate.algorithms.slots import Claim, Lease, Slots
 from headgate.errors import UsageError
 from headgate.units import SECOND
@@ -47,6 +56,10 @@ if TYPE_CHECKING:
 
 CLAIM_NS: Final = SECOND
 """For how long slots that come back are left to a part that was refused one of its own."""
+KEEP_NS: Final = SECOND // 4
+"""For how long at least a slot is kept for the part that gave it back."""
+GRAIN_NS: Final = KEEP_NS // 4
+"""It is kept until the next multiple of this: what is kept is told apart by few instants then."""
 
 
 class ConcurrencyAlgorithm(Algorithm[Slots]):
@@ -66,16 +79,12 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         """What can be had of it when nobody has a slot."""
 
     def enter(self, state: Slots | None, lease: str, now: int) -> Slots:
-        """Take the slot of *lease*; what the part claims is one less."""
+        """Take the slot of *lease*; what is kept for the part, or it claims, is one less."""
         state = Slots() if state is None else state
         is_new = not state.has(lease, now)
         state.put(lease, Lease(now + self.ttl_ns, self.part), now)
-        claim = state.claims.get(self.part or "")
-        if claim is not None and is_new:
-            if claim.units > 1:
-                state.claims[self.part or ""] = claim._replace(units=claim.units - 1)
-            else:
-                del state.claims[self.part or ""]
+        if is_new and self.part is not None:
+            state.use(self.part)
         return state
 
     def renew(self, state: Slots, lease: str, now: int) -> Slots:
@@ -85,25 +94,39 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         return state
 
     def leave(self, state: Slots | None, lease: str, now: int) -> Slots | None:
-        """Give the slot of *lease* back."""
+        """Give the slot of *lease* back; it is kept for its part if that has no more than its
+        share."""
         if state is None:
             return None
-        state.pop(lease)
+        was_held = state.has(lease, now)
+        old = state.pop(lease)
+        if was_held and old is not None and old.part == self.part:
+            self._keep(state, now)
         return None if state.is_empty else state
+
+    def _keep(self, state: Slots, now: int) -> None:
+        part = self.part
+        if part is None or not self.share or not self.lends:
+            return
+        wanted = state.kept_for(part, now) + state.claimed_by(part, now)
+        if wanted < self.share - state.used_by_part(now).get(part, 0):
+            until = -(-(now + KEEP_NS) // GRAIN_NS) * GRAIN_NS
+            state.keep(part, Claim(1, until, self.quota), now)
 
     def refuse(self, state: Slots | None, cost: int, now: int) -> Slots | None:
         """Remember that *cost* did not fit, if slots were refused that the part is guaranteed."""
-        if state is None or not self.lends or not self.share or cost > self.most:
+        part = self.part
+        if state is None or part is None or not self.share or not self.lends or cost > self.most:
             return state
-        missing = self.share - state.used_by_part(now).get(self.part, 0)
+        missing = self.share - state.used_by_part(now).get(part, 0)
         wanted = min(cost, missing)
         if wanted <= self.remaining(state, now):
             return state
-        claim = state.claims.get(self.part or "")
-        units, limit = wanted, self.quota
-        if claim is not None and claim.until_ns > now:
-            units, limit = min(claim.units + wanted, missing), max(claim.limit, limit)
-        state.claims[self.part or ""] = Claim(units, now + CLAIM_NS, limit)
+        units = min(state.claimed_by(part, now) + wanted, missing - state.kept_for(part, now))
+        if units > 0:
+            old = state.claims.get(part)
+            limit = old.limit if old is not None and old.until_ns > now else 0
+            state.claims[part] = Claim(units, now + CLAIM_NS, max(limit, self.quota))
         return state
 
     def holds(self, state: Slots | None, lease: str, now: int) -> bool:
@@ -129,7 +152,7 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
     def remaining(self, state: Slots | None, now: int) -> int:
         if state is None:
             return self.most
-        return self._room(state.used(now), state.used_by_part(now), state.claims, now)
+        return self._room(state, state.used(now), state.used_by_part(now), now)
 
     def fresh_in(self, state: Slots | None, now: int) -> int:
         return 0 if state is None else state.ends(now) - now
@@ -140,24 +163,27 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
     def adopt(self, state: Slots, old: Algorithm[Slots], now: int) -> Slots | None:
         return state if isinstance(old, ConcurrencyAlgorithm) else None
 
-    def _room(
-        self, used: int, by_part: Mapping[str | None, int], claims: Mapping[str, Claim], now: int
-    ) -> int:
+    def outcome(self, state: Slots | None, wait: int | None, now: int) -> Outcome:
+        """The figures; without shares nothing is to be said of what others are to have."""
+        if state is None or self.share or self.others:
+            return super().outcome(state, wait, now)
+        return Outcome(wait == 0, self.remaining(state, now), wait, state.leases_end(now) - now)
+
+    def _room(self, state: Slots, used: int, by_part: Mapping[str | None, int], now: int) -> int:
         """What this part could take at *now*, if so much is *used*."""
         free = self.quota - used
         if free <= 0:
             return 0
-        kept = 0
-        if not self.lends:
-            for name, slots in self.others:
-                kept += max(0, slots - by_part.get(name, 0))
-        elif claims:
-            for name, _ in self.others:
-                claim = claims.get(name)
-                if claim is not None and claim.until_ns > now and claim.limit >= self.quota:
-                    kept += claim.units
         lacking = self.share - by_part.get(self.part, 0) if self.share else 0
-        return max(0, min(free, lacking), free - kept)
+        if not self.lends:
+            others = sum([max(0, slots - by_part.get(name, 0)) for name, slots in self.others])
+            return max(0, min(free, lacking), free - others)
+        claimed = 0
+        if state.claims or state.kept:
+            for name, _ in self.others:
+                free -= state.kept_for(name, now, self.quota)
+                claimed += state.claimed_by(name, now, self.quota)
+        return max(0, min(free, lacking), free - claimed)
 
     def _room_at(self, state: Slots, cost: int, now: int) -> int:
         """The first instant after *now* at which there is room for *cost*, as some time there
@@ -165,12 +191,12 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         used, by_part = state.used(now), dict(state.used_by_part(now))
         events: list[tuple[int, str | None, bool]]
         events = [(end, part, True) for end, part in state.leases.values() if end > now]
-        events += [(claim.until_ns, None, False) for claim in state.claims.values()]
+        events += [(end, None, False) for end in state.claims_end()]
         events.sort(key=lambda event: event[0])
         for at, part, is_lease in events:
             if is_lease:
                 used -= 1
                 by_part[part] -= 1
-            if at > now and self._room(used, by_part, state.claims, at) >= cost:
+            if at > now and self._room(state, used, by_part, at) >= cost:
                 return at
         raise AssertionError(f"no room for {cost} even when all has run out")

@@ -19,13 +19,14 @@ the end of the queue. Who waits already keeps the turn it was told. A vacancy is
 units; what is left of one that was used or has begun to pass is the whole units that remain.
 
 - All turns that are promised at one pace begin a whole number of units before TAT. That is how a
-  turn is found again by the instant that its caller was told, which is rounded up.
+  turn is found again by the instant that its caller was told, which is rounded up to the *grain* of
+  the clock. So is a vacancy: it has begun to pass when the clock has moved on from there.
 - At most `MOST_VACANCIES` are known. One more, and the earliest is lost, which is over first.
 - How long it would wait is all that is asked of a cost: any that can be worked off within a hundred
   years is taken as soon as its turn is near enough, and makes the next one wait the longer.
 - `remaining` is how many single units would be taken now.
-- `refund` undoes what began this instant, with nobody behind it. Otherwise it changes nothing: a
-  turn that is past cannot come back, and the turns at the end of the queue are those of others.
+- `refund` changes nothing: a turn that is past cannot come back, the turns at the end of the queue
+  are those of others, and one that has yet to come is given up by its instant.
 - If the pace changes, TAT stays the instant it is, since that is what was promised. Vacancies are
   lost, and a turn of before cannot be given up any more.
 - If the clock steps back, TAT lies further ahead of it and the queue seems longer, never shorter.
@@ -36,7 +37,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.algorithms.algorithm import Algorithm, Outcome
+from headgate.algorithms.algorithm import ALLOWED, Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import LeakyQueue
@@ -61,17 +62,31 @@ class Line(NamedTuple):
 
 
 class LeakyQueueAlgorithm(Algorithm[Line]):
-    """The arithmetic of `LeakyQueue(rate, queue, max_wait)`. Ticks are counted from *origin*."""
+    """The arithmetic of `LeakyQueue(rate, queue, max_wait)`. Ticks are counted from *origin*.
 
-    __slots__ = ("largest_cost", "origin", "pace", "patience", "per_second")
+    The clock goes in steps of *grain_ns* nanoseconds.
+    """
 
-    def __init__(self, limit: LeakyQueue, origin: int = 0) -> None:
+    __slots__ = (
+        "_grain",
+        "_per_ns",
+        "_unit",
+        "largest_cost",
+        "origin",
+        "pace",
+        "patience",
+        "per_second",
+    )
+
+    def __init__(self, limit: LeakyQueue, origin: int = 0, *, grain_ns: int = 1) -> None:
         super().__init__(limit)
         self.per_second = limit.per_second
         self.pace = limit.pace
         self.patience = limit.patience_at(self.pace)
         self.largest_cost = limit.largest_cost
         self.origin = origin
+        self._per_ns, self._unit = self.pace.ticks_per_ns, self.pace.ticks_per_unit
+        self._grain = grain_ns * self._per_ns
 
     def asked_under(self, limit: LeakyQueue) -> LeakyQueueAlgorithm:
         """The arithmetic of *limit*, which differs only in how long somebody waits."""
@@ -105,8 +120,10 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         return Line(state.ends + amount * unit, open_at)
 
     def refund(self, state: Line, amount: int, now: int) -> Line:
-        begin = self._ticks(now)
-        return Line(begin) if state.ends == begin + amount * self.pace.ticks_per_unit else state
+        return state
+
+    def as_new(self, now: int) -> Line:
+        return Line(self._ticks(now))
 
     def vacate(self, state: Line | None, turn: int, cost: int, now: int) -> Line | None:
         """The state after the turn of *cost* has been given up that was promised for *turn*, in
@@ -150,6 +167,24 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         return Line(self._ticks(now) - (-ahead // old.pace.ticks_per_ns))
 
     def take(self, state: Line | None, cost: int, now: int) -> tuple[Line | None, Outcome]:
+        if not 0 < cost <= self.largest_cost or (state is not None and state.vacancies):
+            return self._take_slowly(state, cost, now)
+        per_ns, unit, patience = self._per_ns, self._unit, self.patience
+        begin = (now - self.origin) * per_ns
+        turn = begin if state is None or state.ends < begin else state.ends
+        wait = turn - begin
+        if wait > patience:
+            return state, Outcome(
+                not ALLOWED, 0, -((patience - wait) // per_ns), -(-wait // per_ns)
+            )
+        ends = turn + cost * unit
+        busy = ends - begin
+        remaining = (patience - busy) // unit + 1 if busy <= patience else 0
+        delay = -(-wait // per_ns)
+        turn_ns = now + delay if delay else 0
+        return Line(ends), Outcome(ALLOWED, remaining, 0, -(-busy // per_ns), delay, turn_ns)
+
+    def _take_slowly(self, state: Line | None, cost: int, now: int) -> tuple[Line | None, Outcome]:
         wait = self.wait(state, cost, now) if cost else 0
         if wait != 0 or not cost:
             return state, self.outcome(state, wait, now)
@@ -158,7 +193,7 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         return state, with_turn(self.outcome(state, wait, now), delay, now)
 
     def _ticks(self, now: int) -> int:
-        return (now - self.origin) * self.pace.ticks_per_ns
+        return (now - self.origin) * self._per_ns
 
     def _end(self, vacancy: Vacancy) -> int:
         return vacancy.start + vacancy.units * self.pace.ticks_per_unit
@@ -172,9 +207,9 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
 
     def _open_at(self, state: Line | None, now: int) -> tuple[Vacancy, ...]:
         """The vacancies that have not passed, of each the whole units that have not."""
-        if state is None or not state.vacancies:
+        if state is None or not state.vacancies or state.ends <= self._ticks(now):
             return ()
-        begin, unit = self._ticks(now), self.pace.ticks_per_unit
+        begin, unit = self._ticks(now) - self._grain + 1, self.pace.ticks_per_unit
         found = []
         for vacancy in state.vacancies:
             gone = -((vacancy.start - begin) // unit) if vacancy.start < begin else 0
@@ -188,7 +223,7 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         pace, latest = self.pace, self._ticks(turn)
         units = max(cost, -((latest - state.ends) // pace.ticks_per_unit))
         start = state.ends - units * pace.ticks_per_unit
-        return start if start > latest - pace.ticks_per_ns else None
+        return start if start > latest - self._grain else None
 
     def _tidied(self, ends: int, vacancies: list[Vacancy]) -> Line:
         """A queue without vacancies at its end, in which neighbours are one."""

@@ -60,7 +60,11 @@ def _add_config_arguments(parser: ArgumentParser) -> None:
     add("--upstream", metavar="URL", help="your application (http://127.0.0.1:9000)")
     add("--listen", metavar="HOST:PORT", help="where the gateway listens (127.0.0.1:8080)")
     add("--server-name", metavar="NAME", help="the host it is for; any if not given")
-    add("--rules", metavar="PATH", help="name the headers that these rules look at")
+    add(
+        "--rules",
+        metavar="PATH",
+        help="name the headers that these rules look at, and wait for as long as they delay",
+    )
     add(
         "--on-failure",
         choices=("open", "closed"),

@@ -26,11 +26,13 @@ from headgate.enforcement.merging import with_exposed
 from headgate.enforcement.naming import by_address
 from headgate.enforcement.policy import AppPolicy
 from headgate.enforcement.pressing import Pressing
+from headgate.enforcement.shedding import shed_by
 from headgate.enforcement.turns import Turns
 from headgate.errors import OptionError
 from headgate.identity.found import UNKNOWN
-from headgate.responses import ResponseOptions, headers_for, refusal
+from headgate.responses import ResponseOptions, Throughput, headers_for, refusal
 from headgate.rules.request import Request
+from headgate.shaping import LoadShedder
 
 if TYPE_CHECKING:
     import os
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
     from headgate.engine import AsyncRunner, RulePlan, Runner
     from headgate.engine.plan import Queueing
     from headgate.plan import Limits
-    from headgate.responses import Refusal
+    from headgate.responses import Answer, Refusal
     from headgate.rules.model import HeaderMode, Mode, OnStoreFailure, Policy
+    from headgate.rules.soft import Priority
     from headgate.stores.port import AsyncStore, Store
     from headgate.units import Seconds
 
@@ -80,6 +83,7 @@ class GateOptions(TypedDict, total=False):
     clock: Clock | None
     responses: ResponseOptions | None
     limits_preflights: bool
+    shedder: LoadShedder | None
 
 
 def gate_of(gate: Gate | None, options: GateOptions) -> Gate:
@@ -105,7 +109,8 @@ class Gate:
     by a function. *trusted_proxies*: who is believed about the address of a client (a policy says
     this itself). *store*, *namespace*, *salt*, *clock*: as for `RuleEngine`; limits of routes are
     counted here too. *responses*: which headers are sent. *limits_preflights*: whether CORS
-    preflights are counted with all other requests, not apart from them.
+    preflights are counted with all other requests, not apart from them. *shedder*: what is asked
+    before anything else whether a request is let in at all; how much it matters the policy says.
     """
 
     def __init__(
@@ -130,7 +135,10 @@ class Gate:
         clock: Clock | None = None,
         responses: ResponseOptions | None = None,
         limits_preflights: bool = False,
+        shedder: LoadShedder | None = None,
     ) -> None:
+        if shedder is not None and not isinstance(shedder, LoadShedder):
+            raise OptionError(f"shedder is {shedder!r}; expected a LoadShedder")
         if limits is None and (cost != 1 or charge_when is not None):
             option = "cost" if charge_when is None else "charge_when"
             raise OptionError(f"{option} is about limits, and there are none: give limits too")
@@ -144,6 +152,7 @@ class Gate:
         self.exemptions = Exemptions(exempt)
         self.exempt_when = exempt_when
         self.limits_preflights = limits_preflights
+        self.shedder = shedder
         self.now_ns: Clock = clock or time.time_ns
         self.afterwards = Afterwards(self.now_ns)
         """What could not be charged when requests were over."""
@@ -167,6 +176,7 @@ class Gate:
         if policy is not None and proxies:
             raise OptionError("a policy says itself which proxies it trusts: identity.ip")
         self.turns = Turns(clock)
+        self._throughput = Throughput()
         """Where requests take turns."""
         self.pressing: Pressing | None = None
         """What lowers limits under pressure; None without a policy."""
@@ -213,6 +223,10 @@ class Gate:
             return None
         if self.exempt_when is not None and (yield self.exempt_when(request)):
             return None
+        if self.shedder is not None:
+            shed = shed_by(self.shedder, self._priority(request))
+            if shed is not None:
+                return shed
         rules: tuple[RulePlan, ...] = ()
         queues: tuple[Queueing, ...] = ()
         revision, after = 0, False
@@ -227,6 +241,9 @@ class Gate:
         return entry_of(
             revision, rules, asked, queues=queues, is_preflight=is_apart, charges_after=after
         )
+
+    def _priority(self, request: Request) -> Priority:
+        return "default" if self.rules is None else self.rules.engine.priority_of(request)
 
     def entry_for(
         self,
@@ -288,16 +305,27 @@ class Gate:
         answer = passage.answer(status)
         if not answer.told and not answer.loads:
             return []
-        return headers_for(answer, now_ns=self.now_ns(), options=self.responses)
+        now_ns = self.now_ns()
+        if answer.loads and self.responses.orca:
+            self._count(answer, now_ns)
+        return headers_for(answer, now_ns=now_ns, options=self.responses)
 
     def refusal(self, passage: Passage, accept: str | None) -> Refusal:
         """The response to a request that was refused."""
-        told = refusal(
-            passage.answer(), now_ns=self.now_ns(), options=self.responses, accept=accept
-        )
+        answer, now_ns = passage.answer(), self.now_ns()
+        if answer.loads and self.responses.orca:
+            self._count(answer, now_ns)
+        told = refusal(answer, now_ns=now_ns, options=self.responses, accept=accept)
         if not passage.is_cross_origin:
             return told
         return replace(told, headers=tuple(with_exposed(list(told.headers), self.responses)))
+
+    def _count(self, answer: Answer, now_ns: int) -> None:
+        """Tell balancers how much this process does. What it refuses is not counted: it would be
+        sent the more, the quicker it refuses."""
+        if answer.allowed:
+            self._throughput.add(now_ns)
+        answer.requests_per_second = self._throughput.per_second(now_ns)
 
     # ---- where it is counted --------------------------------------------------------------
 

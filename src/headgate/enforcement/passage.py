@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.enforcement.allowance import ChargeWhen
     from headgate.enforcement.gate import Gate
     from headgate.engine import Plan, RulePlan, Verdict
+    from headgate.engine.plan import Queueing
     from headgate.heartbeat import AsyncBeat, Beat
     from headgate.responses import Told
     from headgate.rules.model import Rule
@@ -34,6 +35,9 @@ _LENGTH: Final = re.compile("[0-9]{1,18}")
 
 BUSY: Final = frozenset({502, 503, 504})
 """What is answered for want of capacity further on."""
+
+SWITCHED: Final = 101
+"""The status of a websocket that was accepted."""
 
 NOTHING: Final[Mapping[str, ChargeWhen]] = MappingProxyType({})
 """No allowance that minds the outcome."""
@@ -64,9 +68,13 @@ class Responded:
         return [value for other, value in self.headers if other.lower() == name]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
-    """What is to be asked about a request, and which outcomes count, by rule."""
+    """What is to be asked about a request, and which outcomes count, by rule.
+
+    (Nobody changes it, or a grant. They are not frozen because they are made for every request, and
+    that would triple the time it takes.)
+    """
 
     plan: Plan
     charge_when: Mapping[str, ChargeWhen] = field(default_factory=lambda: NOTHING)
@@ -77,13 +85,16 @@ class Entry:
     after: tuple[RulePlan, ...] = ()
     """The rules that are to be told what the request has cost."""
 
+    refusal: Verdict | None = None
+    """That the request is refused already, and nobody is to be asked."""
+
     @property
     def counts_bytes(self) -> bool:
         """Whether one of them goes by the bytes of the response."""
         return any(_goes_by_bytes(one.rule) for one in self.after)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Grant:
     """What a request was granted by *gate*: *turns* at its gates, too."""
 
@@ -107,15 +118,35 @@ class Grant:
     def end(self, responded: Responded, *, is_refusal: bool) -> None:
         """Set free at once what waits for nobody: the turns of the request, and how long it took.
 
-        That it was refused further in says nothing of how the app fares.
+        That it was refused further in says nothing of how the app fares; nor does how long a
+        websocket was open.
         """
-        succeeded = not is_refusal and not responded.wants_capacity
-        for turn in self.turns:
-            turn.release(succeeded=succeeded)
+        if is_refusal:
+            for turn in self.turns:
+                turn.cancel()
+        else:
+            self._end_turns(responded.status, responded.error)
         if self.beat is not None:
             self.beat.stop()
-        if self.began_ns is not None and not is_refusal:
+        if self.began_ns is not None and not is_refusal and responded.status != SWITCHED:
             self.gate.note(self.began_ns, failed=responded.status >= 500)
+
+    def end_at_once(self, status: int, error: BaseException | None) -> bool:
+        """Do all that there is to do at the end, if no store has to be told; False if one has."""
+        verdict = self.verdict
+        if verdict.held is not None or verdict.slots is not None or self.entry.after:
+            return False
+        if verdict.local_slots is not None or self.beat is not None:
+            return False
+        self._end_turns(status, error)
+        if self.began_ns is not None:
+            self.gate.note(self.began_ns, failed=status >= 500)
+        return True
+
+    def _end_turns(self, status: int, error: BaseException | None) -> None:
+        succeeded = status not in BUSY and not isinstance(error, TimeoutError)
+        for turn in self.turns:
+            turn.release(succeeded=succeeded)
 
     @property
     def is_open(self) -> bool:
@@ -145,10 +176,11 @@ class Passage:
     *is_cross_origin*: a browser asks for a page of another origin; there was an `Origin`.
     `asked` are the gates that have been asked what applies to the request as a whole. Whoever sends
     the response adds the bytes of its body to `sent` if it `counts_bytes`. `turns` are those that
-    it had in this process, `queues` the rules that it took them under.
+    it had in this process, `queues` where it took them.
     """
 
     __slots__ = (
+        "__weakref__",
         "asked",
         "counts_bytes",
         "gate",
@@ -183,7 +215,7 @@ class Passage:
         self.counts_bytes = False
         self.sent = 0
         self.turns: tuple[Turn, ...] = ()
-        self.queues: tuple[str, ...] = ()
+        self.queues: tuple[Queueing, ...] = ()
 
     def report(self, amounts: Mapping[str, int]) -> None:
         """Note what the request really cost, by the name of an allowance or the id of a rule."""
@@ -203,7 +235,7 @@ class Passage:
             self.counts_bytes = True
         self.turns += grant.turns
         if grant.turns:
-            self.queues += tuple(one.rule.id for one in grant.entry.plan.queues)
+            self.queues += grant.entry.plan.queues
         new = told_of(grant.verdict)
         self.told += new if not self.told else _told_apart(new, {one.name for one in self.told})
 
@@ -217,7 +249,7 @@ class Passage:
         self.refusal = verdict
         self.refusal_told = told_of(verdict)
         if verdict.plan is not None and verdict.plan.queues:
-            self.queues += tuple(one.rule.id for one in verdict.plan.queues)
+            self.queues += verdict.plan.queues
         self.jitter = random.random()  # noqa: S311 (not a secret)
         return taken
 
@@ -236,6 +268,15 @@ class Passage:
             if grant.has_an_end:
                 return True
         return False
+
+    def end_at_once(self, status: int, error: BaseException | None) -> bool:
+        """End all that can be ended without a store; whether that was all."""
+        if self.refusal is not None:
+            return not self.grants
+        grants = self.grants
+        while grants and grants[-1].end_at_once(status, error):
+            grants.pop()
+        return not grants
 
     def take(self) -> list[Grant]:
         """What has to be ended, the latest first; it is not given twice."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.enforcement.afterwards import owed
 from headgate.enforcement.asking import answered, answered_async
-from headgate.enforcement.passage import Grant
+from headgate.enforcement.passage import Grant, Responded
 from headgate.enforcement.turns import refusal_by
 from headgate.heartbeat import ASYNC_HEART, BEATS, HEART
 
@@ -22,15 +22,21 @@ if TYPE_CHECKING:
 
     from headgate.enforcement.allowance import Asking
     from headgate.enforcement.gate import Gate
-    from headgate.enforcement.passage import Entry, Passage, Responded
+    from headgate.enforcement.passage import Entry, Passage
     from headgate.enforcement.turns import Came
     from headgate.engine import Verdict
     from headgate.engine.afterwards import Owed
     from headgate.engine.plan import Queueing
+    from headgate.heartbeat import AsyncBeat, Beat
     from headgate.shaping import Turn
 
     Meanwhile = Callable[[Coroutine[Any, Any, Came]], Awaitable[Came]]
     """What waits for turns."""
+
+_ABANDONED: Final = Responded(499)
+"""What nginx has in its log when a client goes away."""
+_REFUSED: Final = Responded(429)
+"""How a request ends, as far as those know who granted it something before it was refused."""
 
 
 def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
@@ -43,12 +49,14 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
     if entry is None:
         return True
     runner = gate.runner
-    if entry.plan.open:
+    if entry.refusal is not None:
+        verdict = entry.refusal
+    elif entry.plan.open:
         verdict = runner.reserve(entry.plan, entry.ttl_ns)
     else:
         verdict = runner.decide(entry.plan)
     if verdict.allowed:
-        came = _turns(gate, entry, verdict)
+        came = _turns(passage, gate, entry, verdict)
         if isinstance(came, Grant):
             passage.granted(came)
             return True
@@ -56,25 +64,29 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
     else:
         runner.release(verdict)
     for grant in passage.refused(verdict):
+        grant.end(_REFUSED, is_refusal=True)
         _give_back(grant)
     return False
 
 
-def _turns(gate: Gate, entry: Entry, verdict: Verdict) -> Grant | Verdict:
+def _turns(passage: Passage, gate: Gate, entry: Entry, verdict: Verdict) -> Grant | Verdict:
     """Wait until it is the turn of a request that was admitted; what it was granted then, or that
     it was refused: then all that it was charged has been given back."""
     delay_ns, queues = verdict.delay_ns, entry.plan.queues
+    beat = _beat(passage, gate, verdict)
     if not delay_ns and not queues:
-        return _granted(gate, entry, verdict)
+        return _granted(gate, entry, verdict, beat)
     with ExitStack() as undoing:
         undoing.callback(_give_back, Grant(gate, entry, verdict))
+        if beat is not None:
+            undoing.callback(beat.stop)
         if delay_ns:
             gate.turns.sleep(delay_ns)
         turns, refused = gate.turns.enter(queues)
         if refused is not None:
             return refusal_by(refused, turns[0], verdict.revision)
         undoing.pop_all()
-    return _granted(gate, entry, verdict, tuple(turns))
+    return _granted(gate, entry, verdict, beat, tuple(turns))
 
 
 def finish(passage: Passage, responded: Responded) -> None:
@@ -102,42 +114,48 @@ async def enter_async(
     if entry is None:
         return True
     runner = gate.async_runner
-    if entry.plan.open:
+    if entry.refusal is not None:
+        verdict = entry.refusal
+    elif entry.plan.open:
         verdict = await runner.reserve(entry.plan, entry.ttl_ns)
     else:
         verdict = await runner.decide(entry.plan)
     if verdict.allowed:
-        came = await _turns_async(gate, entry, verdict, meanwhile)
+        came = await _turns_async(passage, gate, entry, verdict, meanwhile)
         if isinstance(came, Grant):
             passage.granted(came)
             return True
         verdict = came
     async with AsyncExitStack() as ends:  # all of them, should the request be cancelled meanwhile
         for grant in reversed(passage.refused(verdict)):
+            grant.end(_REFUSED, is_refusal=True)
             ends.push_async_callback(grant.gate.async_runner.to_the_end, _give_back_async(grant))
         await runner.release(verdict)
     return False
 
 
 async def _turns_async(
-    gate: Gate, entry: Entry, verdict: Verdict, meanwhile: Meanwhile | None
+    passage: Passage, gate: Gate, entry: Entry, verdict: Verdict, meanwhile: Meanwhile | None
 ) -> Grant | Verdict:
     """As `_turns`; who is cancelled meanwhile gives everything back."""
     delay_ns, queues = verdict.delay_ns, entry.plan.queues
+    beat = _beat_async(passage, gate, verdict)
     if not delay_ns:
         if not queues:
-            return _granted_async(gate, entry, verdict)
+            return _granted_async(gate, entry, verdict, beat)
         at_once = gate.turns.try_enter_async(queues)
         if at_once is not None:
-            return _granted_async(gate, entry, verdict, at_once)
+            return _granted_async(gate, entry, verdict, beat, at_once)
     async with AsyncExitStack() as undoing:
         undoing.push_async_callback(_undo, Grant(gate, entry, verdict))
+        if beat is not None:
+            undoing.callback(beat.stop)
         waiting = _wait(gate, delay_ns, queues)
         turns, refused = await (waiting if meanwhile is None else meanwhile(waiting))
         if refused is not None:
             return refusal_by(refused, turns[0], verdict.revision)
         undoing.pop_all()
-    return _granted_async(gate, entry, verdict, tuple(turns))
+    return _granted_async(gate, entry, verdict, beat, tuple(turns))
 
 
 async def _wait(gate: Gate, delay_ns: int, queues: tuple[Queueing, ...]) -> Came:
@@ -170,6 +188,15 @@ async def finish_async(passage: Passage, responded: Responded) -> None:
             if grant.entry.after and not is_refusal:
                 more = owed(grant, passage, responded)
                 ends.push_async_callback(to_the_end, _charge_after_async(grant, more))
+
+
+async def abandon_async(passage: Passage) -> None:
+    """Give back all that was granted: nobody waits for the response any more, and the app has not
+    begun with it."""
+    async with AsyncExitStack() as ends:
+        for grant in passage.take():
+            grant.end(_ABANDONED, is_refusal=True)
+            ends.push_async_callback(_undo, grant)
 
 
 async def settle_outcome(passage: Passage, responded: Responded) -> None:
@@ -222,21 +249,39 @@ async def _give_back_async(grant: Grant) -> None:
     await grant.gate.async_runner.release(grant.verdict)
 
 
-def _granted(gate: Gate, entry: Entry, verdict: Verdict, turns: tuple[Turn, ...] = ()) -> Grant:
-    """What a request that goes on now was granted; its slots are kept as long as it lasts."""
+def _beat(passage: Passage, gate: Gate, verdict: Verdict) -> Beat | None:
+    """What keeps the slots of a request that was admitted, while it waits and as long as it lasts;
+    None if it has none.
+
+    It ends with *passage*, too: without that nobody can finish, and there are servers and test
+    clients that forget a response without closing it.
+    """
+    lasts_ns = verdict.slots_last_ns
+    if lasts_ns is None:
+        return None
+    return HEART.beat(partial(gate.runner.renew, verdict), max(1, lasts_ns // BEATS), passage)
+
+
+def _beat_async(passage: Passage, gate: Gate, verdict: Verdict) -> AsyncBeat | None:
+    """As `_beat`."""
+    lasts_ns = verdict.slots_last_ns
+    if lasts_ns is None:
+        return None
+    renew = partial(gate.async_runner.renew, verdict)
+    return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS), passage)
+
+
+def _granted(
+    gate: Gate, entry: Entry, verdict: Verdict, beat: Beat | None, turns: tuple[Turn, ...] = ()
+) -> Grant:
+    """What a request that goes on now was granted."""
     began_ns = None if gate.pressing is None else gate.pressing.begin()
-    beat, lasts_ns = None, verdict.slots_last_ns
-    if lasts_ns is not None:
-        beat = HEART.beat(partial(gate.runner.renew, verdict), lasts_ns // BEATS)
     return Grant(gate, entry, verdict, turns, began_ns, beat)
 
 
 def _granted_async(
-    gate: Gate, entry: Entry, verdict: Verdict, turns: tuple[Turn, ...] = ()
+    gate: Gate, entry: Entry, verdict: Verdict, beat: AsyncBeat | None, turns: tuple[Turn, ...] = ()
 ) -> Grant:
     """As `_granted`."""
     began_ns = None if gate.pressing is None else gate.pressing.begin_async()
-    beat, lasts_ns = None, verdict.slots_last_ns
-    if lasts_ns is not None:
-        beat = ASYNC_HEART.beat(partial(gate.async_runner.renew, verdict), lasts_ns // BEATS)
     return Grant(gate, entry, verdict, turns, began_ns, beat)

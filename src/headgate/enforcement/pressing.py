@@ -9,8 +9,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from headgate.shaping import AsyncPressureControl, PressureControl
+from headgate.stores.forking import watch_forks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.clock import Clock
     from headgate.enforcement.counting import Counting
     from headgate.enforcement.turns import Turns
@@ -45,7 +48,9 @@ class Pressing:
         self._clock = clock
         self._pressure: Pressure | None = None
         self._control: PressureControl | AsyncPressureControl | None = None
+        self._unhear: Callable[[], None] = _nothing
         self._making = threading.Lock()
+        watch_forks(self)
 
     def adopt(self, engine: Engine) -> None:
         """From now on there is pressure when the policy of *engine* says so."""
@@ -80,28 +85,41 @@ class Pressing:
 
     def note(self, began_ns: int, *, failed: bool) -> None:
         """A request that began at *began_ns* has ended."""
-        if self._control is not None:
-            self._control.note(latency_ns=perf_counter_ns() - began_ns, failed=failed)
+        control = self._control  # which may be closed meanwhile
+        if control is not None:
+            control.note(latency_ns=perf_counter_ns() - began_ns, failed=failed)
 
     def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
         """The signal *name* of the app's own is *value*: more than 1 is pressure."""
         if self._pressure is not None and self._control is None:
             self._open(is_async=_is_in_a_loop())
-        if self._control is not None:
-            self._control.signal(name, value, lasts=lasts)
+        control = self._control
+        if control is not None:
+            control.signal(name, value, lasts=lasts)
 
     def close(self) -> None:
-        """Watch no longer, where that is done by a thread."""
-        if isinstance(self._control, PressureControl):
-            self._control.close()
-            self._control = None
+        """Watch no longer, where that is done by a thread. Nobody would restore the limits: they
+        are whole from now on, until somebody watches again."""
+        control = self._control
+        if isinstance(control, PressureControl):
+            self._forget()
+            control.close()
 
     async def aclose(self) -> None:
-        """Watch no longer."""
+        """Watch no longer, by whatever means."""
         self.close()
-        control, self._control = self._control, None
+        control = self._control
         if isinstance(control, AsyncPressureControl):
+            self._forget()
             await control.aclose()
+
+    def _forget(self) -> None:
+        self._unhear()  # first: it may be in the middle of a step
+        self._control, self._scale.factor = None, _NONE
+
+    def begin_anew(self) -> None:
+        """In a forked process: no thread is left that would give a lock back."""
+        self._making = threading.Lock()
 
     def _open(self, *, is_async: bool) -> None:
         with self._making:
@@ -125,7 +143,7 @@ class Pressing:
                     clock=self._clock,
                     waiting=self._waiting,
                 )
-            control.on_change(self._changed)
+            self._unhear = control.on_change(self._changed)
             self._control, self._scale.factor = control, control.factor
             control.start()
 
@@ -135,6 +153,10 @@ class Pressing:
     def _changed(self, factor: Fraction) -> None:
         if self._pressure is not None:
             self._scale.factor = factor
+
+
+def _nothing() -> None:
+    """There is nothing to be heard."""
 
 
 def _is_in_a_loop() -> bool:

@@ -1,6 +1,8 @@
 """Where the requests of an app take turns: a gate for each rule with `fair`, in this process.
 
-The gates follow the policy: one whose rule has changed goes on with those who wait in it.
+The gates follow the policy: one whose rule has changed goes on with those who wait in it. One whose
+rule is gone lets those who wait have their turns, and is forgotten when the policy changes next: it
+would still be there should the rule come back, with those who are in.
 """
 
 from __future__ import annotations
@@ -16,17 +18,20 @@ from headgate.responses.answer import turned_away
 from headgate.responses.pressure import Load
 from headgate.shaping import AsyncFairGate, FairGate
 from headgate.shaping.adaptive import steering_of
+from headgate.shaping.shapers.measures import WAITING
+from headgate.stores.forking import watch_forks
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from headgate.clock import Clock
     from headgate.engine import Engine
     from headgate.engine.plan import Queueing
     from headgate.rules.model import Rule
-    from headgate.rules.soft import Fair
+    from headgate.rules.soft import Fair, Priority
     from headgate.shaping import Turn
+    from headgate.shaping.gates.gatehouse import Standing
 
 G = TypeVar("G", FairGate, AsyncFairGate)
 
@@ -50,10 +55,19 @@ class Turns:
         # A clock for tests may make time pass by itself.
         self._sleep: Callable[[float], object] = getattr(clock, "sleep", time.sleep)
         self._asleep: Callable[[float], Awaitable[object]] = getattr(clock, "asleep", asyncio.sleep)
+        watch_forks(self)
 
     def adopt(self, engine: Engine) -> None:
         """From now on take turns as the rules of *engine* say."""
-        self._fair = {rule.id: rule.fair for rule in engine.policy.rules if rule.fair is not None}
+        fair = {rule.id: rule.fair for rule in engine.policy.rules if rule.fair is not None}
+        with self._making:
+            self._fair = fair
+            self._gates = _still_needed(self._gates, fair)
+            self._async_gates = _still_needed(self._async_gates, fair)
+
+    def begin_anew(self) -> None:
+        """In a forked process: no thread is left that would give a lock back."""
+        self._making = threading.Lock()
 
     @property
     def waiting(self) -> int:
@@ -69,19 +83,31 @@ class Turns:
 
     def gate(self, rule: Rule) -> FairGate:
         """The gate of *rule*, for code that blocks."""
-        return self._found(self._gates, rule, FairGate)
+        fair = self._fair.get(rule.id, rule.fair)
+        known = self._gates.get(rule.id)
+        if known is not None and known[0] is fair:
+            return known[1]
+        with self._making:
+            return _changed(self._gates, rule, fair, FairGate, self._clock)
 
     def async_gate(self, rule: Rule) -> AsyncFairGate:
         """The gate of *rule*, for an event loop."""
-        return self._found(self._async_gates, rule, AsyncFairGate)
+        fair = self._fair.get(rule.id, rule.fair)
+        known = self._async_gates.get(rule.id)
+        if known is not None and known[0] is fair:
+            return known[1]
+        with self._making:
+            return _changed(self._async_gates, rule, fair, AsyncFairGate, self._clock)
 
     def sleep(self, delay_ns: int) -> None:
         """Wait for a turn in a queue that a store keeps."""
-        self._sleep(seconds_at_least(delay_ns))
+        with WAITING:
+            self._sleep(seconds_at_least(delay_ns))
 
     async def sleep_async(self, delay_ns: int) -> None:
         """The same in an event loop."""
-        await self._asleep(seconds_at_least(delay_ns))
+        with WAITING:
+            await self._asleep(seconds_at_least(delay_ns))
 
     def enter(self, queues: Iterable[Queueing]) -> Came:
         """Take turns everywhere; the turns, or the one that was refused alone and where."""
@@ -93,7 +119,7 @@ class Turns:
                 )
                 if not turn:
                     return [turn], one
-                left.callback(turn.release)
+                left.callback(turn.cancel)
                 turns.append(turn)
             left.pop_all()
             return turns, None
@@ -109,59 +135,92 @@ class Turns:
                 )
                 if not turn:
                     return [turn], one
-                left.callback(turn.release)
+                left.callback(turn.cancel)
                 turns.append(turn)
             left.pop_all()
             return turns, None
 
     def try_enter_async(self, queues: Iterable[Queueing]) -> tuple[Turn, ...] | None:
         """The turns if all can be had at once; None if one must be waited for, and none is had."""
-        turns: list[Turn] = []
+        turns: tuple[Turn, ...] = ()
+        gates, fair = self._async_gates, self._fair
         for one in queues:
-            gate = self.async_gate(one.rule)
+            known = gates.get(one.rule.id)
+            if known is None or known[0] is not fair.get(one.rule.id):
+                gate = self.async_gate(one.rule)
+            else:
+                gate = known[1]
             turn = gate.try_enter(one.key, one.cost, priority=one.priority)
             if turn is None:
                 for other in turns:
-                    other.release()
+                    other.cancel()
                 return None
-            turns.append(turn)
-        return tuple(turns)
+            turns += (turn,)
+        return turns
 
-    def loads(self, rules: Iterable[str]) -> Iterator[Load]:
-        """How the gates of *rules* stand."""
-        for rule in rules:
-            for gates in (self._gates, self._async_gates):
-                if rule in gates:
-                    yield load_of(rule, gates[rule][1])
+    def loads(self, queues: Iterable[Queueing]) -> Iterator[Load]:
+        """How the gates stand at which a request took its turns, for whom it was sent by."""
+        for rule, (waiting, wait_ns, in_flight, slots) in self.standings(queues):
+            yield Load(rule, waiting, wait_ns, in_flight, slots)
+
+    def standings(self, queues: Iterable[Queueing]) -> list[tuple[str, Standing]]:
+        """The same in figures, by the id of a rule: see `Standing`."""
+        found = []
+        for one in queues:
+            rule = one.rule.id
+            if one.rule.headers != "on":
+                continue
+            for gates in (self._async_gates, self._gates):
+                known = gates.get(rule)
+                if known is not None:
+                    found.append((rule, known[1].standing(one.key, one.weight, one.priority)))
+        return found
 
     def close(self) -> None:
         """Refuse all who wait in code that blocks."""
-        gates, self._gates = self._gates, {}
+        with self._making:
+            gates, self._gates = self._gates, {}
         for _, gate in gates.values():
             gate.close()
 
     async def aclose(self) -> None:
         """Refuse all who wait."""
         self.close()
-        gates, self._async_gates = self._async_gates, {}
+        with self._making:
+            gates, self._async_gates = self._async_gates, {}
         for _, gate in gates.values():
             await gate.aclose()
 
-    def _found(self, gates: dict[str, tuple[Fair, G]], rule: Rule, kind: type[G]) -> G:
-        fair = self._fair.get(rule.id, rule.fair)
-        assert fair is not None  # noqa: S101 (mypy: only rules with it are queued for)
-        known = gates.get(rule.id)
-        if known is not None and known[0] is fair:
-            return known[1]
-        with self._making:
-            known = gates.get(rule.id)
-            if known is None:
-                gate = kind(**_options(fair), clock=self._clock, name=rule.id)
-            else:
-                before, gate = known
-                gate.configure(**_options(fair, before))
-            gates[rule.id] = fair, gate
-        return gate
+
+def _changed(
+    gates: dict[str, tuple[Fair, G]],
+    rule: Rule,
+    fair: Fair | None,
+    kind: type[G],
+    clock: Clock | None,
+) -> G:
+    """The gate of *rule* out of *gates*, made anew or changed to be as *fair* says."""
+    assert fair is not None  # noqa: S101 (mypy: only rules with it are queued for)
+    known = gates.get(rule.id)
+    if known is None:
+        gate = kind(**_options(fair), clock=clock, name=rule.id)
+    else:
+        before, gate = known
+        if before is not fair:  # nobody else has been quicker
+            gate.configure(**_options(fair, before))
+    gates[rule.id] = fair, gate
+    return gate
+
+
+def _still_needed(
+    gates: dict[str, tuple[Fair, G]], fair: Mapping[str, Fair]
+) -> dict[str, tuple[Fair, G]]:
+    """Of *gates* those whose rules are in *fair*, and those that somebody is in or waits at."""
+    return {
+        rule: (said, gate)
+        for rule, (said, gate) in gates.items()
+        if rule in fair or gate.in_flight or gate.depth
+    }
 
 
 def _options(fair: Fair, before: Fair | None = None) -> dict[str, Any]:
@@ -192,7 +251,13 @@ def refusal_by(queueing: Queueing, turn: Turn, revision: int) -> Verdict:
     return Verdict(allowed=False, revision=revision, rules=(said,), plan=plan)
 
 
-def load_of(rule: str, gate: FairGate | AsyncFairGate) -> Load:
-    """How the *gate* of *rule* stands, for those who would slow down."""
-    wait = gate.expected_wait
-    return Load(rule, gate.depth, round((wait or 0) * SECOND), gate.in_flight, gate.limit)
+def load_of(
+    name: str,
+    gate: FairGate | AsyncFairGate,
+    tenant: str,
+    weight: int | None = None,
+    priority: Priority = "default",
+) -> Load:
+    """How *gate* stands, for those who would slow down: the wait is that of one more of *tenant*,
+    since another's says nothing to one who has many waiting."""
+    return Load(name, *gate.standing(tenant, weight, priority))

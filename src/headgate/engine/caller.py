@@ -19,14 +19,16 @@ from headgate.rules.matching.endpoint import ROUTE
 from headgate.rules.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headgate.engine.overriding import Overrides
     from headgate.engine.plan import RulePlan
-    from headgate.identity import Identifier
+    from headgate.identity import Found, Identifier
     from headgate.limits import Limit
     from headgate.rules.matching.caller import CallerMatcher
     from headgate.rules.model import Rule
+
+    Soften = Callable[[Rule, tuple[Limit, ...], Found], tuple[Limit, ...]]
 
 _ONE_UNIT: Final = 1
 _BY_ROUTE: Final = f"attribute:{ROUTE}"
@@ -52,11 +54,13 @@ def concerns_of(
     identifier: Identifier,
     namespace: str,
     overrides: Overrides | None = None,
+    soften: Soften | None = None,
 ) -> tuple[Concern, ...]:
     """The rules for some request of the caller who made *request*, in the order of the policy.
 
     The path and the method of *request* do not matter. Rules that are off or in shadow, or do not
-    apply to the caller, are not among them; those whose `headers` are not to be shown are.
+    apply to the caller, are not among them; those whose `headers` are not to be shown are. *soften*
+    says what becomes of limits under pressure, and by the share of the caller.
     """
     found = identifier.find(request)
     concerns = []
@@ -69,6 +73,8 @@ def concerns_of(
         block = None
         if overrides is not None and asked:
             limits, block = overrides.apply(rule, key, limits)
+        if soften is not None:
+            limits = soften(rule, limits, found)
         plan = plan_rule(rule, limits, key, _ONE_UNIT, namespace, block=block) if asked else None
         concerns.append(Concern(rule, limits, plan))
     return tuple(concerns)

@@ -115,7 +115,8 @@ def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: boo
         plan,
     )
     verdict.is_replay = False
-    verdict.slots = verdict.local_slots = verdict.held = verdict._undone = None  # noqa: SLF001
+    verdict.slots = verdict.local_slots = verdict.held = None
+    verdict._undone = verdict._vacated = None  # noqa: SLF001
     return verdict
 
 

@@ -188,7 +188,7 @@ class Deciding:
         for one in charged_rules(verdict, HERE):
             amount = settled.get(one.rule.id, one.cost)
             if amount:
-                self.fallback.give_back(_costing(one, amount))
+                self.fallback.give_back(_costing(one, amount, one.amounts))
 
     def _charge_here(self, owed: Owed, error: StoreError) -> Owed:
         """Charge in this process, where they are decided now, the rules that are not closed; of
@@ -214,9 +214,9 @@ class Deciding:
         here = held.decided_in(verdict, HERE)
         for one in here:
             amount = amounts[one.rule.id]
-            self.fallback.correct(_asked(one, one.rates), amount - one.cost)
+            self.fallback.correct(_asked(one, one.amounts), amount - one.cost)
             if error is not None:
-                self.fallback.owe(_costing(one, amount), error)
+                self.fallback.owe(_costing(one, amount, one.amounts), error)
         if error is not None and error.is_undone:
             held.owed = frozenset(one.rule.id for one in here)
 
@@ -225,9 +225,9 @@ def _asked(one: RulePlan, checks: tuple[Check, ...] | None = None) -> Asked:
     return Asked(one.checks if checks is None else checks, one.rule.on_failure)
 
 
-def _costing(one: RulePlan, amount: int) -> Asked:
-    checks = tuple([Check(c.group, c.key, c.limit, amount) for c in one.rates])
-    return Asked(checks, one.rule.on_failure)
+def _costing(one: RulePlan, amount: int, checks: tuple[Check, ...] | None = None) -> Asked:
+    rates = one.rates if checks is None else checks
+    return _asked(one, tuple([Check(c.group, c.key, c.limit, amount) for c in rates]))
 
 
 def _with_shadows(store: Store, plan: Plan, taken: Iterable[Decision]) -> Iterator[Decision]:

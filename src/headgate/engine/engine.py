@@ -105,6 +105,7 @@ class Engine:
             identifier=self._identifier,
             namespace=self._namespace,
             overrides=self._overrides,
+            soften=lambda rule, limits, found: self._prepared[rule.id].softened(limits, found),
         )
 
     def plan(

@@ -1,9 +1,9 @@
 """Costs that are known only afterwards: hold the amounts, and settle them later. No I/O.
 
-What the deciding rules charge by an estimate is one `Hold`; what they charge in any case, and the
-places under concurrency limits, are one `Take` after it. Each is all or nothing, and if the second
-refuses, the first is given back; so together they are too. Each rule in shadow has a hold of its
-own.
+What the deciding rules charge by an estimate is one `Hold`; what they charge in any case, places
+under concurrency limits and turns in queues are one `Take` after it. Each is all or nothing, and if
+the second refuses, the first is given back; so together they are too. Each rule in shadow has a
+hold of its own.
 """
 
 from __future__ import annotations
@@ -35,12 +35,18 @@ class Once:
     def is_done(self) -> bool:
         return not self._chances
 
-    def do(self, what: str) -> None:
-        """Raise `SettledError` that says *what* if it was done before."""
+    def begin(self) -> bool:
+        """Whether it is to be done now, as it was not before."""
         try:
             self._chances.pop()
         except IndexError:
-            raise SettledError(what) from None
+            return False
+        return True
+
+    def do(self, what: str) -> None:
+        """Raise `SettledError` that says *what* if it was done before."""
+        if not self.begin():
+            raise SettledError(what)
 
     def undo(self) -> None:
         """It could not be done after all, and may be tried again."""
@@ -116,11 +122,11 @@ class Holding:
     @property
     def left_open(self) -> tuple[RulePlan, ...]:
         """The rules that are to be settled afterwards."""
-        return tuple(one for one in self.rules if one.rule.id in self.plan.open and one.rates)
+        return tuple(one for one in self.rules if one.rule.id in self.plan.open and one.amounts)
 
     def hold(self, ttl_ns: int) -> Hold | None:
         """What to ask first; None if nothing is to be held."""
-        checks = tuple(check for one in self.left_open for check in one.rates)
+        checks = tuple(check for one in self.left_open for check in one.amounts)
         return Hold(checks, self.name, ttl_ns) if checks else None
 
     def take(self, *, consume: bool) -> Take | None:
@@ -144,7 +150,7 @@ class Holding:
 
     def look(self) -> Take:
         """What to ask for the figures of what is held no longer."""
-        return Take(tuple(check for one in self.left_open for check in one.rates), consume=False)
+        return Take(tuple(check for one in self.left_open for check in one.amounts), consume=False)
 
     def undo(self) -> list[Settle | Leave]:
         """What gives back what was held, and what may have been taken, if nobody knows."""
@@ -166,7 +172,10 @@ class Holding:
 
     def _taken(self, one: RulePlan) -> tuple[Check, ...]:
         """What of a rule is not held: of one whose amount is known everything."""
-        return one.slots if one.rule.id in self.plan.open else one.checks
+        if one.rule.id not in self.plan.open:
+            return one.checks
+        held = one.amounts
+        return tuple(check for check in one.checks if check not in held)
 
 
 def holdings(plan: Plan, name: str) -> Iterator[Holding]:
@@ -181,5 +190,5 @@ def _checks(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> tuple[Chec
     return tuple(
         Check(check.group, check.key, check.limit, amounts[one.rule.id])
         for one in rules
-        for check in one.rates
+        for check in one.amounts
     )

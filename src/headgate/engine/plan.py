@@ -7,7 +7,8 @@ others. (It counts requests too that another rule refused.)
 A repeated request is told by a counter of one unit per lifetime, which is part of the rule's take:
 where it has been charged already it refuses, and with that the whole take, so nothing is charged.
 Then the rules that have not seen the request are asked again without those that have. So a retry
-costs a second round trip, and is free only under the rules that say so.
+costs a second round trip, and is free only under the rules that say so. In a queue it waits for its
+turn as every request does: else whoever sent everything twice would never wait.
 
 Where the counter of a rule is blocked by an override, the store is not asked about it. A rule in
 shadow then says what it would have decided; one that decides refuses the whole request, and nobody
@@ -85,6 +86,12 @@ class RulePlan:
     def rates(self) -> tuple[Check, ...]:
         """The checks that charge something."""
         return tuple(check for check in self.checks if not _has_slots(check.limit))
+
+    @property
+    def amounts(self) -> tuple[Check, ...]:
+        """The checks whose amounts can be held, settled and given back: no places, and no turns in
+        queues."""
+        return tuple(check for check in self.checks if not _is_given_once(check.limit))
 
     @property
     def slots(self) -> tuple[Check, ...]:
@@ -169,7 +176,7 @@ class Plan:
     def left_open(self) -> list[RulePlan]:
         """The rules that have something to settle afterwards."""
         asked = [one for one in self.rules if one.block is None]
-        return [one for one in asked if one.rule.id in self.open and one.rates]
+        return [one for one in asked if one.rule.id in self.open and one.amounts]
 
     def for_holding(self) -> Plan:
         """The same without telling repeated requests where something is held, which is settled
@@ -255,3 +262,7 @@ def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> 
 
 def _has_slots(limit: Limit) -> bool:
     return isinstance(limit, Concurrency)
+
+
+def _is_given_once(limit: Limit) -> bool:
+    return isinstance(limit, Concurrency | LeakyQueue)

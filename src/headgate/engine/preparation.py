@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.plan import Queueing, RulePlan, checks_on, groups_of, marker_of
 from headgate.engine.softening import Scale, Softening
-from headgate.limits import EXACT, Concurrency
+from headgate.limits import EXACT, Concurrency, LeakyQueue
 from headgate.rules.matching import cost_of, normalised_path
 from headgate.stores.operations import Check
 
@@ -36,6 +36,7 @@ class Layout(NamedTuple):
     limits: tuple[Limit, ...]
     groups: tuple[str, ...]
     has_slots: bool
+    has_turns: bool
 
 
 class PreparedRule:
@@ -118,10 +119,11 @@ class PreparedRule:
         if self._softening is not None:
             limits, sheds = self._softening.limits(layout.limits, found, priority)
             layout = layout._replace(limits=limits)
+            sheds = sheds and block is None  # who is blocked is so whatever the capacity
+        limits, groups, has_slots, has_turns = layout
         marker = None
-        if rule.idempotency is not None:
+        if rule.idempotency is not None and not has_turns:
             marker = marker_of(rule, found, key, cost, self._namespace)
-        limits, groups, has_slots = layout
         if len(groups) > 1 or has_slots:
             checks = checks_on(zip(groups, limits, strict=True), key, cost)
             return RulePlan(rule, key, cost, limits, checks, marker, block, sheds)
@@ -133,6 +135,13 @@ class PreparedRule:
         plan.checks, plan.marker, plan.block, plan.sheds = (check,), marker, block, sheds
         return plan
 
+    def softened(self, limits: tuple[Limit, ...], found: Found) -> tuple[Limit, ...]:
+        """What *limits* are now for the caller that *found* is, in a request that matters as most
+        do."""
+        if self._softening is None:
+            return limits
+        return self._softening.limits(limits, found, "default")[0]
+
     def queueing(self, found: Found, cost: int | None, priority: Priority) -> Queueing | None:
         """Whose turn a request under a rule with `fair` waits for; None if it does not apply."""
         rule, request = self.rule, found.request
@@ -141,9 +150,13 @@ class PreparedRule:
             return None
         if cost is None:
             cost = self._cost if self._cost is not None else self._cost_of(request)
-        weights = rule.fair.weights
-        weight = weights.get(found["tier"]) or weights.get(None, 1)
-        return Queueing(rule, key, max(cost, 1), weight, priority)
+        weight, weights = 1, rule.fair.weights
+        if weights:
+            weight = weights.get(found["tier"]) or weights.get(None, 1)
+        one = _new(Queueing)
+        one.rule, one.key, one.weight, one.priority = rule, key, weight, priority
+        one.cost = cost or 1
+        return one
 
     def _cost_of(self, request: Request) -> int:
         """What *request* costs; remembered where only its path and its method matter."""
@@ -164,4 +177,6 @@ class PreparedRule:
 
     def _layout(self, limits: tuple[Limit, ...]) -> Layout:
         has_slots = any(isinstance(limit, Concurrency) for limit in limits)
-        return Layout(limits, groups_of(self._namespace, self.rule.id, len(limits)), has_slots)
+        has_turns = any(isinstance(limit, LeakyQueue) for limit in limits)
+        groups = groups_of(self._namespace, self.rule.id, len(limits))
+        return Layout(limits, groups, has_slots, has_turns)

@@ -107,9 +107,10 @@ class Runner(Deciding):
 
     def vacate(self, verdict: Verdict) -> None:
         """Give up the turns that a request has in queues, should they not have come yet."""
+        if not verdict.vacated.begin():
+            return
         self._vacate_here(verdict)
-        step = vacating(verdict)
-        if step is not None:
+        if (step := vacating(verdict)) is not None:
             self._tell(step)
 
     def renew(self, verdict: Verdict) -> bool:
@@ -242,9 +243,10 @@ class AsyncRunner(Deciding):
 
     async def vacate(self, verdict: Verdict) -> None:
         """As `Runner.vacate`."""
+        if not verdict.vacated.begin():
+            return
         self._vacate_here(verdict)
-        step = vacating(verdict)
-        if step is not None:
+        if (step := vacating(verdict)) is not None:
             await self._tell(step)
 
     async def renew(self, verdict: Verdict) -> bool:

@@ -59,7 +59,9 @@ class Softening:
         """What *limits* are for the request of *found*; and whether a refusal is for want of
         capacity, not because the caller has had its quota."""
         rule = self._rule
-        factor = FULL if rule.floor is None else max(self._scale.factor, rule.floor)
+        factor = FULL
+        if rule.floor is not None and self._scale.factor < FULL:
+            factor = min(max(self._scale.factor, rule.floor), FULL)
         part = rule.share_by
         if part is not None:
             part = priority if part == BY_PRIORITY else found.get(part)

@@ -25,8 +25,7 @@ def refund_of(verdict: Verdict) -> Refund | None:
     """
     held = () if verdict.held is None else verdict.held.ids
     planned = [one for one in _charged(verdict, _is_stores) if one.rule.id not in held]
-    checks = [check for one in planned for check in one.rates if check.cost]
-    checks = [check for check in checks if not isinstance(check.limit, LeakyQueue)]
+    checks = [check for one in planned for check in one.amounts if check.cost]
     checks += [one.marker for one in planned if one.marker is not None]
     return Refund(tuple(checks)) if checks else None
 

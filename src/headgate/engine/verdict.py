@@ -24,8 +24,8 @@ _MAKING: Final = threading.Lock()
 class RuleVerdict:
     """What one rule said to a request that cost *cost*, counted under *key*.
 
-    (Nobody changes a verdict, but for `undone`. It is not frozen because one is made for every
-    request, and that would triple the time it takes.)
+    (Nobody changes a verdict, but for `undone` and `vacated`. It is not frozen because one is made
+    for every request, and that would triple the time it takes.)
     """
 
     rule: Rule
@@ -59,6 +59,7 @@ class Verdict:
     held: Held | None = None
     plan: Plan | None = field(default=None, repr=False, compare=False)
     _undone: Once | None = field(default=None, repr=False, compare=False)
+    _vacated: Once | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -70,6 +71,14 @@ class Verdict:
             if self._undone is None:
                 self._undone = Once()
             return self._undone
+
+    @property
+    def vacated(self) -> Once:
+        """Whether its turns were given up; a second time could take them from somebody else."""
+        with _MAKING:
+            if self._vacated is None:
+                self._vacated = Once()
+            return self._vacated
 
     @property
     def enforced(self) -> tuple[RuleVerdict, ...]:
@@ -114,6 +123,8 @@ class Verdict:
     def slots_last_ns(self) -> int | None:
         """How long the slots that it holds last unless their leases are renewed; None if it holds
         none."""
+        if self.slots is None and self.local_slots is None:
+            return None
         held = [*(self.slots.checks if self.slots else ())]
         held += self.local_slots.checks if self.local_slots else ()
         return min((check.limit.period_ns for check in held), default=None)

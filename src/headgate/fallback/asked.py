@@ -49,7 +49,7 @@ def said(asked: Asked, stance: Stance, outcomes: Outcomes) -> Decision:
     """What *outcomes*, those of the checks of *asked* under their share, come to."""
     parts = []
     for check, outcome in zip(asked.checks, outcomes, strict=True):
-        if outcome.retry_after_ns is None and check.cost <= check.limit.quota:
+        if outcome.retry_after_ns is None and check.cost <= check.limit.largest_cost:
             # It does not fit in a share, but will when the store is back.
             outcome = outcome._replace(retry_after_ns=RETRY_AFTER_FAILURE_NS)  # noqa: PLW2901
         source = stance.mode if stance.mode == "local" or outcome.allowed else "fallback"

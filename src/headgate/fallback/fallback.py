@@ -34,6 +34,7 @@ from headgate.stores.operations import (
     Reset,
     Settle,
     Take,
+    Vacate,
 )
 
 if TYPE_CHECKING:
@@ -282,6 +283,10 @@ class Fallback:
     def leave(self, asked: Asked, lease: str) -> bool:
         """Give back slots granted here; False if one had been lost."""
         return self.local.run(Leave(asked.shared, lease))
+
+    def vacate(self, asked: Asked, turns_ns: Sequence[int]) -> bool:
+        """Give up turns that were given here; False if one of them has come."""
+        return self.local.run(Vacate(asked.shared, tuple(turns_ns)))
 
     def reset(self, asked: Asked) -> None:
         """Forget the counters of *asked*: nothing of them is owed."""

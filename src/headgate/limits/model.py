@@ -52,7 +52,12 @@ class Limit(ABC):
     @property
     @abstractmethod
     def quota(self) -> int:
-        """The number in the limit: the most that a single check can ever take."""
+        """The number in the limit: how much of it there is when nothing is used."""
+
+    @property
+    def largest_cost(self) -> int:
+        """The most that a single check can ever take."""
+        return self.quota
 
     @property
     @abstractmethod
@@ -230,7 +235,8 @@ class Concurrency(Limit):
     *shares* guarantee some of the slots to parts of the callers, by name; *partition* is the part
     that is asking, None for those without a share. What no share guarantees is for everybody. If it
     *lends*, guaranteed slots that lie idle are for everybody too: a part that is refused one of its
-    own is remembered for a moment, and slots that come back are left to it.
+    own is remembered for a moment, and slots that come back are left to it; and what it gives back
+    itself is kept for it for a moment.
     """
 
     limit: int

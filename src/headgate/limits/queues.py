@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from headgate.errors import LimitError
 from headgate.limits.model import LARGEST_QUOTA, Limit, checked_rate, rate_text
 from headgate.limits.pace import Pace
 from headgate.units import (
     CENTURY,
+    MICROSECOND,
     SECOND,
     Rate,
     Seconds,
@@ -18,9 +20,6 @@ from headgate.units import (
     exact_rate,
     plain_seconds,
 )
-
-if TYPE_CHECKING:
-    from fractions import Fraction
 
 LONGEST_QUEUE: Final = 1_000_000
 """The most units that may be waiting."""
@@ -69,6 +68,10 @@ class LeakyQueue(Limit):
         who waits for how long, what is queued does not."""
         return self if self.max_wait is None else _patient(self.rate, self.queue)
 
+    def within(self, timeout_ns: int | None) -> LeakyQueue:
+        """The same queue for one who waits no longer than *timeout_ns*, cut to microseconds."""
+        return self if timeout_ns is None else _within(self, timeout_ns // MICROSECOND)
+
     @property
     def patience(self) -> int:
         """The longest wait that is begun, in ticks of the pace."""
@@ -113,3 +116,10 @@ class LeakyQueue(Limit):
 @lru_cache(maxsize=1024)
 def _patient(rate: Rate, queue: int) -> LeakyQueue:
     return LeakyQueue(rate, queue)
+
+
+@lru_cache(maxsize=1024)
+def _within(limit: LeakyQueue, microseconds: int) -> LeakyQueue:
+    if microseconds * MICROSECOND >= limit.patience_ns:
+        return limit
+    return replace(limit, max_wait=Fraction(max(microseconds, 0) * MICROSECOND, SECOND))

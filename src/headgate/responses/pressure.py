@@ -5,9 +5,9 @@
 
 `Headgate-Queue` is a list of rules (RFC 9651, as `RateLimit`), with what is known of the queue of
 each when the response was begun: `waiting`, how many requests wait for their turn; `wait`, about
-how many seconds one that came now would; `in-flight` and `slots`, how many have their turn, and how
-many may. `Headgate-Delay` is how many seconds this request was delayed, or is to be by whoever
-asked about it.
+how many seconds one more of this caller would; `in-flight` and `slots`, how many have their turn,
+and how many may. `Headgate-Delay` is how many seconds this request was delayed, or is to be by
+whoever asked about it.
 
 Balancers that weigh their endpoints by load, such as Envoy's `client_side_weighted_round_robin`,
 read the Open Request Cost Aggregation (ORCA) in `endpoint-load-metrics`. It says how much of the
@@ -47,12 +47,13 @@ _LARGEST_DECIMAL_MS: Final = 10**15 - 1
 class Load:
     """What is known of the queue of the rule *name*: figures that are left out are not known.
 
-    *expected_wait_ns* is what a request that came now would have to wait.
+    *expected_wait_ns* is what one more request of the same caller would have to wait; None if
+    there is nothing to go by.
     """
 
     name: str
     waiting: int = 0
-    expected_wait_ns: int = 0
+    expected_wait_ns: int | None = 0
     in_flight: int | None = None
     slots: int | None = None
 
@@ -93,9 +94,10 @@ def orca_line(loads: Sequence[Load], requests_per_second: float) -> tuple[str, s
         report["application_utilization"] = round(max(used), 4)
     if requests_per_second > 0:
         report["rps_fractional"] = round(requests_per_second, 3)
+    longest_ns = max((load.expected_wait_ns or 0 for load in loads), default=0)
     report["named_metrics"] = {
         "headgate_waiting": sum(load.waiting for load in loads),
-        "headgate_wait_seconds": max((load.expected_wait_ns for load in loads), default=0) / SECOND,
+        "headgate_wait_seconds": longest_ns / SECOND,
     }
     return ORCA, f"JSON {json.dumps(report, separators=(',', ':'))}"
 
@@ -109,7 +111,8 @@ def decimal(nanoseconds: int) -> str:
 
 def _item(load: Load) -> str:
     text = f"{quoted(load.name)};waiting={bounded(load.waiting)}"
-    text += f";wait={decimal(load.expected_wait_ns)}"
+    if load.expected_wait_ns is not None:
+        text += f";wait={decimal(load.expected_wait_ns)}"
     if load.in_flight is not None:
         text += f";in-flight={bounded(load.in_flight)}"
     if load.slots is not None:

@@ -15,6 +15,8 @@ refused is not left to chance: a share of a third is every third one.
 
 from __future__ import annotations
 
+import logging
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.rules.soft import Priority
     from headgate.units import Seconds
+
+_LOG: Final = logging.getLogger("headgate.shedding")
 
 _ORDER: Final = tuple(reversed(PRIORITIES))
 """Which class goes first."""
@@ -88,6 +92,7 @@ class LoadShedder:
         self._highest = float(len(_ORDER) - spare_critical)
         self._clock = MonotonicClock() if clock is None else clock
         self._observed_ns: int | None = None
+        self._is_readable = True
         self._level = 0.0
         self._classes: dict[Priority, _Class] = {
             priority: _Class(step, priority, name) for step, priority in enumerate(_ORDER)
@@ -107,6 +112,12 @@ class LoadShedder:
     def share(self, priority: Priority) -> float:
         """The share of the requests of a class that is shed now, from 0 to 1."""
         return min(max(self._level - self._known(priority).step, 0.0), 1.0)
+
+    def retry_after(self, priority: Priority = "default") -> float:
+        """Seconds after which a request of that class may be let in that is refused now: one, or as
+        long as the level takes, at the least, until not all of them are shed."""
+        above = self._level - self._known(priority).step - 1
+        return max(1.0, above * self._fall_ns / SECOND)
 
     def admits(self, priority: Priority = "default") -> bool:
         """Whether a request of that class is let in; refuse it with 503 if not."""
@@ -133,12 +144,15 @@ class LoadShedder:
         before_ns, self._observed_ns = self._observed_ns, now_ns
         if before_ns is None:
             return
-        step_ns = min(max(now_ns - before_ns, 0), _LONGEST_STEP_NS)
+        passed_ns = max(now_ns - before_ns, 0)
+        step_ns = min(passed_ns, _LONGEST_STEP_NS)
         moved = 0.0  # NaN is neither above nor below anything
         if pressure > self._high:
             moved = (min(pressure, 1.0) - self._high) / (1 - self._high) * step_ns / self._rise_ns
         elif pressure < self._low:
-            moved = (max(pressure, 0.0) / self._low - 1) * step_ns / self._fall_ns
+            # When a pressure is read that nobody asked for long, nothing was let in meanwhile.
+            fell_ns = step_ns if self._pressure is None else passed_ns
+            moved = (max(pressure, 0.0) / self._low - 1) * fell_ns / self._fall_ns
         self._level = min(max(self._level + moved, 0.0), self._highest)
 
     @property
@@ -152,7 +166,19 @@ class LoadShedder:
         before_ns = self._observed_ns
         # A clock that was set back must not make it wait until that time comes again.
         if before_ns is None or not 0 <= now_ns - before_ns < self._interval_ns:
-            self.observe(read(), now_ns=now_ns)
+            self.observe(self._read(read), now_ns=now_ns)
+
+    def _read(self, read: Callable[[], float]) -> float:
+        """What a function of the user's says; if it fails, it is as if it had not been asked."""
+        try:
+            pressure = float(read())
+        except Exception:  # noqa: BLE001 (no mistake in it may refuse requests, or fail them)
+            if self._is_readable:  # told once, not ten times a second
+                _LOG.exception("the pressure could not be read; what is shed stays as it is")
+            self._is_readable = False
+            return math.nan
+        self._is_readable = True
+        return pressure
 
     def _known(self, priority: Priority) -> _Class:
         try:

@@ -102,7 +102,10 @@ class Charge(Operation[Outcomes]):
 
 @dataclass(frozen=True, slots=True)
 class Refund(Operation[Outcomes]):
-    """Give all the amounts back, none beyond as new; the outcomes as for `Charge`."""
+    """Give all the amounts back, none beyond as new; the outcomes as for `Charge`.
+
+    To a queue nothing comes back: a turn is given up by `Vacate`.
+    """
 
     checks: tuple[Check, ...]
 
@@ -137,9 +140,10 @@ class Vacate(Operation[bool]):
 
     *turns_ns* has the `turn_ns` of each check's outcome. The last in a queue makes it shorter;
     from the middle a turn goes to whoever asks next and fits into it: nobody who waits is made to
-    wait longer, and what leaves the queue stays spaced. A turn that has come is not given back, nor
-    is one that was promised at another rate. Given up twice it is given up once, as long as nobody
-    else has got it in between: ask once for each turn.
+    wait longer, and what leaves the queue stays spaced. A turn that has come is not given back. The
+    checks are those that were taken, or at least at the same rate; should the queue have another by
+    now, the turn may be lost. Given up twice it is given up once, as long as nobody else has got it
+    in between: ask once for each turn.
     """
 
     checks: tuple[Check, ...]

@@ -7,6 +7,7 @@ from headgate.testing.contract_amounts import AmountsContract
 from headgate.testing.contract_elsewhere import ElsewhereContract
 from headgate.testing.contract_history import HistoryContract
 from headgate.testing.contract_holding import ReservationContract, SlotContract
+from headgate.testing.contract_keeping import KeepingContract
 from headgate.testing.contract_keys import KeysContract
 from headgate.testing.contract_lending import LendingContract
 from headgate.testing.contract_loans import LoanHistoryContract
@@ -23,6 +24,7 @@ class StoreContract(
     ReservationContract,
     SlotContract,
     SharesContract,
+    KeepingContract,
     QueueContract,
     LendingContract,
     ElsewhereContract,

@@ -98,14 +98,12 @@ class QueueHistory:
         check = Check(self.group, key, self.check(key).limit, cost)
         self.told.append(f"vacate {cost} of {key} at {told_ns}")
         line = self.algorithm.vacate(self.lines[key], exact_ns, cost, self.now)
-        if told_ns <= self.now < exact_ns:  # in this tick the store does not know which it is
-            return
         assert self.subject.run(Vacate((check,), (told_ns,))) == (line is not None), self.story()
         self.lines[key] = line or self.lines[key]
 
     @property
     def algorithm(self) -> LeakyQueueAlgorithm:
-        return LeakyQueueAlgorithm(self.limit)
+        return LeakyQueueAlgorithm(self.limit, grain_ns=self.subject.tick_ns)
 
     @property
     def now(self) -> int:
@@ -125,7 +123,7 @@ class QueueHistory:
     ) -> None:
         for check, outcome in zip(asked, outcomes, strict=True):
             assert isinstance(check.limit, LeakyQueue)
-            algorithm = LeakyQueueAlgorithm(check.limit)
+            algorithm = LeakyQueueAlgorithm(check.limit, grain_ns=self.subject.tick_ns)
             line, expected = algorithm.take(self.lines[check.key], check.cost, self.now)
             if consume:
                 self.lines[check.key] = line

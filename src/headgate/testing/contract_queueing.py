@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.limits import FixedWindow, LeakyQueue, TokenBucket
@@ -312,14 +313,49 @@ class QueueContract(StoreUnderTest):
             assert self.vacate(TEN, group, held.turn_ns, 2)
             assert self.turns(TEN, group, [1]) == [100]
 
+    def test_who_can_have_nothing_but_a_vacancy_may_come_exactly_then(self) -> None:
+        for rate in (3, 7, 13):
+            group, wide = self.new_name(), LeakyQueue(rate, queue=9)
+            told = [self.take(wide, group) for _ in range(4)]
+            assert self.vacate(wide, group, told[1].turn_ns)
+            hasty = LeakyQueue(rate, queue=9, max_wait=0)
+            refusal = self.take(hasty, group)
+            assert refusal.retry_after_ns == told[1].delay_ns, rate
+            self.clock.advance_ns(told[1].delay_ns - self.tick_ns)
+            assert self.take(hasty, group).retry_after_ns == self.tick_ns, rate
+            self.clock.advance_ns(self.tick_ns)
+            granted = self.take(hasty, group)
+            assert (granted.allowed, granted.delay_ns) == (True, 0), rate
+            assert self.take(wide, group).turn_ns > told[3].turn_ns, "behind the others"
+
+    def test_after_a_change_of_rate_nobody_has_its_turn_before_the_others_are_done(self) -> None:
+        for old, new in ((3, 7), (7, 3), (13, 7), (7, 13), (3, 10), (10, 3)):
+            group, begun = self.new_name(), self.clock()
+            for _ in range(2):
+                self.take(LeakyQueue(old, queue=9), group)
+            for place in range(9):
+                turn = begun + 2 * Fraction(SECOND, old) + place * Fraction(SECOND, new)
+                late = self.take(LeakyQueue(new, queue=99), group).turn_ns - turn
+                assert 0 <= late <= 2 * self.tick_ns, f"{old} -> {new}: place {place}"
+
+    def test_a_cost_of_any_size_is_queued_at_any_rate(self) -> None:
+        for rate in (3, 3_000_000, 7 * 10**9, 10**14):
+            group, limit = self.new_name(), LeakyQueue(rate, queue=5)
+            last = self.take(limit, group, limit.largest_cost)
+            assert (last.allowed, last.delay_ns, last.remaining) == (True, 0, 0), rate
+            assert not self.take(limit, group).allowed, rate
+            assert self.left(TokenBucket(10, 1), group) == 0, rate
+
     def test_a_refund_takes_no_turn_from_anybody(self) -> None:
         group = self.new_name()
         check = Check(group, "key", TEN, 1)
         self.turns(TEN, group, [1])
         self.run(Refund((check,)))
-        assert self.turns(TEN, group, [1, 1]) == [0, 100]
+        assert self.turns(TEN, group, [1, 1]) == [100, 200]
+        self.run(Refund((Check(group, "key", TEN, 3),)))
+        self.clock.advance_ns(200 * MILLISECOND)
         self.run(Refund((check,)))
-        assert self.turns(TEN, group, [1]) == [200]
+        assert self.turns(TEN, group, [1]) == [100], "who has its turn this instant keeps it"
 
     def test_a_queue_that_was_reset_is_empty(self) -> None:
         for limit in (TEN, LeakyQueue(rate=10, queue=5, max_wait=0.3)):

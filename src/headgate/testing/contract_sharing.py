@@ -46,6 +46,20 @@ class SharingContract(StoreUnderTest):
         self.clock.advance_ns(seconds(1))
         assert self.share(group, "c", 1, 0) == set()
 
+    def test_what_was_told_before_the_clock_was_set_back_counts_no_more(self) -> None:
+        if not self.store.shares:
+            return
+        group = self.new_name()
+        self.share(group, "dead", 0.1, 9, ttl_ns=seconds(3))
+        self.share(group, "alive", 0.5, 1, ttl_ns=seconds(3))
+        self.clock.advance_ns(-seconds(1))
+        assert len(self.share(group, "c", 1, 0)) == 2, "a little is nothing"
+        self.clock.advance_ns(-seconds(3600))
+        assert self.share(group, "c", 1, 0) == set()
+        assert self.share(group, "alive", 0.5, 1, ttl_ns=seconds(3)) == {("alive", 0.5, 1)}
+        self.clock.advance_ns(seconds(2))
+        assert self.share(group, "c", 1, 0) == {("alive", 0.5, 1)}
+
     def test_origins_and_keys_may_be_called_anything(self) -> None:
         if not self.store.shares:
             return

@@ -101,12 +101,17 @@ def test_what_a_bucket_used_is_queued_and_what_is_queued_is_used() -> None:
     assert bucket.used(carry(queue, line, bucket, NOW), NOW) == 3
 
 
-def test_only_what_began_this_instant_is_refunded() -> None:
+def test_a_refund_gives_nobodys_turn_away() -> None:
     algorithm = queue_of(10)
-    line = algorithm.charge(None, 2, NOW)
-    assert algorithm.fresh_in(algorithm.refund(line, 2, NOW), NOW) == 0
-    assert algorithm.refund(line, 1, NOW) == line
-    assert algorithm.refund(line, 2, NOW + 1) == line
+    line, turns = taken(algorithm, 2)
+    for amount, now in ((1, NOW), (2, NOW), (2, NOW + 1), (1, turns[1])):
+        assert algorithm.refund(line, amount, now) == line
+
+
+def test_a_queue_that_is_as_new_knows_how_late_it_is() -> None:
+    algorithm = queue_of(10)
+    assert algorithm.fresh_in(algorithm.as_new(NOW), NOW) == 0
+    assert algorithm.delay(algorithm.as_new(NOW), 1, NOW - TENTH) == TENTH
 
 
 def test_checks_that_can_never_be_behind_one_another_are_refused_for_good() -> None:

@@ -63,7 +63,18 @@ def test_the_headers_of_the_rules_are_named(
         assert '"x-device"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["nginx", "traefik"])
+@pytest.mark.parametrize("name", ["nginx", "caddy"])
+def test_a_gateway_is_told_to_wait_as_long_as_the_rules_may_delay(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    text = "version: 1\nrules: [{id: a, key_by: ip, shape: {rate: 1/s, queue: 7}}]\n"
+    rules.write_text(text, encoding="utf-8")
+    assert call(name, "--rules", str(rules)) == 0
+    assert "7250ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["nginx", "caddy", "traefik"])
 def test_rules_that_such_a_gateway_cannot_charge_in_full_are_named(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from headgate.errors import CostError
 from headgate.limits import Concurrency
 from headgate.rules.request import Request
 from headgate.testing import ManualClock
+from tests.unit.enforcement.beating import listened
 
 REQUEST = Request(peer="1.2.3.4")
 OK = Responded(200)
@@ -76,6 +77,17 @@ def test_a_refusal_gives_back_all_that_was_granted_before(is_async: bool) -> Non
     assert second.left(FIVE) == 5
     assert second.left(HELD) == 5
     assert way(is_async, first.gate).enter(PLACE)
+
+
+def test_a_refusal_ends_the_beat_of_what_was_granted_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heart, one = listened(monkeypatch), way(is_async=False)
+    assert way(is_async=False, gate=one.gate).enter(ONE)
+    assert one.enter(PLACE)
+    assert heart.are_wanted == [True]
+    assert not one.enter(ONE)
+    assert heart.are_wanted == [False]
 
 
 @KINDS

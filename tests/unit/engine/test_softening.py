@@ -142,3 +142,20 @@ def test_an_async_engine_gives_turns_up_too() -> None:
         return [one.delay for one in (first, second, third)]
 
     assert asyncio.run(main()) == [0.0, 1.0, 1.0]
+
+
+def test_a_caller_is_shown_its_limits_as_they_are_under_pressure() -> None:
+    made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(1, 10)))
+    made.in_force.scale.factor = Fraction(1, 2)
+    (shown,) = made.in_force.engine.concerning(OTHER)
+    assert shown.limits == (TokenBucket(50, 5),)
+    assert shown.plan is not None
+    assert shown.plan.checks[0].limit == TokenBucket(50, 5)
+
+
+def test_a_floor_above_the_whole_is_the_whole() -> None:
+    made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(3)))
+    made.in_force.scale.factor = Fraction(1, 2)
+    (planned,) = made.in_force.engine.plan(OTHER).rules
+    assert planned.limits[0].quota == 100
+    assert not planned.sheds

@@ -117,6 +117,55 @@ def test_it_reads_a_pressure_of_the_users_when_asked_but_not_too_often() -> None
     assert shedder.level == pytest.approx(0.9)
 
 
+def test_a_pressure_that_cannot_be_read_neither_fails_requests_nor_moves_anything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    told: list[object] = [1.0, 1.0]
+
+    def pressure() -> float:
+        return told[-1]() if callable(told[-1]) else told[-1]  # type: ignore[return-value]
+
+    def fails() -> float:
+        raise OSError("no such file")
+
+    shedder = LoadShedder(pressure, rise=2, interval=0.1, clock=clock)
+    shedder.admits()
+    clock.advance(1)
+    shedder.admits()
+    for broken in (fails, None, "much"):
+        told.append(broken)
+        for _ in range(20):
+            clock.advance(0.1)
+            assert shedder.admits()
+        assert shedder.level == pytest.approx(0.5)
+    assert len(caplog.records) == 1, "told once"
+    told.append(0.0)
+    clock.advance(1)
+    shedder.admits()
+    assert shedder.level < 0.5
+
+
+def test_after_a_quiet_night_nobody_is_refused() -> None:
+    clock, busy = ManualClock(), 1.0
+    shedder = LoadShedder(lambda: busy, clock=clock)
+    for _ in range(200):
+        shedder.admits()
+        clock.advance(0.1)
+    assert shedder.level == 2
+    busy = 0.1
+    clock.advance(8 * 3600)
+    assert [shedder.admits(priority) for priority in PRIORITIES] == [True] * 3
+    assert shedder.level == 0
+
+
+def test_who_is_refused_is_told_when_not_all_of_its_class_will_be() -> None:
+    shedder = LoadShedder(rise=10, fall=20)
+    pressed(shedder, 15)
+    assert shedder.retry_after("sheddable") == pytest.approx(10)
+    assert shedder.retry_after("default") == 1
+
+
 def test_a_clock_that_goes_back_neither_moves_it_nor_stops_it() -> None:
     clock = ManualClock()
     shedder = LoadShedder(lambda: 1.0, rise=1, interval=0.1, clock=clock)

@@ -18,7 +18,7 @@ from headgate.enforcement.naming import by_address
 from headgate.enforcement.passage import Responded
 from headgate.enforcement.turns import SOON_NS, load_of
 from headgate.errors import OptionError
-from headgate.responses import Answer, ResponseOptions, refusal
+from headgate.responses import Answer, ResponseOptions, Throughput, refusal
 from headgate.responses.answer import turned_away
 from headgate.responses.headers import headers_for
 from headgate.shaping import AsyncFairGate
@@ -49,7 +49,16 @@ class FairMiddleware:
     are answered with 503. Websockets and whatever else is not HTTP passes.
     """
 
-    __slots__ = ("_address", "_asked", "_now_ns", "_responses", "_timeout", "app", "gate")
+    __slots__ = (
+        "_address",
+        "_asked",
+        "_now_ns",
+        "_responses",
+        "_throughput",
+        "_timeout",
+        "app",
+        "gate",
+    )
 
     def __init__(
         self,
@@ -73,6 +82,7 @@ class FairMiddleware:
         self._asked = tenant or self._address, cost, weight, priority
         self._timeout = timeout
         self._responses = responses or ResponseOptions()
+        self._throughput = Throughput()
         self._now_ns: Clock = clock or time.time_ns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,17 +121,20 @@ class FairMiddleware:
         told = turned_away(self.gate.name, wait_ns)
         jitter = random.random()  # noqa: S311 (not a secret)
         answer = Answer(allowed=False, told=(told,), jitter=jitter)
-        answer.loads = (load_of(self.gate.name, self.gate),)
-        accept = request.header("accept")
-        options = self._responses
-        said = refusal(answer, now_ns=self._now_ns(), options=options, accept=accept)
+        answer.loads = (load_of(self.gate.name, self.gate, turn.tenant),)
+        accept, now_ns = request.header("accept"), self._now_ns()
+        answer.requests_per_second = self._throughput.per_second(now_ns)
+        said = refusal(answer, now_ns=now_ns, options=self._responses, accept=accept)
         await refuse(send, request, said)
 
     def lines(self, turn: Turn) -> list[tuple[bytes, bytes]]:
         """What a response says of how the gate stands."""
-        answer = Answer(allowed=True, loads=(load_of(self.gate.name, self.gate),))
-        answer.delayed_ns = turn.waited_ns
-        return encoded(headers_for(answer, now_ns=self._now_ns(), options=self._responses))
+        load = load_of(self.gate.name, self.gate, turn.tenant)
+        answer = Answer(allowed=True, loads=(load,))
+        answer.delayed_ns, now_ns = turn.waited_ns, self._now_ns()
+        self._throughput.add(now_ns)
+        answer.requests_per_second = self._throughput.per_second(now_ns)
+        return encoded(headers_for(answer, now_ns=now_ns, options=self._responses))
 
 
 class _Response:

@@ -13,6 +13,7 @@ from headgate.algorithms import Outcome
 from headgate.decisions import paced_decisions
 from headgate.limits import PacedLimit
 from headgate.responses.answer import WITHOUT_FIGURES, Part
+from headgate.responses.pressure import decimal
 from headgate.responses.ratelimit_draft11 import policy_field, quoted
 from headgate.responses.rounding import bounded
 from headgate.stores.port import concluded
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.enforcement.passage import Passage
+    from headgate.shaping.gates.gatehouse import Standing
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -35,8 +37,6 @@ def quick_lines(passage: Passage) -> Headers | None:
     """What the response to a request says of its one limit; None if there is more to say."""
     if len(passage.told) != 1 or passage.refusal is not None or not passage.gate.tells_plainly:
         return None
-    if passage.queues:
-        return None
     told = passage.told[0]
     decision = told.decision
     limit = decision.limit
@@ -44,7 +44,8 @@ def quick_lines(passage: Passage) -> Headers | None:
         return None
     if len(decision.limits) != 1 or decision.source in WITHOUT_FIGURES:
         return None
-    return header_lines(told.name, limit, passage.gate.now_ns)(decision)
+    lines = header_lines(told.name, limit, passage.gate.now_ns)(decision)
+    return lines + _queue_lines(passage) if passage.queues else lines
 
 
 @lru_cache(maxsize=4096)
@@ -86,3 +87,26 @@ def header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Decis
         ]
 
     return lines
+
+
+def _queue_lines(passage: Passage) -> Headers:
+    """How the gates stand at which a request took its turns, as `responses.pressure_lines`."""
+    found = tuple(passage.gate.turns.standings(passage.queues))
+    lines = [_queue_line(found)] if found else []
+    delayed_ns = 0
+    for turn in passage.turns:
+        delayed_ns += turn.waited_ns
+    if delayed_ns > 0:
+        lines.append((b"headgate-delay", decimal(delayed_ns).encode()))
+    return lines
+
+
+@lru_cache(maxsize=1024)
+def _queue_line(found: tuple[tuple[str, Standing], ...]) -> tuple[bytes, bytes]:
+    """Where nobody waits it is one of a few: as many as there are slots."""
+    items = []
+    for rule, (waiting, wait_ns, in_flight, slots) in found:
+        wait = "" if wait_ns is None else f";wait={decimal(wait_ns)}"
+        item = f"{quoted(rule)};waiting={waiting}{wait};in-flight={in_flight}"
+        items.append(item if slots is None else f"{item};slots={slots}")
+    return b"headgate-queue", ", ".join(items).encode()

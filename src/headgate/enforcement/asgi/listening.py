@@ -27,39 +27,47 @@ class ClientGoneError(Exception):
 class Listening:
     """What a client sends, heard by whoever waits for a turn first and by the app after that."""
 
-    __slots__ = ("_kept", "_receive")
+    __slots__ = ("_hearing", "_kept", "_receive")
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._kept: deque[Message] = deque()
+        self._hearing: asyncio.Task[None] | None = None
 
     @property
     def has_heard(self) -> bool:
-        """Whether something was kept for the app."""
-        return bool(self._kept)
+        """Whether something may have been kept for the app."""
+        return self._hearing is not None
 
     async def receive(self) -> Message:
         """The next message, for the app."""
+        if self._hearing is not None and not self._hearing.done():  # one asks at a time
+            await asyncio.wait((self._hearing,))
         return self._kept.popleft() if self._kept else await self._receive()
 
     async def meanwhile(self, waiting: Coroutine[Any, Any, T]) -> T:
         """What *waiting* comes to. Raises `ClientGoneError` if the client goes away before that;
-        *waiting* is cancelled then."""
-        wait = asyncio.ensure_future(waiting)
-        gone = asyncio.ensure_future(self._gone())
+        *waiting* is cancelled then.
+
+        It is awaited here and nowhere else, and nothing after it: what it comes to is never lost on
+        the way to somebody who is cancelled in the same instant.
+        """
+        departure = _Departure()
+        self._hearing = hearing = asyncio.ensure_future(self._gone())
+        hearing.add_done_callback(departure.note)
         try:
-            await asyncio.wait((wait, gone), return_when=asyncio.FIRST_COMPLETED)
-        except BaseException:
-            await _cancelled(wait)
+            came = await waiting
+        except BaseException as error:
+            departure.expect_no_more()
+            hearing.cancel()
+            await asyncio.wait((hearing,))
+            if isinstance(error, asyncio.CancelledError) and departure.is_all_there_was():
+                text = "the client went away while its request waited for its turn"
+                raise ClientGoneError(text) from None
             raise
-        finally:
-            await _cancelled(gone)
-        if wait.done():
-            return wait.result()
-        await _cancelled(wait)
-        if not wait.cancelled() and wait.exception() is None:
-            return wait.result()  # it came at the very last moment: the app will find out
-        raise ClientGoneError("the client went away while its request waited for its turn")
+        departure.expect_no_more()
+        hearing.cancel()
+        return came
 
     async def _gone(self) -> None:
         while True:
@@ -71,8 +79,30 @@ class Listening:
                 await asyncio.get_running_loop().create_future()
 
 
-async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel *task*, and wait until that is done."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait((task,))
+class _Departure:
+    """Cancels the task that waits when its client goes away, and tells that from other reasons."""
+
+    __slots__ = ("_before", "_has_cancelled", "_task")
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._before = 0 if self._task is None else self._task.cancelling()
+        self._has_cancelled = False
+
+    def note(self, hearing: asyncio.Task[None]) -> None:
+        """What listened to the client has ended. An error is the app's to find."""
+        if hearing.cancelled() or hearing.exception() is not None:
+            return
+        if self._task is not None:
+            self._has_cancelled = True
+            self._task.cancel()
+
+    def expect_no_more(self) -> None:
+        """Nothing is to be cancelled any more. What was, and did not come to it, is called off."""
+        task, self._task = self._task, None
+        if self._has_cancelled and task is not None:
+            self._has_cancelled = task.uncancel() <= self._before
+
+    def is_all_there_was(self) -> bool:
+        """Whether the departure was the one reason for a cancellation."""
+        return self._has_cancelled

@@ -15,7 +15,7 @@ from headgate.enforcement.asgi.routing import add_route, is_marked_exempt
 from headgate.enforcement.asgi.sending import Handshake, Response, deny, refuse
 from headgate.enforcement.gate import gate_of
 from headgate.enforcement.passage import Passage
-from headgate.enforcement.passing import enter_async, finish_async
+from headgate.enforcement.passing import abandon_async, enter_async, finish_async
 
 if TYPE_CHECKING:
     from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
@@ -66,8 +66,9 @@ class RateLimitMiddleware:
             listening = Listening(receive)
             try:
                 is_admitted = await self._enter(passage, request, listening.meanwhile)
-            except ClientGoneError:
-                return  # there is nobody to answer
+            except ClientGoneError:  # there is nobody to answer
+                await abandon_async(passage)
+                return
             if not is_admitted:
                 await refuse(send, request, self.gate.refusal(passage, request.header("accept")))
                 return

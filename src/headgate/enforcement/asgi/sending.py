@@ -70,9 +70,10 @@ class Response:
 
     async def finish(self) -> None:
         """Settle what is to be settled; once."""
-        if self._passage.has_an_end:
+        passage = self._passage
+        if not passage.end_at_once(self._status, self.error):
             responded = Responded(self._status, decoded(self._headers), self.error)
-            await finish_async(self._passage, responded)
+            await finish_async(passage, responded)
 
     def _size(self, message: Message) -> int:
         """How many bytes of the body *message* is: of a file as many as were announced."""

@@ -18,12 +18,18 @@ class TurnLimiter(RateLimiter):
     def hit(self, key: str, cost: int = 1) -> Decision:
         return _final(super().hit(key, cost))
 
+    def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
+        return _final(super()._hit_within(key, cost, within_ns))
+
 
 class AsyncTurnLimiter(AsyncRateLimiter):
     """The same for an event loop."""
 
     async def hit(self, key: str, cost: int = 1) -> Decision:
         return _final(await super().hit(key, cost))
+
+    async def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
+        return _final(await super()._hit_within(key, cost, within_ns))
 
 
 def _final(decision: Decision) -> Decision:

@@ -15,6 +15,7 @@ _SITE: Final = """\
 # Headgate decides, Caddy obeys. Caddy 2.6 or newer:
 #   caddy run --adapter caddyfile --config FILE
 # For HTTPS by Caddy itself put `example.org {` in place of the address, and remove `bind`.
+<<unreported>>
 http://<<server_name>>:<<port>> {
 	bind <<host>>
 
@@ -93,6 +94,7 @@ def caddy_text(wanted: Wanted) -> str:
             "upstream": upstream,
             "timeout": str(wanted.timeout_ms),
             "answer_timeout": str(wanted.answer_timeout_ms),
+            "unreported": wanted.unreported,
             "failing": "go on without it" if wanted.is_open else "503, to everything",
             "failure": f"reverse_proxy {upstream}"
             if wanted.is_open

@@ -25,7 +25,6 @@ _BY_HTTP: Final = "it asks over HTTP, at --service"
 _BY_GRPC: Final = "it asks over gRPC, at --grpc"
 _HAS_OWN: Final = "that is in its own resources"
 _WHOLE: Final = "what is printed is whole as it is"
-_SENDS_ALL: Final = "it passes every header on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,8 @@ GATEWAYS: Final[tuple[Gateway, ...]] = (
     Gateway(
         "caddy",
         caddy_text,
-        _HTTP | {"timeout"},
-        (("grpc", _BY_HTTP), ("rules", _SENDS_ALL), _FULL),
+        _HTTP | {"timeout", "rules"},
+        (("grpc", _BY_HTTP), _FULL),
     ),
     Gateway(
         "traefik",

@@ -31,7 +31,7 @@ def read_shape(spot: Spot) -> LeakyQueue | None:
     rate = fields.need("rate", read_rate, A_RATE)
     queue = fields.read("queue", read_queue, None)
     max_wait = fields.read("max_wait", read_max_wait, None)
-    if rate is None or spot.findings.errors > before:
+    if rate is None or fields.meant or spot.findings.errors > before:
         return None
     try:
         return queue_of(plain_rate(rate), queue=queue, max_wait=max_wait)

@@ -10,7 +10,7 @@ from headgate.rules.reading.turns import OTHERS
 from headgate.rules.soft import BY_PRIORITY, PRIORITIES, ceiling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from headgate.limits import Limit
     from headgate.rules.model import Identity, Rule
@@ -131,6 +131,9 @@ def _spot_of(fields: Fields, name: str) -> Spot:
 
 def _check_delays(rule: Rule, fields: Fields) -> None:
     queues = [limit for limit in _limits(rule) if isinstance(limit, LeakyQueue)]
+    if queues and rule.idempotency is not None:
+        told = "a retry waits for its turn as every request does"
+        fields["idempotency"].warn(f"it has no effect where there is a queue: {told}")
     if queues and rule.decide in ("quota", "local"):
         told = "gateways cannot delay: there the rule is decided by the service, as a meter"
         fields["decide"].warn(f"it has no effect: {told}", hint="expected exact, or nothing")
@@ -159,19 +162,21 @@ def check_policy(
     if priority_at is not None and priorities and is_whole and not any(map(_asks, rules)):
         told = "it has no effect: no rule has a reserve, or shares by priority"
         priority_at.warn(told, hint="expected such as reserve: {critical: 20%} in a rule")
+    # What is there and could not be read is told of already.
+    is_pressed = pressure is not None or pressure_at is not None
+    known = {"default", *(one.priority for one in priorities)}
+    if priority_at is not None and not priorities:
+        known.update(PRIORITIES)
     for one in read:
         if one.rule is not None:
-            for told in _unmet(one.rule, priorities, pressure):
+            for told in _unmet(one.rule, known, is_pressed=is_pressed):
                 one.spot.warn(told)
 
 
-def _unmet(
-    rule: Rule, priorities: Sequence[PriorityClass], pressure: Pressure | None
-) -> Iterator[str]:
-    """What *rule* relies on in vain."""
-    if rule.floor is not None and rule.fair is None and pressure is None:
+def _unmet(rule: Rule, known: Container[str], *, is_pressed: bool) -> Iterator[str]:
+    """What *rule* relies on in vain; *known* are the classes of requests that there are."""
+    if rule.floor is not None and rule.fair is None and not is_pressed:
         yield "nothing drives its floor: the policy has no pressure at the top level"
-    known: set[Priority] = {"default", *(one.priority for one in priorities)}
     for kind in _reserved(rule):
         if kind not in known:
             yield f"it reserves something for {kind} requests, and priority names none"

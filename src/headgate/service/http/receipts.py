@@ -63,12 +63,12 @@ class HeldRule:
 
     def limits_under(self, rule: Rule | None) -> Limits:
         """The limits that *rule*, the one of that id in force today, has for the same caller; those
-        of the reservation if it has others in number, or is gone."""
+        of the reservation if it has others in number, slots or a queue, or is gone."""
         if rule is None or not self.tier:
             return self.limits
         today = rule.limits_for(self.tier[0])
-        kinds = [isinstance(limit, Concurrency) for limit in today]
-        return today if len(today) == len(self.limits) and not any(kinds) else self.limits
+        is_like_it = len(today) == len(self.limits) and all(one.is_divisible for one in today)
+        return today if is_like_it else self.limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Receipts:
 
 
 def _held_rule(one: RulePlan) -> HeldRule:
-    rates = one.rates
+    rates = one.amounts
     limits = one.rule.limits.items()
     tiers = [tier for tier, of_tier in limits if of_tier == one.limits]
     return HeldRule(

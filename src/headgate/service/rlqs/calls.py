@@ -24,6 +24,7 @@ from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
+    from fractions import Fraction
 
     from headgate.clock import Clock
     from headgate.service.core import Core
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("headgate.service.rlqs")
 _TURN_SECONDS: Final = 1.0
+_REPLANNED: Final = 256
+"""Of how many buckets it is found out at a time what the rules say now: others wait meanwhile."""
 _AT_ONCE: Final = 64
 _SAID_EVERY_NS: Final = 60 * SECOND
 """Time between two words in the log on what goes wrong again and again."""
@@ -68,6 +71,7 @@ class QuotaCalls:
         self._options = options
         self._board = board
         self._engine = core.engine.in_force.engine
+        self._factor: Fraction | None = core.engine.in_force.scale.factor
         self._charging = Charging(core.engine.runner.store)
         self._gateways: dict[str, Gateway] = {}
         self._counters: dict[str, SharedCounter] = {}
@@ -125,10 +129,18 @@ class QuotaCalls:
             await self.turn()
 
     async def _follow_policy(self, _now_ns: int) -> None:
-        if self._core.engine.in_force.engine is not self._engine:
-            self._engine = self._core.engine.in_force.engine
-            parts = [part for one in self._gateways.values() for part in one.parts.values()]
-            await self._replan(parts)
+        """Other rules may be in force, or pressure has brought their limits down or up."""
+        in_force = self._core.engine.in_force
+        factor = in_force.scale.factor
+        if in_force.engine is self._engine and factor == self._factor:
+            return
+        self._engine, self._factor = in_force.engine, None  # should it fail: again the next time
+        parts = [part for one in self._gateways.values() for part in one.parts.values()]
+        for place in range(0, len(parts), _REPLANNED):
+            some = parts[place : place + _REPLANNED]
+            await self._replan([one for one in some if one.gateway.parts.get(one.bucket) is one])
+            await asyncio.sleep(0)
+        self._factor = factor
 
     async def _charge_ahead(self, now_ns: int) -> None:
         await self._charging.charge_ahead(self._counters.values(), now_ns)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from headgate.rules.soft import Priority
     from headgate.shaping.gates.budgets import FetchedBudget
-    from headgate.shaping.gates.entrance import Place
+    from headgate.shaping.gates.gatehouse import Standing
+    from headgate.shaping.gates.places import Place
     from headgate.shaping.gates.turns import Entered
     from headgate.units import Seconds
 
@@ -35,9 +36,9 @@ class AsyncFairGate(Gatehouse):
             if turn:
                 ...
 
-    Its options are those of `Gatehouse`. It belongs to the event loop that it is first used in: to
-    use it in another is a `UsageError` until that one is closed. On a clock that can sleep, such as
-    a `ManualClock`, the wait for a rate moves the clock.
+    Its options are those of `Gatehouse`. It belongs to one event loop at a time: to use it in
+    another is a `UsageError` unless the former is closed, or nobody is in and nobody waits. On a
+    clock that can sleep, such as a `ManualClock`, the wait for a rate moves the clock.
     """
 
     _loop: asyncio.AbstractEventLoop | None
@@ -77,6 +78,13 @@ class AsyncFairGate(Gatehouse):
         place = self._entrance.line_up(tenant, cost, weight, priority, patience_ns, now)
         return place if isinstance(place, Turn) else await self._wait(place)
 
+    def standing(
+        self, tenant: str, weight: int | None = None, priority: Priority = "default"
+    ) -> Standing:
+        entrance = self._entrance  # asked of each response: without what only threads need
+        wait_ns = entrance.expected_ns(self._now(), tenant, weight, priority)
+        return entrance.depth, wait_ns, entrance.in_flight, entrance.limit
+
     def turn(
         self,
         tenant: str,
@@ -112,6 +120,11 @@ class AsyncFairGate(Gatehouse):
         if entered is entrance:
             entrance.leave(turn, succeeded=succeeded, now=self._now())
 
+    def given_up(self, turn: Turn, entered: Entered) -> None:
+        entrance = self._entrance
+        if entered is entrance:
+            self._expect(entrance.take_back(turn, self._now()))
+
     async def _wait(self, place: Place) -> Turn:
         entrance = self._entrance
         called: asyncio.Future[Turn] = get_running_loop().create_future()
@@ -143,11 +156,19 @@ class AsyncFairGate(Gatehouse):
             self._timer = loop.call_later(nap(wait_ns), self._give_out)
 
     async def _fetch(self, budget: FetchedBudget) -> None:
-        """Have turns fetched as long as anybody waits."""
-        while self._entrance.give_out(self._now()) is not None:
-            await budget.fetch()
-        self._timer = None
-        self._stop()
+        """Have turns fetched as long as anybody waits.
+
+        Should that fail, those who wait go on doing so, and the next one to come has it tried once
+        more.
+        """
+        fetching = asyncio.current_task()
+        try:
+            while self._entrance.give_out(self._now()) is not None:
+                await budget.fetch()
+        finally:
+            if self._timer is fetching:  # and not stopped
+                self._timer = None
+                self._stop()
 
     def _stop(self) -> None:
         """Look for no more."""
@@ -177,17 +198,23 @@ class AsyncFairGate(Gatehouse):
         return left_ns
 
     def _settle_in(self) -> None:
-        """Belong to the running loop."""
-        loop = get_running_loop()
-        if self._loop is not None:
-            if not self._loop.is_closed():
+        """Belong to the running loop.
+
+        What is left in the former one, which another thread may be running, is of no account.
+        """
+        loop, former, entrance = get_running_loop(), self._loop, self._entrance
+        now = self._now
+        if self._clock is None:  # a loop on virtual time has a clock of its own
+            now = getattr(loop, "time_ns", time.monotonic_ns)
+        if former is not None:
+            if not former.is_closed() and (entrance.in_flight or entrance.depth):
                 raise UsageError(
                     f"the gate {self.name!r} is in use in another event loop: make one for each"
                 )
+            if now != self._now:  # what was taken of a rate was so at times that mean nothing here
+                self._terms = self._read_terms(self._said)
             self._begin_anew()
-        self._loop = loop
-        if self._clock is None:  # a loop on virtual time has a clock of its own
-            self._now = getattr(loop, "time_ns", time.monotonic_ns)
+        self._loop, self._now = loop, now
 
     def _begin_anew(self) -> None:
         super()._begin_anew()

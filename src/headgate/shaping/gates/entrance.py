@@ -21,12 +21,11 @@ from headgate.errors import OptionError
 from headgate.rules.soft import PRIORITIES, ceilings
 from headgate.shaping.gates.budgets import PacedBudget
 from headgate.shaping.gates.fair_queue import FairQueue
+from headgate.shaping.gates.places import Place
 from headgate.shaping.gates.turns import Turn
 from headgate.stores.port import checked_cost, checked_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headgate.rules.soft import Priority
     from headgate.shaping.gates.budgets import Budget
     from headgate.shaping.gates.fair_queue import Item
@@ -41,29 +40,6 @@ _MEMORY: Final = 16
 """About how many turns the mean time in a slot is taken over."""
 
 
-class Place:
-    """One that waits, and in the end what came of it."""
-
-    __slots__ = ("asked_ns", "deadline_ns", "item", "priority", "turn", "wake", "weight")
-
-    def __init__(
-        self,
-        item: Item,
-        weight: int,
-        priority: Priority,
-        asked_ns: int,
-        deadline_ns: int | None,
-    ) -> None:
-        self.item = item
-        self.weight = weight
-        self.priority = priority
-        self.asked_ns = asked_ns
-        self.deadline_ns = deadline_ns
-        self.turn: Turn | None = None
-        self.wake: Callable[[Turn | None], object] | None = None
-        """Told the turn; or None, when it should look for itself."""
-
-
 class Entrance:
     """The state of a gate. Whoever calls it does so alone."""
 
@@ -73,6 +49,7 @@ class Entrance:
         "_ceilings",
         "_held_ns",
         "_is_closed",
+        "_latest_ns",
         "_lines",
         "_steering",
         "_tallies",
@@ -91,6 +68,7 @@ class Entrance:
         self._lines = {priority: FairQueue() for priority in _PATIENT}
         self._held_ns: int | None = None  # for how long a slot is held: the mean of late
         self._is_closed = False
+        self._latest_ns: int | None = None  # when a turn was last given out of the budget
         self._tallies = tallies
         self._take_on(terms)
 
@@ -129,11 +107,16 @@ class Entrance:
         except KeyError:
             raise _no_class(priority) from None
         budget = self._budget
-        if budget is not None and (self.depth or budget.take(cost, now, has_waited=False)):
-            return None
+        if budget is not None:
+            if self.depth or budget.take(cost, now, has_waited=False):
+                return None
+            turn = Turn(self, tenant, now, in_flight, taken=cost)
+            self._latest_ns = now
+        else:
+            turn = Turn(self, tenant, now, in_flight)
         self.in_flight = in_flight
         self._tallies.passed.count += 1
-        return Turn(self, tenant, now, in_flight)
+        return turn
 
     def line_up(
         self,
@@ -162,6 +145,8 @@ class Entrance:
                 reason = "too_long"
         if reason is not None:
             return self._refusal(tenant, reason, now, now, expected_ns)
+        if self.depth >= terms.waiting and (other := self._dispensable(tenant, priority)):
+            self._send_away(other, "queue_full", now)
         item = self._lines[priority].push(tenant, cost, weight)
         self.depth += 1
         deadline_ns = None if patience_ns is None else now + patience_ns
@@ -194,14 +179,23 @@ class Entrance:
         self._held_ns = (
             latency_ns if held_ns is None else held_ns + (latency_ns - held_ns) // _MEMORY
         )
-        if self._steering is not None:
-            self._steering.observe(
-                in_flight=turn.in_flight, latency_ns=max(latency_ns, 0), succeeded=succeeded
-            )
-            if self._steering.limit != self.limit:
-                self._open_up()
-        if self.depth:
-            self._give_slots(now)
+        steering = self._steering
+        try:
+            if steering is not None:
+                steering.observe(
+                    in_flight=turn.in_flight, latency_ns=max(latency_ns, 0), succeeded=succeeded
+                )
+                if steering.limit != self.limit:
+                    self._open_up()
+        finally:  # whatever the steering does: nobody shall wait for a slot that is free
+            if self.depth:
+                self._give_slots(now)
+
+    def take_back(self, turn: Turn, now: int) -> int | None:
+        """The holder of *turn* never made use of it; as `give_out`."""
+        self.in_flight -= 1
+        self._refund(turn)
+        return self.give_out(now)
 
     def withdraw(self, place: Place, now: int) -> int | None:
         """The one in *place* waits no longer: it was cancelled; as `give_out`.
@@ -213,19 +207,13 @@ class Entrance:
             self._tallies.cancelled.count += 1
         elif place.turn:
             self._tallies.cancelled.count += 1
-            self.in_flight -= 1
-            if self._budget is not None:
-                self._budget.give_back(place.item.cost)
+            return self.take_back(place.turn, now)
         return self.give_out(now)
 
     def expire(self, place: Place, now: int) -> None:
         """The time of the one in *place* is up."""
         if place.turn is None:
-            item = place.item
-            self._cancel(place)
-            expected = self._expected_ns(item.tenant, item.cost, place.weight, place.priority, now)
-            refusal = self._refusal(item.tenant, "timeout", place.asked_ns, now, expected)
-            self._settle(place, refusal)
+            self._send_away(place, "timeout", now)
 
     def close(self, now: int) -> None:
         """Refuse all who wait, and all who come."""
@@ -251,32 +239,85 @@ class Entrance:
                     line.reweigh(tenant, weight)
         return self.give_out(now)
 
-    def expected_ns(self, now: int) -> int | None:
-        """How long somebody who came now, with nothing waiting, would have to wait.
+    def expected_ns(
+        self,
+        now: int,
+        tenant: str = "",
+        weight: int | None = None,
+        priority: Priority = "default",
+    ) -> int | None:
+        """How long one more of *tenant*, or of somebody with nothing waiting, would have to wait.
 
         None if there is nothing to go by.
         """
-        if self._budget is None and self.in_flight < self._ceilings["default"]:
+        if self._budget is None and self.in_flight < self._ceilings[priority]:
             return 0
-        return self._expected_ns("", 1, 1, "default", now)
+        weight = self.terms.weights.get(tenant, 1) if weight is None else weight
+        return self._expected_ns(tenant, 1, weight, priority, now)
+
+    def drain_ns(self, now: int) -> int:
+        """About how long it takes until all who wait now have had their turn; 0 if nobody knows.
+
+        It reads numbers only, so that it may be asked from anywhere.
+        """
+        if not self.depth:
+            return 0
+        if self._budget is not None:
+            cost = sum(line.cost for line in self._lines.values())
+            return self._budget.delay(max(cost - 1, 0), now)
+        return self.depth * (self._held_ns or 0) // max(self._ceilings["default"], 1)
 
     def _objection(self, tenant: str, priority: Priority) -> Refusal | None:
         """Why one of *tenant* may not wait, if so."""
         if priority not in self._lines:
             return "shed"
-        if self.depth >= self.terms.waiting or self.depth_of(tenant) >= self.terms.queue:
+        if self.depth_of(tenant) >= self.terms.queue:
+            return "queue_full"
+        if self.depth >= self.terms.waiting and self._dispensable(tenant, priority) is None:
             return "queue_full"
         return None
+
+    def _dispensable(self, tenant: str, priority: Priority) -> Place | None:
+        """Who has to go if another of *tenant* is to wait where no more may.
+
+        One that matters less; else the last in the longest line, if that of *tenant* will not be
+        as long. So a few who have many waiting cannot shut the others out.
+        """
+        for name in reversed(_PATIENT):
+            item, length = self._lines[name].last_of_longest()
+            least = self.depth_of(tenant) + 2 if name == priority else 1
+            if item is not None and length >= least:
+                place: Place = item.load
+                return place
+            if name == priority:
+                break
+        return None
+
+    def _send_away(self, place: Place, reason: Refusal, now: int) -> None:
+        """The one in *place* has waited in vain."""
+        item = place.item
+        self._cancel(place)
+        expected = self._expected_ns(item.tenant, item.cost, place.weight, place.priority, now)
+        self._settle(place, self._refusal(item.tenant, reason, place.asked_ns, now, expected))
 
     def _take_on(self, terms: Terms) -> None:
         self.terms = terms
         self._budget = terms.budget
+        self._latest_ns = None
         self._steering = None if isinstance(terms.slots, int) else terms.slots
         self._open_up()
 
+    def _refund(self, turn: Turn) -> None:
+        """Give back what *turn* cost, unless others have had theirs since: they would be followed
+        too closely."""
+        if self._budget is not None and turn.began_ns == self._latest_ns:
+            self._budget.give_back(turn.taken)
+
     def _open_up(self) -> None:
         """Read how many slots there are."""
-        slots = self.terms.slots if self._steering is None else self._steering.limit
+        slots = self.terms.slots
+        if self._steering is not None:
+            slots = max(int(self._steering.limit), 1)
         self.limit = slots if isinstance(slots, int) else None
         if self._is_closed:
             return
@@ -298,15 +339,17 @@ class Entrance:
                 if wait_ns:
                     return wait_ns
                 line.pop()
-                self._admit(item, now)
+                self._latest_ns = now
+                self._admit(item, now, taken=item.cost)
         return None
 
-    def _admit(self, item: Item, now: int) -> None:
+    def _admit(self, item: Item, now: int, *, taken: int = 0) -> None:
         self.depth -= 1
         self.in_flight += 1
         place: Place = item.load
         waited_ns = max(now - place.asked_ns, 0)
-        self._settle(place, Turn(self, item.tenant, now, self.in_flight, waited_ns))
+        turn = Turn(self, item.tenant, now, self.in_flight, waited_ns, taken=taken)
+        self._settle(place, turn)
 
     def _cancel(self, place: Place) -> None:
         if self._lines[place.priority].cancel(place.item):

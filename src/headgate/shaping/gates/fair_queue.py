@@ -5,9 +5,9 @@ of weight 1 could have been served of late. The first in a line *starts* at the 
 which its tenant's last one finished, or at `v` when it came, whichever is later, and *finishes*
 `cost / weight` after that. The one that finishes first is next, and `v` moves on to its finish.
 
-It follows that for each tenant that waits `start <= v <= finish` of its first one. As long as a
-tenant waits it is served `weight` times what its start moves on, so in any interval in which it
-waits throughout
+It follows that for each tenant that waits `start <= v <= finish` of its first one, always: whoever
+comes, gives up or is weighed anew. As long as a tenant waits it is served `weight` times what its
+start moves on, so in any interval in which it waits throughout, and gives nothing up,
 
     weight * (v2 - v1) - c  <=  served  <=  weight * (v2 - v1) + c      (c: its largest cost)
 
@@ -16,6 +16,11 @@ most `c_f / w_f + c_g / w_g` (S. J. Golestani, "A self-clocked fair queueing sch
 applications", INFOCOM 1994; the same bound as that of start-time fair queueing: Goyal, Vin and
 Cheng, SIGCOMM 1996). From the moment at which a tenant begins to wait it is never behind `v` by
 more than one cost of its own.
+
+All this is said of tenants by their own service. Of the fluid ideal, in which all are served at
+once in drops, it follows where they all begin together: nobody is behind it by more than `c`. Where
+they come and go, a newcomer may find that `v` has run ahead of the ideal's time, by what others are
+still owed: it then waits for up to one cost of each of them first, whatever its weight.
 
 A tenant that does not wait has finished at `v` or before. So nothing need be known about it: it
 starts at `v` when it comes back, with no credit for the past and no wait for it, and leaving gains
@@ -94,10 +99,20 @@ class FairQueue:
     Items that finish at the same virtual time go in the order in which they came.
     """
 
-    __slots__ = ("_cost", "_depth", "_heap", "_lines", "_number", "_virtual", "_weight")
+    __slots__ = (
+        "_by_length",
+        "_cost",
+        "_depth",
+        "_heap",
+        "_lines",
+        "_number",
+        "_virtual",
+        "_weight",
+    )
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
+        self._by_length: dict[int, dict[_Line, None]] = {}
         self._heap: list[tuple[int, int, Item]] = []  # of the first of each line, and stale ones
         self._virtual = 0
         self._number = 0
@@ -141,6 +156,7 @@ class FairQueue:
         self._cost += cost
         line.cost += cost
         line.items[item] = None
+        self._note_length(line, len(line.items) - 1)
         if len(line.items) == 1:
             self._lines[tenant] = line
             self._weight += line.weight
@@ -176,7 +192,11 @@ class FairQueue:
         return item
 
     def cancel(self, item: Item) -> bool:
-        """Take *item* out as if it had never come; False if it was not waiting any more."""
+        """Take *item* out as if it had never come; False if it was not waiting any more.
+
+        Those behind it move up. They may have been kept waiting by it for longer than it takes to
+        serve them: that is their tenant's loss. It is owed one of them at once, not all.
+        """
         line = item._line  # noqa: SLF001
         if line is None:
             return False
@@ -185,19 +205,22 @@ class FairQueue:
         if not line.items:
             self._drop(item.tenant, line)
         elif was_first:
-            heappush(self._heap, _entry(line, next(iter(line.items))))
+            first = next(iter(line.items))
+            line.start = max(line.start, self._virtual - first.cost * line.step)
+            heappush(self._heap, _entry(line, first))
         self._tidy()
         return True
 
     def reweigh(self, tenant: str, weight: int) -> None:
         """Give *tenant* another weight while it waits; nothing happens if it does not.
 
-        It counts for the first in its line and all behind it, not for what has been served.
+        It counts from now on: not for what has been served, nor for what it is owed by now.
         """
         checked_weight(weight)
         line = self._lines.get(tenant)
         if line is None or line.weight == weight:
             return
+        line.start = self._start_of(line, weight)
         self._weight += weight - line.weight
         line.weight = weight
         line.step = _SCALE // weight
@@ -211,7 +234,9 @@ class FairQueue:
         all of many tenants are taken to go on waiting.
         """
         line = self._lines.get(tenant)
-        own, start = (0, self._virtual) if line is None else (line.cost, line.start)
+        own, start = 0, self._virtual
+        if line is not None:
+            own, start = line.cost, self._start_of(line, weight)
         if len(self._lines) > _MANY:
             others = self._weight - (0 if line is None else line.weight)
             return min(self._cost, own + (own + cost) * others // weight)
@@ -222,9 +247,35 @@ class FairQueue:
             if other is not line
         )
 
+    def last_of_longest(self) -> tuple[Item | None, int]:
+        """The item that came last in the longest line, and how many there are in that."""
+        if not self._by_length:
+            return None, 0
+        length = max(self._by_length)  # there are few: no line is longer than its owner allows
+        line = next(iter(self._by_length[length]))
+        return next(reversed(line.items)), length
+
+    def _note_length(self, line: _Line, before: int) -> None:
+        """The length of *line* is another than *before*."""
+        by_length, length = self._by_length, len(line.items)
+        if before:
+            alike = by_length[before]
+            del alike[line]
+            if not alike:
+                del by_length[before]
+        if length:
+            by_length.setdefault(length, {})[line] = None
+
+    def _start_of(self, line: _Line, weight: int) -> int:
+        """Where the first in *line* starts if its tenant gets another *weight* now: it is owed no
+        more of it than it was."""
+        owed = (self._virtual - line.start) * line.weight
+        return self._virtual - owed // weight
+
     def _remove(self, line: _Line, item: Item) -> None:
         item._line = None  # noqa: SLF001
         del line.items[item]
+        self._note_length(line, len(line.items) + 1)
         line.cost -= item.cost
         self._cost -= item.cost
         self._depth -= 1

@@ -10,6 +10,7 @@ from headgate.errors import OptionError
 from headgate.plan import nap
 from headgate.shaping.gates.fair_queue import checked_weight
 from headgate.shaping.gates.gatehouse import Gatehouse
+from headgate.shaping.gates.places import Place
 from headgate.shaping.gates.terms import read_wait
 from headgate.shaping.gates.turns import Turn
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from headgate.rules.soft import Priority
-    from headgate.shaping.gates.entrance import Place
+    from headgate.shaping.gates.entrance import Entrance
     from headgate.shaping.gates.terms import Terms
     from headgate.shaping.gates.turns import Entered
     from headgate.units import Seconds
@@ -67,13 +68,19 @@ class FairGate(Gatehouse):
         if weight is not None:
             checked_weight(weight)
         patience_ns = None if timeout is None else read_wait(timeout, "timeout")
-        with self._lock:
-            now = self._now()
-            turn = self._entrance.pass_at_once(tenant, cost, priority, now)
-            if turn is not None:
-                return turn
-            place = self._entrance.line_up(tenant, cost, weight, priority, patience_ns, now)
-        return place if isinstance(place, Turn) else self._wait(place)
+        entrance, place = self._entrance, None
+        try:
+            with self._lock:
+                now = self._now()
+                turn = entrance.pass_at_once(tenant, cost, priority, now)
+                if turn is not None:
+                    return turn
+                place = entrance.line_up(tenant, cost, weight, priority, patience_ns, now)
+            return place if isinstance(place, Turn) else self._wait(place, entrance)
+        except BaseException:  # interrupted, at whatever step
+            if isinstance(place, Place):
+                self._abandon(place, entrance)
+            raise
 
     @contextmanager
     def turn(
@@ -108,30 +115,40 @@ class FairGate(Gatehouse):
             if entered is self._entrance:
                 self._entrance.leave(turn, succeeded=succeeded, now=self._now())
 
-    def _wait(self, place: Place) -> Turn:
-        entrance = self._entrance
+    def given_up(self, turn: Turn, entered: Entered) -> None:
+        with self._lock:
+            if entered is self._entrance:
+                self._expect(self._entrance.take_back(turn, self._now()))
+
+    def _wait(self, place: Place, entrance: Entrance) -> Turn:
         called = threading.Event()
-        is_settled = False
-        try:
-            place.wake = lambda _: called.set()
-            while True:
-                with self._lock:
-                    wait_ns = self._look(place)
-                    if place.turn is not None:
-                        is_settled = True
-                        return entrance.accept(place.turn)
-                    called.clear()
-                if wait_ns is not None and self._leader is place and self._sleep is not None:
-                    self._sleep(nap(wait_ns))
-                else:
-                    called.wait(None if wait_ns is None else nap(wait_ns))
-        finally:
+        place.wake = lambda _: called.set()
+        while True:
             with self._lock:
-                if not is_settled:  # interrupted
-                    entrance.withdraw(place, self._now())
-                if self._leader is place:
-                    self._leader = None
-                    self._expect(entrance.give_out(self._now()))
+                wait_ns = self._look(place)
+                if place.turn is not None:
+                    self._step_down(place)
+                    return entrance.accept(place.turn)
+                called.clear()
+            if wait_ns is not None and self._leader is place and self._sleep is not None:
+                self._sleep(nap(wait_ns))
+            else:
+                called.wait(None if wait_ns is None else nap(wait_ns))
+
+    def _abandon(self, place: Place, entrance: Entrance) -> None:
+        """The one in *place* waits no longer, and will not come for a turn that it was given."""
+        with self._lock:
+            entrance.withdraw(place, self._now())
+            self._step_down(place)
+
+    def _step_down(self, place: Place) -> None:
+        """The one in *place* goes. If it looked for more, or was to do so, have another do that.
+
+        It may have been woken to, and have found that its turn had come already.
+        """
+        if self._leader is None or self._leader is place:
+            self._leader = None
+            self._expect(self._entrance.give_out(self._now()))
 
     def _look(self, place: Place) -> int | None:
         """Give out what there is; for how many nanoseconds the one in *place* may sleep then.

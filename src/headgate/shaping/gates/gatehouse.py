@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.shaping.gates.entrance import Entrance
-from headgate.shaping.gates.tallies import Tallies, watch
+from headgate.shaping.gates.tallies import Tallies, watch, watch_wait
 from headgate.shaping.gates.terms import read_terms
-from headgate.units import seconds_at_least
+from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from headgate.shaping.gates.turns import Entered, Turn
     from headgate.shaping.steering import Steering
     from headgate.units import Rate, Seconds
+
+Standing = tuple[int, int | None, int, int | None]
+"""How many wait, for how many nanoseconds one more would, how many are in, and how many may."""
 
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -74,6 +77,7 @@ class Gatehouse(ABC):
         self._tallies = Tallies(name)
         self._terms = self._read_terms(self._said)
         self._begin_anew()
+        watch_wait(name, self._told_wait)
         _all_gates.add(self)
 
     @property
@@ -101,6 +105,24 @@ class Gatehouse(ABC):
         with self._alone:
             wait_ns = self._entrance.expected_ns(self._now())
         return None if wait_ns is None else seconds_at_least(wait_ns)
+
+    def expected_wait_of(
+        self, tenant: str, *, weight: int | None = None, priority: Priority = "default"
+    ) -> float | None:
+        """The same for *tenant*, behind what it has waiting already."""
+        with self._alone:
+            wait_ns = self._entrance.expected_ns(self._now(), tenant, weight, priority)
+        return None if wait_ns is None else seconds_at_least(wait_ns)
+
+    def standing(
+        self, tenant: str, weight: int | None = None, priority: Priority = "default"
+    ) -> Standing:
+        """How the gate stands at one instant: `depth`, what `expected_wait_of` says but in
+        nanoseconds, `in_flight` and `limit`."""
+        with self._alone:
+            entrance = self._entrance
+            wait_ns = entrance.expected_ns(self._now(), tenant, weight, priority)
+            return entrance.depth, wait_ns, entrance.in_flight, entrance.limit
 
     def depth_of(self, tenant: str) -> int:
         """How many of *tenant* wait."""
@@ -152,9 +174,16 @@ class Gatehouse(ABC):
         self._entrance = Entrance(self, self._terms, self._tallies)
         watch(self.name, self._entrance)
 
+    def _told_wait(self) -> float:
+        return self._entrance.drain_ns(self._now()) / SECOND
+
     @abstractmethod
     def left(self, turn: Turn, entered: Entered, *, succeeded: bool) -> None:
         """For a `Turn`: its holder is done."""
+
+    @abstractmethod
+    def given_up(self, turn: Turn, entered: Entered) -> None:
+        """For a `Turn`: its holder never made use of it."""
 
     @abstractmethod
     def _expect(self, wait_ns: int | None) -> None:

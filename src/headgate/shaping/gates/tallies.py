@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol, get_args
+from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from headgate.observability.measures import MEASURES
 from headgate.shaping.gates.turns import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
 
@@ -61,3 +64,9 @@ def watch(name: str, watched: Watched) -> None:
     MEASURES.gauge("gate_waiting", "Requests that wait at a gate.", watched.waiting, gate=name)
     MEASURES.gauge("gate_in_flight", "Requests that are in.", watched.inside, gate=name)
     MEASURES.gauge("gate_slots", "Requests that may be in.", watched.slots, gate=name)
+
+
+def watch_wait(name: str, read: Callable[[], float]) -> None:
+    """Tell how long those will wait who wait."""
+    text = "Seconds until all who wait at a gate have had their turn, about."
+    MEASURES.gauge("gate_wait_seconds", text, read, gate=name)

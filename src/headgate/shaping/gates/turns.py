@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 Refusal = Literal[
-    "queue_full",  # as many wait already as may
+    "queue_full",  # as many wait already as may; or somebody with fewer waiting took its place
     "too_long",  # it would have had to wait for longer than it may
     "timeout",  # it did wait for as long as it may
     "shed",  # there was no room at once, and its class does not wait
@@ -25,6 +25,9 @@ class TurnGate(Protocol):
 
     def left(self, turn: Turn, entered: Entered, *, succeeded: bool) -> None:
         """The holder of *turn* is done with where it had *entered*."""
+
+    def given_up(self, turn: Turn, entered: Entered) -> None:
+        """The holder of *turn* goes without having made use of it."""
 
 
 class Entered(Protocol):
@@ -42,6 +45,7 @@ class Turn:
 
     __slots__ = (
         "_entered",
+        "_taken",
         "began_ns",
         "in_flight",
         "reason",
@@ -59,8 +63,10 @@ class Turn:
         waited_ns: int = 0,
         reason: Refusal | None = None,
         retry_after_ns: int | None = None,
+        taken: int = 0,
     ) -> None:
         self._entered = entered
+        self._taken = taken
         self.tenant = tenant
         self.began_ns = began_ns
         self.in_flight = in_flight
@@ -88,6 +94,11 @@ class Turn:
         return self._entered is not None
 
     @property
+    def taken(self) -> int:
+        """How much it has cost, if it was given out of a budget."""
+        return self._taken
+
+    @property
     def waited(self) -> float:
         """For how many seconds its holder waited, in vain or not."""
         return self.waited_ns / SECOND
@@ -109,6 +120,18 @@ class Turn:
         if entered is None:
             return False
         entered.gate.left(self, entered, succeeded=succeeded)
+        return True
+
+    def cancel(self) -> bool:
+        """As `release`, for a holder that never made use of its turn: it counts for nothing.
+
+        What moves the slots does not hear of it, nor of how long it took; and a turn at a rate is
+        the next one's, if none has been given since.
+        """
+        entered, self._entered = self._entered, None
+        if entered is None:
+            return False
+        entered.gate.given_up(self, entered)
         return True
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ class AsyncPressureControl(Controlling):
         self._store = store if store is not None and store.shares else None
         self._is_closed = False
         self._task: asyncio.Task[Any] | None = None
+        self._stepped = -math.inf
         watch_forks(self)
 
     def start(self) -> None:
@@ -89,18 +91,28 @@ class AsyncPressureControl(Controlling):
         """Its task has ended: whoever notes something starts another."""
         self._is_resting = not self._is_closed
 
+    async def _step_if_due(self) -> float:
+        """Take a step, unless the last one was less than an interval ago: loops may come and go
+        more often, one for each request even. The seconds until the next one is due."""
+        interval, now = self.pressure.interval_ns / SECOND, asyncio.get_running_loop().time()
+        left = self._stepped + interval - now
+        if 0 < left <= interval:
+            return left
+        self._stepped = now
+        await self.step()
+        return interval
+
 
 async def _keep_stepping(me: weakref.ref[AsyncPressureControl]) -> None:
     """Take a step each interval, as long as the control is there."""
     try:
         control = me()
         while control is not None:
-            await control.step()
-            pause = control.pressure.interval_ns / SECOND
+            pause = await control._step_if_due()  # noqa: SLF001 (the control's own work, elsewhere)
             del control  # whoever waits must not keep it
             await asyncio.sleep(pause)
             control = me()
     finally:
         control = me()
         if control is not None:
-            control._rest()  # noqa: SLF001 (the control's own work, elsewhere)
+            control._rest()  # noqa: SLF001 (as above)

@@ -94,16 +94,19 @@ class PressureControl(Controlling):
 def _keep_stepping(me: weakref.ref[PressureControl], closing: threading.Event) -> None:
     """Take a step each interval, as long as the control is there. A thread's work."""
     control = me()
+    pause = 0.0
     try:
         while control is not None:
-            control.step()
             pause = control.pressure.interval_ns / SECOND
+            control.step()
             del control  # whoever waits must not keep it
             if closing.wait(pause):
                 return
             control = me()
-    except BaseException:  # whoever notes something starts another
+    except BaseException:
+        control = None
+        closing.wait(pause)  # not a thread for each request
         control = me()
-        if control is not None:
+        if control is not None:  # whoever notes something starts another
             control._rest()  # noqa: SLF001 (the control's own work, elsewhere)
         raise

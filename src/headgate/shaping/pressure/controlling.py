@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.clock import Clock, MonotonicClock
+from headgate.errors import OptionError
 from headgate.shaping.pressure.course import Course
 from headgate.shaping.pressure.fleet import Fleet
 from headgate.shaping.pressure.readings import Readings
@@ -51,7 +52,7 @@ class Controlling(ABC):
         self.waiting = waiting
         """How many requests wait, if anybody knows."""
         self.clock: Clock = MonotonicClock() if clock is None else clock
-        self.pressure = pressure
+        self.pressure = _checked(pressure)
         self._readings = Readings(pressure.latency_ns, pressure.quantile)
         self._told = Told()
         self._course = Course(pressure)
@@ -88,7 +89,7 @@ class Controlling(ABC):
         """Go on by other terms. The factor stays as it is, if they allow it."""
         if pressure == self.pressure:
             return
-        before, self.pressure = self.pressure, pressure
+        before, self.pressure = self.pressure, _checked(pressure)
         if (before.latency_ns, before.quantile) != (pressure.latency_ns, pressure.quantile):
             self._readings = Readings(pressure.latency_ns, pressure.quantile)
         self._course.replace(pressure)
@@ -146,17 +147,19 @@ class Controlling(ABC):
             signals |= signals_of(reading, pressure)
             latency_ns = (reading.latency or 0.0) * (pressure.latency_ns or 0)
         if pressure.queue is not None and self.waiting is not None:
-            signals["queue"] = self._asked(self.waiting) / max(pressure.queue, 1)
+            waiting = self._asked(self.waiting)
+            if waiting is not None:
+                signals["queue"] = waiting / max(pressure.queue, 1)
         needs_none = pressure.latency_ns is None and pressure.errors is None
         is_known = needs_none or reading is not None or readings.is_quiet
         return judged(signals, is_known=is_known), latency_ns
 
-    def _asked(self, waiting: Callable[[], int]) -> int:
+    def _asked(self, waiting: Callable[[], int]) -> int | None:
         try:
-            return waiting()
+            return max(int(waiting()), 0)  # what is no number fails here
         except Exception:  # noqa: BLE001 (as above)
             LOG.exception("how many requests wait could not be found out")
-            return 0
+            return None
 
     def _quantised(self, mean: float) -> Fraction:
         least = self.pressure.least
@@ -168,3 +171,15 @@ class Controlling(ABC):
         if abs(steps - float(self.factor) * STEPS) < _STICKY and self.factor >= least:
             return self.factor
         return min(Fraction(1), max(least, Fraction(round(steps), STEPS)))
+
+
+def _checked(pressure: Pressure) -> Pressure:
+    """*pressure*, if limits can be lowered and restored by it: what rules say always is so."""
+    if pressure.interval_ns < 1 or (pressure.latency_ns is not None and pressure.latency_ns < 1):
+        raise OptionError("the interval and the latency of a pressure are more than 0 nanoseconds")
+    for name in ("quantile", "backoff", "recovery", "least"):
+        share = getattr(pressure, name)
+        if not 0 < share <= 1 or (name == "backoff" and share == 1):
+            end = "less than 1" if name == "backoff" else "at most 1"
+            raise OptionError(f"{name} of the pressure is {share}; expected more than 0 and {end}")
+    return pressure

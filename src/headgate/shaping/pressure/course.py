@@ -11,7 +11,9 @@ One step for each interval, in this order.
 4. In calm, from the second calm interval in a row on, *recovery* is added, up to 1. Near to where
    it last stepped down from, within a tenth, it is a quarter of that: it feels its way there, and
    goes on quickly once it is past.
-5. Otherwise, when signals are neither, or too few requests say anything, it stays.
+5. Otherwise it stays. Signals that are neither pressure nor calm end a row of calm intervals; those
+   in which too few requests ended to say anything do not: a process that has ten a second and is
+   heard every other one recovers half as quickly, not never.
 """
 
 from __future__ import annotations
@@ -68,6 +70,8 @@ class Course:
         """
         if mood == "pressed":
             return self._step_down(latency_ns)
+        if mood == "unknown":
+            return 0
         if mood == "uncertain":
             self._calm = 0
             return 0

@@ -23,6 +23,8 @@ LAPSES_AFTER: Final = 3
 that is busy is late."""
 _WEIGHING: Final = 0.5
 """How much of a weight is of the last interval."""
+_HEAVIEST: Final = 1e9
+"""No process has so many requests; what says so may be infinite, and then no mean is a number."""
 
 
 class Fleet:
@@ -63,7 +65,7 @@ class Fleet:
     def hear(self, told: Iterable[tuple[str, float, float]], now_ns: int) -> None:
         """What all have told by now."""
         self._others = tuple(
-            (value, weight)
+            (value, min(weight, _HEAVIEST))
             for origin, value, weight in told
             if origin != self._origin and 0 < value <= 1 and weight > 0
         )

@@ -30,7 +30,8 @@ MOST_SIGNALS: Final = 32
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
-Mood = Literal["pressed", "uncertain", "calm"]
+Mood = Literal["pressed", "uncertain", "unknown", "calm"]
+"""Uncertain is what is neither pressure nor calm; unknown, what too few requests tell so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ def judged(signals: Mapping[str, float], *, is_known: bool) -> Verdict:
     worst = max(signals.values(), default=0.0)
     if worst > 1:
         return Verdict("pressed", signals)
-    return Verdict("calm" if worst <= CALM and is_known else "uncertain", signals)
+    if not worst <= CALM:
+        return Verdict("uncertain", signals)
+    return Verdict("calm" if is_known else "unknown", signals)
 
 
 def signals_of(reading: Reading, pressure: Pressure) -> dict[str, float]:

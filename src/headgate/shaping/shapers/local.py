@@ -76,7 +76,11 @@ class LocalLines:
         if not cost:
             return Standing(None, None, self.look(key, cost, timeout_ns))
         with self._lock:
-            joined = self._lines.join(key, cost, timeout_ns, self.clock(), new_bell)
+            now_ns = self.clock()
+            at_once = self._lines.pass_at_once(key, cost, timeout_ns, now_ns)
+            if at_once is not None:
+                return Standing(None, None, concluded(key, self._limit, at_once))
+            joined = self._lines.join(key, cost, timeout_ns, now_ns, new_bell)
         decision = concluded(key, self._limit, joined.outcome)
         return Standing(joined.place if decision.delay_ns else None, joined.bell, decision)
 

@@ -19,7 +19,7 @@ _GIVEN_UP: Final = MEASURES.counter("shaped_given_up", "Turns that were given up
 
 
 class Waiting:
-    """How many callers of shapers wait in this process."""
+    """How many wait in this process: callers of shapers, and requests under a rule with `shape`."""
 
     def __init__(self) -> None:
         self.begin_anew()
@@ -32,6 +32,12 @@ class Waiting:
 
     def now(self) -> float:
         return self._count
+
+    def __enter__(self) -> None:
+        self.add(1)
+
+    def __exit__(self, *_: object) -> None:
+        self.add(-1)
 
     def add(self, more: int) -> None:
         with self._lock:

@@ -55,7 +55,7 @@ class Stored:
     def vacate_here(self, check: Check, granted: Decision) -> bool:
         """Give up a turn that was given by this process."""
         asked = Asked((check,), self.terms.on_failure)
-        return self.fallback.local.run(Vacate(asked.shared, (granted.turn_ns,)))
+        return self.fallback.vacate(asked, (granted.turn_ns,))
 
     def resetting(self, key: str) -> Reset:
         return Reset((self.terms.check(key, 0),))

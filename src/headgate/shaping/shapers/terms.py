@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import lru_cache
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -14,25 +12,14 @@ from headgate.limits.queues import LONGEST_QUEUE
 from headgate.plan import deadline_ns
 from headgate.stores.operations import Check
 from headgate.stores.port import checked_cost, checked_key, group_name
-from headgate.units import (
-    DAY,
-    MICROSECOND,
-    SECOND,
-    duration_ns,
-    exact_rate,
-    seconds_at_least,
-)
+from headgate.units import SECOND, duration_ns, exact_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headgate.decisions import Decision, OnFailure
     from headgate.units import Rate, Seconds
 
 QUEUE: Final = 100
 """How many units may wait, if nothing is said of it."""
-
-_MICROSECONDS: Final = SECOND // MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +37,7 @@ class Terms:
 
     def narrowed(self, timeout_ns: int | None) -> LeakyQueue:
         """The limit for those who wait no longer than *timeout_ns*: of the same counters."""
-        return (
-            self.limit if timeout_ns is None else _narrowed(self.limit, timeout_ns // MICROSECOND)
-        )
+        return self.limit.within(timeout_ns)
 
     def units(self, wait_ns: int) -> int:
         """How many units have their turn later than now, if whoever comes waits for *wait_ns*."""
@@ -81,13 +66,6 @@ def _longest(rate: Rate, max_wait: Seconds) -> int:
     return min(ceil(units), LONGEST_QUEUE)
 
 
-@lru_cache(maxsize=1024)
-def _narrowed(limit: LeakyQueue, microseconds: int) -> LeakyQueue:
-    if microseconds * MICROSECOND >= limit.patience_ns:
-        return limit
-    return replace(limit, max_wait=Fraction(microseconds, _MICROSECONDS))
-
-
 def checked_request(key: str, cost: int) -> str:
     """*key*, if it and *cost* make sense."""
     checked_cost(cost)
@@ -102,10 +80,3 @@ def timeout_in_ns(timeout: float | None) -> int | None:
 def expected_wait_ns(look: Decision) -> int:
     """How long the next one would have to wait, by a *look* of cost 1, were it ready to."""
     return look.delay_ns if look.allowed else look.reset_after_ns
-
-
-def naps(delay_ns: int) -> Iterator[float]:
-    """How many seconds to sleep, one after the other, for *delay_ns*: a day at most."""
-    while delay_ns > 0:
-        yield seconds_at_least(min(delay_ns, DAY))
-        delay_ns -= DAY

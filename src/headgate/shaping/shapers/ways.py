@@ -7,10 +7,9 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from headgate.errors import StoreError
-from headgate.plan import nap
+from headgate.plan import nap, naps
 from headgate.shaping.shapers.booking import Booking
 from headgate.shaping.shapers.measures import WAITING, count_asked, count_given_up
-from headgate.shaping.shapers.terms import naps
 from headgate.stores.operations import Take
 
 if TYPE_CHECKING:

@@ -260,8 +260,7 @@ class Counters:
         late = self._room.cleared_at
         if now >= late or self.has_slots:
             return _UNTOUCHED
-        algorithm = self.algorithm
-        return Entry(algorithm.refund(algorithm.charge(None, 1, late), 1, late), NO_HOLDS)
+        return Entry(self.algorithm.as_new(late), NO_HOLDS)
 
     def _make_room(self, key: str, now: int) -> bool:
         """Whether *key*, a new one, may have a counter of its own."""

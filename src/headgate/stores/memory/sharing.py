@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate.stores.memory.margin import Margin
 from headgate.stores.operations import MOST_ORIGINS
@@ -13,29 +13,44 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Share, Shared
 
 
+class Voice(NamedTuple):
+    """What one origin told, until it lapses."""
+
+    value: float
+    weight: float
+    lapses: int
+    lasts: int
+
+    def counts(self, now: int) -> bool:
+        """Whether it has not lapsed; nor was it told before the clock was set back, for whoever did
+        may be gone."""
+        return now < self.lapses <= now + 2 * self.lasts
+
+
 class Voices:
     """What each origin told of one thing, until it lapses."""
 
     __slots__ = ("_told",)
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[float, float, int]] = {}
+        self._told: dict[str, Voice] = {}
 
     def is_over(self, now: int) -> bool:
         """Whether all has lapsed."""
-        return all(lapses <= now for _, _, lapses in self._told.values())
+        return not any(one.counts(now) for one in self._told.values())
 
     def hear(self, now: int) -> Shared:
         """All that has not lapsed."""
-        self._told = {origin: one for origin, one in self._told.items() if one[2] > now}
-        return tuple((origin, value, weight) for origin, (value, weight, _) in self._told.items())
+        self._told = {origin: one for origin, one in self._told.items() if one.counts(now)}
+        return tuple((origin, one.value, one.weight) for origin, one in self._told.items())
 
     def tell(self, share: Share, now: int) -> None:
         """Remember what *share* says, if there is room for another origin."""
         if share.origin not in self._told and len(self._told) >= MOST_ORIGINS:
             self.hear(now)
         if share.origin in self._told or len(self._told) < MOST_ORIGINS:
-            self._told[share.origin] = (share.value, share.weight, now + share.ttl_ns)
+            lasts = share.ttl_ns
+            self._told[share.origin] = Voice(share.value, share.weight, now + lasts, lasts)
 
 
 class Sharing:

@@ -14,7 +14,7 @@ from headgate.stores.memory.counters import Counters, Entry, Group, Room
 from headgate.stores.memory.lending import Lending
 from headgate.stores.memory.margin import Margin
 from headgate.stores.memory.opened import Opened
-from headgate.stores.memory.queues_home import queue_under
+from headgate.stores.memory.queues_home import queue_hitter, queue_under
 from headgate.stores.memory.quick_take import QuickTake
 from headgate.stores.memory.sharing import Sharing
 from headgate.stores.memory.slots_home import slots_under
@@ -181,16 +181,18 @@ class MemoryStore(Store):
         return None if decisions is None else tuple(decisions)
 
     def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        if any(isinstance(limit, LeakyQueue) for _, limit in places):
+        if len(places) > 1 and any(isinstance(limit, LeakyQueue) for _, limit in places):
             return None
         self._turn.take()
         try:
-            now = self._clock()
-            tables = [self._counters(group, limit, now) for group, limit in places]
-            hitter = self._hitter_of(tables)
+            now, (group, limit) = self._clock(), places[0]
+            if isinstance(limit, LeakyQueue):
+                algorithm, limit = queue_under(limit, self._origin)
+                table = self._counters(group, limit, now)
+                return queue_hitter(table, algorithm, self._turn, self._clock, self._sweep)
+            return self._hitter_of([self._counters(group, limit, now) for group, limit in places])
         finally:
             self._turn.give_back()
-        return hitter
 
     def _hitter_of(self, tables: list[Counters]) -> Hitter:
         together = self._stack_hitter(tables)
@@ -290,9 +292,7 @@ class MemoryStore(Store):
 
     def _reset(self, operation: Reset, now: int) -> None:
         for check in operation.checks:
-            limit = check.limit
-            if isinstance(limit, LeakyQueue):
-                limit = limit.patient
+            limit = check.limit.patient if isinstance(check.limit, LeakyQueue) else check.limit
             self._counters(check.group, limit, now).forget(check.key)
             self._lending.forget(check)
 

@@ -293,7 +293,7 @@ def _packed(form: Form | None, entry: Entry) -> tuple[int, bytes]:
     if isinstance(state, Log):
         state = [state.high, state.debt, state.times[state.head :], state.units[state.head :]]
     elif isinstance(state, Slots):
-        state = [state.leases, state.claims]
+        state = [state.leases, state.claims, state.kept]
     return JSON, json.dumps([state, holds], separators=(",", ":")).encode("ascii")
 
 
@@ -363,11 +363,17 @@ def _slots(state: Any) -> Slots:
     """Leases and claims; of a process that knows of no shares, only when each lease ends."""
     if isinstance(state, dict):
         return Slots({str(name): Lease(int(end), None) for name, end in state.items()})
-    leases, claims = state
+    leases, claims, *others = state
+    kept = others[0] if others else {}
     return Slots(
         {
             str(name): Lease(int(end), None if part is None else str(part))
             for name, (end, part) in leases.items()
         },
-        {str(part): Claim(*map(_counted, claim)) for part, claim in claims.items()},
+        {str(part): _claim(claim) for part, claim in claims.items()},
+        {str(part): tuple([_claim(claim) for claim in many]) for part, many in kept.items()},
     )
+
+
+def _claim(claim: Any) -> Claim:
+    return Claim(*map(_counted, claim))

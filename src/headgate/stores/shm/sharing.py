@@ -29,18 +29,26 @@ def share(operation: Share, transaction: Transaction) -> Shared:
     state, holds = transaction.load(spot, _KEPT_UNDER)
     told: dict[str, tuple[str, float, float]] = {}
     places: dict[str, str] = {}
-    for name in holds:
+    for name, hold in holds.items():
         match _read(name):
-            case [its_group, its_key, str() as who, float() as value, float() as weight] if (
-                its_group == group and its_key == key
-            ):
-                told[who], places[who] = (who, value, weight), name
+            case [
+                its_group,
+                its_key,
+                str() as who,
+                float() as value,
+                float() as weight,
+                int(lasts),
+            ] if its_group == group and its_key == key:
+                places[who] = name
+                # What lapses later was told before the clock was set back.
+                if hold.expires_ns <= transaction.now + 2 * lasts:
+                    told[who] = who, value, weight
             case _:
                 continue  # of another thing, or damaged
     if operation.weight > 0 and (origin in told or len(told) < MOST_ORIGINS):
         told[origin] = origin, float(operation.value), float(operation.weight)
         kept = {name: hold for name, hold in holds.items() if name != places.get(origin)}
-        name = json.dumps([group, key, *told[origin]], separators=(",", ":"))
+        name = json.dumps([group, key, *told[origin], operation.ttl_ns], separators=(",", ":"))
         kept[name] = Hold(1, transaction.now + operation.ttl_ns)
         transaction.put(spot, _KEPT_UNDER, Entry(state, kept))
     return tuple(told.values())

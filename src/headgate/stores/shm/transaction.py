@@ -128,7 +128,7 @@ class Transaction:
             elif shared is None or own.algorithm is None or is_slots:
                 self._drop(own)
             else:  # without one of its own it would go on with what others have used
-                entry = Entry(_as_new(own.algorithm, self.now), {})
+                entry = Entry(own.algorithm.as_new(self.now), {})
                 self.put(own, own.algorithm.limit, entry)
 
     def sweep(self, number: int) -> None:
@@ -228,18 +228,13 @@ class Transaction:
         late = self._cleared_at
         if self.now >= late or isinstance(algorithm.limit, Concurrency):
             return UNTOUCHED
-        return Entry(_as_new(algorithm, late), {})
+        return Entry(algorithm.as_new(late), {})
 
     def _remember_clearing(self) -> None:
         """Before a counter is thrown away: should that be all that happens, no harm is done."""
         if self.now > self._cleared_at:
             self._cleared_at = self.now
             os.pwrite(self._fd, _TIME.pack(self.now), CLEARED_AT)
-
-
-def _as_new(algorithm: Algorithm[State], now: int) -> State:
-    """The state of a counter of which nothing is used."""
-    return algorithm.refund(algorithm.charge(None, 1, now), 1, now)
 
 
 def _keeps_all(*algorithms: Algorithm[State]) -> bool:

@@ -140,3 +140,70 @@ def test_without_pressure_in_the_policy_nothing_is_measured() -> None:
         return len(asyncio.all_tasks())
 
     assert run_virtually(main()) == 1
+
+
+def test_how_long_a_websocket_was_open_says_nothing_of_how_the_app_fares() -> None:
+    async def chat(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await asyncio.sleep(600)
+
+    async def main() -> Fraction:
+        gate = made()
+        assert gate.pressing is not None
+        app = RateLimitMiddleware(chat, gate)
+
+        async def receive() -> dict[str, str]:
+            return {"type": "websocket.connect"}
+
+        async def send(_: Any) -> None:
+            pass
+
+        scope = {"type": "websocket", "path": "/", "headers": [], "client": ("1.2.3.4", 1)}
+        await asyncio.gather(*(app(dict(scope), receive, send) for _ in range(50)))
+        await asyncio.sleep(3)
+        factor = gate.pressing.factor
+        await gate.aclose()
+        return factor
+
+    assert run_virtually(main()) == 1
+
+
+def test_a_gate_that_is_closed_leaves_no_limit_lowered_and_can_be_used_again() -> None:
+    async def main() -> list[Fraction]:
+        gate, app = made(), App(0.5)
+        assert gate.pressing is not None
+        client = Client(RateLimitMiddleware(app, gate))
+        seen = []
+        for _ in range(2):
+            await drive(client, 20)
+            seen.append(gate.pressing.factor)
+            await gate.aclose()
+            seen.append(gate.pressing.factor)
+        assert len(asyncio.all_tasks()) == 1
+        return seen
+
+    lowered, closed, again, at_last = run_virtually(main())
+    assert lowered < 1
+    assert again < 1
+    assert closed == at_last == 1
+
+
+def test_whoever_is_blocked_is_so_under_pressure_too() -> None:
+    override = "{rule: per-tenant, key: tenant=evil, block: true, until: 2099-01-01T00:00:00Z}"
+    rules = f"{RULES}overrides:\n  - {override}\n"
+
+    async def main() -> tuple[int, int]:
+        gate = made(rules)
+        assert gate.rules is not None
+        client = Client(RateLimitMiddleware(App(0), gate))
+        await client.ask(x_tenant_id="a")  # from now on the pressure is watched
+        gate.rules.scale.factor = Fraction(1, 5)
+        blocked, _, _ = await client.ask(x_tenant_id="evil")
+        for _ in range(20):
+            await client.ask(x_tenant_id="a")
+        refused, _, _ = await client.ask(x_tenant_id="a")
+        await gate.aclose()
+        return blocked, refused
+
+    assert run_virtually(main()) == (429, 503)

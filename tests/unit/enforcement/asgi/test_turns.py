@@ -160,3 +160,41 @@ def test_a_slot_is_kept_for_as_long_as_its_request_lasts_and_no_longer() -> None
         return [status, during, after, len(asyncio.all_tasks())]
 
     assert run_virtually(main()) == [200, 429, 200, 1]
+
+
+SLOW_AND_NARROW = """
+rules:
+  - {id: exports, key_by: global, shape: {rate: 1 per 10s, queue: 3}}
+  - {id: backend, key_by: global, concurrency: {limit: 2, ttl: 3s}}
+"""
+
+
+def test_a_slot_stays_with_a_request_that_waits_for_longer_than_its_lease() -> None:
+    app = App(0)
+
+    async def main() -> list[int]:
+        client = limited(app, SLOW_AND_NARROW)
+        await client.ask("/0")
+        waiting = [asyncio.ensure_future(client.ask(f"/{n}")) for n in (1, 2)]
+        await asyncio.sleep(8)
+        status, told, _ = await client.ask("/3")
+        assert '"backend";r=0' in told["ratelimit"]
+        return [status, *(answer[0] for answer in await asyncio.gather(*waiting))]
+
+    assert run_virtually(main()) == [429, 200, 200]
+
+
+def test_who_leaves_an_inner_queue_is_charged_nothing_further_out_either() -> None:
+    async def main() -> tuple[int, str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        inner = limited(App(0), SHAPE).app
+        client = Client(RateLimitMiddleware(inner, limits="3/hour", clock=loop.time_ns))
+        await client.ask("/0")
+        gone, _, _ = await client.ask("/1", leaves_after=0.05)
+        _, told, _ = await client.ask("/2")
+        return gone, told["ratelimit"]
+
+    gone, told = run_virtually(main())
+    assert gone == 0
+    assert '"default";r=1;' in told

@@ -1,4 +1,4 @@
-"""A pace whose store is gone."""
+"""A pace that is a queue, and one whose store is gone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headgate import AsyncRateLimiter, RateLimiter
-from headgate.enforcement.outgoing import NotSentError
+from headgate import AsyncRateLimiter, LeakyQueue, RateLimiter
+from headgate.enforcement.outgoing import Courtesy, NotSentError
 from headgate.errors import StoreError
 from headgate.stores import AsyncStore, Store
 from headgate.testing import ManualClock
@@ -45,6 +45,45 @@ def gone(kind: str, clock: ManualClock) -> GoneStore | GoneAsyncStore:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(1_000_000_000)
+
+
+@kinds
+def test_calls_have_their_turns_in_a_queue(kind: str, clock: ManualClock) -> None:
+    service = Service(clock)
+    queue, courtesy = LeakyQueue(rate=1, queue=5), Courtesy(max_wait=2)
+    with Blocking(kind, service, pace=queue, courtesy=courtesy) as client:
+        for _ in range(3):
+            client.request("GET", URL)
+    assert since(service) == [0, 1, 2]
+
+
+@kinds
+def test_a_turn_that_comes_too_late_is_not_taken(kind: str, clock: ManualClock) -> None:
+    service = Service(clock)
+    limiter = (RateLimiter if kind == "sync" else AsyncRateLimiter)(
+        LeakyQueue(rate=1, queue=50), clock=clock
+    )
+    courtesy = Courtesy(max_wait=0.5)
+    with Blocking(kind, service, pace=limiter, courtesy=courtesy) as client:
+        client.request("GET", URL)
+        with pytest.raises(NotSentError) as caught:
+            client.request("GET", URL)
+        assert (caught.value.cause, caught.value.retry_after) == ("paced", 0.5)
+        clock.advance(0.5)
+        client.request("GET", URL)
+    assert since(service) == [0, 1]
+
+
+@kinds
+def test_without_its_store_a_closed_queue_refuses_at_once(kind: str, clock: ManualClock) -> None:
+    service, store = Service(clock), gone(kind, clock)
+    options = {"store": store, "on_store_failure": "fail_closed"}
+    with (
+        Blocking(kind, service, pace=LeakyQueue(1, 5), **options) as client,
+        pytest.raises(NotSentError, match="the store of its pace cannot be reached"),
+    ):
+        client.request("GET", URL)
+    assert (clock.now, store.asked, service.times) == (1_000_000_000, 1, [])
 
 
 @kinds

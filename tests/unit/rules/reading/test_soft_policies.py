@@ -227,3 +227,18 @@ def test_a_remembered_rule_is_warned_of_when_what_drives_it_goes() -> None:
     for _ in range(2):
         (problem,) = examine_policy_data(driven, memory=memory).problems
         assert (problem.severity, problem.rule) == ("warning", "a")
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "rule"),
+    [
+        ("pressure: {latency: 1s, backoff: 100%}", "pressure.backoff", FLOORED),
+        ("priority: [{class: vip}]", "priority[0].class", RESERVING),
+        ("priority: critical", "priority", RESERVING),
+    ],
+)
+def test_what_could_not_be_read_is_not_said_to_be_missing_too(
+    written: str, field: str, rule: str
+) -> None:
+    (problem,) = problems(f"{written}\nrules: [{rule}]")
+    assert problem[:2] == ("error", field)

@@ -326,6 +326,11 @@ def test_what_cannot_be_is_refused_where_it_stands(written: str, field: str, mes
             "it has no effect: requests take turns in ap",
         ),
         (
+            "shape: {rate: 5/s, queue: 3}, idempotency: true",
+            "idempotency",
+            "it has no effect where there is a queue: a retry waits",
+        ),
+        (
             "fair: {slots: 5}, on_store_failure: local",
             "on_store_failure",
             "it has no effect: reque",
@@ -358,7 +363,7 @@ def test_what_has_no_effect_is_warned_of(written: str, field: str, message: str)
 @pytest.mark.parametrize(
     "written",
     [
-        "shape: {rate: 5/s, queue: 1}, idempotency: true, on_store_failure: local, headers: off",
+        "shape: {rate: 5/s, queue: 1}, on_store_failure: local, headers: off",
         "shape: {rate: 5/s, queue: 1}, decide: exact, cost: 50, adaptive: {floor: 5%}",
         "shape: {rate: 5/s, queue: 1}, cost: {after: {bytes: true}}",
         "concurrency: {limit: 9, reserve: {critical: 5%}}, adaptive: {floor: 5%}, mode: shadow",
@@ -378,3 +383,10 @@ def test_two_rules_with_different_turns_are_no_twins() -> None:
     assert (
         "the same match" in examine_policy(text.replace("slots: 6", "slots: 5")).problems[0].message
     )
+
+
+def test_a_misspelt_field_of_a_queue_is_told_of_once() -> None:
+    rule, problems = read("shape: {rate: 5/s, que: 3}")
+    assert rule is None
+    (problem,) = problems
+    assert (problem.field, problem.message) == ("shape.que", "unknown field")

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.responses import ResponseOptions
+from headgate.rules.reading import read_policy
 from headgate.rules.request import Request
 from headgate.service.http import HttpApp
 from headgate.service.http.portrait import portrait
 from headgate.service.http.telling import Teller
+from headgate.stores import MemoryStore
 from headgate.stores.operations import Vacate
-from headgate.testing.virtual_loop import run_virtually
+from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
 from .calling import FakeStore, answer_of, app_of, ask, check, core_of, post, scope_of
 
@@ -111,6 +113,18 @@ def test_a_reservation_takes_a_turn_and_holds_nothing_in_the_queue() -> None:
     assert check(app).json["delay_ms"] == 1_000
 
 
+def test_what_was_held_before_a_rule_became_a_queue_is_settled_in_full() -> None:
+    limited = "version: 1\nrules: [{id: a, key_by: ip, limit: 10/minute}]"
+    core = core_of(limited)
+    app = HttpApp(core)
+    made = post(app, "/v1/reservations", {"path": "/", "ip": "203.0.113.7", "cost": 2})
+    queue = "version: 1\nrules: [{id: a, key_by: ip, shape: {rate: 1/s, queue: 50}}]"
+    core.engine.replace(read_policy(queue))
+    path = f"/v1/reservations/{made.json['id']}/commit"
+    assert post(app, path, {"cost": 5}).json == {"charged": {"a": 5}}
+    assert check(app).json["delay_ms"] == 5_000
+
+
 def test_who_would_hold_something_in_a_queue_is_told_that_it_cannot_be() -> None:
     answer = post(app_of(SHAPED), "/v1/reservations", {"path": "/", "cost": {"exports": 1}})
     assert answer.status == 400
@@ -202,6 +216,34 @@ def test_a_place_that_is_held_while_waiting_is_given_back_with_the_turn() -> Non
         going.cancel()
         await asyncio.wait({going})
         assert (await timed(app))[1].status == 200
+
+    run_virtually(scenario())
+
+
+def test_a_place_is_kept_while_waiting_and_its_lease_begins_with_the_turn() -> None:
+    policy = """
+version: 1
+rules:
+  - {id: slow, key_by: ip, shape: {rate: 1 per 10s, queue: 3}}
+  - {id: places, key_by: global, concurrency: {limit: 1, ttl: 3s}}
+"""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        store = FakeStore()
+        store.inner = MemoryStore(clock=loop.time_ns)
+        app = app_of(policy, store=store)
+        await timed(app)
+        await asyncio.sleep(5)
+        going = asyncio.ensure_future(timed(app))
+        other = [("x-forwarded-for", "203.0.113.8")]
+        statuses: list[int] = []
+        for _ in range(4):  # 7, 9, 11 and 15: it has its turn at 10
+            await asyncio.sleep(2 if len(statuses) < 3 else 4)
+            statuses.append((await kept(app, scope_of("GET", "/v1/authorize/a", other))).status)
+        assert statuses == [429, 429, 429, 200]
+        assert (await going)[1].status == 200
 
     run_virtually(scenario())
 

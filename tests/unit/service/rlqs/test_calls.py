@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -134,6 +135,26 @@ def test_buckets_that_share_a_counter_share_its_limit() -> None:
         rates = [line.rate(**bucket) or 0 for bucket in buckets]
         assert 85 < sum(rates) <= 100
         assert min(rates) > 25
+        await line.vanish()
+
+    run(scene)
+
+
+def test_limits_are_lowered_under_pressure_and_restored_within_a_second_or_two() -> None:
+    async def scene() -> None:
+        service = Service(f"{PER_USER}    adaptive: {{floor: 20%}}\n")
+        line = Line(service)
+        await line.report(FIRST)
+        await service.pass_time(4)
+        scale = service.core.engine.in_force.scale
+        seen = []
+        for factor in (Fraction(1), Fraction(1, 2), Fraction(1, 10), Fraction(1)):
+            scale.factor = factor
+            await line.report((ADA, 5, 500, 0))
+            await service.pass_time(5)
+            seen.append(line.rate(**ADA) or 0)
+        whole = (100, 50, 20, 100)
+        assert all(0.8 * most < rate <= most for rate, most in zip(seen, whole, strict=True)), seen
         await line.vanish()
 
     run(scene)

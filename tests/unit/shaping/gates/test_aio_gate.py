@@ -96,11 +96,44 @@ def test_so_many_of_a_tenant_and_in_all_may_wait() -> None:
         await settle()
         assert (gate.depth, gate.depth_of("a"), gate.depth_of("b")) == (3, 2, 1)
         assert (await gate.enter("a")).reason == "queue_full"
-        assert (await gate.enter("c")).reason == "queue_full"
+        assert (await gate.enter("b")).reason == "queue_full"
         waiting[2].cancel()
         await settle()
         assert (await gate.enter("a")).reason == "queue_full"
         assert gate.depth == 2
+
+    run_virtually(main())
+
+
+def test_those_who_have_many_waiting_do_not_shut_the_others_out() -> None:
+    async def main() -> list[str | None]:
+        gate = AsyncFairGate(slots=1, waiting=6)
+        turn = await gate.enter("a")
+        waiting = [asyncio.create_task(gate.enter(tenant)) for tenant in "aaaabb"]
+        await settle()
+        waiting += [asyncio.create_task(gate.enter(tenant)) for tenant in "cdef"]
+        await settle()
+        assert [gate.depth_of(tenant) for tenant in "abcdef"] == [1, 1, 1, 1, 1, 1]
+        assert (await gate.enter("g")).reason == "queue_full"
+        turn.release()
+        for task in waiting:
+            (await task).release()
+        return [task.result().reason for task in waiting]
+
+    full = "queue_full"
+    assert run_virtually(main()) == [None, full, full, full, None, full, None, None, None, None]
+
+
+def test_who_matters_more_takes_the_place_of_one_who_matters_less() -> None:
+    async def main() -> None:
+        gate = AsyncFairGate(slots=1, waiting=2)
+        await gate.enter("a")
+        waiting = [asyncio.create_task(gate.enter(tenant)) for tenant in "bc"]
+        await settle()
+        urgent = [asyncio.create_task(gate.enter("d", priority="critical")) for _ in range(3)]
+        await settle()
+        assert [(await task).reason for task in (*waiting, urgent[2])] == ["queue_full"] * 3
+        assert gate.depth_of("d") == gate.depth == 2
 
     run_virtually(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from fractions import Fraction
+from random import Random
 
 import pytest
 
@@ -242,3 +243,30 @@ def test_a_rate_is_a_pace(rate: str) -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         AsyncFairGate(**options)  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_who_is_accepted_is_served_in_time_if_nobody_comes_after(seed: int) -> None:
+    random = Random(seed)
+    tenants = [f"t{number}" for number in range(random.choice((2, 5, 20)))]
+    weights = {tenant: random.choice((1, 2, 7)) for tenant in tenants}
+    costs = random.choice(((1,), (1, 5), (3,)))
+
+    async def main() -> tuple[str | None, float, float]:
+        gate = AsyncFairGate(rate=10, queue=50, weights=weights)
+        others = []
+        for _ in range(random.randint(1, 60)):
+            coming = gate.enter(random.choice(tenants), random.choice(costs))
+            others.append(asyncio.ensure_future(coming))
+            if random.random() < 0.3:
+                await asyncio.sleep(random.choice((0, 0.05, 0.1, 0.33)))
+        await asyncio.sleep(0)
+        timeout = random.choice((0.5, 1, 2, 5, 10, 20))
+        turn = await gate.enter(random.choice(tenants), random.choice(costs), timeout=timeout)
+        for other in others:
+            other.cancel()
+        return turn.reason, turn.waited, timeout
+
+    reason, waited, timeout = run_virtually(main())
+    assert reason in (None, "too_long"), seed
+    assert waited <= timeout

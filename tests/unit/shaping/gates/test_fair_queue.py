@@ -227,3 +227,33 @@ def test_a_weight_is_a_whole_number_from_1_to_1000(weight: int) -> None:
     with pytest.raises(OptionError, match="from 1 to 1000"):
         queue.push("a", 1, weight)
     assert len(queue) == 1
+
+
+def test_small_ones_behind_a_costly_one_that_gives_up_have_no_credit() -> None:
+    queue = FairQueue()
+    held = queue.push("b", 1_000)
+    for _ in range(100):
+        queue.push("b", 1)
+    for _ in range(300):
+        queue.push("a", 1)
+    _order(queue, 200)
+    queue.cancel(held)
+    assert _order(queue, 20).count("b") in (10, 11)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 100), (100, 1), (3, 7)])
+def test_a_new_weight_is_not_for_what_is_owed_already(before: int, after: int) -> None:
+    """Else the first of a heavier tenant, nearly served, would be worth many times as much."""
+    queue = _queue(("a", 1, 500))
+    for _ in range(300):
+        queue.push("b", 1_000, before)
+    _order(queue, 400 // before)
+    queue.reweigh("b", after)
+    line = queue._lines["b"]
+    assert line.start <= queue._virtual <= line.finish
+    costs = {"a": 0, "b": 0}
+    for _ in range(60):
+        item = queue.pop()
+        assert item is not None
+        costs[item.tenant] += item.cost
+    assert costs["b"] <= after * costs["a"] + 1_000 + after

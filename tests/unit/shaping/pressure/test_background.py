@@ -14,6 +14,7 @@ from headgate.errors import StoreError
 from headgate.rules.soft import Pressure
 from headgate.shaping import AsyncPressureControl, PressureControl
 from headgate.stores import AsyncMemoryStore, MemoryStore
+from headgate.stores.operations import Share
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND, SECOND
 
@@ -114,6 +115,26 @@ def test_a_thread_that_broke_is_replaced_with_the_next_request(
     control.note(latency_ns=1)
     until_lowered(control)
     control.close()
+
+
+def test_threads_that_break_do_not_come_faster_than_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    class Broken(MemoryStore):
+        def run(self, operation: object) -> object:  # type: ignore[override]  # whatever it is
+            tried.append(operation)
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    control = PressureControl(replace(QUICK, interval_ns=3600 * SECOND), store=Broken())
+    control.start()
+    while not tried:
+        threading.Event().wait(0.001)
+    for _ in range(100):
+        control.note(latency_ns=1)
+    assert len(tried) == len(threads()) == 1
+    control.close()
+    assert not threads()
 
 
 def virtual() -> VirtualLoop:
@@ -231,3 +252,25 @@ def test_closing_from_another_loop_ends_the_task() -> None:
     is_closed.set()
     thread.join(SOON)
     assert not thread.is_alive()
+
+
+def test_loops_that_come_and_go_do_not_hurry_it() -> None:
+    control = AsyncPressureControl(replace(Pressure(), interval_ns=3600 * SECOND))
+    steps = 0
+    advance = control.advance
+
+    def counted(now_ns: int) -> Share:
+        nonlocal steps
+        steps += 1
+        return advance(now_ns)
+
+    control.advance = counted  # type: ignore[method-assign]  # to count
+
+    async def request() -> None:
+        control.note(latency_ns=1)
+        await asyncio.sleep(0)
+
+    for _ in range(5):
+        asyncio.run(request())
+    assert steps == 1
+    assert control._readings.fresh() == 4, "of those since, none is forgotten"

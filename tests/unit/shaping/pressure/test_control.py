@@ -2,8 +2,10 @@
 
 import gc
 import logging
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -106,6 +108,52 @@ def test_it_recovers_smoothly_and_wholly() -> None:
     assert seen == sorted(seen)
     assert all(after - before <= Fraction(5, STEPS) for before, after in pairwise(seen))
     assert 18 <= len(seen) <= 40
+
+
+def test_a_process_that_says_something_only_now_and_then_recovers_too() -> None:
+    fleet = Fleet()
+    for _ in range(20):
+        fleet.pass_interval(900)
+    seen = 0
+    while fleet.factors != [1]:
+        for _ in range(10):  # two intervals make a reading
+            fleet.controls[0].note(latency_ns=10 * MILLISECOND)
+        fleet.pass_interval()
+        seen += 1
+        assert seen < 100
+    assert seen >= 36
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"interval_ns": 0},
+        {"latency_ns": 0},
+        {"backoff": Fraction(1)},
+        {"backoff": Fraction(0)},
+        {"recovery": Fraction(0)},
+        {"least": Fraction(0)},
+        {"least": Fraction(2)},
+        {"quantile": Fraction(3, 2)},
+    ],
+)
+def test_terms_by_which_nothing_could_be_lowered_or_restored_are_refused(
+    field: dict[str, Any],
+) -> None:
+    with pytest.raises(OptionError, match="more than 0"):
+        PressureControl(replace(PRESSURE, **field))
+    control = Fleet().controls[0]
+    with pytest.raises(OptionError, match="more than 0"):
+        control.replace(replace(PRESSURE, **field))
+    assert control.pressure == PRESSURE
+
+
+@pytest.mark.parametrize("said", [None, "many", float("nan"), float("inf"), -5])
+def test_a_number_of_waiting_ones_that_is_none_is_no_reason_to_move(said: Any) -> None:
+    control = PressureControl(Pressure(queue=1), waiting=lambda: said, clock=ManualClock())
+    for _ in range(5):
+        control.step()
+    assert control.factor == 1
 
 
 def test_without_requests_it_recovers_after_a_while() -> None:

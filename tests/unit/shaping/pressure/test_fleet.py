@@ -53,6 +53,12 @@ def test_nonsense_is_not_heard() -> None:
     assert one.mean(1.0, 0) == 1.0
 
 
+def test_whoever_says_that_it_has_no_end_of_requests_makes_no_nonsense_of_the_mean() -> None:
+    one = fleet(weight=1)
+    one.hear([("a", 0.1, float("inf")), ("b", 0.5, 1e308), ("c", 0.5, 1e308)], 0)
+    assert 0.1 < one.mean(1.0, 0) < 0.5
+
+
 def test_the_weight_follows_the_requests_and_ends_at_nothing() -> None:
     one = fleet()
     one.weigh(100)

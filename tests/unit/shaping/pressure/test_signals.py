@@ -24,7 +24,7 @@ def test_between_calm_and_pressure_it_is_uncertain() -> None:
 
 def test_it_is_never_calm_as_long_as_nobody_knows_how_requests_fare() -> None:
     assert judged({}, is_known=True).mood == "calm"
-    assert judged({"db": 0.1}, is_known=False).mood == "uncertain"
+    assert judged({"db": 0.1}, is_known=False).mood == "unknown"
     assert judged({"db": 1.1}, is_known=False).mood == "pressed"
 
 

@@ -136,7 +136,7 @@ class QueueSpec(SteadySpec):
 
     def __init__(self, limit: LeakyQueue) -> None:
         super().__init__(limit)
-        self._algorithm = LeakyQueueAlgorithm(limit)
+        self._algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
         ticks = self._algorithm.patience // self._per_tick
         self._patience = divmod(ticks, self.ticks)
 

@@ -193,7 +193,8 @@ def _read_queue(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
     if not found or not int(found[1]) or not int(found[2]):
         return None
     unit, ticks, whole, more = map(int, found.groups()[:4])
-    algorithm = LeakyQueueAlgorithm(LeakyQueue(Fraction(ticks * SECOND, unit * MICROSECOND), 0))
+    limit = LeakyQueue(Fraction(ticks * SECOND, unit * MICROSECOND), 0)
+    algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
 
     def instant(whole: int, more: int) -> int:
         exact = Fraction(whole * ticks + more, ticks) * MICROSECOND * algorithm.pace.ticks_per_ns

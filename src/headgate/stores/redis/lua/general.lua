@@ -159,14 +159,16 @@ local function next_checks()
   return specs
 end
 
--- Open all checks and ask each; whether all fit, the counters, and what to tell of each.
-local function ask(specs)
+-- Open all checks and ask each; whether all fit, the counters, and what to tell of each. (If slots
+-- are to be taken, they are told of when it is known whether they were.)
+local function ask(specs, takes_slots)
   local opened, counters, told, all = {}, {}, {}, true
   for i, spec in ipairs(specs) do
     local counter = open(spec, opened)
     counters[i] = counter
     all = fits(spec, counter) and all
-    told[i + 1] = tell(spec, counter, spec.cost > 0 and counter.asked or 0)
+    spec.asked = spec.cost > 0 and counter.asked or 0
+    told[i + 1] = not (takes_slots and spec.kind == 'S') and tell(spec, counter, spec.asked)
   end
   told[1] = all and 1 or 0
   return all, counters, told

@@ -32,7 +32,7 @@ build.Q = function()
   -- put right by the few that the guess is off.
   local function units_between(spec, w, f, to_w, to_f)
     if not is_before(w, f, to_w, to_f) then return 0 end
-    local units = max(0, floor((to_w - w) / spec.q * spec.p) - 1)
+    local units = max(0, floor((to_w - w) / spec.q * spec.p + (to_f - f) / spec.q) - 1)
     if units >= MOST then return MOST end
     local function falls_short(many)
       local at_w, at_f = later(spec, w, f, many)
@@ -43,11 +43,17 @@ build.Q = function()
     return units
   end
 
-  -- The vacancies that have not passed, of each the whole units that have not.
+  local function is_idle(state) return not is_before(now, 0, state.w, state.f) end
+
+  -- The vacancies that have not passed, of each the whole units that have not. One that begins
+  -- within the microsecond before now is told as now.
   local function vacancies_now(spec, state)
     local found = {}
+    if is_idle(state) then return found end
+    local to_w, to_f = now, 0
+    if spec.p > 1 then to_w, to_f = now - 1, 1 end
     for _, one in ipairs(state.vacancies) do
-      local gone = units_between(spec, one.w, one.f, now, 0)
+      local gone = units_between(spec, one.w, one.f, to_w, to_f)
       if gone == 0 then
         found[#found + 1] = one
       elseif gone < one.units then
@@ -57,8 +63,6 @@ build.Q = function()
     end
     return found
   end
-
-  local function is_idle(state) return not is_before(now, 0, state.w, state.f) end
 
   local function is_at(one, w, f) return one and one.w == w and one.f == f end
 
@@ -126,11 +130,8 @@ build.Q = function()
     return spec.cost <= spec.largest and not is_before(spec.patience_w, spec.patience_f, w - now, f)
   end
 
-  -- What began this instant, with nobody behind it, is undone; nothing else comes back.
-  function queue.refund(spec, state, units)
-    local w, f = later(spec, now, 0, units)
-    if is_at(state, w, f) then state.w, state.f, state.vacancies = now, 0, {} end
-  end
+  -- Nothing comes back: what is past cannot, and the turns at the end are those of others.
+  function queue.refund() end
 
   -- Give up the turn of so many units that was told as the microsecond `turn`; if there is one.
   function queue.vacate(spec, state, turn, units)

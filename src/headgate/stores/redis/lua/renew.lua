@@ -7,10 +7,14 @@
 
 --@ clock failures numbers counters log queues slots general
 
-local lease, specs = argument(), next_checks()
+local lease, specs, ends = argument(), next_checks(), {}
 local slots = algorithm_of('S')
-for _, spec in ipairs(specs) do
-  if not slots.has(spec, lease) then return 0 end
+for i, spec in ipairs(specs) do
+  ends[i] = slots.held_until(spec, lease)
+  if not ends[i] then return 0 end
 end
-for _, spec in ipairs(specs) do slots.enter(spec, lease, true) end
+for i, spec in ipairs(specs) do
+  if i > 1 then ends[i] = slots.held_until(spec, lease) end  -- two may be of one counter
+  slots.renew(spec, lease, ends[i])
+end
 return 1

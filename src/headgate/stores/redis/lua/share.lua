@@ -1,6 +1,8 @@
 -- Tell what one origin makes of something, and hear what all do.
 --
--- KEYS   the hash of what is told: origin -> `lapses at,value,weight`
+-- KEYS   the hash of what is told: origin -> `lapses at,value,weight,microseconds it lasts`. What
+--        lapses later than twice that from now was told before the clock was set back, and counts no
+--        more: its origin may be gone.
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: the origin  3: its value  4: its weight, or '' only to hear  5: microseconds until that
 --        lapses  6: the most origins that are remembered
@@ -20,9 +22,10 @@ end
 
 local known = redis.call('HGETALL', key)
 for i = 1, #known, 2 do
-  local _, _, lapses, its_value, its_weight = find(known[i + 1], '^(%d+),([^,]+),([^,]+)$')
+  local _, _, lapses, its_value, its_weight, lasts =
+    find(known[i + 1], '^(%d+),([^,]+),([^,]+),(%d+)$')
   lapses = tonumber(lapses or 0)
-  if lapses <= now then
+  if lapses <= now or lapses - now > 2 * tonumber(lasts) then
     lapsed[#lapsed + 1] = known[i]
   elseif known[i] ~= origin or not tells then
     add(known[i], its_value, its_weight, lapses)
@@ -35,7 +38,7 @@ if not tells then return told end
 if #lapsed > 0 then redis.call('HDEL', key, unpack(lapsed)) end
 if origins < most then
   local lapses = min(now + ttl, FAR)
-  redis.call('HSET', key, origin, digits(lapses) .. ',' .. value .. ',' .. weight)
+  redis.call('HSET', key, origin, table.concat({digits(lapses), value, weight, digits(ttl)}, ','))
   add(origin, value, weight, lapses)
 end
 if origins > 0 then redis.call('PEXPIRE', key, lasting(latest)) end

@@ -3,12 +3,13 @@
 --
 -- Where parts of the callers are guaranteed some of them, there is a second sorted set beside it
 -- (`~|`), all of whose scores are 0, so that it is in the order of its texts:
---   part:TTTTTTTTTTTTTTTT:lease      a lease of that part, and when it runs out
---   !part:units:until:limit          what the part claims: see headgate.algorithms.concurrency
+--   part:TTTTTTTTTTTTTTTT:lease           a lease of that part, and when it runs out
+--   !part:TTTTTTTTTTTTTTTT:units:limit    what the part claims: see headgate.algorithms.concurrency
+--   "part:TTTTTTTTTTTTTTTT:units:limit    what is kept for it
 -- All leases are in the first set, whosever they are; the second only tells how many of them a part
--- has at any instant, in O(log n).
+-- has at any instant, in O(log n). Who asks without shares looks at the first alone.
 
-local CLAIM = 1000000
+local CLAIM, KEEP, GRAIN = 1000000, 250000, 62500
 
 -- What a check says of shares: '' if there are none, else lends:part:name=slots:name=slots...
 local function read_shares(spec, text)
@@ -46,6 +47,10 @@ build.S = function()
 
   -- When the lease runs out that is the `place`th to do so, counted from 1.
   local function end_of(spec, state, place)
+    if not spec.others then
+      return tonumber(redis.call('ZRANGEBYSCORE', spec.key, '(' .. digits(now), '+inf',
+        'WITHSCORES', 'LIMIT', place - 1, 1)[2])
+    end
     state.over = state.over or redis.call('ZCOUNT', spec.key, '-inf', digits(now))
     local rank = state.over + place - 1
     return tonumber(redis.call('ZRANGE', spec.key, rank, rank, 'WITHSCORES')[2])
@@ -55,36 +60,68 @@ build.S = function()
     return tonumber(redis.call('ZRANGE', spec.key, -1, -1, 'WITHSCORES')[2] or 0)
   end
 
-  local function claims_of(spec)
-    local claims = {}
-    for _, text in ipairs(redis.call('ZRANGEBYLEX', spec.parts, '[!', '("')) do
-      local _, _, part, units, ends, limit = find(text, '^!([^:]+):(%d+):(%d+):(%d+)$')
-      claims[part] = { units = tonumber(units), ends = tonumber(ends), limit = tonumber(limit),
-        text = text }
+  -- What each part claims, and what is kept for each: what ends first comes first.
+  local function read_claims(spec)
+    local claims, kept = {}, {}
+    for _, text in ipairs(redis.call('ZRANGEBYLEX', spec.parts, '[!', '(#')) do
+      local _, _, kind, part, ends, units, limit = find(text, '^([!"])([^:]+):(%d+):(%d+):(%d+)$')
+      local found = kind == '!' and claims or kept
+      found[part] = found[part] or {}
+      table.insert(found[part], { kind = kind, part = part, ends = tonumber(ends),
+        units = tonumber(units), limit = tonumber(limit), text = text })
     end
-    return claims
+    return claims, kept
   end
 
-  -- When all leases and claims have run out.
-  local function all_over(spec, claims)
-    local ends = last_end(spec)
-    for _, claim in pairs(claims) do ends = max(ends, claim.ends) end
+  -- How many units are in `list` at the instant `at` for whoever asks under `limit`.
+  local function units_in(list, at, limit)
+    local units = 0
+    for _, claim in ipairs(list or {}) do
+      if claim.ends > at and claim.limit >= limit then units = units + claim.units end
+    end
+    return units
+  end
+
+  -- When all claims, and all leases, the last of which ends at `ends`, have run out.
+  local function all_over(ends, claims, kept)
+    for _, lists in ipairs({ claims, kept }) do
+      for _, list in pairs(lists) do ends = max(ends, list[#list].ends) end
+    end
     return ends
   end
 
-  local function put_claim(spec, claims, units, ends, limit)
-    local old = claims[spec.part]
-    if old then redis.call('ZREM', spec.parts, old.text) end
-    claims[spec.part] = nil
-    if units == 0 then return end
-    local text = format('!%s:%.0f:%.0f:%.0f', spec.part, units, ends, limit)
-    claims[spec.part] = { units = units, ends = ends, limit = limit, text = text }
-    redis.call('ZADD', spec.parts, 0, text)
+  -- Write the claim at `place` of `list` with so many units; none: it goes.
+  local function put_claim(spec, list, place, units)
+    local claim = list[place]
+    if claim.text then redis.call('ZREM', spec.parts, claim.text) end
+    if units == 0 then
+      table.remove(list, place)
+      return
+    end
+    claim.units = units
+    claim.text = format('%s%s:%s:%.0f:%.0f', claim.kind, claim.part, instant(claim.ends), units,
+      claim.limit)
+    redis.call('ZADD', spec.parts, 0, claim.text)
+  end
+
+  -- Throw away what has run out.
+  local function tidy_claims(spec, lists)
+    for part, list in pairs(lists) do
+      local live = {}
+      for _, claim in ipairs(list) do
+        if claim.ends > now then
+          live[#live + 1] = claim
+        else
+          redis.call('ZREM', spec.parts, claim.text)
+        end
+      end
+      lists[part] = live[1] and live or nil
+    end
   end
 
   -- Each part that has leases, whether it has a share or not, until `body` says that it is enough.
   local function each_part(spec, body)
-    local from = '["'
+    local from = '[#'
     while true do
       local found = redis.call('ZRANGEBYLEX', spec.parts, from, '+', 'LIMIT', 0, 1)[1]
       if not found then return end
@@ -111,22 +148,35 @@ build.S = function()
     end)
   end
 
+  local function own_at(spec, state, at)
+    if at ~= now then return used_by(spec, spec.part, at) end
+    state.own = state.own or {}
+    state.own[spec.part] = state.own[spec.part] or used_by(spec, spec.part, now)
+    return state.own[spec.part]
+  end
+
+  -- (Whoever asked the same counter before may have had no shares.)
+  local function know_claims(spec, state)
+    if not state.claims then state.claims, state.kept = read_claims(spec) end
+  end
+
   -- What the part could take at the instant `at`, if nobody else came.
   local function room(spec, state, at)
     local free = spec.quota - (at == now and state.used or used_at(spec, at))
     if free <= 0 then return 0 end
     if not spec.others then return free end
-    local kept, lacking = 0, 0
+    know_claims(spec, state)
+    local left, lacking = free, 0
     for _, other in ipairs(spec.others) do
-      local claim = state.claims[other.name]
       if not spec.lends then
-        kept = kept + max(0, other.slots - used_by(spec, other.name, at))
-      elseif claim and claim.ends > at and claim.limit >= spec.quota then
-        kept = kept + claim.units
+        left = left - max(0, other.slots - used_by(spec, other.name, at))
+      else
+        local kept = units_in(state.kept[other.name], at, spec.quota)
+        free, left = free - kept, left - kept - units_in(state.claims[other.name], at, spec.quota)
       end
     end
-    if spec.share > 0 then lacking = spec.share - used_by(spec, spec.part, at) end
-    return max(0, min(free, lacking), free - kept)
+    if spec.share > 0 then lacking = spec.share - own_at(spec, state, at) end
+    return max(0, min(free, lacking), left)
   end
 
   -- When `units` fit, of which there is no room now. Room never shrinks by time alone.
@@ -139,52 +189,107 @@ build.S = function()
       local at = end_of(spec, state, middle)
       if room(spec, state, at) >= units then found, high = at, middle - 1 else low = middle + 1 end
     end
-    for _, claim in pairs(state.claims) do
-      local at = claim.ends
-      if at > now and (not found or at < found) and room(spec, state, at) >= units then
-        found = at
+    for _, lists in ipairs({ state.claims, state.kept }) do
+      for _, list in pairs(lists) do
+        for _, claim in ipairs(list) do
+          local at = claim.ends
+          if at > now and (not found or at < found) and room(spec, state, at) >= units then
+            found = at
+          end
+        end
       end
     end
     return found
   end
 
   function slots.open(spec)
-    local state = { used = used_at(spec, now), claims = claims_of(spec) }
+    local state = { used = used_at(spec, now) }
     state.room = room(spec, state, now)
     return state
   end
 
   function slots.fits(_, state, units) return units <= state.room end
 
-  function slots.has(spec, lease)
-    local expires = redis.call('ZSCORE', spec.key, lease)
-    return expires and tonumber(expires) > now
+  -- When the running lease ends; nil if there is none.
+  function slots.held_until(spec, lease)
+    local ends = tonumber(redis.call('ZSCORE', spec.key, lease) or 0)
+    return ends > now and ends or nil
   end
 
-  -- Take a slot; or, if `is_renewal`, start its lease anew, with the part that has it.
-  function slots.enter(spec, lease, is_renewal)
-    local before = tonumber(redis.call('ZSCORE', spec.key, lease) or 0)
-    local old = before > 0 and take_from_part(spec, lease, before) or nil
-    local part = spec.part
-    if is_renewal then part = old end
+  -- One slot less is kept for the part, the last that was, or else claimed by it.
+  local function use(spec, state)
+    local list = state.kept[spec.part] or state.claims[spec.part]
+    if not list then return end
+    put_claim(spec, list, #list, list[#list].units - 1)
+    if #list > 0 then return end
+    if state.kept[spec.part] then state.kept[spec.part] = nil else state.claims[spec.part] = nil end
+  end
+
+  -- Take a slot; how things stand then.
+  function slots.enter(spec, lease, state)
+    tidy(spec)
+    local ends = digits(now + spec.ttl)
+    local is_new = redis.call('ZADD', spec.key, 'NX', ends, lease) == 1
+    if is_new then
+      state.used = state.used + 1
+    else
+      take_from_part(spec, lease, slots.held_until(spec, lease))
+      redis.call('ZADD', spec.key, ends, lease)
+    end
+    state.own, state.last = nil, last_end(spec)
+    redis.call('PEXPIRE', spec.key, lasting(state.last))
+    if spec.others then
+      know_claims(spec, state)
+      tidy_claims(spec, state.claims)
+      tidy_claims(spec, state.kept)
+    end
+    if spec.part then
+      redis.call('ZADD', spec.parts, 0, entry(spec.part, now + spec.ttl, lease))
+      if is_new then use(spec, state) end
+      redis.call('PEXPIRE', spec.parts, lasting(all_over(state.last, state.claims, state.kept)))
+    end
+    return slots.tell(spec, state, 0)
+  end
+
+  -- Start the lease anew that runs until `ends`, with the part that has it.
+  function slots.renew(spec, lease, ends)
+    local part = take_from_part(spec, lease, ends)
     tidy(spec)
     redis.call('ZADD', spec.key, digits(now + spec.ttl), lease)
-    redis.call('PEXPIRE', spec.key, lasting(last_end(spec)))
+    local last = last_end(spec)
+    redis.call('PEXPIRE', spec.key, lasting(last))
     if not part then return end
     redis.call('ZADD', spec.parts, 0, entry(part, now + spec.ttl, lease))
-    local claims = claims_of(spec)
-    local claim = claims[part]
-    if claim and claim.ends > now and before <= now and not is_renewal then
-      put_claim(spec, claims, claim.units - 1, claim.ends, claim.limit)
+    redis.call('PEXPIRE', spec.parts, lasting(all_over(last, read_claims(spec))))
+  end
+
+  -- Keep a slot for the part that gave it back, if it has no more than its share.
+  local function keep(spec)
+    local claims, kept = read_claims(spec)
+    tidy_claims(spec, kept)
+    local list = kept[spec.part] or {}
+    local wanted = units_in(list, now, 0) + units_in(claims[spec.part], now, 0)
+    if wanted >= spec.share - used_by(spec, spec.part, now) then return end
+    local ends, place = divide_up(now + KEEP, GRAIN) * GRAIN, 1
+    while list[place] and list[place].ends < ends do place = place + 1 end
+    local claim = list[place]
+    if not claim or claim.ends > ends then
+      claim = { kind = '"', part = spec.part, ends = ends, units = 0, limit = 0 }
+      table.insert(list, place, claim)
     end
-    redis.call('PEXPIRE', spec.parts, lasting(all_over(spec, claims)))
+    claim.limit = max(claim.limit, spec.quota)
+    put_claim(spec, list, place, claim.units + 1)
+    kept[spec.part] = list
+    redis.call('PEXPIRE', spec.parts, lasting(all_over(last_end(spec), claims, kept)))
   end
 
   function slots.leave(spec, lease)
     local ends = tonumber(redis.call('ZSCORE', spec.key, lease) or 0)
-    if ends > 0 then
-      redis.call('ZREM', spec.key, lease)
-      take_from_part(spec, lease, ends)
+    if ends == 0 then return false end
+    redis.call('ZREM', spec.key, lease)
+    local part = take_from_part(spec, lease, ends)
+    if ends > now and part and part == spec.part and spec.lends and spec.share > 0 then
+      keep(spec)
     end
     return ends > now
   end
@@ -192,25 +297,37 @@ build.S = function()
   -- Remember that `units` did not fit, if they were guaranteed.
   function slots.refuse(spec, state, units)
     if not spec.lends or spec.share == 0 or units > spec.most then return end
-    local missing = spec.share - used_by(spec, spec.part, now)
-    local wanted, limit = min(units, missing), spec.quota
+    know_claims(spec, state)
+    state.last = state.last or last_end(spec)
+    local missing = spec.share - own_at(spec, state, now)
+    local wanted = min(units, missing)
     if wanted <= state.room then return end
-    local claim = state.claims[spec.part]
-    if claim and claim.ends > now then
-      wanted, limit = min(claim.units + wanted, missing), max(claim.limit, limit)
-    end
-    put_claim(spec, state.claims, wanted, now + CLAIM, limit)
-    redis.call('PEXPIRE', spec.parts, lasting(all_over(spec, state.claims)))
+    local list = state.claims[spec.part]
+    local old, limit = units_in(list, now, 0), spec.quota
+    if old > 0 then limit = max(list[1].limit, limit) end
+    wanted = min(old + wanted, missing - units_in(state.kept[spec.part], now, 0))
+    if wanted <= 0 then return end
+    list = list or { { kind = '!', part = spec.part } }
+    list[1].ends, list[1].limit = now + CLAIM, limit
+    put_claim(spec, list, 1, wanted)
+    state.claims[spec.part] = list
+    redis.call('PEXPIRE', spec.parts, lasting(all_over(state.last, state.claims, state.kept)))
   end
 
   function slots.tell(spec, state, units)
-    local free_at = ''
-    if units <= state.room then
+    local free_at, left = '', room(spec, state, now)
+    if units <= left then
       free_at = digits(now)
     elseif units <= spec.most then
       free_at = digits(room_at(spec, state, units))
     end
-    return format('%.0f,%.0f,', state.room, all_over(spec, state.claims)) .. free_at
+    state.last = state.last or last_end(spec)
+    local ends = state.last
+    if spec.others then
+      know_claims(spec, state)
+      ends = all_over(ends, state.claims, state.kept)
+    end
+    return format('%.0f,%.0f,', left, ends) .. free_at
   end
 
   return slots

@@ -13,15 +13,16 @@ local function take()
   local consume, lease = argument() == '1', argument()
   local specs = next_checks()
   return alone(function()
-    local all, counters, told = ask(specs)
+    local all, counters, told = ask(specs, consume)
     for i, spec in ipairs(specs) do
-      if all and consume then
-        if spec.kind == 'S' then
-          algorithm_of('S').enter(spec, lease)
-          told[i + 1] = tell(spec, open(spec, {}), 0)
+      if spec.kind == 'S' and consume then
+        if all then
+          told[i + 1] = algorithm_of('S').enter(spec, lease, counters[i].state)
         else
-          charge(spec, counters[i])
+          told[i + 1] = tell(spec, counters[i], spec.asked)
         end
+      elseif all and consume then
+        charge(spec, counters[i])
       end
     end
     close_all(specs, counters)

@@ -1,0 +1,39 @@
+"""A turn that was given up and given to another is not taken from that one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.limits import LeakyQueue
+from headgate.rules.model import Match, Policy, Rule
+from headgate.rules.request import Request
+from headgate.testing import ManualClock
+
+SHAPE = Rule("shape", Match(), ("global",), {None: (LeakyQueue(1, 5),)})
+REQUEST = Request("GET", "/x")
+
+
+def test_turns_are_given_up_once_whoever_says_so_again() -> None:
+    engine = RuleEngine(Policy((SHAPE,)), clock=ManualClock(1_000))
+    engine.check(REQUEST)
+    hasty = engine.check(REQUEST)
+    engine.runner.vacate(hasty)
+    assert engine.check(REQUEST).delay == 1.0
+    engine.runner.vacate(hasty)
+    engine.runner.give_back(hasty)
+    assert engine.check(REQUEST).delay == 2.0
+
+
+def test_turns_of_an_async_engine_are_given_up_once() -> None:
+    async def main() -> list[float]:
+        engine = AsyncRuleEngine(Policy((SHAPE,)), clock=ManualClock(1_000))
+        await engine.check(REQUEST)
+        hasty = await engine.check(REQUEST)
+        await engine.runner.vacate(hasty)
+        instead = await engine.check(REQUEST)
+        await engine.runner.vacate(hasty)
+        await engine.runner.give_back(hasty)
+        return [instead.delay, (await engine.check(REQUEST)).delay]
+
+    assert asyncio.run(main()) == [1.0, 2.0]
