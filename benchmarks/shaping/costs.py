@@ -234,8 +234,6 @@ def _goals(walked: dict[str, Timing], queued: dict[str, Timing]) -> list[Goal]:
         for name in walked
         if name.startswith("and a gate") or name in QUEUES
     ]
-    of_request = more("and one with turns", "a request under a rule")
-    goals.append(Goal("us more for a request with turns", of_request, MOST_US_MORE, at_least=False))
     small, *_, large = queued.values()
     times = round(large.best / small.best, 2)
     goals.append(
