@@ -169,6 +169,8 @@ def test_each_part_is_killed_in_turn(tmp_path: Path) -> None:
             assert _statuses(each) == (200, 503)
         fleet.redis.start()
         _wait_for(fleet, lambda each: _answers(each) == (200, 200), "Redis is back")
+        # Until then a growing share of the calls is made, and the rule fails open for the others.
+        _wait_for(fleet, _asks_about_all, "all calls are made to it again")
 
         fleet.upstream.forget()
         _drive(fleet, seconds=3)
@@ -189,6 +191,17 @@ def _quota(one: Gateway) -> str | None:
 def _statuses(one: Gateway) -> tuple[int, int]:
     """Of a request under the rule that fails open, and of one under the other."""
     return one.get("/limited", key="bob").status_code, one.get("/strict", key="bob").status_code
+
+
+def _asks_about_all(one: Gateway) -> bool:
+    """Whether its breaker is closed; each look is a call, by which it finds out."""
+    states = re.findall(r"^headgate_store_breaker_state\S* (\d)", _metrics(one), re.MULTILINE)
+    _statuses(one)
+    return states == ["0"]
+
+
+def _metrics(one: Gateway) -> str:
+    return httpx.get(f"{one.service_url}/metrics").text
 
 
 def _answers(one: Gateway) -> tuple[int, int] | None:

@@ -34,6 +34,11 @@ def _state_after(algorithm: Any, history: list[Step], now: int) -> tuple[Any, in
 @example(("counter", 9, SECOND), ("log", 2, SECOND), [Step("hit", 0, 5)])
 @example(("log", 9, SECOND), ("log", 2, SECOND), [Step("hit", 0, 5)])
 @example(("counter", 9, SECOND), ("counter", 2, SECOND), [Step("hit", 0, 5)])
+@example(
+    ("cells", 3, 7 * SECOND),
+    ("cells", 1, 7 * SECOND),
+    [Step("hit", 0, 3), Step("hit", 3 * SECOND, 0)],
+)
 @example(("token_bucket", 9, SECOND), ("fixed_window", 2, SECOND), [Step("charge", 0, 50)])
 def test_what_was_used_is_carried_from_any_limit_to_any_other(
     before: Numbers, after: Numbers, history: list[Step]

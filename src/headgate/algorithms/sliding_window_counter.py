@@ -151,5 +151,13 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             index += 1
             windows = min((to - index) // self.subwindows, excess // self.quota)
             index += windows * self.subwindows
-            counts = (*counts[1:-1], counts[-1] - excess, excess - windows * self.quota)
+            counts = (*_without(counts[1:], excess), excess - windows * self.quota)
         return to, counts
+
+
+def _without(counts: tuple[int, ...], excess: int) -> tuple[int, ...]:
+    """*counts* with *excess* taken out, of the latest first: it may be older than the last cell if
+    the limit was lowered."""
+    if excess <= counts[-1]:
+        return (*counts[:-1], counts[-1] - excess)
+    return (*_without(counts[:-1], excess - counts[-1]), 0)

@@ -108,6 +108,20 @@ class AmountsContract(StoreUnderTest):
             self.clock.advance_ns(wait_ns)
             assert lowered.hit("key").allowed, f"{old} -> {new}"
 
+    def test_what_a_lowered_limit_holds_too_much_may_be_of_an_older_cell(self) -> None:
+        name = self.new_name()
+        wide = self.limiter(SlidingWindowCounter(30, 6, subwindows=3), name)
+        narrow = self.limiter(SlidingWindowCounter(10, 6, subwindows=3), name)
+        assert wide.hit("key", 30).allowed
+        self.clock.advance(3)  # what was used is not of the last cell now
+        admitted = []
+        for _ in range(20):
+            assert narrow.peek("key").remaining <= 10
+            admitted.append(sum(narrow.hit("key").allowed for _ in range(12)))
+            self.clock.advance(2)
+        assert not any(admitted[:7])  # thirty units are worked off first, ten in a window
+        assert 0 < sum(admitted[-9:]) <= 30
+
     def test_limits_that_take_turns_on_a_counter_admit_no_more_than_the_larger(self) -> None:
         for old, new in product(TENS, _NARROWER):
             name = self.new_name()

@@ -204,7 +204,12 @@ build.C = function()
       local windows = min(divide(to - state.index, spec.subwindows), (divide(excess, quota)))
       state.index = state.index + windows * spec.subwindows
       shift(counts, 1)
-      counts[last - 1] = counts[last - 1] - excess
+      local left = excess  -- of the latest first: older than the last if the limit was lowered
+      for i = last - 1, 1, -1 do
+        local taken = min(left, counts[i])
+        counts[i], left = counts[i] - taken, left - taken
+        if left == 0 then break end
+      end
       counts[last] = excess - windows * quota
     end
   end
