@@ -15,15 +15,15 @@ import asyncio
 import dataclasses
 import platform
 import random
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.engine import FULL, QUICK, Effort
 from benchmarks.inprocess.goals import Goal
-from benchmarks.inprocess.measure import MILLISECOND, Timing, in_turns
+from benchmarks.inprocess.measure import Timing, in_turns
 from benchmarks.inprocess.report import goal_lines, table, write_json
 from headgate import AsyncRateLimiter, LeakyQueue
 from headgate.enforcement.asgi import RateLimitMiddleware
@@ -46,18 +46,6 @@ QUEUES = ("a decision of a queue", "a turn of a shaper")
 SIZES = ((1_000, 100), (10_000, 1_000), (100_000, 10_000))
 RULE = "version: 1\nrules:\n  - {id: rate, key_by: tenant, limit: 1000000/s}\n"
 TURNS = RULE + "  - {id: turns, key_by: tenant, fair: {slots: 100}}\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much to measure."""
-
-    repeats: int
-    sample_ns: int
-
-
-FULL = Effort(repeats=40, sample_ns=5 * MILLISECOND)
-QUICK = Effort(repeats=10, sample_ns=2 * MILLISECOND)
 
 
 # ---- a pass with nobody in the way --------------------------------------------------------

@@ -25,22 +25,22 @@ local UNITS = { [10] = 108, [20] = 125, [30] = 144, [40] = 216, [50] = 288, [60]
 
 local build = {}
 
+-- How long so many units take: whole microseconds, and ticks of 1/p of one.
+local function time_of(spec, units)
+  if units == spec.cost then return spec.cost_w, spec.cost_f end
+  return scale(units, spec.q, spec.p)
+end
+
+local function later(spec, w, f, units)
+  local dw, df = time_of(spec, units)
+  w, f = w + dw, f + df
+  if f >= spec.p then w, f = w + 1, f - spec.p end
+  if w >= FAR then return FAR, 0 end
+  return w, f
+end
+
 build.P = function()
   local paced = {}
-
-  -- How long so many units take: whole microseconds, and ticks of 1/p of one.
-  local function time_of(spec, units)
-    if units == spec.cost then return spec.cost_w, spec.cost_f end
-    return scale(units, spec.q, spec.p)
-  end
-
-  local function later(spec, w, f, units)
-    local dw, df = time_of(spec, units)
-    w, f = w + dw, f + df
-    if f >= spec.p then w, f = w + 1, f - spec.p end
-    if w >= FAR then return FAR, 0 end
-    return w, f
-  end
 
   local function in_use(state)
     if state.w < now then return 0, 0 end

@@ -14,20 +14,6 @@ build.Q = function()
     return w < than_w or (w == than_w and f < than_f)
   end
 
-  -- How long so many units take.
-  local function time_of(spec, units)
-    if units == spec.cost then return spec.cost_w, spec.cost_f end
-    return scale(units, spec.q, spec.p)
-  end
-
-  local function later(spec, w, f, units)
-    local dw, df = time_of(spec, units)
-    w, f = w + dw, f + df
-    if f >= spec.p then w, f = w + 1, f - spec.p end
-    if w >= FAR then return FAR, 0 end
-    return w, f
-  end
-
   -- The least number of units that lead from an instant to another, or beyond it: guessed, and then
   -- put right by the few that the guess is off.
   local function units_between(spec, w, f, to_w, to_f)
