@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import platform
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,6 +23,7 @@ from benchmarks.inprocess.floor import BareDict
 from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.measure import MILLISECOND, Timing, in_turns
 from benchmarks.inprocess.report import goal_lines, table, write_json
+from benchmarks.surroundings import when_and_where
 from headgate.engine import Engine, Runner, answer_of
 from headgate.responses import headers_for
 from headgate.rules.reading import read_policy
@@ -212,11 +211,7 @@ def main() -> None:
     ]
     print(goal_lines(goals))
     results = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "effort": effort,
         "ns_per_request": measured,
         "goals": [{**dataclasses.asdict(goal), "met": goal.met} for goal in goals],

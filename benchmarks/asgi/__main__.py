@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import platform
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ from benchmarks.asgi.driving import response_of, sample_of
 from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.measure import MILLISECOND, in_turns
 from benchmarks.inprocess.report import goal_lines, table, write_json
+from benchmarks.surroundings import when_and_where
 
 if TYPE_CHECKING:
     from benchmarks.asgi.apps import Contestant
@@ -51,11 +50,7 @@ def main() -> None:
     goal = _goal(contestants, added)
     print(goal_lines([goal]))
     results: dict[str, object] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "ns_per_request": timings,
         "ns_added": added,
         "goals": [{**dataclasses.asdict(goal), "met": goal.met}],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
+
+from benchmarks.surroundings import when_and_where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,11 +78,7 @@ def goal_lines(goals: Sequence[Goal]) -> str:
 def surroundings(effort: Effort) -> dict[str, object]:
     """Where, when and with what the numbers were taken."""
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "peers": {package: version(package) for package in PEER_PACKAGES},
         "effort": dataclasses.asdict(effort),
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from benchmarks.inprocess.report import table
 from benchmarks.redis.arrivals import RATE
 from benchmarks.redis.samples import medians, ratio
+from benchmarks.surroundings import when_and_where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,11 +95,7 @@ def goal_lines(goals: Sequence[Goal]) -> str:
 def surroundings(server: RedisServer, effort: Effort) -> dict[str, object]:
     """Where, when and with what the numbers were taken."""
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "cores": os.cpu_count(),
         "load_average": os.getloadavg(),
         "redis": server.info("server")["redis_version"],

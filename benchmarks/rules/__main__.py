@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import platform
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.report import goal_lines, table, write_json
 from benchmarks.rules.shapes import MIXED, SHAPES
 from benchmarks.rules.timing import FULL, QUICK, compare, time_paths
+from benchmarks.surroundings import when_and_where
 
 if TYPE_CHECKING:
     from benchmarks.inprocess.measure import Timing
@@ -35,11 +34,7 @@ def main() -> None:
     ]
     print(goal_lines(goals))
     results = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "effort": effort,
         "ns_per_request": compared,
         "ns_per_path": paths,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import platform
 import random
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -25,6 +23,7 @@ from benchmarks.service.http_load import (
     sample,
 )
 from benchmarks.service.http_serving import SERVERS
+from benchmarks.surroundings import when_and_where
 
 if TYPE_CHECKING:
     from benchmarks.service.http_load import Load
@@ -97,11 +96,7 @@ def _record(
 ) -> dict[str, object]:
     packages = ("uvicorn", "uvloop", "httptools", "granian")
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "packages": {name: version(name) for name in packages},
         "cpu_ns_per_request": {str(case): timing for case, timing in timings.items()},
         "requests_per_cpu_second": {

@@ -12,17 +12,16 @@ import argparse
 import asyncio
 import dataclasses
 import os
-import platform
 import random
 import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.report import goal_lines, table, write_json
+from benchmarks.surroundings import when_and_where
 from headgate.control.etcd import EtcdStorage
 from headgate.control.etcd.layout import decode, encode
 from headgate.control.feed import PolicyFeed
@@ -69,11 +68,7 @@ def main() -> None:
     ]
     print(goal_lines(goals))
     results: dict[str, object] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "changes": changes,
         "nodes": NODES,
         "rules": RULES,

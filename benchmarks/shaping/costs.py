@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import platform
 import random
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
@@ -25,6 +23,7 @@ from benchmarks.engine import FULL, QUICK, Effort
 from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.measure import Timing, in_turns
 from benchmarks.inprocess.report import goal_lines, table, write_json
+from benchmarks.surroundings import when_and_where
 from headgate import AsyncRateLimiter, LeakyQueue
 from headgate.enforcement.asgi import RateLimitMiddleware
 from headgate.rules.reading import read_policy
@@ -195,11 +194,7 @@ def main() -> None:
     goals = _goals(walked, queued)
     print(goal_lines(goals))
     results = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "effort": effort,
         "ns_per_pass": walked,
         "ns_per_turnover": queued,

@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import platform
 import sys
 import time
 from collections import defaultdict
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.report import goal_lines, write_json
+from benchmarks.surroundings import when_and_where
 from headgate import RateLimiter
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, TokenBucket
 from headgate.stores.shm.place import path_of
@@ -119,11 +118,7 @@ def goals_of(found: Found) -> list[Goal]:
 def record(found: Found, goals: list[Goal], given: argparse.Namespace) -> dict[str, object]:
     """Where, when and with what the numbers were taken, and the numbers."""
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": platform.system(),
-        "machine": platform.machine(),
+        **when_and_where(),
         "cores": os.cpu_count(),
         "effort": {"seconds": given.seconds, "rounds": given.rounds, "keys": KEYS},
         "checks_per_second": [

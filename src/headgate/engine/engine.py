@@ -17,6 +17,7 @@ from headgate.identity import Identifier
 from headgate.rules.matching import Matcher
 from headgate.rules.matching.caller import CallerMatcher
 from headgate.rules.matching.priorities import Classifier
+from headgate.rules.soft import BY_PRIORITY
 from headgate.stores.port import checked_cost
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.engine.caller import Concern
     from headgate.engine.plan import RulePlan
     from headgate.engine.softening import Scale
+    from headgate.identity import Found
     from headgate.rules.model import Policy, Rule
     from headgate.rules.request import Request
     from headgate.rules.soft import Priority
@@ -50,6 +52,7 @@ class Engine:
         "_matcher",
         "_namespace",
         "_overrides",
+        "_plans_by_class",
         "_prepared",
         "charges_after",
         "counts_endpoints",
@@ -73,6 +76,7 @@ class Engine:
         self._matcher = Matcher(policy)
         prepared = [PreparedRule(rule, self._identifier, namespace, scale) for rule in policy.rules]
         self._classifier = Classifier(policy.priorities) if policy.priorities else None
+        self._plans_by_class = bool(policy.priorities) and any(map(_goes_by_class, policy.rules))
         self._prepared = {one.rule.id: one for one in prepared}
         self.has_slots = any(one.has_slots for one in prepared)
         """Whether requests may take places for a while, for which they need a lease."""
@@ -127,8 +131,8 @@ class Engine:
         found = self._identifier.find(request)
         prepared, overrides = self._prepared, self._overrides
         priority: Priority = "default"
-        if self._classifier is not None:
-            priority = self._classifier.of(request, found)
+        if self._plans_by_class:
+            priority = self._class_of(found)
         rules, queues = [], []
         has_slots = False
         for rule in self._matcher.matching(request, found):
@@ -150,9 +154,10 @@ class Engine:
 
     def priority_of(self, request: Request) -> Priority:
         """How much *request* matters."""
-        if self._classifier is None:
-            return "default"
-        return self._classifier.of(request, self._identifier.find(request))
+        return self._class_of(self._identifier.find(request))
+
+    def _class_of(self, found: Found) -> Priority:
+        return "default" if self._classifier is None else self._classifier.of(found.request, found)
 
     def plan_of(self, rule_id: str, request: Request, cost: int | None = None) -> Plan:
         """What is to be asked about *request* under one rule, without asking whether it matches.
@@ -166,9 +171,15 @@ class Engine:
         one = self._prepared.get(rule_id)
         planned = None
         if one is not None and one.rule.mode != "off":
-            found, priority = self._identifier.find(request), self.priority_of(request)
+            found = self._identifier.find(request)
+            priority = self._class_of(found) if self._plans_by_class else "default"
             planned = one.plan(found, cost, self._overrides, priority)
         return Plan(self.policy.revision, () if planned is None else (planned,))
+
+
+def _goes_by_class(rule: Rule) -> bool:
+    """Whether it matters under *rule* how much a request matters."""
+    return bool(rule.reserve) or rule.fair is not None or rule.share_by == BY_PRIORITY
 
 
 def _check_costs(cost: Costs) -> None:
