@@ -57,7 +57,8 @@ def test_it_tells_the_delay(rules: str, capsys: pytest.CaptureFixture[str]) -> N
     third = explained(capsys, rules, "/", "--repeat", "3")
     assert third["queue"][0] == "queue allows it after 200ms"
     assert "delay       it waits 200ms for its turn, 200ms at most" in third["queue"]
-    assert third["Allowed"][0] == "Allowed after a wait of 200ms."
+    told = "Allowed after a wait of 200ms and then, in apps, in its turn."
+    assert third["Allowed"][0] == told
     fourth = explained(capsys, rules, "/", "--repeat", "4")
     assert fourth["queue"][0] == "queue refuses it for 100ms"
     assert not any(line.startswith("delay") for line in fourth["queue"])
@@ -102,6 +103,16 @@ def test_it_tells_how_it_takes_turns(rules: str, capsys: pytest.CaptureFixture[s
     assert "turns       2 to 9 at the same time, moved by aimd" in found["moving"][3]
     assert "waits       never: who has no turn is refused" in found["moving"]
     assert "turns       5 per 3 seconds, in each process by itself" in found["paced"]
+
+
+def test_turns_alone_are_something_that_applies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("version: 1\nrules: [{id: a, key_by: ip, fair: {slots: 1}}]")
+    found = explained(capsys, str(path), "/")
+    assert found["Allowed,"][0] == "Allowed, in apps in its turn."
+    assert found["Allowed,"][1].startswith("Apps add Headgate-Queue")
 
 
 def test_it_tells_the_floor(rules: str, capsys: pytest.CaptureFixture[str]) -> None:

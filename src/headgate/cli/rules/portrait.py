@@ -137,17 +137,22 @@ def _unmatched(members: list[Member], *, shows_all: bool) -> Iterator[str]:
 
 
 def _outcome(explanation: Explanation) -> Iterator[str]:
-    yield bold(_sentence(explanation.verdict))
+    has_turns = any(member.turn is not None for member in explanation.members)
+    yield bold(_sentence(explanation.verdict, has_turns=has_turns))
     response = explanation.response
     if response.status is None and not response.headers:
-        yield "Nothing is added to the response."
+        yield (
+            "Apps add Headgate-Queue to the response: how their gates stand then."
+            if has_turns
+            else "Nothing is added to the response."
+        )
         return
     yield "These are added to the response:" if response.status is None else "This is sent:"
     yield ""
     yield from (f"  {line}".rstrip() for line in _lines(response))
 
 
-def _sentence(verdict: Verdict) -> str:
+def _sentence(verdict: Verdict, *, has_turns: bool) -> str:
     refusing = verdict.denied_by
     if refusing is not None:
         wait = verdict.retry_after_ns
@@ -156,7 +161,9 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.is_replay:
         return "Allowed: a request with this idempotency key was counted before."
     later = f" after a wait of {duration(verdict.delay_ns)}" if verdict.delay_ns else ""
-    why = f"{later}." if verdict.enforced else ": no rule that decides applies to it."
+    if has_turns:
+        later += " and then, in apps, in its turn" if later else ", in apps in its turn"
+    why = f"{later}." if verdict.enforced or has_turns else ": no rule that decides applies to it."
     shadows = ", ".join(one.rule.id for one in verdict.would_deny)
     return f"Allowed{why}" + (
         f" Out of shadow, it would be refused by {shadows}." if shadows else ""
