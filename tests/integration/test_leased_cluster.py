@@ -108,7 +108,7 @@ def test_a_counter_is_split_and_merged_again_while_the_load_goes_on(cluster: Clu
         assert fleet.admitted <= exact + CAP
         # What was in pots and loans when the terms changed, four times, may have lapsed unused.
         assert fleet.admitted >= exact - 5 * CAP
-        # Which pots are drawn from when is a matter of chance; one primary is not left to do it all.
+        # Which pots are drawn from is a matter of chance, but one primary does not do it all.
         assert sum(load > 0 for load in loads[1]) >= 2, loads
         assert sorted(loads[4])[:2] == [0, 0]
 

@@ -10,6 +10,7 @@ from headgate.engine.afterwards import charge_of
 from headgate.engine.conclusion import repeated, verdict_of, verdict_unasked
 from headgate.engine.deciding import Deciding
 from headgate.engine.holding import holdings
+from headgate.engine.noting import begin, note
 from headgate.engine.undoing import refund_of, vacating
 from headgate.errors import StoreError
 from headgate.holding import new_name
@@ -39,13 +40,18 @@ class Runner(Deciding):
 
     def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
         """What comes of a request; a refusal consumes nothing."""
-        return self._decide_on(self.store, plan, consume=consume)
+        if not consume:
+            return self._decide_on(self.store, plan, consume=False)
+        began_ns = begin()
+        return note(self._decide_on(self.store, plan, consume=True), began_ns)
 
     def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         """As `decide`, with what the rules in `plan.open` charge held for *ttl_ns*."""
+        began_ns = begin()
         unasked = verdict_unasked(plan)
-        if unasked is not None:
-            return unasked
+        return note(self._reserve(plan, ttl_ns) if unasked is None else unasked, began_ns)
+
+    def _reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         plan = plan.for_holding()
         name = plan.lease or new_name()
         heard = [(one, *self._hold(one, ttl_ns)) for one in holdings(plan, name)]
@@ -176,6 +182,12 @@ class AsyncRunner(Deciding):
 
     async def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
         """As `Runner.decide`."""
+        if not consume:
+            return await self._decided(plan, consume=False)
+        began_ns = begin()
+        return note(await self._decided(plan, consume=True), began_ns)
+
+    async def _decided(self, plan: Plan, *, consume: bool) -> Verdict:
         if (store := self._at_hand) is not None:
             return self._decide_on(store, plan, consume=consume)
         if consume and (verdict := self._decide_at_once(plan)) is not None:
@@ -190,17 +202,22 @@ class AsyncRunner(Deciding):
     def decide_now(self, plan: Plan) -> Verdict | None:
         """As `decide`, for those who would rather not wait; None if the store may have to be
         waited for, and nothing was asked then."""
+        began_ns = begin()
         if (store := self._at_hand) is not None:
-            return self._decide_on(store, plan, consume=True)
+            return note(self._decide_on(store, plan, consume=True), began_ns)
         verdict = self._decide_at_once(plan)
-        return verdict_unasked(plan) if verdict is None else verdict
+        if verdict is None:
+            verdict = verdict_unasked(plan)
+        return None if verdict is None else note(verdict, began_ns)
 
     async def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         """As `Runner.reserve`."""
-        unasked = verdict_unasked(plan)
-        if unasked is not None:
-            return unasked
-        return await self._or_undo(self._reserve(plan.for_holding(), ttl_ns), self._give_up)
+        began_ns = begin()
+        verdict = verdict_unasked(plan)
+        if verdict is None:
+            reserving = self._reserve(plan.for_holding(), ttl_ns)
+            verdict = await self._or_undo(reserving, self._give_up)
+        return note(verdict, began_ns)
 
     async def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> bool:
         """As `Runner.settle`."""

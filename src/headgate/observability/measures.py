@@ -1,7 +1,8 @@
-"""Counters and gauges by name and labels, told in the text format of Prometheus.
+"""Counters, gauges and histograms by name and labels.
 
 Whoever counts asks once for its `Counter` and keeps it; a gauge is read when it is told. There is
-one `MEASURES` for a process. Labels must be few: rules, reasons, modes; never keys.
+one `MEASURES` for a process. Labels must be few: rules, reasons, modes; never keys. How they are
+written is in `exposition`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import os
 import re
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
+from headgate.observability.exposition import Kind, Labels, Told, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from headgate.observability.exposition import Sample
+
+PREFIX: Final = "headgate_"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
-_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-Labels = tuple[tuple[str, str], ...]
-Kind = Literal["counter", "gauge"]
 
 
 class Counter:
@@ -49,7 +50,7 @@ class Counter:
 class Family:
     """All measures of one name."""
 
-    __slots__ = ("counters", "help", "kind", "name", "readers")
+    __slots__ = ("collectors", "counters", "help", "kind", "name", "readers")
 
     def __init__(self, name: str, kind: Kind, text: str) -> None:
         if not _NAME.fullmatch(name):
@@ -59,6 +60,15 @@ class Family:
         self.help = text
         self.counters: dict[Labels, Counter] = {}
         self.readers: dict[Labels, list[weakref.WeakMethod[Callable[[], float]]]] = {}
+        self.collectors: list[Callable[[], Iterable[Sample]]] = []
+
+    def told(self) -> Told:
+        """All of them as they are now."""
+        suffix = "_total" if self.kind == "counter" else ""
+        samples = [(suffix, labels, value) for labels, value in self.samples()]
+        for collect in self.collectors:
+            samples += collect()
+        return Told(PREFIX + self.name, self.kind, self.help, tuple(samples))
 
     def samples(self) -> Iterator[tuple[Labels, float]]:
         """What each measure says; those of equal labels that are read are added up."""
@@ -101,22 +111,28 @@ class Measures:
         """Tell what *read*, a bound method, says for as long as its object lives."""
         self._add_reader(name, "gauge", text, read, labels)
 
-    def text(self) -> str:
-        """All of them, as Prometheus reads it."""
-        lines = []
+    def collect(
+        self, name: str, kind: Kind, text: str, read: Callable[[], Iterable[Sample]]
+    ) -> None:
+        """Tell whatever samples *read* gives: for what is counted elsewhere, under many labels.
+
+        A sample is what its name has at its end (`_total`, `_bucket`, ...), labels, and a number.
+        It is told for as long as the process lives.
+        """
+        with self._lock:
+            self._family(name, kind, text).collectors.append(read)
+
+    def told(self) -> list[Told]:
+        """All of them that have something to say, in the order of their names."""
         marks = self._marks
         with self._lock:
             families = sorted(self._families.values(), key=lambda family: family.name)
-        for family in families:
-            name = f"headgate_{family.name}" + ("_total" if family.kind == "counter" else "")
-            samples = list(family.samples())
-            if not samples:
-                continue
-            lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
-            lines += [
-                f"{name}{_shown(marks + labels)} {_number(value)}" for labels, value in samples
-            ]
-        return "\n".join([*lines, ""])
+        told = [family.told() for family in families]
+        return [one.marked(marks) for one in told if one.samples]
+
+    def text(self) -> str:
+        """All of them, as Prometheus reads it."""
+        return text_of(self.told())
 
     def value(self, name: str, **labels: str) -> float:
         """What the measure *name* with *labels* says now; 0 if there is none."""
@@ -151,17 +167,6 @@ class Measures:
 
 def _labels(labels: dict[str, str]) -> Labels:
     return tuple(sorted(labels.items()))
-
-
-def _shown(labels: Labels) -> str:
-    if not labels:
-        return ""
-    pairs = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
-    return f"{{{pairs}}}"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
 MEASURES: Final = Measures()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.errors import OptionError
+from headgate.service.settings.answers import AnswerSettings
 from headgate.service.settings.consistency import contradictions
 from headgate.service.settings.regions import RegionPeer, read_peers, read_region
 from headgate.service.settings.tokens import (
@@ -28,16 +29,13 @@ _LISTENING: Final = "Listening"
 _TLS: Final = "TLS"
 _ADMIN: Final = "Control plane"
 _BOUNDS: Final = "Bounds"
-_RLS: Final = "Envoy RLS and RLQS"
-_RESPONSES: Final = "Responses"
-_LOGS: Final = "Logs"
 
 _PATH: Final = readers.text("a path")
 _SECONDS: Final = "seconds, or 30s, 500ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(AnswerSettings):
     """What the service is to do. Times are in seconds, sizes in bytes.
 
     Raises `OptionError` if it makes no sense as a whole.
@@ -194,6 +192,14 @@ class Settings:
         _PATH, _ADMIN, "FILE", "where every change of the rules is noted", default=None
     )
 
+    dashboard_keys: str = setting(
+        readers.choice("hashed", "clear"),
+        _ADMIN,
+        "hashed or clear",
+        "how the page at / and the admin API tell whose counters are busy",
+        default="hashed",
+    )
+
     gateways: tuple[str, ...] = setting(
         readers.networks,
         _BOUNDS,
@@ -264,111 +270,6 @@ class Settings:
         _SECONDS,
         "how long requests under way may take to finish after that",
         default=20.0,
-    )
-
-    rls_charge: str = setting(
-        readers.choice("all_or_nothing", "always"),
-        _RLS,
-        "all_or_nothing or always",
-        "what a refusal charges under envoy_config: nothing, or as envoyproxy/ratelimit does",
-        default="all_or_nothing",
-    )
-    rls_reports: str = setting(
-        readers.choice("auto", "always", "never"),
-        _RLS,
-        "auto, always or never",
-        "which hits report what has happened already, and count in full",
-        default="auto",
-    )
-    rls_on_store_failure: str = setting(
-        readers.choice("error", "fail_open", "fail_closed"),
-        _RLS,
-        "error, fail_open or fail_closed",
-        "what limits without a rule say when the store is gone",
-        default="error",
-    )
-    rls_headers: bool = setting(
-        readers.boolean, _RLS, "BOOL", "send rate limit headers back through Envoy", default=True
-    )
-    rls_metadata: bool = setting(
-        readers.boolean, _RLS, "BOOL", "send dynamic metadata back to Envoy", default=False
-    )
-    rlqs_ttl: int = setting(
-        readers.whole(2, 3_600),
-        _RLS,
-        "SECONDS",
-        "how long a gateway's share of a limit lasts without being renewed",
-        default=10,
-    )
-    rlqs_silence: float = setting(
-        readers.seconds(5.001),
-        _RLS,
-        _SECONDS,
-        "after which a gateway that reports nothing loses its share",
-        default=16.0,
-    )
-    rlqs_idle: float = setting(
-        readers.seconds(5.001),
-        _RLS,
-        _SECONDS,
-        "after which a bucket that nobody uses is abandoned",
-        default=60.0,
-    )
-
-    responses_x_ratelimit: bool = setting(
-        readers.boolean, _RESPONSES, "BOOL", "send X-RateLimit-*", default=True
-    )
-    responses_ratelimit: bool = setting(
-        readers.boolean, _RESPONSES, "BOOL", "send RateLimit and RateLimit-Policy", default=True
-    )
-    responses_draft03: bool = setting(
-        readers.boolean,
-        _RESPONSES,
-        "BOOL",
-        "send RateLimit-Limit, -Remaining, -Reset",
-        default=False,
-    )
-    responses_problem: bool = setting(
-        readers.boolean,
-        _RESPONSES,
-        "BOOL",
-        "problem+json for all, not only who asks",
-        default=False,
-    )
-    responses_jitter: float = setting(
-        readers.share,
-        _RESPONSES,
-        "SHARE from 0 to 1",
-        "the largest addition to a wait, as a share of it",
-        default=0.0,
-    )
-    responses_jitter_most: float = setting(
-        readers.seconds(0.0), _RESPONSES, _SECONDS, "no addition is longer than this", default=60.0
-    )
-    responses_outage_status: int = setting(
-        readers.whole(400, 599),
-        _RESPONSES,
-        "STATUS",
-        "for what is refused for want of a store",
-        default=503,
-    )
-    responses_shed_status: int = setting(
-        readers.whole(400, 599), _RESPONSES, "STATUS", "the same for want of capacity", default=503
-    )
-
-    log_level: str = setting(
-        readers.choice("debug", "info", "warning", "error"),
-        _LOGS,
-        "debug, info, warning or error",
-        "what is told on stderr",
-        default="info",
-    )
-    log_format: str = setting(
-        readers.choice("text", "json"),
-        _LOGS,
-        "text or json",
-        "JSON is a line for each",
-        default="text",
     )
 
     def __post_init__(self) -> None:

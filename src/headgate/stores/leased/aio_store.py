@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.limits import Limit
+    from headgate.observability.sketch import Heavy
     from headgate.stores.leased.served import Bound
-    from headgate.stores.leased.sketch import Heavy
     from headgate.stores.port import Terms
 
 R = TypeVar("R")

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from headgate.algorithms import Outcome
     from headgate.limits import Limit
+    from headgate.observability.sketch import HeavyHitters
     from headgate.stores.leased.loans import Table
-    from headgate.stores.leased.sketch import HeavyHitters
     from headgate.stores.operations import Lend, Lent
     from headgate.stores.port import Terms
 

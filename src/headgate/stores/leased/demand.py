@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.limits import FixedWindow
-from headgate.stores.leased.sketch import HeavyHitters
+from headgate.observability.sketch import HeavyHitters
 from headgate.units import SECOND
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decisions import Decision
     from headgate.limits import Limit
+    from headgate.observability.sketch import Heavy
     from headgate.stores.leased.drawing import Draft
     from headgate.stores.leased.pots import Drawn
     from headgate.stores.leased.served import Begun, Bound, Served, Taken
-    from headgate.stores.leased.sketch import Heavy
     from headgate.stores.leased.turn import Bind
     from headgate.stores.operations import Check, Lend, Lent, Operation, Outcomes
     from headgate.stores.port import AsyncStore, Hitter, Store, Terms

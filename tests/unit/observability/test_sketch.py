@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from headgate.errors import OptionError
-from headgate.stores.leased.sketch import HeavyHitters
+from headgate.observability.sketch import HeavyHitters
 from headgate.units import MILLISECOND, SECOND
 
 STEP = 1.02

@@ -1,0 +1,1 @@
+"""Real traffic, bounded, against something that limits: does the limit hold?"""

@@ -1,0 +1,177 @@
+"""What was decided in this process: how often, by which rule, by whom, how quickly, for whom.
+
+Whoever decides notes it here, once for each request and rule. There is one `JOURNAL` for a process.
+It counts and remembers only what can be told of many requests at once: labels are rules, outcomes
+and sources, and keys are in sketches of bounded size. Whoever wants to hear of each decision is a
+*listener* (see `listen`).
+
+To note costs a fraction of a microsecond. There is no lock: the few instructions that add to a cell
+are not interrupted by another thread under the interpreter's own lock. (Without that lock, an
+addition may now and then be lost; nothing else can go wrong.)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final, Literal
+
+from headgate.observability.measures import MEASURES
+from headgate.observability.sketch import HeavyHitters
+from headgate.units import MICROSECOND, MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headgate.observability.exposition import Sample
+
+Outcome = Literal["allowed", "denied", "shadow_allowed", "shadow_denied"]
+"""What a rule said; `shadow_` if it only says what it would have done."""
+
+Cell = list[int]
+"""A count, alone in a list: whoever adds to it often keeps the list."""
+
+BOUNDS_NS: Final = (
+    *(n * MICROSECOND for n in (1, 2, 5, 10, 25, 50, 100, 250, 500)),
+    *(n * MILLISECOND for n in (1, 2, 5, 10, 25, 50, 100, 250, 500)),
+    SECOND,
+)
+"""How long a decision took: up to each of these, or longer than all of them."""
+
+MOST_CELLS: Final = 4096
+"""How many rules, outcomes and sources are told apart; of more, the rule is called `OTHER`."""
+
+OTHER: Final = "(other)"
+
+SAMPLED: Final = 8
+"""Of the requests that are admitted, one of so many is looked at for the busiest keys."""
+
+_HALF_LIFE_NS: Final = 30 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one rule said to a request of *key*, whose secrets are hashed already."""
+
+    rule: str
+    outcome: Outcome
+    source: str
+    key: str
+    cost: int
+    remaining: int
+    retry_after_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What came of one request, under the policy of *revision* (0 without one), *took_ns* long."""
+
+    allowed: bool
+    source: str
+    revision: int
+    took_ns: int
+    rules: tuple[Said, ...]
+
+
+class Journal:
+    """The decisions of a process."""
+
+    def __init__(self) -> None:
+        self.cells: dict[tuple[str, Outcome, str], Cell] = {}
+        """How often which rule said what, by (rule, outcome, source)."""
+        self.requests: tuple[Cell, Cell] = ([0], [0])
+        """How many requests were refused, and how many were admitted, whatever the rules."""
+        self.latency: list[int] = [0] * (len(BOUNDS_NS) + 1)
+        """How many decisions took how long, by `BOUNDS_NS`."""
+        self.latency_ns = 0
+        """How long all of them took together."""
+        self.busiest = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
+        """The keys, by rule, that most is asked of: one of `SAMPLED` requests, times that."""
+        self.refused = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
+        """The keys, by rule, that most is refused to."""
+        self.listeners: tuple[Callable[[Decided], None], ...] = ()
+        """Who hears of each decision."""
+        self._until_sampled = SAMPLED
+
+    def cell(self, rule: str, outcome: Outcome, source: str) -> Cell:
+        """The count of *rule*, *outcome* and *source*: add to its only element."""
+        found = self.cells.get((rule, outcome, source))
+        if found is None:
+            if len(self.cells) >= MOST_CELLS:
+                rule = OTHER
+            found = self.cells.setdefault((rule, outcome, source), [0])
+        return found
+
+    def time(self, took_ns: int) -> None:
+        """A decision took *took_ns*."""
+        self.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
+        self.latency_ns += took_ns
+
+    def admitted(self, rule: str, key: str) -> None:
+        """A request of *key* was admitted: count it among the busiest, if it is its turn."""
+        self._until_sampled -= 1
+        if self._until_sampled <= 0:
+            self._until_sampled = SAMPLED
+            self.busiest.add(rule, key, SAMPLED, monotonic_ns())
+
+    def turned_away(self, rule: str, key: str) -> None:
+        """*rule* refused a request of *key*."""
+        self.refused.add(rule, key, 1, monotonic_ns())
+        self.admitted(rule, key)
+
+    def listen(self, listener: Callable[[Decided], None]) -> Callable[[], None]:
+        """Have *listener* hear of each decision, in the thread that made it, so quickly it must be;
+        what it raises is the request's. What is returned ends that."""
+        self.listeners = (*self.listeners, listener)
+
+        def end() -> None:
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
+
+        return end
+
+    def counts(self) -> Iterator[tuple[tuple[str, Outcome, str], int]]:
+        """All cells with what they say now."""
+        for name, cell in list(self.cells.items()):
+            yield name, cell[0]
+
+    def samples(self) -> Iterator[Sample]:
+        """How often which rule said what, for `Measures`."""
+        for (rule, outcome, source), count in self.counts():
+            labels = ("outcome", outcome), ("rule", rule), ("source", source)
+            yield "_total", labels, count
+
+    def request_samples(self) -> Iterator[Sample]:
+        """How many requests were admitted and refused."""
+        refused, admitted = self.requests
+        yield "_total", (("outcome", "allowed"),), admitted[0]
+        yield "_total", (("outcome", "denied"),), refused[0]
+
+    def latency_samples(self) -> Iterator[Sample]:
+        """How long decisions took, as a histogram."""
+        total = 0
+        for bound_ns, count in zip(BOUNDS_NS, self.latency, strict=False):
+            total += count
+            yield "_bucket", (("le", repr(bound_ns / SECOND)),), total
+        total += self.latency[-1]
+        yield "_bucket", (("le", "+Inf"),), total
+        yield "_sum", (), self.latency_ns / SECOND
+        yield "_count", (), total
+
+
+JOURNAL: Final = Journal()
+"""That of this process."""
+
+MEASURES.collect("decisions", "counter", "What rules said to requests.", JOURNAL.samples)
+MEASURES.collect(
+    "requests",
+    "counter",
+    "Requests that were decided by all rules together.",
+    JOURNAL.request_samples,
+)
+MEASURES.collect(
+    "decision_seconds",
+    "histogram",
+    "How long it took to decide, store included.",
+    JOURNAL.latency_samples,
+)
