@@ -103,6 +103,29 @@ class Journal:
             found = self.cells.setdefault((rule, outcome, source), [0])
         return found
 
+    def note(self, rule: str, outcome: Outcome, source: str, key: str) -> None:
+        """*rule* said *outcome* to a request of *key*, "" for one that has none."""
+        cell = self.cells.get((rule, outcome, source))
+        if cell is None:
+            cell = self.cell(rule, outcome, source)
+        cell[0] += 1
+        if not key:
+            return
+        if outcome == "allowed" or outcome == "shadow_allowed":
+            self.admitted(rule, key)
+        else:
+            self.turned_away(rule, key)
+
+    def note_many(self, rule: str, outcome: Outcome, source: str, key: str, count: int) -> None:
+        """The same of *count* requests at once, that somebody else decided."""
+        if count <= 0:
+            return
+        self.cell(rule, outcome, source)[0] += count
+        now_ns = monotonic_ns()
+        self.busiest.add(rule, key, count, now_ns)
+        if outcome.endswith("denied"):
+            self.refused.add(rule, key, count, now_ns)
+
     def time(self, took_ns: int) -> None:
         """A decision took *took_ns*."""
         self.latency[bisect_left(BOUNDS_NS, took_ns)] += 1

@@ -10,6 +10,7 @@ ordinary (a refusal, a preflight, a header that is there already) goes the long 
 from __future__ import annotations
 
 import inspect
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
@@ -20,6 +21,7 @@ from headgate.enforcement.naming import key_of
 from headgate.enforcement.passage import Entry, Grant, Passage
 from headgate.engine import Plan, RuleVerdict, Verdict
 from headgate.limits import PacedLimit
+from headgate.observability.single import decision_notes
 from headgate.stores.port import group_name
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
     cost, exemptions = plain.cost, gate.exemptions
     has_exemptions = bool(exemptions)
     new_passage, kind = QuickPassage.__new__, QuickPassage
+    note = decision_notes(plain.names.shown, cost=plain.cost)
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901
         if (
@@ -82,7 +85,9 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
         if key is None:
             found = whose(scope)
             key = found if isinstance(found, str) else await found
+        began_ns = perf_counter_ns()
         decision = hit(key, cost)
+        note(decision, began_ns)
         passage = scope[PASSAGE] = new_passage(kind)
         passage.origin = gate, decision, scope
         if not decision:

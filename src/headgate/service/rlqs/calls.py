@@ -16,6 +16,7 @@ from headgate.service.rlqs.board import MemoryBoard
 from headgate.service.rlqs.charging import Charging
 from headgate.service.rlqs.gateway import Gateway, Part
 from headgate.service.rlqs.ledger import NEVER
+from headgate.service.rlqs.noting import note_usage
 from headgate.service.rlqs.reports import read_reports
 from headgate.service.rlqs.shared import SharedCounter
 from headgate.service.rlqs.tally import Tally
@@ -183,6 +184,8 @@ class QuotaCalls:
         reported = [(part, one) for part, one in found if part is not None]
         if self._engine.policy.overrides:  # they end without a word
             await self._replan([part for part, _ in reported])
+        for part, usage in reported:
+            note_usage(part.terms, usage)
         await self._charging.charge_reported(
             [(part.terms, part.tally.heard(usage, now_ns)) for part, usage in reported]
         )

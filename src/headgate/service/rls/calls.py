@@ -8,9 +8,10 @@ from headgate.service.remembered import LARGEST, Remembered
 from headgate.service.rls.amounts import Amounts
 from headgate.service.rls.answering import Answering
 from headgate.service.rls.asked import Asked
-from headgate.service.rls.asking import Question
+from headgate.service.rls.asking import Question, is_passing
 from headgate.service.rls.configured import Configured
 from headgate.service.rls.json_text import answer_json
+from headgate.service.rls.noting import Noting, begin
 from headgate.service.rls.options import RlsOptions
 from headgate.service.rls.outage import Outage
 from headgate.service.rls.reading import read_call
@@ -49,7 +50,8 @@ class RateLimitCalls:
         self._ruled = Ruled(self._amounts, self._configured)
         self._outage = Outage(core.engine.runner.fallback)
         self._answering = Answering(core, options)
-        self._ways = ShortWays(core, options, self._outage, self._answering)
+        self._noting = Noting(core)
+        self._ways = ShortWays(core, options, self._outage, self._answering, self._noting)
         self._remembered: Remembered[bytes, Answer] = Remembered()
         self._engine: Engine | None = None
         self._envoy: EnvoyConfig | None = None
@@ -104,10 +106,16 @@ class RateLimitCalls:
 
     def _answer_now(self, question: Question) -> bytes:
         said: Said = []
+        began_ns = begin()
         run_now(self._store, question.rounds(said, self._outage))
-        return self._answering.answer(question.asked, said)
+        return self._answered(question.asked, said, began_ns)
 
     async def _answer_later(self, question: Question) -> bytes:
         said: Said = []
+        began_ns = begin()
         await run_later(self._store, question.rounds(said, self._outage))
-        return self._answering.answer(question.asked, said)
+        return self._answered(question.asked, said, began_ns)
+
+    def _answered(self, asked: Asked, said: Said, began_ns: int) -> bytes:
+        self._noting.all(asked.parts, said, began_ns, passes=is_passing(asked.parts, said))
+        return self._answering.answer(asked, said)

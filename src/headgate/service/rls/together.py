@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.decisions import combine
 from headgate.engine.short_cuts import ShortCuts
 from headgate.service.rls.answering import MOST_TOLD
+from headgate.service.rls.noting import begin
 from headgate.service.rls.quick import is_plain, quick_answer_of_all
 from headgate.stores.operations import Take
 from headgate.stores.port import concluded
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.service.core import Core
     from headgate.service.rls.answering import Answering
     from headgate.service.rls.asked import Asked, Part
+    from headgate.service.rls.noting import Noted, Noting
     from headgate.service.rls.options import RlsOptions
     from headgate.service.rls.quick import AdmittedByAll, Left
     from headgate.service.rls.steps import Said
@@ -44,8 +46,14 @@ class Together:
     """Takes from several limits of *store*, and answers."""
 
     def __init__(
-        self, core: Core, options: RlsOptions, store: MemoryStore, answering: Answering
+        self,
+        core: Core,
+        options: RlsOptions,
+        store: MemoryStore,
+        answering: Answering,
+        noting: Noting,
     ) -> None:
+        self._noting = noting
         self._core = core
         self._options = options
         self._store = store
@@ -66,11 +74,15 @@ class Together:
         deciding = [part for part in parts if part.role == "decides"]
         take = self._taking([check for part in deciding for check in part.checks])
         shadows = [self._taking(part.checks) for part in parts if part.role != "decides"]
-        admitted = self._admitted(asked, deciding)
+        admitted, note = self._admitted(asked, deciding), self._noting.each
 
         def answer() -> bytes:
+            began_ns = begin()
             taken = take()
             beside = [take_shadow() for take_shadow in shadows]
+            noted = _noted(parts, taken, beside)
+            passes = all(allowed for part, allowed, _ in noted if part.role == "decides")
+            note(noted, began_ns, passes=passes)
             if admitted is not None and (left := _left(taken)) is not None:
                 return admitted(left)
             return self._answering.answer(asked, _said(parts, taken, beside))
@@ -138,6 +150,28 @@ def _left(taken: Sequence[Decision]) -> list[Left] | None:
             return None
         left.append((remaining, reset_ns))
     return left
+
+
+def _noted(
+    parts: Sequence[Part], taken: Sequence[Decision], beside: Iterable[Sequence[Decision]]
+) -> list[Noted]:
+    """What came of each part, as `_said`; of several limits that which refuses, or the first."""
+    noted: list[Noted] = []
+    start, others = 0, iter(beside)
+    for part in parts:
+        own = taken
+        if part.role != "decides":
+            own = next(others)
+        elif len(part.checks) != len(taken):
+            own = taken[start : start + len(part.checks)]
+            start += len(part.checks)
+        binding = own[0]
+        for one in own:
+            if not one.allowed:
+                binding = one
+                break
+        noted.append((part, binding.allowed, binding))
+    return noted
 
 
 def _said(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.engine.short_cuts import ShortCuts
 from headgate.errors import StoreError
 from headgate.responses.answer import WITHOUT_FIGURES
+from headgate.service.rls.asking import is_passing
+from headgate.service.rls.noting import begin
 from headgate.service.rls.quick import is_plain, quick_answer
 from headgate.service.rls.together import Together
 from headgate.stores.memory import AsyncMemoryStore
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from headgate.service.core import Core
     from headgate.service.rls.answering import Answering
     from headgate.service.rls.asked import Asked, Part
+    from headgate.service.rls.noting import Noting
     from headgate.service.rls.options import RlsOptions
     from headgate.service.rls.outage import Outage
     from headgate.service.rls.quick import Admitted
@@ -43,10 +46,16 @@ class ShortWays:
     """The short ways to the limits of late."""
 
     def __init__(
-        self, core: Core, options: RlsOptions, outage: Outage, answering: Answering
+        self,
+        core: Core,
+        options: RlsOptions,
+        outage: Outage,
+        answering: Answering,
+        noting: Noting,
     ) -> None:
         self._core = core
         self._options = options
+        self._noting = noting
         self._store = core.engine.runner.store
         self._outage = outage
         self._answering = answering
@@ -54,7 +63,7 @@ class ShortWays:
         self._ways: dict[tuple[str, str, str, Limit], Way] = {}
         self._together: Together | None = None
         if isinstance(self._store, AsyncMemoryStore):
-            self._together = Together(core, options, self._store.store, answering)
+            self._together = Together(core, options, self._store.store, answering, noting)
 
     def clear(self) -> None:
         """Forget them all, since what is said of limits has changed."""
@@ -77,14 +86,16 @@ class ShortWays:
         self, asked: Asked, part: Part, hit: Hitter, admitted: Admitted | None
     ) -> Answer:
         check, finish, hear = part.checks[0], self._finish(asked, admitted), self._outage.hear
-        key, cost = check.key, check.cost
+        key, cost, note = check.key, check.cost, self._noting.one
 
         def answer() -> bytes:
+            began_ns = begin()
             try:
                 decision = hit(key, cost)
             except StoreError as error:
-                return self._without_store(asked, error)
+                return self._without_store(asked, error, began_ns)
             hear()
+            note(part, decision, began_ns)
             return finish(decision)
 
         return answer
@@ -93,14 +104,16 @@ class ShortWays:
         self, asked: Asked, part: Part, ask: Asker, admitted: Admitted | None
     ) -> Answer:
         check, finish, hear = part.checks[0], self._finish(asked, admitted), self._outage.hear
-        key, cost = check.key, check.cost
+        key, cost, note = check.key, check.cost, self._noting.one
 
         async def answer() -> bytes:
+            began_ns = begin()
             try:
                 decision = await ask(key, cost)
             except StoreError as error:
-                return self._without_store(asked, error)
+                return self._without_store(asked, error, began_ns)
             hear()
+            note(part, decision, began_ns)
             return finish(decision)
 
         return answer
@@ -117,9 +130,10 @@ class ShortWays:
 
         return finish
 
-    def _without_store(self, asked: Asked, error: StoreError) -> bytes:
+    def _without_store(self, asked: Asked, error: StoreError, began_ns: int) -> bytes:
         said: Said = [None]
         self._outage.decide(asked.parts, (0,), said, error)
+        self._noting.all(asked.parts, said, began_ns, passes=is_passing(asked.parts, said))
         return self._answering.answer(asked, said)
 
     def _way(self, part: Part) -> Way:

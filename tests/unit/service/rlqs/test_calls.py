@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import OptionError
+from headgate.observability import JOURNAL
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.messages import DENY_ALL, REPORTS
@@ -339,3 +340,17 @@ def test_a_shared_store_wants_a_shared_board() -> None:
     core.engine.runner.store = _SharedStore()
     with pytest.raises(OptionError, match="RedisBoard"):
         QuotaCalls(core, RlqsOptions())
+
+
+def test_what_gateways_decided_is_in_the_journal() -> None:
+    async def scene() -> None:
+        before = dict(JOURNAL.counts())
+        line = Line(Service())
+        await line.report((ADA, 0, 7, 3))
+        now = dict(JOURNAL.counts())
+        counted = {name[1:]: now[name] - before.get(name, 0) for name in now}
+        assert counted["allowed", "gateway"] == 7
+        assert counted["denied", "gateway"] == 3
+        await line.vanish()
+
+    run(scene)

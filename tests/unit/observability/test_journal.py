@@ -1,0 +1,119 @@
+"""The journal: what was decided, by rule, outcome and source."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.engine import RuleEngine
+from headgate.observability import JOURNAL, MEASURES, Decided, Journal
+from headgate.observability.journal import BOUNDS_NS, MOST_CELLS, OTHER, Outcome
+from headgate.rules.reading import read_policy
+from headgate.rules.request import Request
+from headgate.testing import ManualClock
+from headgate.units import MICROSECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POLICY = """
+version: 1
+rules:
+  - {id: journal-live, key_by: ip, limit: 2/minute}
+  - {id: journal-shadow, key_by: ip, limit: 1/minute, mode: shadow}
+"""
+
+
+@pytest.fixture
+def engine() -> Iterator[RuleEngine]:
+    engine = RuleEngine(read_policy(POLICY), clock=ManualClock())
+    yield engine
+    engine.close()
+
+
+def count(rule: str, outcome: Outcome, source: str = "store") -> int:
+    return JOURNAL.cell(rule, outcome, source)[0]
+
+
+def test_each_rule_counts_what_it_said(engine: RuleEngine) -> None:
+    before = [cell[0] for cell in JOURNAL.requests]
+    for _ in range(3):
+        engine.check(Request(peer="203.0.113.7"))
+    assert count("journal-live", "allowed") == 2
+    assert count("journal-live", "denied") == 1
+    assert count("journal-shadow", "shadow_allowed") == 1
+    assert count("journal-shadow", "shadow_denied") == 2
+    assert [cell[0] for cell in JOURNAL.requests] == [before[0] + 1, before[1] + 2]
+    told = MEASURES.text()
+    assert 'headgate_decisions_total{outcome="denied",rule="journal-live",source="store"} 1' in told
+
+
+def test_a_look_is_no_decision(engine: RuleEngine) -> None:
+    before = dict(JOURNAL.counts())
+    engine.peek(Request(peer="203.0.113.8"))
+    assert dict(JOURNAL.counts()) == before
+
+
+def test_a_listener_hears_of_each_request_until_it_ends(engine: RuleEngine) -> None:
+    heard: list[Decided] = []
+    end = JOURNAL.listen(heard.append)
+    try:
+        for _ in range(3):
+            engine.check(Request(peer="203.0.113.9"))
+    finally:
+        end()
+    engine.check(Request(peer="203.0.113.9"))
+    assert [one.allowed for one in heard] == [True, True, False]
+    assert [(said.rule, said.outcome) for said in heard[-1].rules] == [
+        ("journal-live", "denied"),
+        ("journal-shadow", "shadow_denied"),
+    ]
+    assert heard[-1].rules[0].retry_after_ns == 30 * SECOND
+
+
+def test_times_are_a_cumulative_histogram() -> None:
+    journal = Journal()
+    for took_ns in (1, MICROSECOND, MICROSECOND + 1, 5 * SECOND):
+        journal.time(took_ns)
+    samples = {
+        dict(labels).get("le", end): value for end, labels, value in journal.latency_samples()
+    }
+    assert samples["1e-06"] == 2
+    assert samples["2e-06"] == 3
+    assert samples["1.0"] == 3
+    assert samples["+Inf"] == samples["_count"] == 4
+    assert len(samples) == len(BOUNDS_NS) + 3
+
+
+def test_labels_are_bounded() -> None:
+    journal = Journal()
+    for number in range(MOST_CELLS + 100):
+        journal.note(f"rule-{number}", "allowed", "store", "key")
+    assert len(journal.cells) <= MOST_CELLS + 1
+    assert journal.cells[OTHER, "allowed", "store"][0] == 100
+
+
+def test_the_busiest_and_the_refused_are_known() -> None:
+    journal = Journal()
+    for number in range(4000):
+        journal.note("r", "allowed", "store", "often" if number % 4 else f"seldom-{number}")
+    journal.note("r", "denied", "store", "refused")
+    assert [one.key for one in journal.refused.top(5, 0)] == ["refused"]
+    assert journal.busiest.top(1, 0)[0].key == "often"
+
+
+def test_threads_lose_no_count() -> None:
+    journal = Journal()
+
+    def work() -> None:
+        for _ in range(20_000):
+            journal.note("r", "allowed", "store", "key")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert journal.cells["r", "allowed", "store"][0] == 80_000

@@ -1,0 +1,92 @@
+"""Calls of Envoy's rate limit service are in the journal, whichever way they went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.observability import JOURNAL, Decided
+from headgate.testing import ManualClock
+from tests.unit.service.rls.asking_with import NOON, Asker, DistantStore, desc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ONE = "version: 1\nrules: [{id: noted, key_by: 'attribute:u', limit: 2/minute}]\n"
+SEVERAL = """
+version: 1
+rules:
+  - {id: noted, key_by: 'attribute:u', limit: 2/minute}
+  - {id: noted-too, key_by: 'attribute:u', limit: 9/minute; 3/s}
+  - {id: noted-shadow, key_by: 'attribute:u', limit: 1/minute, mode: shadow}
+"""
+ENVOY = """
+domain: edge
+descriptors:
+  - {key: u, rate_limit: {unit: minute, requests_per_unit: 2}}
+"""
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Decided]]:
+    told: list[Decided] = []
+    end = JOURNAL.listen(told.append)
+    yield told
+    end()
+
+
+def asked(asker: Asker, times: int = 3) -> Counter[tuple[str, str, str]]:
+    """What the journal counted while *asker* was asked."""
+    before = Counter(dict(JOURNAL.counts()))
+    for _ in range(times):
+        asker.ask("edge", desc("u=ada"))
+    return Counter(dict(JOURNAL.counts())) - before
+
+
+@pytest.mark.parametrize("is_distant", [False, True])
+def test_one_rule(is_distant: bool, heard: list[Decided]) -> None:
+    store = DistantStore(ManualClock(NOON)) if is_distant else None
+    assert asked(Asker(ONE, store=store)) == {
+        ("noted", "allowed", "store"): 2,
+        ("noted", "denied", "store"): 1,
+    }
+    assert [one.allowed for one in heard] == [True, True, False]
+    assert heard[2].rules[0].retry_after_ns
+
+
+@pytest.mark.parametrize("is_distant", [False, True])
+def test_several_rules_and_one_in_shadow(is_distant: bool, heard: list[Decided]) -> None:
+    store = DistantStore(ManualClock(NOON)) if is_distant else None
+    assert asked(Asker(SEVERAL, store=store)) == {
+        ("noted", "allowed", "store"): 2,
+        ("noted", "denied", "store"): 1,
+        ("noted-too", "allowed", "store"): 3,
+        ("noted-shadow", "shadow_allowed", "store"): 1,
+        ("noted-shadow", "shadow_denied", "store"): 2,
+    }
+    assert [one.allowed for one in heard] == [True, True, False]
+
+
+def test_limits_of_a_configuration() -> None:
+    counted = asked(Asker(envoy=ENVOY))
+    assert sum(counted.values()) == 3
+    assert {outcome: count for (_, outcome, _), count in counted.items()} == {
+        "allowed": 2,
+        "denied": 1,
+    }
+
+
+def test_what_is_decided_without_the_store_says_so() -> None:
+    store = DistantStore(ManualClock(NOON))
+    asker = Asker(ONE, store=store)
+    store.is_gone = True
+    assert set(asked(asker, 1)) == {("noted", "allowed", "fail_open")}
+
+
+def test_looking_is_no_decision() -> None:
+    asker = Asker(ONE)
+    before = dict(JOURNAL.counts())
+    asker.left("edge", "u=ada")
+    assert dict(JOURNAL.counts()) == before
