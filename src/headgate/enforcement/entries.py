@@ -46,7 +46,8 @@ def entry_of(
     later = [(one.rule.id, allowance) for one, allowance in asked if allowance.is_settled_later]
     has_slots = any(one.has_slots for one in every)
     opened = frozenset(rule for rule, _ in later)
-    plan = Plan(revision, every, new_name() if has_slots else None, opened, queues)
+    lease = new_name() if has_slots else None
+    plan = Plan(revision, every, lease, opened, queues, awaits_turns=bool(queues))
     after = charged_after(every) if charges_after else ()
     if not later:
         return Entry(plan, after=after) if after else Entry(plan)

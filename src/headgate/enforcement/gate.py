@@ -20,6 +20,7 @@ from headgate.enforcement.allowance import (
     refuse_async,
 )
 from headgate.enforcement.counting import Counting
+from headgate.enforcement.debugging import Debugging, debug_lines
 from headgate.enforcement.entries import entry_of
 from headgate.enforcement.exemptions import Exemptions, is_preflight
 from headgate.enforcement.merging import with_exposed
@@ -84,6 +85,7 @@ class GateOptions(TypedDict, total=False):
     responses: ResponseOptions | None
     limits_preflights: bool
     shedder: LoadShedder | None
+    debug_secret: bytes
 
 
 def gate_of(gate: Gate | None, options: GateOptions) -> Gate:
@@ -111,6 +113,7 @@ class Gate:
     counted here too. *responses*: which headers are sent. *limits_preflights*: whether CORS
     preflights are counted with all other requests, not apart from them. *shedder*: what is asked
     before anything else whether a request is let in at all; how much it matters the policy says.
+    *debug_secret*: who sends a token that was signed with it hears how a request was decided.
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class Gate:
         responses: ResponseOptions | None = None,
         limits_preflights: bool = False,
         shedder: LoadShedder | None = None,
+        debug_secret: bytes = b"",
     ) -> None:
         if shedder is not None and not isinstance(shedder, LoadShedder):
             raise OptionError(f"shedder is {shedder!r}; expected a LoadShedder")
@@ -153,6 +157,8 @@ class Gate:
         self.exempt_when = exempt_when
         self.limits_preflights = limits_preflights
         self.shedder = shedder
+        self.debugging = Debugging(debug_secret, salt) if debug_secret else None
+        """Who may hear how requests were decided; None: nobody."""
         self.now_ns: Clock = clock or time.time_ns
         self.afterwards = Afterwards(self.now_ns)
         """What could not be charged when requests were over."""
@@ -303,12 +309,13 @@ class Gate:
     def headers(self, passage: Passage, status: int) -> Lines:
         """What a response with *status* says of the limits of its request."""
         answer = passage.answer(status)
+        debugged = debug_lines(self, passage)
         if not answer.told and not answer.loads:
-            return []
+            return debugged
         now_ns = self.now_ns()
         if answer.loads and self.responses.orca:
             self._count(answer, now_ns)
-        return headers_for(answer, now_ns=now_ns, options=self.responses)
+        return headers_for(answer, now_ns=now_ns, options=self.responses) + debugged
 
     def refusal(self, passage: Passage, accept: str | None) -> Refusal:
         """The response to a request that was refused."""
@@ -316,6 +323,8 @@ class Gate:
         if answer.loads and self.responses.orca:
             self._count(answer, now_ns)
         told = refusal(answer, now_ns=now_ns, options=self.responses, accept=accept)
+        if passage.is_debugged:
+            told = replace(told, headers=(*told.headers, *debug_lines(self, passage)))
         if not passage.is_cross_origin:
             return told
         return replace(told, headers=tuple(with_exposed(list(told.headers), self.responses)))

@@ -174,6 +174,7 @@ class Passage:
 
     *is_watched*: somebody will send the headers and see the end of the response.
     *is_cross_origin*: a browser asks for a page of another origin; there was an `Origin`.
+    *is_debugged*: who asks may hear how it was decided.
     `asked` are the gates that have been asked what applies to the request as a whole. Whoever sends
     the response adds the bytes of its body to `sent` if it `counts_bytes`. `turns` are those that
     it had in this process, `queues` where it took them.
@@ -186,6 +187,7 @@ class Passage:
         "gate",
         "grants",
         "is_cross_origin",
+        "is_debugged",
         "is_watched",
         "jitter",
         "queues",
@@ -199,9 +201,15 @@ class Passage:
     )
 
     def __init__(
-        self, gate: Gate, *, is_watched: bool = False, is_cross_origin: bool = False
+        self,
+        gate: Gate,
+        *,
+        is_watched: bool = False,
+        is_cross_origin: bool = False,
+        is_debugged: bool = False,
     ) -> None:
         self.gate = gate
+        self.is_debugged = is_debugged
         self.is_watched = is_watched
         self.is_cross_origin = is_cross_origin
         self.grants: list[Grant] = []
@@ -258,6 +266,13 @@ class Passage:
         options = self.gate.responses
         refusing = (429, options.outage_status, options.shed_status)
         return self.refusal is not None and status in refusing
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its response has nothing to say of limits."""
+        if self.told or self.refusal_told:
+            return False
+        return not self.queues and not self.is_debugged
 
     @property
     def has_an_end(self) -> bool:

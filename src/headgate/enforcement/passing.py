@@ -14,6 +14,7 @@ from headgate.enforcement.afterwards import owed
 from headgate.enforcement.asking import answered, answered_async
 from headgate.enforcement.passage import Grant, Responded
 from headgate.enforcement.turns import refusal_by
+from headgate.engine.noting import note_turns
 from headgate.heartbeat import ASYNC_HEART, BEATS, HEART
 
 if TYPE_CHECKING:
@@ -275,6 +276,8 @@ def _granted(
     gate: Gate, entry: Entry, verdict: Verdict, beat: Beat | None, turns: tuple[Turn, ...] = ()
 ) -> Grant:
     """What a request that goes on now was granted."""
+    if turns:
+        note_turns(verdict)
     began_ns = None if gate.pressing is None else gate.pressing.begin()
     return Grant(gate, entry, verdict, turns, began_ns, beat)
 
@@ -283,5 +286,7 @@ def _granted_async(
     gate: Gate, entry: Entry, verdict: Verdict, beat: AsyncBeat | None, turns: tuple[Turn, ...] = ()
 ) -> Grant:
     """As `_granted`."""
+    if turns:
+        note_turns(verdict)
     began_ns = None if gate.pressing is None else gate.pressing.begin_async()
     return Grant(gate, entry, verdict, turns, began_ns, beat)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.enforcement.passage import Entry
 from headgate.engine import Plan, RulePlan, RuleVerdict, Verdict
+from headgate.engine.noting import note_refusal
 from headgate.responses.answer import turned_away
 from headgate.rules.model import Match, Rule
 from headgate.units import SECOND
@@ -25,4 +26,5 @@ def shed_by(shedder: LoadShedder, priority: Priority) -> Entry | None:
     wait_ns = round(shedder.retry_after(priority) * SECOND)
     said = RuleVerdict(SHEDDING, "", 1, turned_away(SHEDDING.id, wait_ns).decision)
     plan = Plan(0, (RulePlan(SHEDDING, "", 1, (), (), sheds=True),))
-    return Entry(plan, refusal=Verdict(allowed=False, revision=0, rules=(said,), plan=plan))
+    refusal = Verdict(allowed=False, revision=0, rules=(said,), plan=plan)
+    return Entry(plan, refusal=note_refusal(refusal, "shedder"))

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.engine import Plan, RulePlan, RuleVerdict, Verdict
+from headgate.engine.noting import note_refusal
 from headgate.responses.answer import turned_away
 from headgate.responses.pressure import Load
 from headgate.shaping import AsyncFairGate, FairGate
@@ -248,7 +249,8 @@ def refusal_by(queueing: Queueing, turn: Turn, revision: int) -> Verdict:
     asked = RulePlan(rule, key, cost, (), (), sheds=True)
     plan = Plan(revision, (asked,), queues=(queueing,))
     said = RuleVerdict(rule, key, cost, decision)
-    return Verdict(allowed=False, revision=revision, rules=(said,), plan=plan)
+    refusal = Verdict(allowed=False, revision=revision, rules=(said,), plan=plan)
+    return note_refusal(refusal, "gate")
 
 
 def load_of(

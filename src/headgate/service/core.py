@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.responses.options import DEFAULT
+from headgate.identity.showing import hashed_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from headgate.engine import AsyncRuleEngine
     from headgate.responses import ResponseOptions
     from headgate.rules.envoy import EnvoyConfig
+    from headgate.service.shown_keys import ShowKey
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,3 +38,5 @@ class Core:
     """Why this worker should be given no requests, in words; empty if it may."""
     trouble: Callable[[], tuple[str, ...]] = tuple
     """What is amiss though this worker decides, in words; empty if nothing is."""
+    show_key: ShowKey = hashed_key
+    """How people are told whose counter it is: hashed or clear, as the settings say."""

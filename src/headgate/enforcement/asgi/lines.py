@@ -37,6 +37,8 @@ def quick_lines(passage: Passage) -> Headers | None:
     """What the response to a request says of its one limit; None if there is more to say."""
     if len(passage.told) != 1 or passage.refusal is not None or not passage.gate.tells_plainly:
         return None
+    if passage.is_debugged:
+        return None
     told = passage.told[0]
     decision = told.decision
     limit = decision.limit

@@ -13,6 +13,7 @@ from headgate.enforcement.asgi.listening import ClientGoneError, Listening
 from headgate.enforcement.asgi.quick import quick_way
 from headgate.enforcement.asgi.routing import add_route, is_marked_exempt
 from headgate.enforcement.asgi.sending import Handshake, Response, deny, refuse
+from headgate.enforcement.debugging import is_debugged
 from headgate.enforcement.gate import gate_of
 from headgate.enforcement.passage import Passage
 from headgate.enforcement.passing import abandon_async, enter_async, finish_async
@@ -111,7 +112,12 @@ class RateLimitMiddleware:
 
     def _begin(self, scope: Scope, request: AsgiRequest) -> Passage:
         is_cross_origin = request.header("origin") is not None
-        passage = Passage(self.gate, is_watched=True, is_cross_origin=is_cross_origin)
+        passage = Passage(
+            self.gate,
+            is_watched=True,
+            is_cross_origin=is_cross_origin,
+            is_debugged=is_debugged(self.gate, request),
+        )
         scope[PASSAGE] = passage
         return passage
 

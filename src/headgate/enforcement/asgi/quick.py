@@ -166,6 +166,8 @@ def _plain(gate: Gate) -> Plain | None:
     allowance = gate.allowance
     if allowance is None or gate.rules is not None or gate.exempt_when is not None:
         return None
+    if gate.debugging is not None:
+        return None
     if not gate.tells_plainly or allowance.charge_when is not None or gate.shedder is not None:
         return None
     if allowance.mode != "enforce" or allowance.headers != "on":

@@ -135,7 +135,7 @@ def _payload(message: Message) -> int:
 
 def completed(headers: Headers, passage: Passage, status: int) -> Headers:
     """*headers* of a response with *status*, with those about limits."""
-    if not passage.told and not passage.refusal_told and not passage.queues:
+    if passage.is_silent:
         return headers
     if passage.is_cross_origin or any(line[0].lower() in IN_THE_WAY for line in headers):
         return encoded(with_limits(decoded(headers), passage.gate, passage, status))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from django.http import HttpRequest
 from django.urls import Resolver404, resolve
 
+from headgate.enforcement.debugging import is_debugged
 from headgate.enforcement.lazy import LOCAL, LazyRequest
 from headgate.enforcement.passage import Passage
 from headgate.errors import UsageError
@@ -112,7 +113,12 @@ def passage_of(request: HttpRequest) -> Passage | None:
 def begin(request: HttpRequest, gate: Gate) -> Passage:
     """The new passage of *request*, which whoever calls this sees to its end."""
     is_cross_origin = "HTTP_ORIGIN" in request.META
-    passage = Passage(gate, is_watched=True, is_cross_origin=is_cross_origin)
+    passage = Passage(
+        gate,
+        is_watched=True,
+        is_cross_origin=is_cross_origin,
+        is_debugged=is_debugged(gate, DjangoRequest(request)),
+    )
     setattr(request, PASSAGE, passage)
     return passage
 

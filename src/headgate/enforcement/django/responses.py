@@ -36,7 +36,7 @@ def tell(response: HttpResponseBase, passage: Passage) -> None:
 
     Whoever has said when to come back is not contradicted, and who is served is not told to.
     """
-    is_silent = not passage.told and passage.refusal is None and not passage.queues
+    is_silent = passage.is_silent and passage.refusal is None
     if is_silent or isinstance(response, RefusedResponse):
         return
     has_wait = response.has_header(_RETRY) or response.status_code < 400

@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headgate.enforcement.asgi import sending
 from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest, passage_in
+from headgate.enforcement.debugging import is_debugged
 from headgate.enforcement.gate import Gate
 from headgate.enforcement.passage import Passage, Responded
 from headgate.enforcement.passing import enter_async, finish_async
@@ -70,7 +71,12 @@ class Visit:
         passage = passage_in(scope)
         if passage is None:
             is_cross_origin = "origin" in connection.headers
-            passage = Passage(gate or own_gate(scope), is_cross_origin=is_cross_origin)
+            asked = gate or own_gate(scope)
+            passage = Passage(
+                asked,
+                is_cross_origin=is_cross_origin,
+                is_debugged=is_debugged(asked, AsgiRequest(scope)),
+            )
             scope[PASSAGE] = passage
         self.connection = connection
         self.passage = passage

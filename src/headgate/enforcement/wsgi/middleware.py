@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
+from headgate.enforcement.debugging import is_debugged
 from headgate.enforcement.gate import gate_of
 from headgate.enforcement.passage import Passage
 from headgate.enforcement.passing import enter
@@ -53,7 +54,12 @@ class RateLimitMiddleware:
 def begin(request: WsgiRequest, gate: Gate, *, is_watched: bool = True) -> Passage:
     """A passage for *request*, which is there for all parts of the app from now on."""
     is_cross_origin = request.header("origin") is not None
-    passage = Passage(gate, is_watched=is_watched, is_cross_origin=is_cross_origin)
+    passage = Passage(
+        gate,
+        is_watched=is_watched,
+        is_cross_origin=is_cross_origin,
+        is_debugged=is_debugged(gate, request),
+    )
     request.environ[PASSAGE] = passage
     return passage
 

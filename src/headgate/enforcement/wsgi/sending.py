@@ -149,7 +149,7 @@ class Response:
 
     def _completed(self, status: str, headers: Headers) -> Headers:
         passage = self._passage
-        if not passage.told and not passage.refusal_told and not passage.queues:
+        if passage.is_silent:
             return headers
         code = status[:3]
         return with_limits(headers, passage.gate, passage, int(code) if code.isdigit() else 500)

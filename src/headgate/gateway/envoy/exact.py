@@ -25,8 +25,10 @@ from headgate.gateway.envoy.matching import (
 )
 from headgate.gateway.envoy.service import service
 from headgate.gateway.envoy.values import HttpFilter, extension, seconds, typed
+from headgate.responses import debugging
 from headgate.rules.envoy.gateway import (
     ADDRESS,
+    DEBUG,
     DECIDED,
     GATEWAY_DOMAIN,
     HOST,
@@ -114,7 +116,8 @@ def _config(
     policy: Policy, rules: Sequence[Rule], elsewhere: Sequence[str], settings: GatewaySettings
 ) -> Json:
     entries = _entries(policy, rules, settings)
-    asked = [{"actions": [*_constant(DECIDED, ",".join(elsewhere)), *entries]}]
+    told = [*_constant(DECIDED, ",".join(elsewhere)), _header(debugging.DEBUG.lower(), DEBUG)]
+    asked = [{"actions": [*told, *entries]}]
     after = [rule for rule in rules if rule.cost.after is not None]
     asked += [_report(rule, policy.identity, entries) for rule in after]
     return typed(

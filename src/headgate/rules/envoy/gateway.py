@@ -4,7 +4,8 @@ Both are written by us, so no client can say any of it: the keys of entries come
 configuration that `headgate.gateway` makes.
 
     RLS, domain `headgate`      one descriptor for a request:
-                                [decided=a,b] method path host remote_address [header ...]
+                                [decided=a,b] [debug=token] method path host remote_address
+                                [header ...]
                                 and for what it has cost, when it is over, one for each such rule:
                                 report=rule [refused=why] method path host remote_address
                                 [header ...]
@@ -21,6 +22,9 @@ GATEWAY_DOMAIN: Final = "headgate"
 
 DECIDED: Final = "headgate.decided"
 """The ids of rules, with commas between, that the gateway decides by itself: they do not count."""
+
+DEBUG: Final = "headgate.debug"
+"""What the client has sent as `Headgate-Debug`, by which it may hear how it was decided."""
 
 REPORT: Final = "headgate.report"
 """The id of the one rule that is told what a request has cost, by the hits of its descriptor."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from headgate.enforcement.lazy import encoded
+from headgate.service.debugging import debugged
 from headgate.service.http.checking import TOO_MANY_REQUESTS, Checking
 from headgate.service.http.endpoints import Endpoints
 from headgate.service.http.openapi import openapi_document
@@ -33,7 +34,7 @@ class HttpApp:
     """The HTTP API of one worker.
 
     *others* are apps for all paths below a prefix, as `/admin`; they see the whole path. *json*
-    answers `POST /json`. *paths* are what they add to the OpenAPI document, and *schemes* who may
+    answers `POST /json`, *metrics* `GET /metrics` (None: of this process). *paths* are what they add to the OpenAPI document, and *schemes* who may
     go there. The app opens and closes nothing: *core* is its maker's.
     """
 
@@ -46,12 +47,15 @@ class HttpApp:
         json: Callable[[bytes], Awaitable[tuple[int, bytes]]] | None = None,
         paths: Mapping[str, object] = MappingProxyType({}),
         schemes: Mapping[str, object] = MappingProxyType({}),
+        metrics: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self.options = HttpOptions() if options is None else options
         self._checking = Checking(core, self.options)
         self._peers = Peers(self.options)
         document = openapi_document(paths, schemes=schemes, has_rls=json is not None)
-        self._endpoints = Endpoints(self._checking, self._peers, self.options, json, document)
+        self._endpoints = Endpoints(
+            self._checking, self._peers, self.options, json, document, metrics
+        )
         self._others = [
             (prefix.rstrip("/").encode(), prefix.rstrip("/").encode() + b"/", app)
             for prefix, app in others.items()
@@ -95,11 +99,13 @@ class HttpApp:
         if verdict.allowed:
             if verdict.delay_ns:
                 await turn_of(verdict, checking.runner, receive)
-            return Reply(200, checking.teller.lines(verdict), b"")
+            reply = Reply(200, checking.teller.lines(verdict), b"")
+            return debugged(checking.core, scope, verdict, reply)
         accept = header_of(scope, b"accept")
         # Only Envoy's question has a path. To its filter a 5xx is not a refusal but a failure of
         # ours, upon which it may be told to let everything pass.
-        return checking.refusal(verdict, accept, denied_as=denied_as, is_below_500=bool(rest))
+        told = checking.refusal(verdict, accept, denied_as=denied_as, is_below_500=bool(rest))
+        return debugged(checking.core, scope, verdict, told)
 
     def _plan(self, scope: Scope, rest: bytes, peer: str) -> tuple[Plan, int]:
         """What is asked about the request, and the status that its refusal is to have."""

@@ -16,6 +16,7 @@ from headgate.enforcement.asgi.sending import encoded
 from headgate.engine import answer_of
 from headgate.holding import new_name
 from headgate.responses import refusal
+from headgate.service.debugging import debugged
 from headgate.service.http.asked import TO_CHECK, read_asked
 from headgate.service.http.documents import document_of
 from headgate.service.http.familiar import Familiar
@@ -106,10 +107,12 @@ class Checking:
 
     def _told(self, verdict: Verdict, scope: Scope) -> Reply:
         if not verdict.allowed:
-            return self.denial(verdict, header_of(scope, b"accept"))
+            denied = self.denial(verdict, header_of(scope, b"accept"))
+            return debugged(self.core, scope, verdict, denied)
         lines = self.teller.lines(verdict)
         lines += _JSON_LINES
-        return Reply(200, lines, self.teller.text(verdict).encode("ascii"))
+        reply = Reply(200, lines, self.teller.text(verdict).encode("ascii"))
+        return debugged(self.core, scope, verdict, reply)
 
     def refusal(
         self, verdict: Verdict, accept: str | None, *, denied_as: int, is_below_500: bool = False

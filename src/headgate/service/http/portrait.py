@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from headgate.limits import Concurrency
+from headgate.engine.tracing import limit_in_words
 from headgate.responses.rounding import milliseconds_up, seconds_up
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ def portrait(verdict: Verdict) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def limit_text(limit: Limit) -> str:
     """*limit* as it is written in rules, or in words if it has no notation."""
-    if isinstance(limit, Concurrency):
-        return f"{limit.quota} at the same time"
-    return str(limit)
+    return limit_in_words(limit)
 
 
 def _binding(verdict: Verdict) -> RuleVerdict | None:

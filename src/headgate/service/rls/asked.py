@@ -66,6 +66,8 @@ class Line(NamedTuple):
     parts: tuple[Part, ...] = ()
     is_unlimited: bool = False
     metadata: Mapping[str, object] = MappingProxyType({})
+    debug: str | None = None
+    """What the client wants to hear by how it was decided, unchecked."""
 
 
 class Asked(NamedTuple):

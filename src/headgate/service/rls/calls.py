@@ -10,6 +10,7 @@ from headgate.service.rls.answering import Answering
 from headgate.service.rls.asked import Asked
 from headgate.service.rls.asking import Question, is_passing
 from headgate.service.rls.configured import Configured
+from headgate.service.rls.debugging import is_debugged, traced_field
 from headgate.service.rls.json_text import answer_json
 from headgate.service.rls.noting import Noting, begin
 from headgate.service.rls.options import RlsOptions
@@ -87,6 +88,8 @@ class RateLimitCalls:
             asked = Asked.of(call, self._configured.lines(envoy, call), self._options.charge)
         else:
             asked = Asked.of(call, self._ruled.lines(engine, call))
+        if is_debugged(self._core, asked):  # which lasts for a while
+            return lambda: self._answer_debugged(Question(asked))
         answer = self._answer_to(asked)
         if len(request) <= LARGEST and not engine.policy.overrides:  # those end some time
             self._remembered.keep(request, answer)
@@ -115,6 +118,13 @@ class RateLimitCalls:
         began_ns = begin()
         await run_later(self._store, question.rounds(said, self._outage))
         return self._answered(question.asked, said, began_ns)
+
+    async def _answer_debugged(self, question: Question) -> bytes:
+        said: Said = []
+        began_ns = begin()
+        await run_later(self._store, question.rounds(said, self._outage))
+        answer = self._answered(question.asked, said, began_ns)
+        return answer + traced_field(self._core, question.asked.parts, said)
 
     def _answered(self, asked: Asked, said: Said, began_ns: int) -> bytes:
         self._noting.all(asked.parts, said, began_ns, passes=is_passing(asked.parts, said))

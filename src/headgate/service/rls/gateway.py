@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.rules.envoy.gateway import (
+    DEBUG,
     DECIDED,
     GATEWAY_DOMAIN,
     LIMIT,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.service.requested import Entries
 
 _NOBODY: Final[frozenset[str]] = frozenset()
-_WORDS: Final = frozenset({DECIDED, REPORT, REFUSED})
+_WORDS: Final = frozenset({DEBUG, DECIDED, REPORT, REFUSED})
 
 
 class Spoken(NamedTuple):
@@ -36,6 +37,8 @@ class Spoken(NamedTuple):
     decided: frozenset[str] = _NOBODY
     report: str | None = None
     is_refused: bool = False
+    debug: str | None = None
+    """The token by which the client may hear how it was decided, unchecked."""
 
 
 def spoken_in(domain: str, entries: Entries) -> Spoken:
@@ -50,6 +53,7 @@ def spoken_in(domain: str, entries: Entries) -> Spoken:
         frozenset(words.get(DECIDED, "").split(",")),
         words.get(REPORT),
         REFUSED in words,
+        words.get(DEBUG),
     )
 
 

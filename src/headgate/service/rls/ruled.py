@@ -59,7 +59,7 @@ class Ruled:
             for planned in plan.rules
             if planned.rule.id not in spoken.decided
         ]
-        return Line(tuple([part for part in parts if part is not None]))
+        return Line(tuple([part for part in parts if part is not None]), debug=spoken.debug)
 
     def _report(self, plan: Plan, one: Descriptor, rule_id: str) -> Line:
         """What a request has cost, to be charged to one of those rules that it is under."""

@@ -1,0 +1,26 @@
+"""Whose counter it is, as the dashboard, the admin API and debug headers tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from headgate.identity.showing import hashed_key
+
+if TYPE_CHECKING:
+    from headgate.service.settings import Settings
+
+ShowKey = Callable[[str], str]
+
+
+def key_shower(settings: Settings) -> ShowKey:
+    """How keys are to be told."""
+    if settings.dashboard_keys == "clear":
+        return str
+
+    @lru_cache(maxsize=4096)  # the same busy keys are told again each second
+    def show(key: str) -> str:
+        return hashed_key(key, settings.salt)
+
+    return show

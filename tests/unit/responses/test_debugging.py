@@ -1,0 +1,94 @@
+"""The debug header: who may see it, and what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import http_sf
+import pytest
+
+from headgate.errors import OptionError
+from headgate.responses.debugging import Traced, debug_token, decision_line, is_genuine
+from headgate.units import SECOND
+
+SECRET = b"secret"
+NOW = 1_763_000_000 * SECOND + 5
+
+
+def read(value: str) -> Any:
+    return http_sf.parse(value.encode(), tltype="list")
+
+
+def test_a_token_is_good_until_it_ends() -> None:
+    token, ends = debug_token(SECRET, now_ns=NOW, ttl_s=60)
+    assert is_genuine(token, SECRET, now_ns=NOW)
+    assert is_genuine(token, SECRET, now_ns=ends * SECOND - 1)
+    assert not is_genuine(token, SECRET, now_ns=ends * SECOND)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda token: token[:0],
+        lambda token: token[:-1],
+        lambda token: token + "0",
+        lambda token: str(int(token.partition(".")[0]) + 1) + token[token.index(".") :],
+        lambda token: token.upper() if token.upper() != token else "x",
+        lambda token: f" {token}",
+        lambda token: f"{token}\n",
+        lambda token: "9" * 12 + token[token.index(".") :],
+    ],
+)
+def test_any_other_is_not(change: object) -> None:
+    token, _ = debug_token(SECRET, now_ns=NOW, ttl_s=60)
+    assert callable(change)
+    assert not is_genuine(change(token), SECRET, now_ns=NOW)
+
+
+def test_nor_one_of_another_secret_or_of_none() -> None:
+    token, _ = debug_token(SECRET, now_ns=NOW, ttl_s=60)
+    assert not is_genuine(token, b"other", now_ns=NOW)
+    assert not is_genuine(token, b"", now_ns=NOW)
+    with pytest.raises(OptionError, match="there is none"):
+        debug_token(b"", now_ns=NOW, ttl_s=60)
+    with pytest.raises(OptionError, match="expected 1 to 86400"):
+        debug_token(SECRET, now_ns=NOW, ttl_s=86_401)
+
+
+def traced(key: str = "ip=~77c1", remaining: int | None = 2) -> Traced:
+    return Traced(
+        "per-ip", True, "enforce", key, "8=headgate=per-ip", "3/m", 3, remaining, 1, "store", 7
+    )
+
+
+def test_the_header_is_a_list_of_structured_fields() -> None:
+    name, value = decision_line([traced(), traced(remaining=None)])
+    assert name == "Headgate-Decision"
+    first, second = read(value)
+    assert first[0] == "per-ip"
+    assert {key: str(each) for key, each in first[1].items()} == {
+        "allowed": "True",
+        "mode": "enforce",
+        "key": "ip=~77c1",
+        "counter": "8=headgate=per-ip",
+        "limit": "3/m",
+        "used": "1",
+        "remaining": "2",
+        "cost": "1",
+        "source": "store",
+        "revision": "7",
+    }
+    assert "used" not in second[1]
+
+
+@pytest.mark.parametrize("key", ['a"b\\', "é\r\nSet-Cookie: x", "\ud800", "x" * 100_000, "%41"])
+def test_hostile_keys_stay_in_their_place(key: str) -> None:
+    _, value = decision_line([traced(key)])
+    assert value.isascii()
+    assert value.isprintable()
+    assert len(value) < 1_000
+    assert len(read(value)) == 1
+
+
+def test_nothing_applied() -> None:
+    assert decision_line([]) == ("Headgate-Decision", "none")
