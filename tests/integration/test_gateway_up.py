@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from tests.integration.gateway_driving import CALL, RULES, TOKEN, gateway
-from tests.integration.serve_driving import refused
+from tests.integration.serve_driving import PLAIN, refused
 from tests.servers import free_port, release_port, wait_until
 
 if TYPE_CHECKING:
@@ -234,3 +234,16 @@ async def _load_until_gone(port: int, stop: Callable[[], None]) -> int:
     async with asyncio.timeout(30):
         await asyncio.gather(end(), *(call() for _ in range(8)))
     return answered
+
+
+def test_a_request_with_a_debug_token_hears_how_it_was_decided(tmp_path: Path) -> None:
+    with gateway(tmp_path) as made:
+        token = made.admin("POST", "/debug-tokens", json={"ttl": 60}).json()["token"]
+        headers = {"x-api-key": "ada", "headgate-debug": token}
+        replies = [PLAIN.get(f"{made.url}/limited/a", headers=headers) for _ in range(6)]
+        assert [reply.status_code for reply in replies] == [200] * 5 + [429]
+        told = [reply.headers["headgate-decision"] for reply in replies]
+        assert told[0].startswith('"per-key";allowed=?1;mode=enforce;key="api_key=~')
+        assert told[5].startswith('"per-key";allowed=?0;')
+        assert "headgate-decision" not in made.get("/limited/a").headers
+        assert "headgate-decision" not in made.get("/limited/a", "bob").headers

@@ -100,15 +100,14 @@ def test_all_workers_of_a_region_tell_the_others_and_are_told_apart(tmp_path: Pa
         peers = ("--region-peers", f"us={us.url}", "--region-peers", nobody)
         with serving(tmp_path, *here, *peers, rules=EVERYWHERE) as service:
             assert sorted(service.statuses(12)) == [200] * 10 + [429] * 2
-            seen: dict[str, str] = {}
 
-            def is_told_by_both() -> bool:
-                text = PLAIN.get(f"{service.url}/metrics").text
-                seen[text.partition('worker="')[2][:1]] = text
-                return set(seen) == {"0", "1"}
+            def told() -> str:
+                return PLAIN.get(f"{service.url}/metrics").text
 
-            wait_until(is_told_by_both, "both workers to answer")
-            lines = [line for text in seen.values() for line in text.splitlines()]
+            wait_until(
+                lambda: all(f'worker="{one}"' in told() for one in "01"), "both workers to be told"
+            )
+            lines = told().splitlines()
             assert all('worker="' in line for line in lines if not line.startswith("#"))
             assert "pass-word" not in "".join(lines)
         with closing(RedisStore(us.url)) as there:  # what there was to tell has been told

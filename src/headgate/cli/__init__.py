@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
-from headgate.cli import gateway, keys, rules, serve, size, up
+from headgate.cli import gateway, keys, loadtest, rules, serve, simulate, size, top, up
 from headgate.cli.command import Command, ExitStatus, Parser
 from headgate.errors import HeadgateError
 
@@ -26,8 +26,11 @@ _COMMANDS: Final[tuple[Command, ...]] = (
     serve.COMMAND,
     gateway.COMMAND,
     rules.COMMAND,
+    top.COMMAND,
     keys.COMMAND,
     size.COMMAND,
+    simulate.COMMAND,
+    loadtest.COMMAND,
 )
 _INTERRUPTED: Final = 130  # what a shell says of a command that was ended by Ctrl-C
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headgate.control.live_counters import LiveCounters
     from headgate.control.storage import PolicyStorage
     from headgate.service.core import Core
+    from headgate.service.live import Live
     from headgate.service.settings import Settings
 
 FIRST_AUTHOR = "admin"
@@ -24,7 +25,12 @@ FIRST_AUTHOR = "admin"
 
 
 def make_admin(
-    core: Core, settings: Settings, storage: PolicyStorage, feed: PolicyFeed
+    core: Core,
+    settings: Settings,
+    storage: PolicyStorage,
+    feed: PolicyFeed,
+    *,
+    picture: Live | None = None,
 ) -> AdminApp:
     """The admin API for the rules in *storage*; closed if nobody has a token or a certificate."""
     path = settings.audit_file
@@ -38,6 +44,7 @@ def make_admin(
         tokens_of(settings),
         AuditLog() if path is None else AuditFile(Path(path)),
         live=_live(core, settings),
+        picture=picture,
         certificates=certificates,
     )
 

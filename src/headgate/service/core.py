@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.responses.options import DEFAULT
 from headgate.identity.showing import hashed_key
+from headgate.responses.options import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -131,7 +131,9 @@ def make_app(parts: Parts, calls: RateLimitCalls) -> App:
     others: dict[str, App] = {}
     paths: dict[str, Any] = {}
     if parts.storage is not None and parts.feed is not None:
-        others["/admin"] = make_admin(parts.core, parts.settings, parts.storage, parts.feed)
+        others["/admin"] = make_admin(
+            parts.core, parts.settings, parts.storage, parts.feed, picture=parts.live
+        )
         paths = admin_paths(security=SECURITY_SCHEME)
     return HttpApp(
         parts.core,
@@ -140,4 +142,5 @@ def make_app(parts: Parts, calls: RateLimitCalls) -> App:
         json=calls.json,
         paths=paths,
         schemes=SECURITY_SCHEMES,
+        metrics=parts.live.text,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.control.endless import EndlessTask
 from headgate.control.files import PolicyFiles, place_of
+from headgate.observability import MEASURES
 from headgate.rules.envoy import read_envoy_config
 from headgate.rules.problems import PolicyError
 
@@ -45,6 +46,9 @@ class EnvoyFiles:
         self._fingerprint: str | None = None
         self._told: str | None = None
         self._watching = EndlessTask(self._watch, name="headgate-envoy-files")
+        self._errors = MEASURES.counter(
+            "policy_load_errors", "Policies that could not be put in force.", what="envoy_config"
+        )
 
     @property
     def place(self) -> str:
@@ -102,6 +106,7 @@ class EnvoyFiles:
             self._told = problems
             told = "%s: cannot be put in force; what was in force stays\n%s"
             LOG.warning(told, self.place, problems)
+            self._errors.add()
 
     def _warn(self, config: EnvoyConfig) -> None:
         for problem in config.warnings:

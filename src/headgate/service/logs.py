@@ -6,15 +6,19 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.identity.showing import hashed_key
+from headgate.observability import JOURNAL
+from headgate.observability.denials import FIELDS, Denials
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.service.settings import Settings
 
 LOG: Final = logging.getLogger("headgate.service")
-
-FIELDS: Final = "headgate_fields"
-"""Under which name a record carries figures for the JSON line."""
 
 _OURS: Final = ("headgate", "uvicorn.error")
 
@@ -53,6 +57,17 @@ def configure_logs(settings: Settings) -> None:
         logger.handlers = [handler]
         logger.propagate = False
     logging.getLogger("headgate").setLevel(settings.log_level.upper())
+
+
+def tell_denials(settings: Settings) -> Callable[[], None]:
+    """Log as many refusals of this process as *settings* say; what is returned ends that.
+
+    Keys are hashed as on the dashboard, also where that shows them as they are: logs travel.
+    """
+    if not settings.log_denials:
+        return lambda: None
+    show_key = partial(hashed_key, salt=settings.salt or settings.secret)
+    return JOURNAL.listen(Denials(per_second=settings.log_denials, show_key=show_key))
 
 
 def tell(message: str, *, level: int = logging.INFO, **fields: object) -> None:

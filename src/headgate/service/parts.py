@@ -19,15 +19,18 @@ from headgate.rules.problems import PolicyError
 from headgate.service.channel import Report
 from headgate.service.core import Core
 from headgate.service.envoy_files import EnvoyFiles
+from headgate.service.live import Live, LiveOptions, ServiceMeasures
 from headgate.service.part_options import response_options
 from headgate.service.pressing import FleetPressure
 from headgate.service.readiness import Readiness
 from headgate.service.regions import store_of
-from headgate.service.sources import is_etcd, kept_policy, open_storage
+from headgate.service.shown_keys import key_shower
+from headgate.service.sources import is_etcd, kept_policy, open_storage, shown_store
 
 if TYPE_CHECKING:
     from headgate.control.storage import PolicyStorage
     from headgate.rules.envoy import EnvoyConfig
+    from headgate.service.live import Boards
     from headgate.service.settings import Settings
 
 
@@ -42,6 +45,8 @@ class Parts:
     storage: PolicyStorage | None
     feed: PolicyFeed | None
     envoy: EnvoyFiles | None
+    live: Live
+    measures: ServiceMeasures
 
     async def start(self) -> None:
         """Have rules in force, or raise `PolicyError`; rules of etcd may come later."""
@@ -55,6 +60,7 @@ class Parts:
             await self.envoy.start()
         self.pressure.start()
         await self.readiness.start()
+        self.live.start()
 
     async def reread(self) -> None:
         """Look at all files and storages again, now (SIGHUP)."""
@@ -86,10 +92,14 @@ class Parts:
                 stack.push_async_callback(self.envoy.aclose)
             stack.push_async_callback(self.pressure.aclose)
             stack.push_async_callback(self.readiness.aclose)
+            stack.push_async_callback(self.live.aclose)
 
 
-def make_parts(settings: Settings) -> Parts:
-    """The parts of a worker. Nothing is asked or read yet; `HeadgateError` for what cannot be."""
+def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = None) -> Parts:
+    """The parts of *worker*, which shares *boards* with others if there are any.
+
+    Nothing is asked or read yet. Raises `HeadgateError` for what cannot be.
+    """
     engine = AsyncRuleEngine(
         Policy(()), store=store_of(settings), salt=settings.salt, namespace=settings.namespace
     )
@@ -99,11 +109,15 @@ def make_parts(settings: Settings) -> Parts:
         secret=settings.secret,
         answers=response_options(settings),
         namespace=settings.namespace,
+        show_key=key_shower(settings),
     )
+    measures = ServiceMeasures(engine, began_ns=time.time_ns())
     storage = feed = envoy = None
     if settings.rules is not None:
         storage = open_storage(settings.rules, read_only=not settings.has_admin)
-        feed = PolicyFeed(storage, engine.replace, keep=kept_policy(settings))
+        feed = PolicyFeed(
+            storage, engine.replace, keep=kept_policy(settings), on_change=measures.changed
+        )
     if settings.envoy_config is not None:
         envoy = EnvoyFiles(
             settings.envoy_config,
@@ -124,6 +138,14 @@ def make_parts(settings: Settings) -> Parts:
         storage=storage,
         feed=feed,
         envoy=envoy,
+        live=Live(
+            core,
+            feed,
+            options=LiveOptions(store=shown_store(settings.store), worker=worker),
+            boards=boards,
+            store_trouble=readiness.store_trouble,
+        ),
+        measures=measures,
     )
 
 

@@ -66,6 +66,10 @@ class Readiness:
         """What is amiss, though requests are decided; empty if nothing is."""
         return () if self._trouble is None or not self._has_answered else (self._trouble,)
 
+    def store_trouble(self) -> tuple[str, ...]:
+        """What is wrong with the store, whether it has ever answered or not; empty if nothing."""
+        return () if self._trouble is None else (self._trouble,)
+
     async def start(self) -> None:
         """Ask the store once, then go on asking."""
         await self.look()

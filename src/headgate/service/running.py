@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate import __version__
 from headgate.service.listening import listen_as
 from headgate.service.logs import configure_logs, tell
-from headgate.service.sources import check_sources, counted
+from headgate.service.sources import check_sources, counted, shown_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,12 +163,3 @@ def _admin(settings: Settings) -> str:
     told = f"admin API: open to {counted(count, 'token')}"
     certificates = len(settings.admin_certificates)
     return f"{told} and {counted(certificates, 'certificate')}" if certificates else told
-
-
-def shown_store(url: str) -> str:
-    """*url* without what may be a password: neither before the host nor among the options."""
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return url
-    rest = rest.partition("?")[0]
-    return f"{scheme}://{rest.rpartition('@')[2]}"

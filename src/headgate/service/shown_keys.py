@@ -15,12 +15,15 @@ ShowKey = Callable[[str], str]
 
 
 def key_shower(settings: Settings) -> ShowKey:
-    """How keys are to be told."""
+    """How keys are to be told: hashed with the salt, or the service's secret if there is none, so
+    that nobody can try addresses until one fits."""
     if settings.dashboard_keys == "clear":
         return str
 
+    salt = settings.salt or settings.secret
+
     @lru_cache(maxsize=4096)  # the same busy keys are told again each second
     def show(key: str) -> str:
-        return hashed_key(key, settings.salt)
+        return hashed_key(key, salt)
 
     return show

@@ -82,3 +82,12 @@ def _checked_envoy(place: str, settings: Settings) -> str:
     config = files.read()
     warnings = "".join(f"\n{warning}" for warning in config.warnings)
     return f"{place}: {counted(len(config.domains), 'domain')}{warnings}"
+
+
+def shown_store(url: str) -> str:
+    """*url* without what may be a password: neither before the host nor among the options."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    rest = rest.partition("?")[0]
+    return f"{scheme}://{rest.rpartition('@')[2]}"

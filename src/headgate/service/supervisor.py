@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
 from headgate.service.channel import Assignment, Failure, Report, SupervisorEnd
+from headgate.service.live.boards import new_file
 from headgate.service.logs import LOG, tell
 
 if TYPE_CHECKING:
@@ -77,11 +79,17 @@ class Supervisor:
         self._is_stopping = False
         self._status = 0
         self._failure: str | None = None
+        self._boards = _new_boards()
 
     def run(self) -> int:
         """Serve; the exit status. Raises `StartError` if the workers cannot start."""
-        with asyncio.Runner() as runner:
-            return runner.run(self.serve())
+        try:
+            with asyncio.Runner() as runner:
+                return runner.run(self.serve())
+        finally:
+            if self._boards is not None:
+                os.close(self._boards)
+                self._boards = None
 
     async def serve(self) -> int:
         """As `run`, in an event loop."""
@@ -128,12 +136,13 @@ class Supervisor:
         http = tuple(one.sock.fileno() for one in self._listeners.http)
         grpc = tuple(one.sock.fileno() for one in self._listeners.grpc[number])
         call = [sys.executable, "-P", "-m", "headgate.service.worker", str(theirs.fileno())]
+        boards = () if self._boards is None else (self._boards,)
         with ours, theirs:
             process = subprocess.Popen(  # noqa: S603 - our own module
-                call, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), *http, *grpc)
+                call, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), *http, *grpc, *boards)
             )
             channel = SupervisorEnd(ours.detach())
-        channel.assign(Assignment(self._settings, number, http, grpc))
+        channel.assign(Assignment(self._settings, number, http, grpc, self._boards))
         return _Hand(number, process, channel, asyncio.get_running_loop().time())
 
     def _cannot_start(self, number: int, reason: str) -> None:
@@ -227,6 +236,16 @@ class Supervisor:
     def _check_end(self) -> None:
         if self._is_stopping and not self._hands:
             self._ended.set()
+
+
+def _new_boards() -> int | None:
+    """The memory that workers share, to tell what the others do; they serve without it too."""
+    try:
+        return new_file()
+    except OSError as error:
+        told = "each worker will tell of itself only: no memory to share (%s)"
+        LOG.warning(told, error.strerror or error)
+        return None
 
 
 def _ending(status: int) -> str:

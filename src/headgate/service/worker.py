@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import HeadgateError
 from headgate.observability import MEASURES
 from headgate.service.channel import Failure, WorkerEnd
-from headgate.service.logs import LOG, configure_logs, tell
+from headgate.service.logs import LOG, configure_logs, tell, tell_denials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headgate.service.channel import Report
+    from headgate.service.channel import Assignment, Report
+    from headgate.service.live import Boards
     from headgate.service.settings import Settings
 
 _OTHER_FILES: Final = 256
@@ -44,7 +45,8 @@ CUT_OFF: Final = 1
 class Worker:
     """Serves on sockets that listen already, until it is told to stop.
 
-    *on_ready* hears what is served by as soon as it is. *is_alone*: without a supervisor.
+    *on_ready* hears what is served by as soon as it is. *is_alone*: without a supervisor. With one
+    it has a *number*, and *boards* that it shares with the others.
     """
 
     def __init__(
@@ -55,11 +57,14 @@ class Worker:
         grpc: Sequence[socket.socket],
         on_ready: Callable[[Report], None],
         is_alone: bool,
+        number: int = 0,
+        boards: Boards | None = None,
     ) -> None:
         self._settings = settings
         self._http, self._grpc = http, grpc
         self._on_ready = on_ready
         self._is_alone = is_alone
+        self._number, self._boards = number, boards
         self._stopping = asyncio.Event()
         self._reading: set[asyncio.Task[None]] = set()
 
@@ -74,7 +79,8 @@ class Worker:
         from headgate.service.doors import Doors
         from headgate.service.parts import make_parts
 
-        parts = make_parts(self._settings)
+        parts = make_parts(self._settings, worker=self._number, boards=self._boards)
+        end_denials = tell_denials(self._settings)
         try:
             self._listen_to_signals(parts)
             doors = Doors(parts)
@@ -90,6 +96,7 @@ class Worker:
             is_done = await doors.drain()
         finally:
             await parts.aclose()
+            end_denials()
         if not is_done:
             told = f"requests were cut off: they took longer than {self._settings.drain:g} s"
             tell(told, level=logging.WARNING)
@@ -158,12 +165,22 @@ def main(fileno: int) -> int:
         grpc=[socket.socket(fileno=number) for number in assignment.grpc],
         on_ready=lambda report: _ready(channel, worker, report),
         is_alone=False,
+        number=assignment.number,
+        boards=_boards(assignment),
     )
     try:
         return worker.run()
     except HeadgateError as error:
         channel.tell(Failure(str(error)))
         return CUT_OFF
+
+
+def _boards(assignment: Assignment) -> Boards | None:
+    if assignment.boards is None:
+        return None
+    from headgate.service.live import Boards
+
+    return Boards(assignment.boards, count=assignment.settings.workers)
 
 
 def _ready(channel: WorkerEnd, worker: Worker, report: Report) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.identity import hashed
-from headgate.service.settings import Settings
 from headgate.identity.showing import hashed_key
+from headgate.service.settings import Settings
 from headgate.service.shown_keys import key_shower
 
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate import RateLimiter
+from headgate.observability import JOURNAL
 from headgate.service.certificate_names import subject_of
-from headgate.service.logs import configure_logs, tell
-from headgate.service.running import shown_store
+from headgate.service.logs import configure_logs, tell, tell_denials
 from headgate.service.settings import Settings
+from headgate.service.sources import shown_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +79,41 @@ class TestLogs:
             "greeting",
             "info",
         )
+
+    @pytest.mark.parametrize("shown", ["hashed", "clear"])
+    def test_refusals_are_told_with_hashed_keys_whatever_the_dashboard_shows(
+        self, capsys: pytest.CaptureFixture[str], shown: str
+    ) -> None:
+        settings = Settings(rules="x", log_format="json", log_denials=1, dashboard_keys=shown)
+        configure_logs(settings)
+        end = tell_denials(settings)
+        try:
+            limiter = RateLimiter("1/day", name=f"told-{shown}")
+            for _ in range(5):
+                limiter.hit("user_id=ada")
+        finally:
+            end()
+        told = capsys.readouterr().err
+        line = json.loads(told)
+        assert (line["rule"], line["outcome"], line["left_out"]) == (f"told-{shown}", "denied", 0)
+        assert line["logger"] == "headgate.decisions"
+        assert line["key"].startswith("user_id=~")
+        assert "ada" not in told
+
+    def test_people_read_refusals_as_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
+        settings = Settings(rules="x", log_denials=1)
+        configure_logs(settings)
+        end = tell_denials(settings)
+        try:
+            RateLimiter("1/day", name="told-in-words").hit("k", 2)
+        finally:
+            end()
+        assert "Z info denied by told-in-words: key ~" in capsys.readouterr().err
+
+    def test_no_refusals_are_told_unless_wanted(self) -> None:
+        before = JOURNAL.listeners
+        tell_denials(Settings(rules="x"))()
+        assert JOURNAL.listeners == before
 
     def test_what_is_below_the_level_is_not_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logs(Settings(rules="x", log_level="warning"))

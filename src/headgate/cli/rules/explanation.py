@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
-from headgate.cli.rules.reasons import Reasons
 from headgate.cli.rules.softness import softly, turns
-from headgate.decisions import OVERRIDE, combine
+from headgate.decisions import combine
 from headgate.decisions.decision import Concluded
 from headgate.engine import Engine, answer_of, repeated, verdict_of, verdict_unasked
+from headgate.engine.explaining import Membership
 from headgate.holding import new_name
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.responses import headers_for, refusal
 from headgate.rules.matching import normalised_path, readings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headgate.decisions import Decision
-    from headgate.engine.plan import Queueing
-    from headgate.engine.verdict import RuleVerdict, Verdict
-    from headgate.rules.model import Rule
+    from headgate.engine.explaining import Member
+    from headgate.engine.verdict import Verdict
     from headgate.rules.request import Request
     from headgate.rules.soft import Priority
     from headgate.stores.port import Store
 
 Lines = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A rule of the policy and what it has to do with the request.
-
-    *reason* says why it does not apply, "" if it does. *account* says whose counter it is, if the
-    rule matches. *said* is what it said, if it applies.
-    """
-
-    rule: Rule
-    matches: bool
-    reason: str = ""
-    account: tuple[str, ...] = ()
-    said: RuleVerdict | None = None
-    is_near: bool = False
-    """Whether at least the path is one that the rule is for."""
-    turn: Queueing | None = None
-    """How it takes turns under the rule, if it does."""
-    soft: tuple[tuple[str, str], ...] = ()
-    """What the rule says of delays, slots, turns and pressure: a name and a line for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +53,8 @@ class Explanation:
     verdict: Verdict
     response: Response
     priority: Priority | None = None
+    soft: Mapping[str, Lines] = field(default_factory=dict)
+    """What rules say of delays, slots, turns and pressure, by their ids: a name and a line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +78,18 @@ class Enquirer:
         """How *verdict* came about."""
         ways = ["/" + "/".join(way) for way in readings(request.path)]
         path, *others = dict.fromkeys([normalised_path(request.path), *ways])
-        found = self.engine.identifier.find(request)
-        reasons = Reasons(self.engine.policy, request, found)
+        membership = Membership(self.engine, request, verdict)
+        members = membership.all()
         return Explanation(
             request,
             path,
             tuple(others),
-            reasons.tier,
-            self._members(request, verdict, reasons),
+            membership.reasons.tier,
+            members,
             verdict,
             response_to(request, verdict, self.now_ns),
             self.engine.priority_of(request) if self.engine.policy.priorities else None,
+            dict(self._softness(request, members)),
         )
 
     def _ask(self, request: Request, cost: int | None, *, consume: bool) -> Verdict:
@@ -122,74 +103,14 @@ class Enquirer:
             replies = (*self.store.run(plan.again(seen, consume=consume)), *replies[1:])
         return verdict_of(plan, replies, consumed=consume, without=seen)
 
-    def _members(self, request: Request, verdict: Verdict, reasons: Reasons) -> tuple[Member, ...]:
-        matching = {rule.id for rule in self.engine.matching(request)}
-        said = {one.rule.id: one for one in verdict.rules}
-        is_blocked = verdict.source == OVERRIDE
-        turn = {one.rule.id: one for one in self.engine.plan(request).queues}
-        return tuple(
-            self._turning(rule, request, turn.get(rule.id))
-            if rule.id in matching and rule.fair is not None
-            else self._matched(rule, request, said.get(rule.id), reasons, is_blocked=is_blocked)
-            if rule.id in matching
-            else _unmatched(rule, reasons)
-            for rule in self.engine.policy.rules
-        )
-
-    def _matched(
-        self,
-        rule: Rule,
-        request: Request,
-        said: RuleVerdict | None,
-        reasons: Reasons,
-        *,
-        is_blocked: bool,
-    ) -> Member:
-        account = tuple(self.engine.identifier.account(rule, request))
-        reason = ""
-        if said is None and is_blocked:
-            reason = "it is not asked, as another one is blocked"
-        elif said is None:
-            reason = reasons.no_limit(rule) or "it is not known whose counter it is"
-        soft = () if said is None else tuple(self._softly(said, request))
-        return Member(
-            rule,
-            matches=True,
-            reason=reason,
-            account=account,
-            said=said,
-            is_near=True,
-            soft=soft,
-        )
-
-    def _softly(self, said: RuleVerdict, request: Request) -> Iterator[tuple[str, str]]:
-        found = self.engine.identifier.find(request)
-        return softly(said.rule, said.decision, found, self.engine.priority_of(request))
-
-    def _turning(self, rule: Rule, request: Request, turn: Queueing | None) -> Member:
-        """A rule under which requests take turns, which no store is asked about."""
-        account = tuple(self.engine.identifier.account(rule, request))
-        reason = ""
-        if turn is None:
-            is_off = rule.mode != "enforce"
-            reason = (
-                "in shadow nobody takes turns" if is_off else "it is not known whose turn it is"
-            )
-        soft = () if turn is None else tuple(turns(turn))
-        return Member(
-            rule,
-            matches=True,
-            reason=reason,
-            account=account,
-            is_near=True,
-            turn=turn,
-            soft=soft,
-        )
-
-
-def _unmatched(rule: Rule, reasons: Reasons) -> Member:
-    reason = reasons.no_match(rule) or ""
-    return Member(rule, matches=False, reason=reason, is_near=reasons.fits_path(rule))
+    def _softness(self, request: Request, members: Iterable[Member]) -> Iterator[tuple[str, Lines]]:
+        found, priority = self.engine.identifier.find(request), self.engine.priority_of(request)
+        for member in members:
+            rule, said = member.rule, member.said
+            if member.turn is not None:
+                yield rule.id, tuple(turns(member.turn))
+            elif said is not None:
+                yield rule.id, tuple(softly(rule, said.decision, found, priority))
 
 
 def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:

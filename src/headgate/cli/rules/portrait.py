@@ -14,10 +14,11 @@ from headgate.responses.words import limit_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.cli.rules.explanation import Explanation, Member, Response
+    from headgate.cli.rules.explanation import Explanation, Lines, Response
     from headgate.decisions import Decision
     from headgate.engine import RuleVerdict, Verdict
-    from headgate.rules.model import After
+    from headgate.engine.explaining import Member
+    from headgate.rules.model import After, Rule
 
 _MOST_LISTED: Final = 20
 _WIDTH: Final = 12
@@ -33,7 +34,7 @@ def portrait(explanation: Explanation, *, nth: int, is_live: bool, shows_all: bo
     """All of *explanation*, of the *nth* such request."""
     parts = ["\n".join(_request(explanation, nth=nth, is_live=is_live))]
     matching = [member for member in explanation.members if member.matches]
-    parts += ["\n".join(_matching(member, explanation.tier)) for member in matching]
+    parts += ["\n".join(_matching(member, explanation)) for member in matching]
     others = [member for member in explanation.members if not member.matches]
     if others:
         parts.append("\n".join(_unmatched(others, shows_all=shows_all)))
@@ -56,9 +57,10 @@ def _request(explanation: Explanation, *, nth: int, is_live: bool) -> Iterator[s
     yield _field("counters", "those in the store, as they are now" if is_live else _EMPTY)
 
 
-def _matching(member: Member, tier: str | None) -> Iterator[str]:
+def _matching(member: Member, explanation: Explanation) -> Iterator[str]:
     rule, said = member.rule, member.said
-    mark = f" ({rule.mode})" if rule.mode != "enforce" else ""
+    soft = explanation.soft.get(rule.id, ())
+    mark = _mark(rule)
     opinion = f"does not apply: {member.reason}" if said is None else _opinion(said)
     if member.turn is not None:
         opinion = "lets it take its turn"
@@ -70,21 +72,27 @@ def _matching(member: Member, tier: str | None) -> Iterator[str]:
         yield _field(label, visible(line))
         label = ""
     if said is not None:
-        yield from _figures(member, said, tier)
+        yield from _figures(said, explanation.tier, soft)
     elif member.turn is not None:
         yield _field("key", member.turn.key)
-        yield from (_field(*line) for line in member.soft)
+        yield from (_field(*line) for line in soft)
         yield _field("cost", str(member.turn.cost))
 
 
-def _figures(member: Member, said: RuleVerdict, tier: str | None) -> Iterator[str]:
+def _mark(rule: Rule) -> str:
+    if rule.candidate_of is not None:
+        return f" ({rule.mode}, candidate of {rule.candidate_of})"
+    return f" ({rule.mode})" if rule.mode != "enforce" else ""
+
+
+def _figures(said: RuleVerdict, tier: str | None, soft: Lines) -> Iterator[str]:
     rule = said.rule
     yield _field("key", said.key)
     if any(name is not None for name in rule.limits):
         yield _field("tier", "none" if tier is None else printable(tier))
     for part in said.decision.limits:
         yield _field("limit", _limit(part, said.cost))
-    yield from (_field(*line) for line in member.soft)
+    yield from (_field(*line) for line in soft)
     yield _field("cost", str(said.cost))
     if rule.cost.after is not None:
         yield _field("afterwards", _after(rule.cost.after))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from headgate.cli.rules.keeping import keeping_in_words, outage_in_words
 
 if TYPE_CHECKING:
-    from headgate.cli.rules.explanation import Explanation, Member, Response
+    from headgate.cli.rules.explanation import Explanation, Lines, Response
     from headgate.decisions import Decision
     from headgate.engine import RuleVerdict
+    from headgate.engine.explaining import Member
     from headgate.engine.plan import Queueing
     from headgate.rules.model import After
 
@@ -34,23 +35,27 @@ def record(explanation: Explanation) -> str:
             "class": explanation.priority,
         },
         "delay": verdict.delay,
-        "rules": [_member(member) for member in explanation.members],
+        "rules": [
+            _member(member, explanation.soft.get(member.rule.id, ()))
+            for member in explanation.members
+        ],
         "response": _response(explanation.response),
     }
     return json.dumps(shown, indent=2)
 
 
-def _member(member: Member) -> dict[str, Any]:
+def _member(member: Member, soft: Lines) -> dict[str, Any]:
     rule, said = member.rule, member.said
     known = {
         "id": rule.id,
         "mode": rule.mode,
+        "candidate_of": rule.candidate_of,
         "matches": member.matches,
-        "applies": said is not None or member.turn is not None,
+        "applies": member.applies,
         "reason": member.reason or None,
     }
     if member.turn is not None:
-        return known | {"account": list(member.account), **_turn(member.turn), **_soft(member)}
+        return known | {"account": list(member.account), **_turn(member.turn), **_soft(soft)}
     if said is None:
         return known
     return known | {
@@ -62,13 +67,13 @@ def _member(member: Member) -> dict[str, Any]:
         "decide": rule.decide,
         "cost_after": _after(rule.cost.after),
         **_said(said),
-        **_soft(member),
+        **_soft(soft),
     }
 
 
-def _soft(member: Member) -> dict[str, Any]:
+def _soft(lines: Lines) -> dict[str, Any]:
     """What the rule says of delays, slots, turns and pressure, in words."""
-    return {"soft": dict(member.soft)} if member.soft else {}
+    return {"soft": dict(lines)} if lines else {}
 
 
 def _turn(turn: Queueing) -> dict[str, Any]:

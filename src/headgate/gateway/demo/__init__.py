@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from headgate.gateway.demo.introduction import introduction
+from headgate.gateway.demo.introduction import dashboard_link, introduction
 from headgate.gateway.demo.upstream import DemoUpstream
 
-__all__ = ["DemoUpstream", "demo_rules", "introduction"]
+__all__ = ["DemoUpstream", "dashboard_link", "demo_rules", "introduction"]
 
 
 def demo_rules() -> bytes:

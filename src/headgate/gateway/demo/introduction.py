@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
 _TEXT: Final = """\
 headgate is up: Envoy at the door, the decision service behind it, and a small app to protect.
 
   gateway      {gateway}
-  dashboard    {service}/   (and the API of the decision service)
-  admin token  {token}   (made for this run)
+  dashboard    {dashboard}   (and the API of the decision service)
+  admin token  {token}   ({whence})
   rules        {rules}
 
 Three lines to try, in another terminal:
@@ -51,13 +52,23 @@ def lines_to_try(*, gateway: str, service: str, token: str) -> tuple[str, str, s
     )
 
 
-def introduction(*, gateway: str, service: str, token: str, rules: str) -> str:
-    """All of it, for a terminal."""
-    allowed, denied, changed = lines_to_try(gateway=gateway, service=service, token=token)
+def dashboard_link(service: str, token: str | None) -> str:
+    """Where the dashboard is, open at a click to who has *token*.
+
+    What stands behind the `#` is not sent to anybody, and the page takes it out of the address.
+    """
+    return f"{service}/#token={quote(token, safe='')}" if token else f"{service}/"
+
+
+def introduction(*, gateway: str, service: str, token: str | None, rules: str) -> str:
+    """All of it, for a terminal. *token* is None if it was not made here: then nobody is told."""
+    shown = token or "TOKEN"
+    allowed, denied, changed = lines_to_try(gateway=gateway, service=service, token=shown)
     return _TEXT.format(
         gateway=gateway,
-        service=service,
-        token=token,
+        dashboard=dashboard_link(service, token),
+        token=shown,
+        whence="made for this run" if token else "the one that you have set",
         rules=rules,
         allowed=allowed,
         denied=denied,

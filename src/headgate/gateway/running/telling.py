@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
-from headgate.gateway.demo import introduction
+from headgate.gateway.demo import dashboard_link, introduction
 from headgate.gateway.running.logs import FIELDS, LOG
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def tell_start(
         shown = introduction(
             gateway=url_of(terms.gateway.listen[0], is_tls=_is_tls(terms)),
             service=service_url(terms),
-            token=terms.made_token or "TOKEN",
+            token=terms.made_token,
             rules=terms.rules or "",
         )
         print(shown, flush=True)
@@ -82,7 +82,8 @@ def _lines(terms: Terms, directory: RunDirectory, started: Mapping[str, Any]) ->
     lines = [f"gateway: {url_of(one, is_tls=is_tls)}" for one in terms.gateway.listen]
     lines += [f"upstream: {one}" for one in terms.gateway.upstream]
     if terms.service.http:
-        lines.append(f"service and dashboard: {service_url(terms)}/")
+        token = terms.made_token if terms.is_terminal else None
+        lines.append(f"service and dashboard: {dashboard_link(service_url(terms), token)}")
     count = started.get("rule_count")
     counted = "1 rule" if count == 1 else f"{count} rules"
     lines.append(f"rules: {started.get('rules')}, revision {started.get('revision')}, {counted}")

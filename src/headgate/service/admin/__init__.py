@@ -6,6 +6,7 @@ rules       one rule, many rules, the kill switch
 policies    the whole policy, its history, going back
 keys        single counters: look, reset, grant, block
 reports     how things stand, and who did what
+live        what this node is doing, now and lately
 openapi     all of that as a document
 """
 

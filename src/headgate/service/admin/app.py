@@ -19,7 +19,10 @@ from headgate.control.revision import (
 from headgate.errors import HeadgateError, StoreError
 from headgate.rules.problems import PolicyError
 from headgate.service.admin.call import Call
+from headgate.service.admin.debugging import DebugCalls
+from headgate.service.admin.explaining import ExplainCalls
 from headgate.service.admin.keys import KeyCalls
+from headgate.service.admin.live import LiveCalls
 from headgate.service.admin.noting import Notes
 from headgate.service.admin.policies import PolicyCalls
 from headgate.service.admin.previews import Previews
@@ -31,6 +34,7 @@ from headgate.service.admin.tokens import Door, check_role
 from headgate.service.http.options import HttpOptions
 from headgate.service.http.receiving import DisconnectedError
 from headgate.service.http.replies import RefusedError, Reply, problem, respond
+from headgate.service.live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,8 +72,8 @@ class AdminApp:
     """The admin API below `/admin/v1`, for the holders of *tokens*; closed if there are none.
 
     *editor* changes the rules, *feed* puts them in force here; *audit* hears of every change before
-    it is made. *live* is the store to be looked through, if it can be. *certificates* are callers
-    who are known by those. It opens and closes nothing.
+    it is made. *live* is the store to be looked through, if it can be, *picture* what this node is
+    doing. *certificates* are callers who are known by those. It opens and closes nothing.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class AdminApp:
         audit: Audit,
         *,
         live: LiveCounters | None = None,
+        picture: Live | None = None,
         certificates: Sequence[Certificate] = (),
         options: HttpOptions | None = None,
     ) -> None:
@@ -90,6 +95,9 @@ class AdminApp:
             PolicyCalls(editor, previews),
             KeyCalls(core, editor, live),
             ReportCalls(core, feed, audit),
+            ExplainCalls(core),
+            DebugCalls(core),
+            LiveCalls(picture or Live(core, feed)),
         )
         self._door = Door(tokens, certificates)
         self._notes = Notes(audit, core.clock)

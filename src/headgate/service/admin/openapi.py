@@ -25,6 +25,7 @@ _PROBLEM: Final = "application/problem+json"
 _JSON: Final = "application/json"
 
 _WHOLE: Final[Data] = {"type": "integer", "minimum": 0}
+_NUMBER: Final[Data] = {"type": "number"}
 _TEXT: Final[Data] = {"type": "string"}
 _ANY: Final[Data] = {"type": "object"}
 _MOMENT: Final[Data] = {"type": "string", "format": "date-time"}
@@ -73,7 +74,12 @@ _ONE_RULE: Final = _object(
     ("rule_id", "version", "rule"), rule_id=_TEXT, version=_WHOLE, rule=_RULE
 )
 _PUT_RULE: Final = _object(
-    ("rule_id", "version"), rule_id=_TEXT, version=_WHOLE, mode=_TEXT, warnings=_list(_ISSUE)
+    ("rule_id", "version"),
+    rule_id=_TEXT,
+    version=_WHOLE,
+    mode=_TEXT,
+    candidate_of=_TEXT,
+    warnings=_list(_ISSUE),
 )
 _REVISED: Final = _object(
     ("revision",), revision=_WHOLE, changed={"type": "boolean"}, warnings=_list(_ISSUE)
@@ -105,6 +111,12 @@ _COUNTER: Final[dict[str, Data]] = {
         "description": "In place of a key: what is known of the caller, as user_id or ip.",
         "additionalProperties": _TEXT,
     },
+}
+_ASKED: Final[Data] = {
+    "type": "object",
+    "description": "A request as /v1/check has.",
+    "required": ["path"],
+    "examples": [{"method": "POST", "path": "/login", "ip": "203.0.113.7"}],
 }
 _UNTIL: Final[dict[str, Data]] = {
     "until": _MOMENT,
@@ -188,13 +200,38 @@ _KEYS: Final = (
 )
 _BY_KEY: Final = (_query("rule", "the id of a rule"), _query("key", "the key of a counter"))
 
+_LIVE: Final = _object(
+    ("at", "began", "version", "workers", "policy", "store", "requests", "rules", "series"),
+    at=_NUMBER,
+    began=_NUMBER,
+    version=_TEXT,
+    workers=_WHOLE,
+    policy=_ANY,
+    store=_ANY,
+    factor=_NUMBER,
+    requests=_object(("allowed", "denied"), allowed=_WHOLE, denied=_WHOLE),
+    latency={
+        **_ANY,
+        "description": "Seconds: p50, p90 and p99 of the last minute, null if nothing was decided.",
+    },
+    rules=_list(_ANY),
+    series={**_ANY, "description": "By rule and outcome: 120 seconds until `end`, oldest first."},
+    minutes={**_ANY, "description": "The same: 180 minutes."},
+    busiest_keys=_list(_ANY),
+    refused_keys=_list(_ANY),
+    hot_keys=_list(_ANY),
+    bounds=_list(_ANY),
+    queues=_list(_ANY),
+    candidates=_list(_ANY),
+)
+
 _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
     {
         "/rules": {"get": _operation("The rules that fit.", _RULES, query=_LISTING)},
         "/rules/{rule_id}": {
             "get": _operation("One rule.", _ONE_RULE),
             "put": _operation("Make or change a rule.", _PUT_RULE, body=_RULE, versioned=True),
-            "delete": _operation("Remove a rule.", _DELETED, versioned=True),
+            "delete": _operation("Remove a rule, and its candidate.", _DELETED, versioned=True),
         },
         "/rules/{rule_id}:disable": {
             "post": _operation("Take a rule out of force.", _PUT_RULE, versioned=True)
@@ -208,6 +245,20 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
                 versioned=True,
             )
         },
+        "/rules/{rule_id}/candidate": {
+            "post": _operation(
+                "Try a rule in shadow beside this one.", _PUT_RULE, body=_RULE, versioned=True
+            )
+        },
+        "/rules/{rule_id}/candidate:preview": {
+            "post": _operation("What that would change.", _PREVIEW, body=_RULE)
+        },
+        "/rules/{rule_id}/adopt": {
+            "post": _operation(
+                "Put what is tried beside a rule in its place.", _PUT_RULE, versioned=True
+            )
+        },
+        "/rules/{rule_id}/adopt:preview": {"post": _operation("What that would change.", _PREVIEW)},
         "/rules:preview": {
             "post": _operation(
                 "What would change; null deletes a rule.",
@@ -266,6 +317,11 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
             "get": _operation("Blocks and grants that have not ended.", _ANY, query=_BY_KEY),
             "delete": _operation("End one.", _ANY, query=_BY_KEY, versioned=True),
         },
+        "/live": {
+            "get": _operation(
+                "What the service is doing, now and lately: of all workers of this node.", _LIVE
+            )
+        },
         "/status": {"get": _operation("What is in force, and how it stands.", _ANY)},
         "/pressure": {
             "get": _operation(
@@ -273,6 +329,18 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
                 "the factor that limits are lowered by.",
                 _ANY,
                 query=(_query("limit", "", _WHOLE),),
+            )
+        },
+        "/explain": {
+            "post": _operation(
+                "What would become of a request, and why; nothing is counted.", _ANY, body=_ASKED
+            )
+        },
+        "/debug-tokens": {
+            "post": _operation(
+                "Make a token by which requests hear how they were decided (Headgate-Debug).",
+                _ANY,
+                body=_object(ttl=_WHOLE),
             )
         },
         "/audit": {

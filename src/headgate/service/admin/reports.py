@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine.plan import groups_of
 from headgate.rules.reading.instants import instant_text
 from headgate.service.admin.telling import change_data, problems_data
 from headgate.service.http.replies import Reply, json_reply
-from headgate.stores.leased import AsyncLeasedStore
+from headgate.service.live.standing import bounds, hot_keys
 from headgate.stores.opening import guard_of
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ class ReportCalls:
         policy = self._core.engine.in_force.policy
         loaded = state.loaded_at_ns
         content = {
+            "caller": {"name": call.caller.name, "role": call.caller.role},
             "place": self._feed.place,
             "revision": state.revision,
             "change": None
@@ -59,37 +59,22 @@ class ReportCalls:
         they are multiplied by while the fleet is under pressure."""
         query = call.query("limit")
         count = max(1, call.number(query, "limit", 20, MOST_LISTED))
-        store = self._core.engine.runner.store
-        factor = float(self._core.engine.in_force.scale.factor)
-        if not isinstance(store, AsyncLeasedStore):
-            return json_reply({"hot_keys": [], "bounds": [], "breaker": None, "factor": factor})
-        rules = self._rules_by_group()
-        guard = guard_of(store)
         hot = [
-            {
-                "rule_id": rules.get(one.group),
-                "key": one.key,
-                "per_second": round(one.per_second, 1),
-                "at_most": round(one.per_second + one.error, 1),
-            }
-            for one in store.hot_keys(count)
+            {"rule_id": rule, "key": key, "per_second": least, "at_most": most}
+            for rule, key, least, most in hot_keys(self._core, count)
         ]
-        bounds = [
-            {"rule_id": rules.get(one.group), "holders": one.holders, "units": one.bound}
-            for one in store.bounds()
+        may_overshoot = [
+            {"rule_id": rule, "holders": holders, "units": units}
+            for rule, holders, units in bounds(self._core)
         ]
-        breaker = None if guard is None else "open" if guard.is_open else "closed"
-        found = {"hot_keys": hot, "bounds": bounds, "breaker": breaker, "factor": factor}
-        return json_reply(found)
-
-    def _rules_by_group(self) -> dict[str, str]:
-        policy, namespace = self._core.engine.in_force.policy, self._core.namespace
-        return {
-            group: rule.id
-            for rule in policy.rules
-            for limits in rule.limits.values()
-            for group in groups_of(namespace, rule.id, len(limits))
+        guard = guard_of(self._core.engine.runner.store)
+        found = {
+            "hot_keys": hot,
+            "bounds": may_overshoot,
+            "breaker": None if guard is None else "open" if guard.is_open else "closed",
+            "factor": float(self._core.engine.in_force.scale.factor),
         }
+        return json_reply(found)
 
     async def audit(self, call: Call) -> Reply:
         """GET /audit: the newest first."""

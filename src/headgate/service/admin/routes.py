@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.service.admin.call import Handler
+    from headgate.service.admin.debugging import DebugCalls
+    from headgate.service.admin.explaining import ExplainCalls
     from headgate.service.admin.keys import KeyCalls
+    from headgate.service.admin.live import LiveCalls
     from headgate.service.admin.policies import PolicyCalls
     from headgate.service.admin.reports import ReportCalls
     from headgate.service.admin.rules import RuleCalls
@@ -37,7 +40,14 @@ class Routes:
     """All of them."""
 
     def __init__(
-        self, rules: RuleCalls, policies: PolicyCalls, keys: KeyCalls, reports: ReportCalls
+        self,
+        rules: RuleCalls,
+        policies: PolicyCalls,
+        keys: KeyCalls,
+        reports: ReportCalls,
+        explaining: ExplainCalls,
+        debugging: DebugCalls,
+        live: LiveCalls,
     ) -> None:
         table = {
             "/rules": {"GET": Route("read", rules.listed)},
@@ -48,6 +58,10 @@ class Routes:
             },
             "/rules/{rule_id}:disable": {"POST": Route("write", rules.switched_off)},
             "/rules/{rule_id}:enable": {"POST": Route("write", rules.switched_on)},
+            "/rules/{rule_id}/candidate": {"POST": Route("write", rules.tried)},
+            "/rules/{rule_id}/candidate:preview": {"POST": Route("read", rules.trial_previewed)},
+            "/rules/{rule_id}/adopt": {"POST": Route("write", rules.adopted)},
+            "/rules/{rule_id}/adopt:preview": {"POST": Route("read", rules.adoption_previewed)},
             "/rules:preview": {"POST": Route("read", rules.previewed)},
             "/policy": {"GET": Route("read", policies.got), "PUT": Route("write", policies.put)},
             "/policy:preview": {"POST": Route("read", policies.previewed)},
@@ -64,9 +78,12 @@ class Routes:
                 "GET": Route("read", keys.overrides),
                 "DELETE": Route("write", keys.override_ended),
             },
+            "/live": {"GET": Route("read", live.told)},
             "/status": {"GET": Route("read", reports.status)},
             "/pressure": {"GET": Route("read", reports.pressure)},
             "/audit": {"GET": Route("read", reports.audit)},
+            "/explain": {"POST": Route("read", explaining.explained)},
+            "/debug-tokens": {"POST": Route("write", debugging.made)},
         }
         self.table: Final[Mapping[str, Mapping[str, Route]]] = table
         self._patterns = [(_compiled(path), methods) for path, methods in table.items()]

@@ -1,9 +1,10 @@
-"""Calls about rules: one, many, what would change, and the switch of each."""
+"""Calls about rules: one, many, what would change, the switch and the candidate of each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.control.candidates import candidate_id
 from headgate.control.listing import RuleFilter
 from headgate.rules.reading.rules import MODES
 from headgate.service.admin.call import Call, etag
@@ -111,6 +112,44 @@ class RuleCalls:
         now = next(rule.get("mode", "enforce") for rule in rules if rule.get("id") == rule_id)
         content = {"rule_id": rule_id, "version": version, "mode": now}
         return edited_reply(content, edited, etag(version), rule_id=rule_id)
+
+    async def tried(self, call: Call) -> Reply:
+        """POST /rules/{rule_id}/candidate: a rule to be tried in shadow beside it."""
+        call.query()
+        rule_id = call.parts["rule_id"]
+        document, wish = await call.document(), call.wish()
+        await call.begin(f"try a candidate of {rule_id}")
+        edited = call.edited(await self._editor.put_candidate(rule_id, document, wish))
+        name = candidate_id(edited.revision.document, rule_id) or ""
+        version = edited.version_of(name)
+        content = {"rule_id": name, "version": version, "mode": "shadow", "candidate_of": rule_id}
+        return edited_reply(content, edited, etag(version), rule_id=name)
+
+    async def adopted(self, call: Call) -> Reply:
+        """POST /rules/{rule_id}/adopt: its candidate in its place."""
+        call.query()
+        rule_id, wish = call.parts["rule_id"], call.wish()
+        _check_empty(await call.document_if_any(), ())
+        await call.begin(f"adopt the candidate of {rule_id}")
+        edited = call.edited(await self._editor.adopt(rule_id, wish))
+        version = edited.version_of(rule_id)
+        return edited_reply(
+            {"rule_id": rule_id, "version": version}, edited, etag(version), rule_id=rule_id
+        )
+
+    async def trial_previewed(self, call: Call) -> Reply:
+        """POST /rules/{rule_id}/candidate:preview."""
+        call.query()
+        document = await call.document()
+        preview = await self._editor.preview_candidate(call.parts["rule_id"], document)
+        return await self._previews.reply(preview)
+
+    async def adoption_previewed(self, call: Call) -> Reply:
+        """POST /rules/{rule_id}/adopt:preview."""
+        call.query()
+        _check_empty(await call.document_if_any(), ())
+        preview = await self._editor.preview_adoption(call.parts["rule_id"])
+        return await self._previews.reply(preview)
 
     async def previewed(self, call: Call) -> Reply:
         """POST /rules:preview, of rules by their ids; null deletes."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from headgate.enforcement.lazy import encoded
-from headgate.service.debugging import debugged
 from headgate.service.http.checking import TOO_MANY_REQUESTS, Checking
+from headgate.service.http.debugging import debugged
 from headgate.service.http.endpoints import Endpoints
 from headgate.service.http.openapi import openapi_document
 from headgate.service.http.options import HttpOptions
@@ -34,8 +34,9 @@ class HttpApp:
     """The HTTP API of one worker.
 
     *others* are apps for all paths below a prefix, as `/admin`; they see the whole path. *json*
-    answers `POST /json`, *metrics* `GET /metrics` (None: of this process). *paths* are what they add to the OpenAPI document, and *schemes* who may
-    go there. The app opens and closes nothing: *core* is its maker's.
+    answers `POST /json`, *metrics* `GET /metrics` (None: of this process). *paths* are what they
+    add to the OpenAPI document, and *schemes* who may go there. The app opens and closes nothing:
+    *core* is its maker's.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ from headgate.enforcement.asgi.sending import encoded
 from headgate.engine import answer_of
 from headgate.holding import new_name
 from headgate.responses import refusal
-from headgate.service.debugging import debugged
 from headgate.service.http.asked import TO_CHECK, read_asked
+from headgate.service.http.debugging import debugged
 from headgate.service.http.documents import document_of
 from headgate.service.http.familiar import Familiar
 from headgate.service.http.portrait import portrait

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.observability import MEASURES
+from headgate.service.http.dashboard import NAMES, PREFIX, file_reply
 from headgate.service.http.documents import document_of
 from headgate.service.http.overview import overview
 from headgate.service.http.receiving import any_body_of, body_of, json_body_of
@@ -16,7 +18,6 @@ from headgate.service.http.replies import (
     NO_STORE,
     RefusedError,
     Reply,
-    header_of,
     json_reply,
     problem,
 )
@@ -36,6 +37,7 @@ COMMIT: Final = b"/commit"
 
 Endpoint = Callable[["Scope", "Receive"], Awaitable[Reply]]
 RlsJson = Callable[[bytes], Awaitable[tuple[int, bytes]]]
+Metrics = Callable[[], Awaitable[str]]
 
 
 class Endpoints:
@@ -48,10 +50,12 @@ class Endpoints:
         options: HttpOptions,
         rls_json: RlsJson | None,
         document: Mapping[str, object],
+        metrics: Metrics | None = None,
     ) -> None:
         self._checking = checking
         self._options = options
         self._rls_json = rls_json
+        self._told = metrics or _own_metrics
         self._reservations = Reservations(checking, options)
         standing = Standing(checking, peers, options)
         self._document = json.dumps(document).encode("ascii")
@@ -65,6 +69,8 @@ class Endpoints:
             b"/openapi.json": {"GET": self._openapi},
             b"/": {"GET": self._index},
         }
+        for name in NAMES:
+            self._table[PREFIX + name.encode()] = {"GET": partial(self._file, name)}
         if rls_json is not None:
             self._table[b"/json"] = {"POST": self._json}
         for methods in self._table.values():
@@ -109,7 +115,7 @@ class Endpoints:
 
     async def _reserve(self, scope: Scope, receive: Receive) -> Reply:
         document = document_of(await json_body_of(scope, receive, self._options))
-        return await self._reservations.reserve(document, header_of(scope, b"accept"))
+        return await self._reservations.reserve(document, scope)
 
     async def _json(self, scope: Scope, receive: Receive) -> Reply:
         assert self._rls_json is not None  # noqa: S101 (else it has no path)
@@ -130,10 +136,18 @@ class Endpoints:
         return json_reply({"status": "ready"})
 
     async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply(200, [METRICS_LINE, NO_STORE], MEASURES.text().encode())
+        text = await self._told()
+        return Reply(200, [METRICS_LINE, NO_STORE], text.encode())
 
     async def _openapi(self, _scope: Scope, _receive: Receive) -> Reply:
         return Reply(200, [JSON_LINE], self._document)
 
     async def _index(self, scope: Scope, _receive: Receive) -> Reply:
         return overview(scope)
+
+    async def _file(self, name: str, scope: Scope, _receive: Receive) -> Reply:
+        return file_reply(scope, name)
+
+
+async def _own_metrics() -> str:
+    return MEASURES.text()

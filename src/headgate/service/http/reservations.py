@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue
 from headgate.service.http.asked import TO_COMMIT, TO_RESERVE, invalid, read_asked, read_fields
+from headgate.service.http.debugging import debugged
 from headgate.service.http.portrait import portrait
 from headgate.service.http.receipts import Receipt, Receipts
 from headgate.service.http.replies import (
@@ -29,6 +30,7 @@ from headgate.service.http.replies import (
     Flaw,
     RefusedError,
     Reply,
+    header_of,
     json_reply,
     problem,
 )
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from headgate.service.http.checking import Checking
     from headgate.service.http.documents import Document
     from headgate.service.http.options import HttpOptions
+    from headgate.service.http.replies import Scope
 
 _RETRY_SOON: Final = (b"retry-after", b"1")
 _TOO_MUCH: Final = "too many rules hold something for this request: name those in cost that should"
@@ -58,8 +61,8 @@ class Reservations:
         self._unheld = Unheld(self._core.engine.runner, self._core.namespace, self._longest)
         self._rules: tuple[Policy | None, dict[str, Rule]] = None, {}
 
-    async def reserve(self, document: Document, accept: str | None) -> Reply:
-        """Hold what *document* asks for: 201 with an id, or a refusal."""
+    async def reserve(self, document: Document, scope: Scope) -> Reply:
+        """Hold what *document* asks for: 201 with an id, or a refusal; *scope* is of who asks."""
         asked = read_asked(document, TO_RESERVE, longest_ttl=self._longest)
         engine = self._core.engine
         cost = _without_queues(asked.cost, engine.in_force.policy)
@@ -67,7 +70,8 @@ class Reservations:
             engine.reserve(asked.request, cost=cost, ttl=asked.ttl)
         )
         if not verdict.allowed:
-            return self._checking.denial(verdict, accept)
+            denied = self._checking.denial(verdict, header_of(scope, b"accept"))
+            return debugged(self._core, scope, verdict, denied)
         lasts_ns = min([duration_ns(asked.ttl, "ttl"), *_leases_ns(verdict)])
         expires_ns = self._core.clock() + lasts_ns
         expires_ns -= expires_ns % MILLISECOND
@@ -81,7 +85,8 @@ class Reservations:
         lines = self._checking.teller.lines(verdict)
         lines += [JSON_LINE, NO_STORE, (b"location", f"/v1/reservations/{name}".encode())]
         content = {"id": name, "expires": expires_ns / SECOND, **portrait(verdict)}
-        return Reply(201, lines, json.dumps(content).encode("ascii"))
+        made = Reply(201, lines, json.dumps(content).encode("ascii"))
+        return debugged(self._core, scope, verdict, made)
 
     async def commit(self, name: bytes, document: Document) -> Reply:
         """Charge what it really cost: *document* says so, or what was held."""

@@ -10,7 +10,7 @@ from headgate.service.rls.answering import Answering
 from headgate.service.rls.asked import Asked
 from headgate.service.rls.asking import Question, is_passing
 from headgate.service.rls.configured import Configured
-from headgate.service.rls.debugging import is_debugged, traced_field
+from headgate.service.rls.debugging import is_debugged, traced_fields
 from headgate.service.rls.json_text import answer_json
 from headgate.service.rls.noting import Noting, begin
 from headgate.service.rls.options import RlsOptions
@@ -124,7 +124,7 @@ class RateLimitCalls:
         began_ns = begin()
         await run_later(self._store, question.rounds(said, self._outage))
         answer = self._answered(question.asked, said, began_ns)
-        return answer + traced_field(self._core, question.asked.parts, said)
+        return answer + traced_fields(self._core, question.asked.parts, said)
 
     def _answered(self, asked: Asked, said: Said, began_ns: int) -> bytes:
         self._noting.all(asked.parts, said, began_ns, passes=is_passing(asked.parts, said))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.engine.tracing import traced
-from headgate.responses.debugging import decision_line
+from headgate.responses.debugging import NO_STORE, decision_lines
 from headgate.service import debugging
 from headgate.service.rls import wire
+from headgate.service.rls.asking import is_passing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,10 +26,12 @@ def is_debugged(core: Core, asked: Asked) -> bool:
     )
 
 
-def traced_field(core: Core, parts: Sequence[Part], said: Said) -> bytes:
-    """The header that tells it, as a field of the answer."""
-    name, told = decision_line(_traced(core, parts, said))
-    return wire.header(name.lower(), told)
+def traced_fields(core: Core, parts: Sequence[Part], said: Said) -> bytes:
+    """The headers that tell it, as fields of the answer. A refusal is kept by nobody anyhow."""
+    lines = decision_lines(_traced(core, parts, said))
+    if not is_passing(parts, said):
+        lines.remove(NO_STORE)
+    return b"".join([wire.header(name.lower(), value) for name, value in lines])
 
 
 def _traced(core: Core, parts: Sequence[Part], said: Said) -> Iterator[Traced]:

@@ -9,6 +9,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from headgate.observability import JOURNAL, Decided, Said
+from headgate.observability.candidates import CANDIDATES, Heard
 from headgate.service.rls.asking import has_passed
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Noting:
         journal.requests[allowed][0] += 1
         outcome: Outcome = "allowed" if allowed else "denied"
         journal.note(part.name, outcome, decision.source, part.checks[0].key)
+        if not allowed and part.name in CANDIDATES.beside:
+            self._try([(part, allowed, decision)], admitted=False)
         if journal.listeners:
             self._tell([(part, allowed, decision)], took_ns, allowed=allowed)
 
@@ -66,12 +69,26 @@ class Noting:
         took_ns = perf_counter_ns() - began_ns
         journal.time(took_ns)
         journal.requests[passes][0] += 1
+        is_tried = False
         for part, allowed, decision in noted:
             source = _CLOSED if decision is None else decision.source
             key = part.checks[0].key if part.checks else ""
             journal.note(part.name, _outcome(part, allowed=allowed), source, key)
+            if _is_shadow(part) or (not allowed and part.name in CANDIDATES.beside):
+                is_tried = True
+        if is_tried:
+            self._try(noted, admitted=passes)
         if journal.listeners:
             self._tell(noted, took_ns, allowed=passes)
+
+    def _try(self, noted: Iterable[Noted], *, admitted: bool) -> None:
+        """Count what rules in shadow would have done."""
+        heard = [
+            Heard(part.name, part.checks[0].key, _is_shadow(part), allowed, decision.source)
+            for part, allowed, decision in noted
+            if decision is not None and part.checks and part.rule is not None
+        ]
+        CANDIDATES.hear(heard, admitted=admitted, revision=self._in_force.policy.revision)
 
     def _tell(self, noted: Iterable[Noted], took_ns: int, *, allowed: bool) -> None:
         rules = tuple([_said(*one) for one in noted])
@@ -85,8 +102,12 @@ class Noting:
             listener(told)
 
 
+def _is_shadow(part: Part) -> bool:
+    return part.role in ("shadow", "hidden")
+
+
 def _outcome(part: Part, *, allowed: bool) -> Outcome:
-    if part.role in ("shadow", "hidden"):
+    if _is_shadow(part):
         return "shadow_allowed" if allowed else "shadow_denied"
     return "allowed" if allowed else "denied"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headgate.gateway.demo import DemoUpstream, demo_rules, introduction
+from headgate.gateway.demo import DemoUpstream, dashboard_link, demo_rules, introduction
 from headgate.rules.reading import examine_policy
 
 if TYPE_CHECKING:
@@ -26,10 +26,18 @@ def test_the_introduction_has_all_addresses_and_three_lines() -> None:
         token="t0ken",  # noqa: S106 - not one
         rules="/tmp/run/rules.yaml",  # noqa: S108 - not used
     )
-    for part in ("http://127.0.0.1:8080", "http://127.0.0.1:8090/", "t0ken", "/tmp/run/rules.yaml"):  # noqa: S108
+    link = "http://127.0.0.1:8090/#token=t0ken"
+    for part in ("http://127.0.0.1:8080", link, "t0ken ", "/tmp/run/rules.yaml"):  # noqa: S108
         assert part in told
     assert told.count("     curl ") == 3
     assert max(map(len, told.splitlines())) < 300
+
+
+def test_a_token_that_was_not_made_here_is_in_no_link() -> None:
+    told = introduction(gateway="http://g", service="http://s", token=None, rules="r")
+    assert "dashboard    http://s/   (" in told
+    assert "Bearer TOKEN'" in told
+    assert dashboard_link("http://s", "a/b#c") == "http://s/#token=a%2Fb%23c"
 
 
 def _answers(path: Path, *requests: bytes) -> list[bytes]:

@@ -13,6 +13,7 @@ from headgate.control.editing import PolicyEditor, Wish
 from headgate.control.feed import PolicyFeed
 from headgate.control.memory_storage import MemoryStorage
 from headgate.engine import AsyncRuleEngine
+from headgate.identity.showing import hashed_key
 from headgate.rules.model import Policy
 from headgate.rules.request import Request
 from headgate.service.admin import AdminApp, Certificate, Token
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from headgate.control.live_counters import LiveCounters
     from headgate.control.storage import PolicyStorage
+    from headgate.service.shown_keys import ShowKey
+    from headgate.stores.port import AsyncStore
 
 WRITER, READER = "w" * 20, "r" * 20
 TOKENS = (Token.of("ada", "write", WRITER), Token.of("bob", "read", READER))
@@ -60,14 +63,17 @@ class Desk:
     clock: ManualClock = field(default_factory=ManualClock)
     audit: FailingAudit = field(default_factory=FailingAudit)
     token: str | None = WRITER
+    show_key: ShowKey = hashed_key
+    store: AsyncStore | str = "memory://"
 
     async def begin(self) -> None:
-        self.engine = AsyncRuleEngine(Policy(), clock=self.clock)
+        clock = self.clock if isinstance(self.store, str) else None
+        self.engine = AsyncRuleEngine(Policy(), store=self.store, clock=clock)
         self.editor = PolicyEditor(self.storage, clock=self.clock)
         await self.editor.replace({"version": 1, "rules": RULES}, Wish(author="eve"))
         self.feed = PolicyFeed(self.storage, self.engine.replace, clock=self.clock)
         await self.feed.start()
-        core = Core(engine=self.engine, clock=self.clock, secret=b"x")
+        core = Core(engine=self.engine, clock=self.clock, secret=b"x", show_key=self.show_key)
         self.app = AdminApp(
             core,
             self.editor,

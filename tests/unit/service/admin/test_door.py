@@ -23,6 +23,7 @@ WRITES: list[tuple[str, Any]] = [
     ("DELETE /rules/login", None),
     ("POST /rules/login:disable", None),
     ("POST /rules/login:enable", None),
+    ("POST /rules/login/candidate", RULE),
     ("PUT /policy", {"version": 1, "rules": []}),
     ("POST /rollback", {"revision": 1}),
     ("POST /keys:reset", {"rule": "login", "key": "ip=1"}),
@@ -30,11 +31,13 @@ WRITES: list[tuple[str, Any]] = [
     ("POST /keys:block", {"rule": "login", "key": "ip=1", "ttl": 9}),
     ("POST /keys:unblock", {"rule": "login", "key": "ip=1"}),
     ("DELETE /overrides?rule=login&key=ip=1", None),
+    ("POST /rules/login/adopt", None),
 ]
 READS: list[tuple[str, Any]] = [
     ("GET /rules", None),
     ("GET /rules/login", None),
     ("POST /rules:preview", {"rules": {"new": RULE}}),
+    ("POST /rules/login/candidate:preview", RULE),
     ("GET /policy", None),
     ("POST /policy:preview", {"version": 1}),
     ("GET /history", None),
@@ -197,7 +200,7 @@ class TestAudit:
 
         attended(main)
 
-    @pytest.mark.parametrize(("line", "body"), WRITES[:9])
+    @pytest.mark.parametrize(("line", "body"), WRITES[:10])
     def test_every_write_is_noted(self, line: str, body: Any) -> None:
         async def main(desk: Desk) -> None:
             await desk.ask(line, body)

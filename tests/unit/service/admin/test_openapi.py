@@ -49,6 +49,7 @@ def test_every_write_says_that_it_goes_by_versions() -> None:
             for method, route in methods.items():
                 told = admin_paths()[f"{PREFIX}{path}"][method.lower()].get("parameters", ())
                 named = [one["name"] for one in told]
-                assert ("If-Match" in named) == (route.role == "write"), (method, path)
+                changes_rules = route.role == "write" and path != "/debug-tokens"
+                assert ("If-Match" in named) == changes_rules, (method, path)
 
     attended(body)

@@ -122,7 +122,7 @@ async def answer_of(app: Any, scope: dict[str, Any], *chunks: bytes) -> Answer:
     assert not body.get("more_body", False)
     lines = [(name.decode("ascii"), value.decode("ascii")) for name, value in start["headers"]]
     answer = Answer(start["status"], lines, body["body"])
-    if scope["method"] != "HEAD" and answer.status != 204:
+    if scope["method"] != "HEAD" and answer.status not in (204, 304):
         assert answer.headers["content-length"] == str(len(answer.body))
     return answer
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.observability import JOURNAL, Decided
+from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.testing import ManualClock
 from tests.unit.service.rls.asking_with import NOON, Asker, DistantStore, desc
 
@@ -37,12 +38,12 @@ def heard() -> Iterator[list[Decided]]:
     end()
 
 
-def asked(asker: Asker, times: int = 3) -> Counter[tuple[str, str, str]]:
+def asked(asker: Asker, times: int = 3) -> dict[tuple[str, str, str], int]:
     """What the journal counted while *asker* was asked."""
-    before = Counter(dict(JOURNAL.counts()))
+    before = Counter[tuple[str, str, str]](dict(JOURNAL.counts()))
     for _ in range(times):
         asker.ask("edge", desc("u=ada"))
-    return Counter(dict(JOURNAL.counts())) - before
+    return Counter[tuple[str, str, str]](dict(JOURNAL.counts())) - before
 
 
 @pytest.mark.parametrize("is_distant", [False, True])
@@ -90,3 +91,33 @@ def test_looking_is_no_decision() -> None:
     before = dict(JOURNAL.counts())
     asker.left("edge", "u=ada")
     assert dict(JOURNAL.counts()) == before
+
+
+CANDIDATE = """
+version: 1
+rules:
+  - {id: rls-live, key_by: 'attribute:u', limit: 3/minute}
+  - id: rls-live-candidate
+    candidate_of: rls-live
+    mode: shadow
+    key_by: attribute:u
+    limit: 1/minute
+"""
+
+
+@pytest.mark.parametrize("is_distant", [False, True])
+def test_a_candidate_is_compared_with_the_live_rule(is_distant: bool) -> None:
+    store = DistantStore(ManualClock(NOON)) if is_distant else None
+    asker = Asker(CANDIDATE.replace("rls-live", f"rls-live-{is_distant}"), store=store)
+    asked(asker, 4)
+    snapshot = CANDIDATES.snapshot()
+    (told,) = [
+        one
+        for one in merged_candidates([snapshot], snapshot["at"])
+        if one["rule_id"] == f"rls-live-{is_distant}-candidate"
+    ]
+    assert told["requests"] == 4
+    assert told["would_deny"] == 3
+    assert told["newly_denied"] == 2
+    assert told["denied_by_both"] == 1
+    assert told["keys"] == 1

@@ -1,0 +1,176 @@
+"""`headgate loadtest`: real traffic, bounded, and whether the limit holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.command import Command, ExitStatus, add_json, whole_number
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from fractions import Fraction
+
+    from headgate.loadtest.trial import Trial
+
+_DESCRIPTION: Final = """\
+Send requests to something that limits them, for some seconds, and say in one line whether the limit
+holds: whether more were admitted than the limit can admit, whatever the network did to the times.
+
+Answers from 200 to 299 are taken to be admitted requests, 429 to be refused ones. It asks before it
+sends anything to another machine. Concurrency limits and queues cannot be tested.
+
+Bounds: 5,000/s, 60 s and 100,000 requests; with --yes 20,000/s, 600 s and 2,000,000, never more."""
+_EXAMPLES: Final = """\
+examples:
+  headgate loadtest http://127.0.0.1:8080/api --rule 100/s
+  headgate loadtest http://127.0.0.1:8080/login --method POST --rule '5/minute sliding_window_log'
+  headgate loadtest http://127.0.0.1:8080/api --rule per-tenant --rules rules.yaml --tier paid
+  headgate loadtest http://127.0.0.1:8080/api --rule per-key --admin http://127.0.0.1:8090 \\
+      --key-header 'x-api-key=loadtest-{run}-{n}' --callers 5
+
+exit status: 0 it holds, 1 it does not, 2 there is no telling, or wrong usage"""
+
+
+def _time(text: str) -> int:
+    from headgate.cli.loadtest_terms import time_ns
+
+    return time_ns(text)
+
+
+def _rate(text: str) -> Fraction:
+    from headgate.cli.loadtest_terms import rate
+
+    return rate(text)
+
+
+def _status(text: str) -> int:
+    from headgate.cli.loadtest_terms import status
+
+    return status(text)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="what to ask; {n} and {run} as in --key-header")
+    parser.add_argument(
+        "--rule", required=True, metavar="RULE", help="a limit, '100/s burst 20', or a rule's id"
+    )
+    parser.add_argument("--rules", metavar="PATH", help="the policy that has the rule of that id")
+    parser.add_argument(
+        "--admin", metavar="URL", help="a service that has it; its token is HEADGATE_ADMIN_TOKEN"
+    )
+    parser.add_argument("--token-file", metavar="FILE", help="or the token is in this file")
+    parser.add_argument("--tier", metavar="NAME", help="the tier whose limits count")
+    parser.add_argument("--cost", metavar="N", type=whole_number, help="what a request costs")
+    parser.add_argument(
+        "--overshoot", metavar="N", type=whole_number, help="units the rule may go beyond its limit"
+    )
+    _add_request(parser)
+    _add_load(parser)
+    parser.add_argument(
+        "--yes-really", metavar="HOST", help="do not ask about this host, it may be asked"
+    )
+    parser.add_argument("--yes", action="store_true", help="allow more than the usual bounds")
+    add_json(parser)
+
+
+def _add_request(parser: ArgumentParser) -> None:
+    parser.add_argument("--method", metavar="NAME", help="GET; POST with --data")
+    parser.add_argument(
+        "--header", "-H", metavar="NAME:VALUE", action="append", default=[], help="repeatable"
+    )
+    parser.add_argument("--data", metavar="TEXT", help="the body, or @FILE")
+    parser.add_argument(
+        "--key-header",
+        metavar="NAME=VALUE",
+        help="a header with {n}, the number of the caller, and {run}, which is new each time",
+    )
+    parser.add_argument(
+        "--callers", metavar="N", type=whole_number, default=1, help="each with its own limit"
+    )
+    parser.add_argument(
+        "--ok",
+        metavar="STATUS",
+        type=_status,
+        action="append",
+        default=[],
+        help="a status that means admitted, too: 404",
+    )
+    parser.add_argument("--insecure", action="store_true", help="take any certificate")
+
+
+def _add_load(parser: ArgumentParser) -> None:
+    parser.add_argument("--duration", metavar="TIME", type=_time, default="10s", help="10s")
+    parser.add_argument(
+        "--rate", metavar="N/s", type=_rate, help="in all; twice what the limit admits if not said"
+    )
+    parser.add_argument(
+        "--connections", metavar="N", type=whole_number, help="the most requests under way at once"
+    )
+    parser.add_argument("--baseline", metavar="PATH", help="a path without limits, to compare")
+    parser.add_argument(
+        "--clock-error",
+        metavar="TIME",
+        type=_time,
+        help="how far the server's clock may be off; 50ms on this machine, else 1s",
+    )
+
+
+def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.cli.loadtest_driving import driven
+    from headgate.loadtest.report import text_report
+
+    trial = _trial(arguments)
+    report = driven(trial, is_watched=sys.stderr.isatty() and not arguments.json)
+    if arguments.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        print(text_report(report))
+    holds = report.judgement.holds
+    if holds is None:
+        return ExitStatus.WRONG
+    return ExitStatus.DONE if holds else ExitStatus.NO
+
+
+COMMAND: Final = Command(
+    "loadtest",
+    "whether a limit holds under load",
+    _DESCRIPTION,
+    _EXAMPLES,
+    _add_arguments,
+    _run,
+)
+
+
+def _trial(arguments: Namespace) -> Trial:
+    """What is to be done. Raises `OptionError`, also if somebody says no."""
+    from headgate.cli import loadtest_terms as terms
+    from headgate.loadtest.judgement import CLOCK_ERROR_NS
+    from headgate.loadtest.loads import load_for
+    from headgate.loadtest.targets import addresses_of, are_of_this_machine
+    from headgate.loadtest.trial import FAR_CLOCK_ERROR_NS, Trial
+
+    aim, target = terms.aim(arguments), terms.target(arguments)
+    load = load_for(
+        aim,
+        duration_ns=arguments.duration,
+        rate=arguments.rate,
+        callers=arguments.callers,
+        connections=arguments.connections,
+    )
+    load.check(is_confirmed=arguments.yes)
+    addresses = addresses_of(target)
+    is_here = are_of_this_machine(addresses)
+    if not is_here:
+        terms.ask(target, load, arguments.yes_really)
+    return Trial(
+        target,
+        addresses,
+        aim,
+        load,
+        admitted=frozenset(arguments.ok),
+        baseline=arguments.baseline,
+        clock_error_ns=arguments.clock_error or (CLOCK_ERROR_NS if is_here else FAR_CLOCK_ERROR_NS),
+        is_verified=not arguments.insecure,
+    )

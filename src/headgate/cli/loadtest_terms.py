@@ -1,0 +1,159 @@
+"""What `headgate loadtest` is told: the limit, the requests, and whether the host may be asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import NotationError, OptionError
+from headgate.limits import parse_rate
+from headgate.loadtest.rule_source import aim_in_words, aim_of, policy_in, policy_of_service
+from headgate.loadtest.targets import CALLER, Target
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from fractions import Fraction
+
+    from headgate.loadtest.aims import Aim
+    from headgate.loadtest.loads import Load
+    from headgate.rules.model import Policy
+
+_TOKEN: Final = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 - where one is found
+_LARGEST_DATA: Final = 1_048_576
+_FILE: Final = "@"
+
+
+def time_ns(text: str) -> int:
+    """*text*, such as `10s` or `500ms`, in nanoseconds, for argparse."""
+    try:
+        return int(SECOND / parse_rate(f"1/{text}"))
+    except NotationError as error:
+        raise ArgumentTypeError(f"{text!r} is not a time; expected one such as 10s") from error
+
+
+def rate(text: str) -> Fraction:
+    """*text*, such as `200/s` or `200`, as requests a second, for argparse."""
+    try:
+        return parse_rate(f"{text}/s" if text.isdecimal() else text)
+    except NotationError as error:
+        raise ArgumentTypeError(f"{text!r} is not a rate; expected one such as 200/s") from error
+
+
+def status(text: str) -> int:
+    """*text* as a status of HTTP, for argparse."""
+    if text.isascii() and text.isdecimal() and 100 <= int(text) <= 599 and text != "429":
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} cannot mean admitted; expected a status such as 404")
+
+
+def aim(arguments: Namespace) -> Aim:
+    """What is to be tested. Raises `OptionError`, or `NotationError` for what is no limit."""
+    policy = _policy(arguments)
+    cost, overshoot = arguments.cost, arguments.overshoot
+    if policy is not None:
+        tier = arguments.tier
+        return aim_of(policy, arguments.rule, tier=tier, cost=cost, overshoot=overshoot)
+    if arguments.tier is not None:
+        raise OptionError("a tier chooses limits of a rule; expected --rules or --admin with it")
+    if not arguments.rule[:1].isdigit():
+        raise OptionError(
+            f"the rule is {arguments.rule!r}; expected a limit such as 100/s, or the id of a rule "
+            "with --rules PATH or --admin URL"
+        )
+    return aim_in_words(arguments.rule, cost=cost, overshoot=overshoot)
+
+
+def _policy(arguments: Namespace) -> Policy | None:
+    if arguments.admin is None:
+        if arguments.token_file is not None:
+            raise OptionError("a token is for the admin API; expected --admin URL with it")
+        return None if arguments.rules is None else policy_in(arguments.rules)
+    if arguments.rules is not None:
+        raise OptionError("the rule is in --rules or at --admin: give one of them")
+    return policy_of_service(arguments.admin, _token(arguments.token_file))
+
+
+def _token(path: str | None) -> str:
+    if path is None:
+        token = os.environ.get(_TOKEN, "")
+    else:
+        try:
+            token = Path(path).read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise OptionError(f"the token file {path!r} cannot be read: {error}") from error
+    if not token.strip():
+        raise OptionError(f"the admin API needs a token; expected {_TOKEN} or --token-file FILE")
+    return token.strip()
+
+
+def target(arguments: Namespace) -> Target:
+    """Where requests go, and what they look like. Raises `OptionError`."""
+    headers = [_pair(text, ":", "--header", "NAME:VALUE") for text in arguments.header]
+    if arguments.key_header is not None:
+        headers.append(_pair(arguments.key_header, "=", "--key-header", "x-api-key=loadtest-{n}"))
+    data = _data(arguments.data)
+    method = arguments.method or ("GET" if data is None else "POST")
+    if not method.isascii() or not method.isalpha():
+        raise OptionError(f"the method is {method!r}; expected one such as POST")
+    found = Target(arguments.url, method.upper(), tuple(headers), data)
+    if arguments.callers > 1 and not found.has_callers:
+        raise OptionError(
+            f"{arguments.callers} callers that all look the same are one; expected {CALLER} in "
+            "--key-header, --header, --data or the URL"
+        )
+    if arguments.baseline is not None:
+        found.at(arguments.baseline)
+    return found
+
+
+def _pair(text: str, mark: str, flag: str, expected: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    name, value = name.strip(), value.strip()
+    is_right = found and name and name.isascii() and name.isprintable() and " " not in name
+    if not is_right or not value.isprintable():
+        raise OptionError(f"{flag} has no name and value; expected {expected}")
+    return name, value
+
+
+def _data(text: str | None) -> str | None:
+    if text is None or not text.startswith(_FILE):
+        return text
+    try:
+        with Path(text.removeprefix(_FILE)).open(encoding="utf-8") as file:
+            data = file.read(_LARGEST_DATA + 1)
+    except (OSError, ValueError) as error:
+        raise OptionError(f"the data in {text[1:]!r} cannot be read: {error}") from error
+    if len(data) > _LARGEST_DATA:
+        raise OptionError(f"the data in {text[1:]!r} is longer than 1 MiB")
+    return data
+
+
+def ask(target: Target, load: Load, consent: str | None) -> None:
+    """See to it that somebody wants requests to go to a host that is not this machine.
+
+    *consent* is the host that was named as one that may be asked. Raises `OptionError` if not.
+    """
+    host = target.host
+    if consent is not None:
+        if consent.lower() == host.lower():
+            return
+        raise OptionError(f"--yes-really names {consent!r}; the URL is of {host!r}")
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise OptionError(
+            f"{host} is not this machine, and there is no terminal to ask on; if it may be sent "
+            f"about {load.requests:,} requests, give --yes-really {host}"
+        )
+    seconds = load.duration_ns / SECOND
+    print(
+        f"This sends about {load.requests:,} requests to {host} in {seconds:g} s, from here.\n"
+        "Only do that to what is yours. Type the host name to go on: ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    if sys.stdin.readline().strip().lower() != host.lower():
+        raise OptionError("nothing was sent: that is not the host name")

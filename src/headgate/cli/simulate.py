@@ -1,0 +1,272 @@
+"""`headgate simulate`: what a policy would have made of a trace, or of a workload."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from argparse import ArgumentTypeError
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.command import Command, ExitStatus, add_json, whole_number
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from headgate.rules.model import Policy
+    from headgate.simulator import Options, Outcome, Traffic
+
+_FORMATS: Final = ("csv", "jsonl", "nginx", "envoy")
+_WORKLOADS: Final = ("steady", "bursts", "retry_storm", "boundary_attack", "many_tenants")
+_RETRIES: Final = ("at_once", "backoff", "retry_after")
+_STDIN: Final = "-"
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600, "d": 86_400}
+_DESCRIPTION: Final = """\
+Replay a trace against a policy, on virtual time, and say who would have been limited.
+
+TRACE is CSV with a header row (time, method, path, ip, cost; other columns are headers), JSON lines
+with the same names, or an access log of nginx or Envoy; plain or compressed (gz, xz, bz2), - for
+stdin. Instead of a trace, --workload makes traffic up. Nothing is sent to anybody, and no counters
+but its own are touched."""
+_EXAMPLES: Final = """\
+examples:
+  headgate simulate rules.yaml access.log.gz
+  headgate simulate rules.yaml access.log --against stricter.yaml --html report.html
+  headgate simulate rules.yaml requests.csv --header x-api-key=key
+  headgate simulate rules.yaml --workload bursts --rate 200 --duration 5m --callers 20
+  headgate simulate rules.yaml yesterday.csv --fail-if-denied 1%        in CI
+
+exit status: 0 done, 1 more was denied than --fail-if-denied says, 2 wrong usage or no such trace"""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("policy", metavar="POLICY", help="the policy: a file or a directory")
+    parser.add_argument(
+        "trace", metavar="TRACE", nargs="?", help="the traffic: a file, - for stdin"
+    )
+    parser.add_argument("--against", metavar="POLICY", help="another policy, side by side")
+    parser.add_argument("--format", choices=_FORMATS, help="of the trace; found out if not said")
+    parser.add_argument(
+        "--header",
+        metavar="NAME=COLUMN",
+        action="append",
+        default=[],
+        type=_pair,
+        help="which column or field of the trace has the header NAME; "
+        "with --workload its value; may be repeated",
+    )
+    parser.add_argument("--workload", choices=_WORKLOADS, help="traffic that is made up")
+    _add_workload(parser)
+    parser.add_argument(
+        "--latency",
+        metavar="TIME",
+        type=seconds,
+        default=0.1,
+        help="how long requests are served for where the trace does not say, 100ms if not said: "
+        "it matters to limits on concurrency",
+    )
+    parser.add_argument(
+        "--step", metavar="TIME", type=seconds, help="of what is told over time; chosen if not said"
+    )
+    parser.add_argument(
+        "--keys",
+        choices=("hashed", "clear"),
+        default="hashed",
+        help="how secrets in keys are told: hashed, as they stand in stores, if not said",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a report with plots")
+    parser.add_argument("--png", metavar="DIR", help="write the plots as pictures")
+    parser.add_argument(
+        "--fail-if-denied",
+        metavar="SHARE",
+        type=share,
+        help="exit with 1 if more than this share of the requests is denied, as 1%% or 0.01; with "
+        "--against it is about that policy",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_json(parser)
+
+
+def _add_workload(parser: ArgumentParser) -> None:
+    made_up = parser.add_argument_group("traffic that is made up")
+    made_up.add_argument("--rate", metavar="N", type=_number, help="requests a second, 100")
+    made_up.add_argument("--duration", metavar="TIME", type=seconds, help="such as 60s or 5m")
+    made_up.add_argument("--callers", metavar="N", type=whole_number, help="how many there are")
+    made_up.add_argument("--seed", metavar="N", type=int, help="another one, other requests")
+    made_up.add_argument("--method", metavar="NAME", help="of all requests")
+    made_up.add_argument("--path", metavar="PATH", help="of all requests; as the rules are for")
+    made_up.add_argument("--retry", choices=_RETRIES, help="what refused clients do: backoff")
+    made_up.add_argument("--attempts", metavar="N", type=whole_number, help="how often: 5")
+    made_up.add_argument("--every", metavar="TIME", type=seconds, help="between bursts: 10s")
+    made_up.add_argument("--factor", metavar="N", type=_number, help="of a burst to the rate: 10")
+    made_up.add_argument("--exponent", metavar="N", type=_number, help="of Zipf's law: 1.1")
+
+
+_OF_WORKLOADS: Final = (
+    *("rate", "duration", "callers", "seed", "method", "path", "retry", "attempts"),
+    *("every", "factor", "exponent"),
+)
+
+
+def _run(arguments: Namespace) -> ExitStatus:
+    _check(arguments)
+    policies = [_policy_at(path) for path in (arguments.policy, arguments.against) if path]
+    outcomes = [_replayed(policies, place, arguments) for place in range(len(policies))]
+    _write(outcomes, arguments)
+    if arguments.json:
+        print(json.dumps([asdict(one) for one in outcomes], indent=2))
+    else:
+        print(_told(outcomes))
+    last, most = outcomes[-1], arguments.fail_if_denied
+    if most is None or last.denied <= most * last.requests:
+        return ExitStatus.DONE
+    denied = last.denied / last.requests
+    print(f"{denied:.2%} of the requests are denied, more than {most:.2%}", file=sys.stderr)
+    return ExitStatus.NO
+
+
+COMMAND: Final = Command(
+    "simulate", "try rules on traffic", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+)
+
+
+def _check(arguments: Namespace) -> None:
+    if (arguments.trace is None) == (arguments.workload is None):
+        raise OptionError("which traffic? Give TRACE or --workload, one of them")
+    if arguments.trace == _STDIN and arguments.against is not None:
+        raise OptionError("two policies need the trace twice: give a file in place of stdin")
+    given = [name for name in _OF_WORKLOADS if getattr(arguments, name) is not None]
+    if given and arguments.workload is None:
+        raise OptionError(f"--{given[0]} is for traffic that is made up: give --workload too")
+    if arguments.format is not None and arguments.workload is not None:
+        raise OptionError("--format is of a trace, and there is none with --workload")
+    for flag in ("html", "png"):
+        path = getattr(arguments, flag)
+        if path and not Path(path).absolute().parent.is_dir():
+            raise OptionError(f"--{flag} {path}: there is no directory for it")
+
+
+def _policy_at(path: str) -> Policy:
+    from headgate.cli.rules.texts import tell, texts_at
+    from headgate.rules.reading import examine_policies
+
+    examined = examine_policies(texts_at(path))
+    if examined.policy is None:
+        tell(examined.problems)
+        raise OptionError(f"{path!r} has errors, so there is nothing to simulate")
+    return examined.policy
+
+
+def _replayed(policies: Sequence[Policy], place: int, arguments: Namespace) -> Outcome:
+    """What the policy at *place* makes of the traffic."""
+    from headgate.cli.progress import ProgressBar
+    from headgate.simulator import replay
+    from headgate.units import duration_ns
+
+    name = _names(arguments)[place]
+    bar = ProgressBar(name)
+    is_shown = bar.is_of_use and not (arguments.quiet or arguments.json)
+    try:
+        return replay(
+            policies[place],
+            _traffic(policies, arguments),
+            name=name,
+            progress=bar if is_shown else None,
+            step_ns=None if arguments.step is None else duration_ns(arguments.step, "step"),
+            latency_ns=duration_ns(arguments.latency, "latency"),
+            keys=arguments.keys,
+            salt=os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape"),
+        )
+    finally:
+        bar.clear()
+
+
+def _names(arguments: Namespace) -> list[str]:
+    """What the policies are called: as their files are, or by their paths to tell them apart."""
+    paths = [path for path in (arguments.policy, arguments.against) if path]
+    names = [Path(path).name or path for path in paths]
+    return names if len(set(names)) == len(names) else paths
+
+
+def _traffic(policies: Sequence[Policy], arguments: Namespace) -> Traffic:
+    from headgate.simulator import open_trace, workload
+
+    if arguments.workload is not None:
+        return workload(arguments.workload, policies[0], _options(arguments))
+    return open_trace(
+        arguments.trace,
+        policies=policies,
+        kind=arguments.format,
+        headers=dict(arguments.header),
+    )
+
+
+def _options(arguments: Namespace) -> Options:
+    from headgate.simulator import Options
+
+    given = {name: getattr(arguments, name) for name in _OF_WORKLOADS}
+    said = {name: value for name, value in given.items() if value is not None}
+    headers = tuple((name.lower(), value) for name, value in arguments.header)
+    return Options(headers=headers, **said)
+
+
+def _write(outcomes: Sequence[Outcome], arguments: Namespace) -> None:
+    from headgate.simulator.report import html_report, write_pngs
+
+    try:
+        if arguments.html:
+            title = f"Simulation of {' and '.join(_names(arguments))}"
+            page = html_report(outcomes, title=title)
+            Path(arguments.html).write_text(page, encoding="utf-8")
+        if arguments.png:
+            write_pngs(outcomes, Path(arguments.png))
+    except OSError as error:
+        raise OptionError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _told(outcomes: Sequence[Outcome]) -> str:
+    from headgate.simulator.report import text_report
+
+    notes = dict.fromkeys(note for one in outcomes for note in one.notes)
+    text = text_report(outcomes)
+    return "\n".join([text, *[f"note: {note}" for note in notes if note not in text]])
+
+
+def seconds(text: str) -> float:
+    """*text*, such as 90, 90s, 1.5m or 250ms, in seconds."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None or not float(found[1]):
+        raise ArgumentTypeError(f"{text!r} is no time such as 90s, 5m or 250ms")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def share(text: str) -> float:
+    """*text*, such as 1% or 0.01, as a number from 0 to 1."""
+    number, is_percent = text.removesuffix("%"), text.endswith("%")
+    try:
+        found = float(number) / (100 if is_percent else 1)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise ArgumentTypeError(f"{text!r} is no share such as 1% or 0.01")
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no number") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not name or not value:
+        raise ArgumentTypeError(f"{text!r} is not NAME=COLUMN")
+    return name.strip(), value.strip()

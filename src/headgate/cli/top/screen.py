@@ -1,0 +1,145 @@
+"""A terminal as a page that is drawn again and again, and given back as it was.
+
+While it is entered, keys come at once and are not echoed, and what is drawn is on a screen of its
+own, so that what was there before is there again afterwards. Signals that concern it (a new size,
+the end, a stop) come as bytes of `wait`, so that nothing happens in the middle of drawing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import termios
+import threading
+import tty
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from headgate.cli.top.ink import inked, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType, TracebackType
+
+    from headgate.cli.top.ink import Line
+
+_ENTER: Final = "\033[?1049h\033[?25l\033[?7l\033[2J"
+"""Another screen, no cursor, no wrapping."""
+_LEAVE: Final = "\033[?7h\033[?25h\033[?1049l"
+_BEGIN, _END = "\033[?2026h\033[H", "\033[?2026l"
+"""Shown at once, by terminals that can do that."""
+_SIGNALS: Final = (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+_USUAL: Final = (80, 24)
+
+
+class Screen:
+    """The terminal that *output* is, with keys from *keyboard* if that is one too. Use it with
+    `with`, in the main thread."""
+
+    def __init__(self, keyboard: TextIO | None, output: TextIO, *, has_colour: bool) -> None:
+        self._keyboard = keyboard.fileno() if keyboard is not None and keyboard.isatty() else None
+        self._output = output
+        self._has_colour = has_colour
+        self._before: list[Any] | None = None
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._waking = threading.Lock()
+        self._is_open = True
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+
+    def __enter__(self) -> Screen:
+        for one in _SIGNALS:
+            self._handlers[one] = signal.signal(one, self._signalled)
+        self._take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._give_back()
+        for one, handler in self._handlers.items():
+            signal.signal(one, handler)
+        with self._waking:  # or somebody would write to whatever is opened next
+            self._is_open = False
+            os.close(self._woken)
+            os.close(self._waker)
+
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        try:
+            answer = fcntl.ioctl(self._output.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
+        except OSError:
+            return _USUAL
+        rows, columns, _, _ = struct.unpack("HHHH", answer)
+        return columns or _USUAL[0], rows or _USUAL[1]
+
+    def draw(self, lines: Sequence[Line]) -> None:
+        """Show *lines*, one for each row."""
+        shown = map(inked if self._has_colour else plain, lines)
+        # Erased first: after a line that fills its row, the last character would be erased.
+        text = "\r\n".join(f"\033[K{one}" for one in shown)
+        self._write(f"{_BEGIN}{text}{_END}")
+
+    def wake(self) -> None:
+        """Let `wait` return. For any thread."""
+        with self._waking, suppress(BlockingIOError):  # full: it will wake
+            if self._is_open:
+                os.write(self._waker, b"\0")
+
+    def wait(self) -> bytes | None:
+        """Wait until something happens, and say which keys were pressed; None: it is to end."""
+        watched = [self._woken] if self._keyboard is None else [self._woken, self._keyboard]
+        ready, _, _ = select.select(watched, [], [])
+        if self._woken in ready:
+            happened = os.read(self._woken, 4096)
+            if signal.SIGTERM in happened or signal.SIGHUP in happened:
+                return None
+            if signal.SIGTSTP in happened:
+                self._pause()
+        if self._keyboard is None or self._keyboard not in ready:
+            return b""
+        pressed = os.read(self._keyboard, 4096)
+        return pressed or None  # nothing: the terminal is gone
+
+    def _signalled(self, number: int, _: FrameType | None) -> None:
+        with suppress(BlockingIOError):
+            os.write(self._waker, bytes([number]))
+
+    def _pause(self) -> None:
+        """Let the shell have its terminal, until it says to go on."""
+        self._give_back()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._take()
+
+    def _take(self) -> None:
+        if self._keyboard is not None:
+            self._before = termios.tcgetattr(self._keyboard)
+            tty.setcbreak(self._keyboard)
+        self._write(_ENTER)
+
+    def _give_back(self) -> None:
+        with suppress(OSError):  # whoever closed the terminal needs nothing back
+            self._write(_LEAVE)
+        if self._keyboard is not None and self._before is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._before)
+
+    def _write(self, text: str) -> None:
+        self._output.write(text)
+        self._output.flush()
+
+
+def run_on(screen: Screen, draw: Callable[[], None], press: Callable[[bytes], bool]) -> None:
+    """Draw, wait, press, until *press* says that it is over, or a signal does."""
+    while True:
+        draw()
+        pressed = screen.wait()
+        if pressed is None or press(pressed):
+            return

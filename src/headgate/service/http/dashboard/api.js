@@ -1,0 +1,79 @@
+// Asking the service, with the token of this tab if there is one.
+
+const KEPT = "headgate-admin-token";
+const LONGEST_WAIT = 8_000;
+let token = null;
+
+/** The service refused, or could not: *status* is 0 if there was no answer at all. */
+export class ProblemError extends Error {
+  constructor(status, message, data = null) {
+    super(message);
+    this.name = "ProblemError";
+    this.status = status;
+    this.data = data;
+    this.errors = data?.errors ?? [];
+  }
+}
+
+export const hasToken = () => token !== null;
+
+export function keepToken(text) {
+  token = text.trim() || null;
+  try {
+    if (token === null) sessionStorage.removeItem(KEPT);
+    else sessionStorage.setItem(KEPT, token);
+  } catch { /* storage is forbidden here: it is kept as long as the page */ }
+}
+
+/** Take the token out of the address, so that nobody reads it there or keeps it with the address. */
+export function takeToken() {
+  const found = /^#(?:.*&)?token=([^&]*)/.exec(location.hash);
+  if (found) {
+    history.replaceState(null, "", location.pathname + location.search);
+    let given = found[1];
+    try { given = decodeURIComponent(given); } catch { /* it is not encoded */ }
+    keepToken(given);
+    return true;
+  }
+  try { token = sessionStorage.getItem(KEPT); } catch { token = null; }
+  return false;
+}
+
+/** What the service says: `{status, data, headers}`. Raises `ProblemError`. */
+export async function ask(method, path, { body, headers = {}, signal } = {}) {
+  const sent = { ...headers };
+  if (body !== undefined) sent["content-type"] = "application/json";
+  if (token !== null && path.startsWith("admin/")) sent.authorization = `Bearer ${token}`;
+  const late = AbortSignal.timeout(LONGEST_WAIT);
+  let reply;
+  try {
+    reply = await fetch(path, {
+      method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
+      credentials: "same-origin", redirect: "error", signal: signal ? AbortSignal.any([signal, late]) : late,
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    const bad = error instanceof TypeError && /header|ByteString/i.test(error.message);
+    throw new ProblemError(0, bad ? "a token or a reason has characters that cannot be sent" : "the service does not answer");
+  }
+  let data = null;
+  try { data = await reply.json(); } catch { /* not JSON: the status has to do */ }
+  if (!reply.ok) {
+    const told = data?.detail || data?.title || `the service answered ${reply.status}`;
+    throw new ProblemError(reply.status, told, data);
+  }
+  return { status: reply.status, data, headers: reply.headers };
+}
+
+export const admin = (method, path, options) => ask(method, `admin/v1${path}`, options);
+
+/** The headers of a change: of which version, and why. Raises `ProblemError`. */
+export function changing({ version, isNew, reason }) {
+  const headers = {};
+  if (version !== undefined && version !== null) headers["if-match"] = `"${version}"`;
+  if (isNew) headers["if-none-match"] = "*";
+  const why = (reason ?? "").trim();
+  if (/[^\x20-\x7e\xa0-\xff]/.test(why)) throw new ProblemError(0, "the reason may have only letters of Western languages");
+  if (why) headers["x-change-note"] = why;
+  return headers;
+}

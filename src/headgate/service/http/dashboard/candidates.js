@@ -1,0 +1,97 @@
+// Rules that are tried beside the live ones, and what they would have done.
+
+import { $, code, fill, made } from "./dom.js";
+import { momentOf } from "./clock.js";
+import { admin, changing } from "./api.js";
+import { failure, previewed, sure } from "./findings.js";
+import { plural } from "./words.js";
+
+let acts = { edit() {}, changed() {}, shown() {} };
+
+export function startCandidates(given) { acts = given; }
+
+const callers = (one) => `${one.keys_exact === false ? "about " : ""}${plural(one.keys ?? 0, "caller")}`;
+
+/** "`a-candidate` would have denied 312 requests of 14 callers since yesterday 14:02; 300 of them `a` let pass." */
+function sentence(one, when) {
+  if (!one.would_deny) {
+    return [code(one.rule_id), ` would have denied none of ${plural(one.requests ?? 0, "request")} ${when}`, ...differing(one), "."];
+  }
+  const parts = [code(one.rule_id), ` would have denied ${plural(one.would_deny, "request")} of ${callers(one)} ${when}`];
+  if (one.candidate_of && one.newly_denied !== null && one.newly_denied !== undefined) {
+    const lead = one.newly_denied === 1 ? "; one of them " : one.newly_denied ? `; ${plural(one.newly_denied, "", "").trim()} of them ` : "; none of them ";
+    parts.push(lead, code(one.candidate_of), " let pass");
+  }
+  return [...parts, ...differing(one), "."];
+}
+
+function differing(one) {
+  if (!one.candidate_of || !one.newly_allowed) return [];
+  return [`; it would have let pass ${plural(one.newly_allowed, "request")} that `, code(one.candidate_of), " denied"];
+}
+
+async function adopt(one) {
+  const path = `/rules/${encodeURIComponent(one.candidate_of)}/adopt`;
+  let preview;
+  try { preview = previewed((await admin("POST", `${path}:preview`, { body: {} })).data); } catch (error) { preview = failure(error); }
+  sure({
+    title: `Adopt ${one.rule_id}?`,
+    content: [made("p", {}, "What it says takes the place of ", code(one.candidate_of), ", and it goes, in one revision. Counters keep what they count."), preview],
+    yes: "Adopt",
+    doing: async (reason) => {
+      await admin("POST", path, { body: {}, headers: changing({ reason }) });
+      acts.changed(`${one.candidate_of} is now what ${one.rule_id} was`);
+    },
+  });
+}
+
+function discard(one) {
+  sure({
+    title: `Discard ${one.rule_id}?`,
+    content: made("p", { text: "It is removed from the policy. The live rule stays as it is." }),
+    yes: "Discard", isDanger: true,
+    doing: async (reason) => {
+      await admin("DELETE", `/rules/${encodeURIComponent(one.rule_id)}`, { headers: changing({ reason }) });
+      acts.changed(`${one.rule_id} is discarded`);
+    },
+  });
+}
+
+const cards = new Map();
+const none = made("p", { class: "note", text: "No rule is being tried. “Try beside” in the editor of a rule counts what a change would deny, without denying it." });
+
+/** A place for what is said of a candidate, with its buttons. These stay, so that the focus does. */
+function card(one) {
+  const buttons = one.candidate_of ? [
+    made("button", { type: "button", "data-writes": true, "aria-label": `Adopt ${one.rule_id}`, text: "Adopt", onclick: () => adopt(one) }),
+    made("button", { type: "button", class: "danger", "data-writes": true, "aria-label": `Discard ${one.rule_id}`, text: "Discard", onclick: () => discard(one) }),
+  ] : [];
+  buttons.push(made("button", { type: "button", "aria-label": `Edit ${one.rule_id}`, text: "Edit", onclick: () => acts.edit(one.rule_id) }));
+  const words = made("div");
+  return { words, shown: "", element: made("div", { class: "candidate" }, words, made("div", { class: "line tight" }, ...buttons)) };
+}
+
+function tell(known, one, at) {
+  const day = one.last_day;
+  const isOld = day && at - one.since > 86_400;
+  const wanted = JSON.stringify([one, Math.floor(at / 3600)]);
+  if (known.shown === wanted) return;
+  known.shown = wanted;
+  fill(known.words, made("p", {}, ...sentence(one, `since ${momentOf(one.since)}`)),
+    isOld ? made("p", { class: "note" }, ...sentence({ ...day, rule_id: one.rule_id, candidate_of: one.candidate_of }, "in the last 24 hours")) : null);
+}
+
+export function showCandidates(live) {
+  const place = $("candidate-list");
+  const found = [...(live.candidates ?? [])].sort((one, other) => Boolean(other.candidate_of) - Boolean(one.candidate_of));
+  const names = found.map((one) => `${one.rule_id}\u0000${one.candidate_of ?? ""}`);
+  const isSame = names.length === cards.size && names.every((name) => cards.has(name));
+  for (const name of [...cards.keys()]) if (!names.includes(name)) cards.delete(name);
+  found.forEach((one, index) => {
+    if (!cards.has(names[index])) cards.set(names[index], card(one));
+    tell(cards.get(names[index]), one, live.at);
+  });
+  if (isSame && place.hasChildNodes()) return;
+  fill(place, ...(found.length ? names.map((name) => cards.get(name).element) : [none]));
+  acts.shown();
+}

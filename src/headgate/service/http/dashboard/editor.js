@@ -1,0 +1,198 @@
+// The editor of a rule: preview, apply, try beside, switch off, delete.
+
+import { $, closing, code, fill, made, open, say } from "./dom.js";
+import { ProblemError, admin, changing } from "./api.js";
+import { failure, fieldOf, previewed, sure } from "./findings.js";
+
+const dialog = $("editor");
+const area = $("editor-text");
+const START = '{\n  "match": {"endpoint": "/api/**"},\n  "key_by": "ip",\n  "limit": "100/minute"\n}';
+let acts = { changed() {}, locked: () => null };
+let edited = { id: null, version: null, mode: "enforce", isCandidate: false };
+
+/** A rule as people write it: what fits in a line stays in one. */
+export function written(value, indent = "") {
+  const flat = JSON.stringify(value, null, 1).replace(/\s*\n\s*/g, " ").replace(/([[{]) /g, "$1").replace(/ ([\]}])/g, "$1");
+  if (value === null || typeof value !== "object" || (indent && flat.length + indent.length <= 72)) return JSON.stringify(value) === flat ? flat : oneLine(value);
+  const inner = `${indent}  `;
+  const parts = Array.isArray(value) ? value.map((one) => inner + written(one, inner))
+    : Object.entries(value).map(([name, one]) => `${inner}${JSON.stringify(name)}: ${written(one, inner)}`);
+  const [first, last] = Array.isArray(value) ? "[]" : "{}";
+  return parts.length ? `${first}\n${parts.join(",\n")}\n${indent}${last}` : first + last;
+}
+
+function oneLine(value) {
+  if (Array.isArray(value)) return `[${value.map(oneLine).join(", ")}]`;
+  if (value !== null && typeof value === "object") return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${oneLine(one)}`).join(", ")}}`;
+  return JSON.stringify(value);
+}
+
+/** Where in the text a field stands: the names of its path one after the other. */
+export function placeOf(text, field) {
+  let at = 0;
+  let found = null;
+  for (const name of field.split(/[.[\]]+/).filter((one) => one && !/^\d+$/.test(one))) {
+    const next = text.indexOf(JSON.stringify(name), at);
+    if (next < 0) break;
+    found = [next, next + name.length + 2];
+    at = found[1];
+  }
+  return found;
+}
+
+function lead(field) {
+  const place = placeOf(area.value, field);
+  area.focus();
+  if (place) area.setSelectionRange(...place);
+}
+
+/** Say what is wrong, at the lines where it is. */
+function showProblems(error) {
+  if (!(error instanceof ProblemError)) throw error;
+  const lines = error.errors.map((one) => {
+    const place = placeOf(area.value, fieldOf(one));
+    return { ...one, message: place ? `line ${area.value.slice(0, place[0]).split("\n").length}: ${one.message}` : one.message };
+  });
+  const told = new ProblemError(error.status, error.message, { errors: lines });
+  area.setAttribute("aria-invalid", "true");
+  const again = error.status === 412 ? made("button", { type: "button", text: "Load it as it is now", onclick: () => edit(edited.id) }) : null;
+  fill($("editor-findings"), failure(told, { lead, rule: edited.id ?? $("editor-id").value.trim() }), again);
+  if (error.errors.length) lead(fieldOf(error.errors[0]));
+}
+
+function clear() {
+  area.removeAttribute("aria-invalid");
+  fill($("editor-findings"));
+  fill($("editor-result"));
+}
+
+function rule() {
+  let found;
+  try { found = JSON.parse(area.value); } catch (error) {
+    throw new ProblemError(0, `this is no JSON: ${error.message}`);
+  }
+  if (found === null || typeof found !== "object" || Array.isArray(found)) throw new ProblemError(0, "a rule is a JSON object, such as {\"key_by\": \"ip\", \"limit\": \"5/minute\"}");
+  return found;
+}
+
+function named() {
+  const id = edited.id ?? $("editor-id").value.trim();
+  if (!/^[A-Za-z0-9._-]{1,100}$/.test(id)) throw new ProblemError(0, "the id of a rule has 1 to 100 characters of a-z, A-Z, 0-9, '.', '_' and '-'");
+  return id;
+}
+
+const path = (id) => `/rules/${encodeURIComponent(id)}`;
+
+async function trying(doing) {
+  clear();
+  const buttons = [...dialog.querySelectorAll(".actions button:not(:disabled)")];
+  const before = document.activeElement;
+  for (const button of buttons) button.disabled = true;
+  try { await doing(); } catch (error) { showProblems(error); } finally {
+    for (const button of buttons) button.disabled = false;
+    if (before?.isConnected && document.activeElement === document.body) before.focus();
+    acts.shown();
+  }
+}
+
+const preview = () => trying(async () => {
+  const { data } = await admin("POST", "/rules:preview", { body: { rules: { [named()]: rule() } } });
+  if (!data.valid) throw new ProblemError(422, "it could not be put in force", { errors: data.errors });
+  fill($("editor-result"), previewed(data, { lead, rule: named() }));
+});
+
+const reason = () => $("editor-reason").value;
+
+const apply = () => trying(async () => {
+  const id = named();
+  const headers = changing({ version: edited.id === null ? null : edited.version, isNew: edited.id === null, reason: reason() });
+  const { data } = await admin("PUT", path(id), { body: rule(), headers });
+  done(id, `${id} is in force as written, revision ${data.version}`, data.warnings);
+});
+
+const tryBeside = () => trying(async () => {
+  const id = named();
+  const { mode, candidate_of, ...body } = rule(); // a candidate has its own
+  await admin("POST", `${path(id)}/candidate`, { body, headers: changing({ reason: reason() }) });
+  done(id, `it is tried beside ${id}; what it would deny is counted under Candidates`);
+});
+
+const switchIt = () => trying(async () => {
+  const isOff = edited.mode === "off";
+  const headers = changing({ version: edited.version, reason: reason() });
+  const { data } = await admin("POST", `${path(edited.id)}:${isOff ? "enable" : "disable"}`, { headers });
+  done(edited.id, `${edited.id} is ${data.mode === "off" ? "switched off" : `on again, in ${data.mode}`}`);
+});
+
+function done(id, told, warnings = []) {
+  acts.changed(told);
+  if (!warnings.length) { dialog.close(); return; }
+  fill($("editor-result"), made("p", { class: "good", text: told }), failure(new ProblemError(200, "with warnings", { errors: warnings }), { kind: "odd", rule: id }));
+  load(id);
+}
+
+function remove() {
+  const { id, version } = edited;
+  sure({
+    title: `Delete ${id}?`, yes: "Delete", isDanger: true,
+    content: made("p", {}, "Requests are no longer counted by ", code(id), ". It can be had back by rolling back."),
+    doing: async (why) => {
+      await admin("DELETE", path(id), { headers: changing({ version, reason: why }) });
+      dialog.close();
+      acts.changed(`${id} is deleted`);
+    },
+  });
+}
+
+async function load(id) {
+  const { data } = await admin("GET", path(id));
+  edited = { id, version: data.version, mode: data.rule.mode ?? "enforce", isCandidate: Boolean(data.rule.candidate_of) };
+  area.value = `${written(data.rule)}\n`;
+  say($("editor-note"), `In force since revision ${data.version}. Applied only if nobody has changed it meanwhile.`);
+}
+
+function lay({ isNew }) {
+  say($("editor-title"), isNew ? "New rule" : `Rule ${edited.id}`);
+  $("editor-id-line").hidden = !isNew;
+  for (const name of ["editor-switch", "editor-delete"]) $(name).hidden = isNew;
+  $("editor-try").hidden = isNew || edited.isCandidate;
+  say($("editor-switch"), edited.mode === "off" ? "Switch on" : "Switch off");
+  $("editor-reason").value = "";
+  clear();
+  acts.shown();
+}
+
+/** Open the editor for the rule *id*. */
+export async function edit(id) {
+  edited = { id, version: null, mode: "enforce", isCandidate: false };
+  try {
+    await load(id);
+    lay({ isNew: false });
+  } catch (error) {
+    area.value = "";
+    lay({ isNew: false });
+    fill($("editor-findings"), failure(error));
+  }
+  open(dialog);
+  area.focus();
+  area.setSelectionRange(0, 0);
+}
+
+export function editNew() {
+  edited = { id: null, version: null, mode: "enforce", isCandidate: false };
+  $("editor-id").value = "";
+  area.value = `${START}\n`;
+  say($("editor-note"), "It comes last; preview it, or put it in force at once.");
+  lay({ isNew: true });
+  open(dialog);
+  $("editor-id").focus();
+}
+
+export function startEditor(given) {
+  acts = given;
+  closing(dialog);
+  $("editor-form").addEventListener("submit", (event) => event.preventDefault());
+  const buttons = { preview, apply, try: tryBeside, switch: switchIt, delete: remove };
+  for (const [name, doing] of Object.entries(buttons)) $(`editor-${name}`).addEventListener("click", doing);
+  area.addEventListener("input", () => area.removeAttribute("aria-invalid"));
+}

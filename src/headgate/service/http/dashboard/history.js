@@ -1,0 +1,82 @@
+// The policy: what is in force, who changed it and when, and the way back.
+
+import { $, Table, fill, made, say, text } from "./dom.js";
+import { moment } from "./clock.js";
+import { admin, changing } from "./api.js";
+import { changeList, failure, previewed, sure } from "./findings.js";
+
+const PAGE = 15;
+let current = null;
+let rows = [];
+let before = null;
+let acts = { changed() {}, shown() {} };
+
+const table = new Table("History of the policy", [
+  text("Revision", (row) => row.revision), text("When", (row) => moment(new Date(row.time))),
+  text("Who", (row) => row.author, "key"), text("What", (row) => (row.note ? `${row.what} – ${row.note}` : row.what), "what"),
+  { head: "Look", make: (cell, row) => cell.append(made("button", { type: "button", "aria-label": `What revision ${row.revision} changed`, text: "Look", onclick: () => look(row) })), show() {} },
+  { head: "Go back", make: (cell, row) => cell.append(made("button", { type: "button", "data-writes": true, "aria-label": `Roll back to revision ${row.revision}`, text: "Roll back", onclick: () => rollBack(row) }), made("span", { class: "note", text: "in force" })),
+    show: (cell, row) => {
+      const isCurrent = row.revision === current;
+      cell.firstChild.hidden = isCurrent;
+      cell.lastChild.hidden = !isCurrent;
+    } },
+], { empty: "Nothing was changed yet.", cards: true });
+
+const more = made("button", { type: "button", text: "Older", hidden: true, onclick: () => load(before) });
+const trouble = made("div");
+const state = made("p", { class: "note" });
+
+export function startHistory(given) {
+  acts = given;
+  fill($("policy-state"), state);
+  fill($("history"), table.element, trouble, more);
+}
+
+async function load(from = null) {
+  try {
+    const { data } = await admin("GET", `/history?limit=${PAGE}${from === null ? "" : `&before=${from}`}`);
+    const found = data.revisions.map((one) => ({ ...one, id: one.revision }));
+    rows = from === null ? found : [...rows, ...found];
+    before = data.next_before;
+    more.hidden = before === null;
+    table.show(rows);
+    fill(trouble);
+    acts.shown();
+  } catch (error) { fill(trouble, failure(error)); }
+}
+
+/** Show the history anew for the policy as it is now: *status* is what `/status` says. */
+export async function showHistory(status) {
+  current = status.revision;
+  say(state, `Revision ${status.revision ?? "–"} is in force, from ${status.place ?? "its place"}${status.loaded_at ? `, since ${moment(new Date(status.loaded_at))}` : ""}.`);
+  await load();
+}
+
+async function look(row) {
+  let content;
+  try {
+    const { data } = await admin("GET", `/history/${row.revision}`);
+    content = data.changes ? changeList(data.changes) : made("p", { text: "The revision before is not kept any more: what it changed is not known." });
+  } catch (error) { content = failure(error); }
+  const who = made("p", { class: "note", text: `${row.author}, ${moment(new Date(row.time))}: ${row.what}${row.note ? ` – ${row.note}` : ""}` });
+  sure({ title: `Revision ${row.revision}`, content: [who, content], yes: "Close", hasReason: false, doing: async () => {} });
+}
+
+async function rollBack(row) {
+  const version = current;
+  let content;
+  try {
+    const { data } = await admin("GET", `/history/${row.revision}`);
+    content = previewed((await admin("POST", "/policy:preview", { body: data.policy })).data);
+  } catch (error) { content = failure(error); }
+  sure({
+    title: `Roll back to revision ${row.revision}?`,
+    content: [made("p", { text: "A new revision is made that says what that one said. Counters keep what they count." }), content],
+    yes: "Roll back",
+    doing: async (reason) => {
+      await admin("POST", "/rollback", { body: { revision: row.revision }, headers: changing({ version, reason }) });
+      acts.changed(`the policy is again what it was at revision ${row.revision}`);
+    },
+  });
+}

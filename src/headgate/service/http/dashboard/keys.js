@@ -1,0 +1,39 @@
+// Whose requests they are: the busiest, the most refused, the hot ones. Keys are hashed or clear as the service is set.
+
+import { $, Table, codes, fill, made, say, text } from "./dom.js";
+import { rate } from "./words.js";
+
+const tableOf = (caption, empty) => new Table(caption, [
+  codes("Key", (row) => row.key, "key"), codes("Rule", (row) => row.rule_id ?? ""),
+  text("/s", (row) => rate(row.per_second), "number"),
+], { empty });
+
+const tables = {
+  busiest_keys: ["busiest", tableOf("The busiest keys", "No requests lately.")],
+  refused_keys: ["refused", tableOf("The keys that are refused most", "Nobody was refused lately.")],
+  hot_keys: ["hot", tableOf("Keys that are hot in the store", "None is asked so often that it matters.")],
+};
+
+const FEW = 8;
+const open = new Set();
+let last = null;
+
+export function startKeys() {
+  for (const [name, [place, table]] of Object.entries(tables)) {
+    table.more = made("button", { type: "button", class: "plain", hidden: true, onclick: () => { open.add(name); showKeys(last); } });
+    fill($(place), table.element, table.more);
+  }
+}
+
+export function showKeys(live) {
+  last = live;
+  for (const [name, [, table]] of Object.entries(tables)) {
+    const seen = new Map();
+    for (const one of live[name] ?? []) seen.set(JSON.stringify([one.rule_id, one.key]), one);
+    const rows = [...seen].map(([id, one]) => ({ ...one, id }));
+    const shown = open.has(name) ? rows : rows.slice(0, FEW);
+    table.show(shown);
+    table.more.hidden = shown.length === rows.length;
+    say(table.more, `Show all ${rows.length}`);
+  }
+}

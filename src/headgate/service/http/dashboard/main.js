@@ -1,0 +1,123 @@
+// The page: who may see what, what is asked, and what is shown of it.
+
+import { $, fill, made, say } from "./dom.js";
+import { admin, hasToken, keepToken, takeToken } from "./api.js";
+import { Connection } from "./connection.js";
+import { choose, chosenRule, showTraffic, startTraffic } from "./traffic.js";
+import { redraw, setPolicy, showRules, startRules } from "./rules.js";
+import { setGone, setReadiness, showHealth, startHealth } from "./health.js";
+import { showKeys, startKeys } from "./keys.js";
+import { showCandidates, startCandidates } from "./candidates.js";
+import { showHistory, startHistory } from "./history.js";
+import { startExplain } from "./explain.js";
+import { startCaller } from "./caller.js";
+import { edit, editNew, startEditor } from "./editor.js";
+import { startFindings } from "./findings.js";
+
+const LOCKED = "Live figures, rules and their history are for holders of a token: the one in HEADGATE_ADMIN_TOKEN where the service runs; headgate up prints it.";
+const CLOSED = "The service was started without an admin token. Set one to see live traffic, the rules and their history here, and to change them:";
+const ABSENT = "This service has no admin API: its rules come from elsewhere. With rules of its own and a token it shows live traffic and the rules here:";
+const MOST_RULES = 1000;
+let revision;
+let isLearning = false;
+let reader = null;
+
+function access(kind, message) {
+  const body = document.body;
+  if (body.dataset.access === kind && kind === "open") return;
+  body.dataset.access = kind;
+  $("forget").hidden = !hasToken();
+  if (kind === "locked") {
+    say($("access"), LOCKED);
+    say($("token-error"), hasToken() ? `${message.charAt(0).toUpperCase()}${message.slice(1)}.` : "");
+  }
+  if (kind === "closed") say($("closed"), message ? CLOSED : ABSENT);
+}
+
+/** Buttons that change something, if the token may not: still there, with the reason beside them. */
+function lock() {
+  const why = reader === null ? null : `The token “${reader}” may only read: changes are for tokens with the role write.`;
+  for (const note of [$("writes-note"), $("editor-locked")]) {
+    note.hidden = why === null;
+    say(note, why ?? "");
+  }
+  for (const button of document.querySelectorAll("[data-writes]")) {
+    button.disabled = why !== null;
+    if (why === null) { button.removeAttribute("aria-describedby"); button.removeAttribute("title"); }
+    else { button.setAttribute("aria-describedby", button.closest("dialog") ? "editor-locked" : "writes-note"); button.title = why; }
+  }
+}
+
+/** Read the policy and its history anew. */
+async function learn(number) {
+  if (isLearning) return;
+  isLearning = true;
+  try {
+    const rules = [];
+    for (let offset = 0; offset !== null && rules.length < 10 * MOST_RULES;) {
+      const { data } = await admin("GET", `/rules?limit=${MOST_RULES}&offset=${offset}`);
+      rules.push(...data.rules);
+      offset = data.next_offset;
+    }
+    const status = (await admin("GET", "/status")).data;
+    reader = status.caller?.role === "read" ? status.caller.name : null;
+    setPolicy(rules);
+    await showHistory(status);
+    lock();
+    revision = number;
+  } catch (error) {
+    if (error.name !== "ProblemError") throw error; // else the next answer tries again
+  } finally { isLearning = false; }
+}
+
+function live(data) {
+  showHealth(data);
+  showTraffic(data);
+  showRules(data);
+  showKeys(data);
+  showCandidates(data);
+  if (data.policy?.revision !== revision) learn(data.policy?.revision);
+}
+
+const connection = new Connection({ live, access, ready: setReadiness, gone: setGone });
+
+const told = made("p", { class: "toast", role: "status" });
+let telling;
+
+/** Something was changed: say so, and look at once. */
+function changed(text) {
+  fill(told, made("span", { text: `Done: ${text}.` }));
+  told.classList.add("is-shown");
+  clearTimeout(telling);
+  telling = setTimeout(() => told.classList.remove("is-shown"), 8_000);
+  revision = undefined;
+  connection.again();
+}
+
+function start() {
+  document.body.append(told);
+  startFindings();
+  startTraffic(redraw);
+  startRules({ choose, chosen: chosenRule, edit });
+  startHealth();
+  startKeys();
+  startCandidates({ edit, changed, shown: lock });
+  startHistory({ changed, shown: lock });
+  startEditor({ changed, shown: lock });
+  startExplain();
+  startCaller();
+  $("rule-new").addEventListener("click", editNew);
+  $("token-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    keepToken($("token").value);
+    $("token").value = "";
+    revision = undefined;
+    connection.reopen();
+  });
+  $("forget").addEventListener("click", () => { keepToken(""); location.reload(); });
+  addEventListener("hashchange", () => { if (takeToken()) { revision = undefined; connection.reopen(); } });
+  takeToken();
+  connection.again();
+}
+
+start();

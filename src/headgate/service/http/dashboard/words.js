@@ -1,0 +1,102 @@
+// Figures and rules in words.
+
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const ONE = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (number) => WHOLE.format(number ?? 0);
+
+/** A short form for axes: 12.5K. */
+export const short = (number) => (number >= 10_000 ? SHORT : ONE).format(number);
+
+/** So many a second. */
+export const rate = (number) => {
+  const value = number ?? 0;
+  return value !== 0 && Math.abs(value) < 0.05 ? "<0.1" : (value < 100 ? ONE : WHOLE).format(value);
+};
+
+export const share = (part, whole) => {
+  if (!whole) return "–";
+  const percent = (100 * part) / whole;
+  return percent > 0 && percent < 0.1 ? "<0.1 %" : `${ONE.format(percent)} %`;
+};
+
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** A length of time given in seconds. */
+export function lasting(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds === 0) return "0 s";
+  if (seconds < 0.001) return `${ONE.format(seconds * 1e6)} µs`;
+  if (seconds < 1) return `${ONE.format(seconds * 1e3)} ms`;
+  if (seconds < 120) return `${ONE.format(seconds)} s`;
+  if (seconds < 7200) return `${ONE.format(seconds / 60)} min`;
+  return seconds < 172_800 ? `${ONE.format(seconds / 3600)} h` : `${ONE.format(seconds / 86_400)} days`;
+}
+
+const UNITS = new Map([
+  [/^(ms|milliseconds?|msecs?)$/i, "millisecond"], [/^(s|secs?|seconds?)$/i, "second"],
+  [/^(m|mins?|minutes?)$/i, "minute"], [/^(h|hrs?|hours?)$/i, "hour"], [/^(d|days?)$/i, "day"], [/^(w|weeks?)$/i, "week"],
+]);
+
+function amount(text) {
+  const found = /^\s*([\d_.]+)\s*(?:\/|\s+per\s+)\s*([\d.]*)\s*([a-z]+)\b\s*(.*)$/i.exec(text);
+  const unit = found && [...UNITS].find(([pattern]) => pattern.test(found[3]))?.[1];
+  if (!unit) return text.trim();
+  const number = Number(found[1].replaceAll("_", ""));
+  const said = Number.isFinite(number) ? ONE.format(number) : found[1];
+  const window = found[2] && found[2] !== "1" ? `${found[2]} ${unit}s` : unit;
+  const rest = found[4].trim().replaceAll("_", " ");
+  return `${said} per ${window}${rest ? `, ${rest}` : ""}`;
+}
+
+/** Any value of a document as short text. */
+export function plain(value) {
+  if (typeof value === "string") return value;
+  if (Array.isArray(value)) return value.map(plain).join(", ");
+  if (value !== null && typeof value === "object") {
+    return Object.entries(value).map(([name, one]) => `${name}: ${plain(one)}`).join(", ");
+  }
+  return String(value);
+}
+
+function several(limits) {
+  if (typeof limits === "string") return limits.split(";").filter((one) => one.trim()).map(amount).join(" and ");
+  if (Array.isArray(limits)) return limits.map((one) => (typeof one === "string" ? amount(one) : plain(one))).join(" and ");
+  return plain(limits);
+}
+
+const LONG = ["algorithm", "capacity", "refill_rate_per_sec", "rate_per_sec", "burst", "window", "window_sec", "leak_rate_per_sec", "subwindows"];
+
+/** What a rule allows, in words. */
+export function limitWords(rule) {
+  if (rule.limit !== undefined && typeof rule.limit !== "number") return several(rule.limit);
+  if (rule.limits !== undefined) {
+    const by = rule.limits;
+    if (by === null || typeof by !== "object" || Array.isArray(by)) return several(by);
+    return Object.entries(by).map(([tier, one]) => `${tier}: ${several(one)}`).join("; ");
+  }
+  for (const name of ["shape", "concurrency", "fair"]) {
+    if (rule[name] === undefined) continue;
+    if (name === "concurrency" && ["number", "string"].includes(typeof rule[name])) return `${rule[name]} at a time`;
+    const lead = { shape: "waits for its turn", concurrency: "slots", fair: "callers take turns" }[name];
+    return typeof rule[name] === "object" || typeof rule[name] === "string" ? `${lead}: ${plain(rule[name])}` : lead;
+  }
+  return [...LONG, "limit"].filter((name) => rule[name] !== undefined)
+    .map((name) => (name === "algorithm" ? String(rule[name]).replaceAll("_", " ") : `${name.replaceAll("_", " ")} ${plain(rule[name])}`)).join(", ");
+}
+
+/** Who is counted, in words. */
+export function keyWords(keyBy) {
+  const names = [keyBy].flat().filter((one) => one !== undefined && one !== null);
+  if (!names.length || (names.length === 1 && names[0] === "global")) return "for all together";
+  return `for each ${names.join(" and ")}`;
+}
+
+/** Which requests a rule is for, in words. */
+export function matchWords(match) {
+  const { method, endpoint, ...rest } = match ?? {};
+  const said = [method, endpoint].flat().filter(Boolean).map(String);
+  for (const [name, value] of Object.entries(rest)) said.push(`${name}: ${plain(value)}`);
+  return said.join(" ") || "every request";
+}

@@ -1,0 +1,169 @@
+"""How one worker stands: its policy, its store, its rules' counts, and the busiest keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.engine.plan import groups_of
+from headgate.service.live.snapshot import State
+from headgate.stores.leased import AsyncLeasedStore
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headgate.control.feed import PolicyFeed
+    from headgate.observability import Journal
+    from headgate.observability.exposition import Told
+    from headgate.observability.sketch import Heavy
+    from headgate.service.core import Core
+    from headgate.service.live.snapshot import KeyRow
+
+MOST_KEYS: Final = 40
+"""How many keys a worker tells of each kind: more than are shown, as others have others."""
+
+_GATES: Final = ("gate_waiting", "gate_in_flight", "gate_slots", "gate_wait_seconds")
+_PREFIX: Final = "headgate_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is looked at. *store* is its URL without a password, *trouble* what is wrong with it."""
+
+    core: Core
+    feed: PolicyFeed | None
+    journal: Journal
+    store: str
+    trouble: Callable[[], tuple[str, ...]]
+    worker: int
+    began_ns: int
+
+    def state(self, *, told: Iterable[Told], latency: list[int], seen_ns: int) -> State:
+        """How things stand now, by its measures *told*."""
+        refused, admitted = self.journal.requests
+        now_ns = monotonic_ns()  # as the journal does
+        values = _Values(told)
+        return State(
+            worker=self.worker,
+            at=self.core.clock() / SECOND,
+            seen_ns=seen_ns,
+            began=self.began_ns / SECOND,
+            policy=self._policy(),
+            store=self._store(values),
+            factor=float(self.core.engine.in_force.scale.factor),
+            requests=[refused[0], admitted[0]],
+            latency=latency,
+            cells=[(*name, count) for name, count in self.journal.counts()],
+            busiest_keys=self._rows(self.journal.busiest.top(MOST_KEYS, now_ns)),
+            refused_keys=self._rows(self.journal.refused.top(MOST_KEYS, now_ns)),
+            hot_keys=hot_keys(self.core, MOST_KEYS),
+            bounds=bounds(self.core),
+            queues=values.queues(),
+        )
+
+    def rules(self) -> list[tuple[str, str, str | None]]:
+        """Id, mode, and what it is a candidate of, for each rule in force."""
+        policy = self.core.engine.in_force.policy
+        return [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
+
+    def _rows(self, heavy: Iterable[Heavy]) -> list[KeyRow]:
+        return [key_row(self.core, one.group, one) for one in heavy]
+
+    def _policy(self) -> dict[str, Any]:
+        rules = len(self.core.engine.in_force.policy.rules)
+        if self.feed is None:
+            return {"revision": None, "rules": rules, "current": True, "stale": False,
+                    "trouble": None, "problems": 0, "failures": 0}  # fmt: skip
+        state = self.feed.state
+        return {
+            "revision": state.revision,
+            "rules": rules,
+            "current": state.is_current,
+            "stale": state.is_stale,
+            "trouble": state.trouble,
+            "problems": len(state.problems or ()),
+            "failures": state.failures,
+        }
+
+    def _store(self, values: _Values) -> dict[str, Any]:
+        trouble = self.trouble()
+        breaker = values.most("store_breaker_state")
+        fail_mode = int(values.most("fail_mode_active"))
+        is_failing = bool(trouble or fail_mode or breaker)
+        return {
+            "url": self.store,
+            "state": "open" if breaker >= OPEN else "failing" if is_failing else "ok",
+            "trouble": list(trouble),
+            "errors": values.by_label("store_errors", "reason"),
+            "calls": int(values.total("store_calls")),
+            "fail_mode": fail_mode,
+        }
+
+
+OPEN: Final = 2
+"""What the measure of the breaker says when no calls go to the store."""
+
+
+class _Values:
+    """Measures by their names, without the prefix."""
+
+    def __init__(self, told: Iterable[Told]) -> None:
+        self._samples = {one.name.removeprefix(_PREFIX): one.samples for one in told}
+
+    def total(self, name: str) -> float:
+        return sum(value for _, _, value in self._samples.get(name, ()))
+
+    def most(self, name: str) -> float:
+        return max((value for _, _, value in self._samples.get(name, ())), default=0.0)
+
+    def by_label(self, name: str, label: str) -> dict[str, int]:
+        """The totals for each value of *label*."""
+        found: dict[str, int] = {}
+        for _, labels, value in self._samples.get(name, ()):
+            by = dict(labels).get(label, "")
+            found[by] = found.get(by, 0) + int(value)
+        return found
+
+    def queues(self) -> list[tuple[str, float, float, float, float]]:
+        """What waits, by gate."""
+        by_gate: dict[str, list[float]] = {}
+        for place, name in enumerate(_GATES):
+            for _, labels, value in self._samples.get(name, ()):
+                row = by_gate.setdefault(dict(labels).get("gate", ""), [0.0] * len(_GATES))
+                row[place] = value
+        return [(gate, *row) for gate, row in sorted(by_gate.items())]  # type: ignore[misc] # four
+
+
+def hot_keys(core: Core, count: int) -> list[KeyRow]:
+    """The *count* keys that most is asked of the store for."""
+    store = core.engine.runner.store
+    if not isinstance(store, AsyncLeasedStore):
+        return []
+    rules = _rules_by_group(core)
+    return [key_row(core, rules.get(one.group), one) for one in store.hot_keys(count)]
+
+
+def bounds(core: Core) -> list[tuple[str | None, int, int]]:
+    """By rule: how many nodes something is lent to, and by how many units it may be overshot."""
+    store = core.engine.runner.store
+    if not isinstance(store, AsyncLeasedStore):
+        return []
+    rules = _rules_by_group(core)
+    return [(rules.get(one.group), one.holders, one.bound) for one in store.bounds()]
+
+
+def key_row(core: Core, rule: str | None, heavy: Heavy) -> KeyRow:
+    """A key as it is told: rule, key, at least and at most so many a second."""
+    least, most = heavy.per_second, heavy.per_second + heavy.error
+    return rule, core.show_key(heavy.key), round(least, 1), round(most, 1)
+
+
+def _rules_by_group(core: Core) -> dict[str, str]:
+    return {
+        group: rule.id
+        for rule in core.engine.in_force.policy.rules
+        for limits in rule.limits.values()
+        for group in groups_of(core.namespace, rule.id, len(limits))
+    }

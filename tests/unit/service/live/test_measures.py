@@ -1,0 +1,87 @@
+"""What the service tells of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate import __version__
+from headgate.control.editing import PolicyEditor, Wish
+from headgate.control.feed import PolicyFeed
+from headgate.control.feed_state import FeedState
+from headgate.control.memory_storage import MemoryStorage
+from headgate.engine import AsyncRuleEngine
+from headgate.observability import Measures
+from headgate.rules.model import Policy
+from headgate.rules.problems import Problem
+from headgate.service.live import ServiceMeasures
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+BAD = (Problem("error", "a file", "it is no policy"),)
+
+
+@asynccontextmanager
+async def closing_engine() -> AsyncIterator[AsyncRuleEngine]:
+    engine = AsyncRuleEngine(Policy())
+    try:
+        yield engine
+    finally:
+        await engine.aclose()
+
+
+def told(measures: Measures, *names: str) -> list[float]:
+    return [measures.value(name) for name in names]
+
+
+def errors(measures: Measures) -> float:
+    return measures.value("policy_load_errors", what="rules")
+
+
+def test_a_policy_that_is_in_force_is_told() -> None:
+    async def run() -> None:
+        measures = Measures()
+        async with closing_engine() as engine:
+            own = ServiceMeasures(engine, began_ns=7 * SECOND, measures=measures)
+            storage = MemoryStorage()
+            rules = [{"id": "a", "key_by": "ip", "limit": "5/s"}]
+            await PolicyEditor(storage).replace({"version": 1, "rules": rules}, Wish(author="eve"))
+            assert told(measures, "policy_revision", "policy_rules") == [0, 0]
+            async with PolicyFeed(storage, engine.replace, on_change=own.changed):
+                assert told(measures, "policy_revision", "policy_rules") == [1, 1]
+            assert told(measures, "policy_stale", "policy_refused") == [0, 0]
+            assert measures.value("build_info", version=__version__) == 1
+            assert measures.value("start_time_seconds") == 7
+
+    asyncio.run(run())
+
+
+def test_what_cannot_be_put_in_force_is_counted_once_each() -> None:
+    async def run() -> None:
+        measures = Measures()
+        async with closing_engine() as engine:
+            own = ServiceMeasures(engine, began_ns=0, measures=measures)
+            good = FeedState(revision=3)
+            own.changed(good)
+            assert errors(measures) == 0
+            refused = replace(good, problems=BAD, refused=4, failures=1)
+            own.changed(refused)
+            own.changed(replace(refused, is_stale=True, trouble="no answer"))
+            assert errors(measures) == 1
+            assert told(measures, "policy_stale", "policy_refused") == [1, 1]
+            own.changed(good)
+            own.changed(replace(good, problems=BAD, is_stale=True, trouble="a file: no policy"))
+            assert errors(measures) == 2
+            own.changed(replace(good, is_stale=True, trouble="no answer"))
+            assert errors(measures) == 2
+            assert told(measures, "policy_stale", "policy_refused") == [1, 0]
+            kept = replace(good, failures=1)
+            own.changed(kept)
+            own.changed(replace(kept, problems=BAD, refused=4))
+            assert errors(measures) == 3, "the one that was refused, once"
+
+    asyncio.run(run())

@@ -1,0 +1,137 @@
+"""The journal as points, looked at once a second or less often."""
+
+from __future__ import annotations
+
+from headgate.observability import Journal
+from headgate.service.live.recorder import MINUTE, Recorder
+from headgate.units import MILLISECOND, SECOND
+
+BEGAN = 6_000_000 * MINUTE
+"""The first second of a minute."""
+
+
+class Observed:
+    """A journal, and who looks at it."""
+
+    def __init__(self, former: Observed | None = None) -> None:
+        self.journal = Journal()
+        self.recorder = Recorder(self.journal)
+        if former is not None:
+            before = former.recorder
+            self.recorder.restore(before.seconds.points(), before.minutes.points())
+        else:
+            self.look(BEGAN)
+
+    def look(self, second: float) -> None:
+        self.recorder.look(int(second * SECOND) + 2 * MILLISECOND)
+
+    def say(self, times: int, rule: str = "a", source: str = "store") -> None:
+        self.journal.cell(rule, "allowed", source)[0] += times
+
+    def seconds(self, last: int = 5) -> list[int]:
+        return self.recorder.seconds.points().lines["a", "allowed"].tolist()[-last:]
+
+    def minutes(self, last: int = 3) -> list[int]:
+        return self.recorder.minutes.points().lines["a", "allowed"].tolist()[-last:]
+
+
+def test_what_is_counted_in_a_second_is_its_point() -> None:
+    one = Observed()
+    one.say(3)
+    one.look(BEGAN + 1)
+    one.say(2)
+    one.say(2, source="lease")
+    one.look(BEGAN + 2)
+    assert one.recorder.seconds.end == BEGAN + 1
+    assert one.seconds(3) == [0, 3, 4]
+
+
+def test_what_was_counted_before_the_first_look_is_no_point() -> None:
+    journal = Journal()
+    journal.cell("a", "allowed", "store")[0] += 100
+    recorder = Recorder(journal)
+    recorder.look(BEGAN * SECOND)
+    recorder.look((BEGAN + 1) * SECOND)
+    assert not recorder.seconds.points().lines
+
+
+def test_a_second_look_within_a_second_changes_nothing() -> None:
+    one = Observed()
+    one.say(3)
+    one.look(BEGAN + 1)
+    one.say(5)
+    one.look(BEGAN + 1.5)
+    assert one.seconds(2) == [0, 3]
+    one.look(BEGAN + 2)
+    assert one.seconds(2) == [3, 5]
+
+
+def test_a_late_look_spreads_what_was_counted_meanwhile() -> None:
+    one = Observed()
+    one.say(10)
+    one.look(BEGAN + 4)
+    assert one.seconds() == [0, 3, 3, 2, 2]
+
+
+def test_after_a_long_pause_it_is_spread_over_the_last_minute() -> None:
+    one = Observed()
+    one.say(60)
+    one.look(BEGAN + 1000)
+    assert one.recorder.seconds.end == BEGAN + 999
+    assert one.seconds(61) == [0] + [1] * 60
+
+
+def test_a_clock_that_is_set_back_begins_anew_and_loses_no_count() -> None:
+    one = Observed()
+    one.say(3)
+    one.look(BEGAN + 1)
+    one.say(4)
+    one.look(BEGAN - 3600)
+    assert not one.recorder.seconds.points().lines
+    one.look(BEGAN - 3599)
+    assert one.seconds(2) == [0, 4]
+
+
+def test_minutes_are_the_sums_of_their_seconds() -> None:
+    one = Observed()
+    for second in range(1, 131):
+        one.say(1 if second <= 60 else 2)
+        one.look(BEGAN + second)
+    assert one.recorder.minutes.end == BEGAN // MINUTE + 1
+    assert one.minutes() == [0, 60, 120]
+
+
+def test_minutes_without_anything_are_zero() -> None:
+    one = Observed()
+    one.say(7)
+    one.look(BEGAN + 1)
+    one.look(BEGAN + 241)
+    assert one.recorder.minutes.end == BEGAN // MINUTE + 3
+    assert one.minutes(5) == [0, 7, 0, 0, 0]
+
+
+def test_a_successor_goes_on_in_the_middle_of_a_minute() -> None:
+    one = Observed()
+    for second in range(1, 71):
+        one.say(1)
+        one.look(BEGAN + second)
+    other = Observed(one)
+    other.look(BEGAN + 75)
+    for second in range(76, 121):
+        other.say(2)
+        other.look(BEGAN + second)
+    assert other.minutes(2) == [60, 10 + 2 * 45]
+    assert other.seconds(51) == [1] + [0] * 5 + [2] * 45
+
+
+def test_how_long_decisions_took_is_that_of_the_last_minute() -> None:
+    one = Observed()
+    one.journal.time(3_000)
+    one.look(BEGAN + 1)
+    assert sum(one.recorder.latency.counts()) == 1
+    for second in range(2, 61):
+        one.look(BEGAN + second)
+    one.journal.time(3_000)
+    one.journal.time(700)
+    one.look(BEGAN + 61)
+    assert sum(one.recorder.latency.counts()) == 2

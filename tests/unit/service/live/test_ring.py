@@ -1,0 +1,105 @@
+"""Counts by second, in bounded memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.service.live.packing import joined, packed, parted, unpacked
+from headgate.service.live.ring import MOST_LINES, Counts, Points, Ring, spread
+
+
+def test_points_are_told_oldest_first_and_the_last_is_the_end() -> None:
+    ring = Ring(1, 4)
+    for number, count in ((10, 1), (11, 2), (12, 3)):
+        ring.put(number, {("a", "allowed"): count})
+    assert ring.points().end == 12
+    assert list(ring.points().lines["a", "allowed"]) == [0, 1, 2, 3]
+
+
+def test_old_points_go_and_points_at_which_nothing_was_said_are_zero() -> None:
+    ring = Ring(1, 4)
+    ring.put(10, {("a", "allowed"): 1})
+    ring.put(11, {("a", "allowed"): 2})
+    ring.put(13, {("a", "denied"): 9})
+    lines = ring.points().lines
+    assert list(lines["a", "allowed"]) == [1, 2, 0, 0]
+    assert list(lines["a", "denied"]) == [0, 0, 0, 9]
+    ring.put(99, {})
+    assert [list(line) for line in ring.points().lines.values()] == [[0] * 4, [0] * 4]
+
+
+def test_a_thousand_rules_leave_the_busiest() -> None:
+    ring = Ring(1, 3)
+    ring.put(1, {("busy", "allowed"): 1_000_000})
+    for second in range(2, 4):
+        ring.put(second, {(f"rule-{n}", "allowed"): n for n in range(1, 1000)})
+    lines = ring.points().lines
+    assert len(lines) == MOST_LINES
+    assert ("busy", "allowed") in lines
+    assert ("rule-999", "allowed") in lines
+    assert ("rule-1", "allowed") not in lines
+
+
+def test_another_ring_goes_on_where_one_has_ended() -> None:
+    first, second = Ring(1, 5), Ring(1, 5)
+    for number in range(100, 108):
+        first.put(number, {("a", "allowed"): number})
+    second.restore(first.points())
+    assert second.points() == first.points()
+    for ring in (first, second):
+        ring.put(109, {("a", "allowed"): 1})
+    assert second.points() == first.points()
+    assert list(second.points().lines["a", "allowed"]) == [105, 106, 107, 0, 1]
+
+
+def test_a_ring_of_another_length_is_not_taken_over() -> None:
+    first, second = Ring(1, 5), Ring(1, 6)
+    first.put(3, {("a", "allowed"): 1})
+    second.restore(first.points())
+    assert not second.points().lines
+
+
+@settings(max_examples=30)
+@given(
+    st.dictionaries(
+        st.tuples(st.text(max_size=5), st.sampled_from(["allowed", "denied"])),
+        st.integers(0, 1000),
+        max_size=6,
+    ),
+    st.integers(1, 60),
+)
+def test_spreading_loses_nothing_and_is_even(counts: Counts, over: int) -> None:
+    parts = spread(counts, over)
+    assert len(parts) == over
+    for line, count in counts.items():
+        shares = [part.get(line, 0) for part in parts]
+        assert sum(shares) == count
+        assert max(shares) - min(shares) <= 1
+
+
+def test_points_come_back_from_bytes() -> None:
+    ring = Ring(1, 3)
+    ring.put(7, {("ä\n", "allowed"): 2**40, ("b", "denied"): 1})
+    assert unpacked(packed(ring.points(), 3)) == ring.points()
+    assert unpacked(packed(Points(None, {}), 0)) == Points(None, {})
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x02\0\0\0[]", b"\xff\xff\xff\xff", b"\x0d\0\0\0[1,3,[[1,2]]]"]
+)
+def test_bytes_that_are_no_points_are_told(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of whatever kind
+        unpacked(data)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.binary(max_size=50), max_size=5))
+def test_sections_come_back(sections: list[bytes]) -> None:
+    assert parted(joined(sections)) == sections
+
+
+def test_sections_that_are_cut_are_told() -> None:
+    with pytest.raises(ValueError, match="a section ends at"):
+        parted(joined([b"abc"])[:-1])
