@@ -75,6 +75,7 @@ PICTURES := shape fair shares adaptive shedding pressure credits backpressure
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py
 	for picture in $(PICTURES); do $(BIN)/python -m benchmarks.shaping.$$picture || exit 1; done
+	$(BIN)/python -m benchmarks.gallery
 	$(BIN)/python examples/gateway_terminal.py
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried

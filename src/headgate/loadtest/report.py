@@ -1,0 +1,185 @@
+"""What a load test has found, as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.loadtest.latency import Latency, latency_of
+from headgate.loadtest.record import Fate
+from headgate.units import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from headgate.loadtest.judgement import Judgement
+    from headgate.loadtest.record import Record
+    from headgate.loadtest.trial import Trial
+
+LATE_NS: Final = 50 * MILLISECOND
+"""A request that is sent so much later than it was due was held up on this side."""
+
+_MANY_LATE: Final = 0.1
+_BUSY: Final = 0.85
+_MOST_CAUSES: Final = 5
+_ANSWERED: Final = (Fate.ADMITTED, Fate.REFUSED, Fate.ELSEWHERE)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of *trial*. *baseline* is what was seen at the path to compare with, if any;
+    *is_cut_short*: it was stopped before its end."""
+
+    trial: Trial
+    record: Record
+    judgement: Judgement
+    baseline: Record | None = None
+    is_cut_short: bool = False
+
+    def latencies(self) -> dict[str, Latency]:
+        """By what they are of; only those there are."""
+        record = self.record
+        found = {
+            "all": latency_of(record.waits_ns(*_ANSWERED)),
+            "refused": latency_of(record.waits_ns(Fate.REFUSED, Fate.ELSEWHERE)),
+            "from schedule": latency_of(record.waits_ns(*_ANSWERED, from_intended=True)),
+            "decision": latency_of(sorted(record.decided_ns)),
+        }
+        if self.baseline is not None:
+            found["baseline"] = latency_of(self.baseline.waits_ns(*_ANSWERED))
+        return {name: latency for name, latency in found.items() if latency is not None}
+
+    def notes(self) -> list[str]:
+        """What else its reader should know."""
+        remark = self.trial.aim.remark
+        notes = [remark] if remark else []
+        notes += [*self._notes_on_sending(), *self._notes_on_answers()]
+        used = {caller: units for caller, units in self.record.used_before.items() if units}
+        if used:
+            most = max(used.values())
+            notes.append(
+                f"the counter was not empty at the start: {most:,} of {self.trial.aim.text} "
+                "were in use, and that is allowed for; {run} in a key makes new callers each time"
+            )
+        return notes
+
+    def _notes_on_sending(self) -> list[str]:
+        record, load = self.record, self.trial.load
+        notes = ["stopped before the end"] if self.is_cut_short else []
+        late = sum(
+            sent - due > LATE_NS for sent, due in zip(record.sent, record.intended, strict=True)
+        )
+        if late + record.unsent > _MANY_LATE * (len(record) + record.unsent):
+            missing = f", and {record.unsent:,} not at all" if record.unsent else ""
+            told = f"{late:,} of {len(record):,} requests were sent more than 50 ms late{missing}"
+            why = (
+                "this side could not keep up, and latencies are partly its own; lower --rate"
+                if record.busy > _BUSY
+                else f"all {load.connections} connections were in use, or this machine is busy; "
+                "lower --rate, or raise --connections"
+            )
+            notes.append(f"{told}: {why}")
+        return notes
+
+    def _notes_on_answers(self) -> list[str]:
+        record = self.record
+        refused = record.count(Fate.REFUSED)
+        notes = []
+        if record.elsewhere:
+            causes = ", ".join(
+                f"{count:,} by {name}" for name, count in record.elsewhere.most_common(_MOST_CAUSES)
+            )
+            notes.append(f"refused by something else: {causes}")
+        if record.without_retry_after:
+            notes.append(f"{record.without_retry_after:,} of {refused:,} refusals: no Retry-After")
+        if record.with_bad_retry_after:
+            notes.append(
+                f"{record.with_bad_retry_after:,} of {refused:,} refusals: a Retry-After that is "
+                "not a number of at least 1"
+            )
+        if self.baseline is not None and self.baseline.count(Fate.ADMITTED) < len(self.baseline):
+            told = "; expected a path that is not limited and answers 200"
+            notes.append(f"not all of the baseline was answered well{told}")
+        return notes
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it. What comes first is the verdict."""
+        trial, record, judgement = self.trial, self.record, self.judgement
+        return {
+            "holds": judgement.holds,
+            "verdict": judgement.line,
+            "admits_less": judgement.is_short,
+            "url": trial.target.url,
+            "limit": trial.aim.text,
+            "rule_id": trial.aim.rule_id,
+            "cost": trial.aim.cost,
+            "callers": trial.load.callers,
+            "rate": float(trial.load.rate),
+            "seconds": record.seconds,
+            "sent": len(record),
+            "unsent": record.unsent,
+            "admitted": record.count(Fate.ADMITTED),
+            "at_most": judgement.at_most,
+            "due": judgement.due,
+            "refused": record.count(Fate.REFUSED),
+            "refused_elsewhere": dict(record.elsewhere.most_common()),
+            "failures": dict(record.failures.most_common()),
+            "statuses": {str(status): count for status, count in sorted(record.statuses.items())},
+            "latency": {name: one.as_json() for name, one in self.latencies().items()},
+            "notes": self.notes(),
+        }
+
+
+def text_report(report: Report) -> str:
+    """The report for people; the verdict is the last line."""
+    trial, record = report.trial, report.record
+    load, aim = trial.load, trial.aim
+    callers = f" by {load.callers:,} callers in turn" if load.callers > 1 else ""
+    rule = f" (rule {aim.rule_id})" if aim.rule_id else ""
+    each = f", each of {aim.cost} units" if aim.cost > 1 else ""
+    sending = f"{float(load.rate):,g}/s for {load.duration_ns / SECOND:g} s{callers}{each}"
+    lines = [
+        f"{trial.target.method} {trial.target.url}, {sending}",
+        f"limit: {aim.text}{rule}{_beyond(aim.extra)}",
+        "",
+        *_counts(record),
+        *_latency_rows(report.latencies()),
+        *(f"note: {note}" for note in report.notes()),
+        "",
+        report.judgement.line,
+    ]
+    return "\n".join(lines)
+
+
+def _beyond(extra: tuple[int, ...]) -> str:
+    return f", and up to {max(extra):,} beyond it, as its accuracy allows" if any(extra) else ""
+
+
+def _counts(record: Record) -> list[str]:
+    seconds = record.seconds or 1.0
+    rows = [
+        ("sent", len(record)),
+        ("admitted", record.count(Fate.ADMITTED)),
+        ("refused", record.count(Fate.REFUSED)),
+        ("refused elsewhere", record.count(Fate.ELSEWHERE)),
+        ("failed", record.count(Fate.FAILED)),
+    ]
+    shown = [row for row in rows if row[1] or row[0] in ("sent", "admitted", "refused")]
+    lines = [f"{'':18} {'requests':>10} {'per second':>11}"]
+    lines += [f"{name:18} {count:>10,} {count / seconds:>11,.1f}" for name, count in shown]
+    causes = record.failures.most_common(_MOST_CAUSES)
+    return lines + [f"  {count:,} x {cause}" for cause, count in causes]
+
+
+def _latency_rows(latencies: dict[str, Latency]) -> list[str]:
+    if not latencies:
+        return []
+    lines = ["", f"{'latency in ms':18} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}"]
+    for name, one in latencies.items():
+        figures = (one.p50, one.p90, one.p99, one.most)
+        cells = " ".join(f"{value / MILLISECOND:8.2f}" for value in figures)
+        lines.append(f"{name:18} {cells}")
+    if {"baseline", "refused"} <= latencies.keys():
+        refused, bare = latencies["refused"], latencies["baseline"]
+        pairs = zip(refused[1:], bare[1:], strict=True)
+        cells = " ".join(f"{(one - other) / MILLISECOND:+8.2f}" for one, other in pairs)
+        lines.append(f"{'refused - baseline':18} {cells}")
+    return lines

@@ -1,0 +1,242 @@
+"""Traffic replayed on virtual time through the real engine, on a store in memory.
+
+Nobody sleeps: the clock is that of the traffic. Requests that look alike are planned once, unless
+something in the plan belongs to one request alone, or to a time: places, marks of retries, blocks.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Literal
+
+from headgate.engine import Engine, Runner
+from headgate.errors import OptionError
+from headgate.simulator.clear_keys import ClearKeys
+from headgate.simulator.places import Places
+from headgate.simulator.results import Outcome
+from headgate.simulator.series import Steps
+from headgate.simulator.tallies import Keys, RuleTally
+from headgate.simulator.traffic import Given, Traffic
+from headgate.simulator.unsimulated import notes_on
+from headgate.simulator.ways import Ways, refusals_of, retry_after_ns
+from headgate.stores.memory import MemoryStore
+from headgate.units import MILLISECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from headgate.decisions import Decision
+    from headgate.engine import Plan
+    from headgate.identity import Found
+    from headgate.rules.model import Policy
+    from headgate.simulator.tallies import Count
+    from headgate.simulator.traffic import Arrival, Asked, Event
+    from headgate.simulator.ways import Way
+
+    Known = tuple[Way, Count]
+
+DEFAULT_LATENCY_NS: Final = 100 * MILLISECOND
+"""How long a request is served for, if the trace does not say."""
+MOST_KNOWN: Final = 100_000
+"""For how many requests that look alike it is remembered what is done about them."""
+_COLLECTED_AFTER: Final = 200_000
+_CALLER: Final = ("api_key", "user_id", "tenant")
+
+KeysTold = Literal["hashed", "clear"]
+"""How secrets in keys are told."""
+
+Progress = Callable[[int, "float | None"], None]
+"""Is told how many requests there were so far, and how much of the traffic that is, from 0 to 1."""
+
+
+def replay(
+    policy: Policy,
+    arrivals: Traffic | Iterable[Arrival],
+    *,
+    name: str = "policy",
+    progress: Progress | None = None,
+    step_ns: int | None = None,
+    latency_ns: int = DEFAULT_LATENCY_NS,
+    salt: bytes = b"",
+    keys: KeysTold = "hashed",
+) -> Outcome:
+    """What *policy*, called *name*, would have made of *arrivals*.
+
+    *step_ns* is what series are told in, *latency_ns* how long requests are served for that do not
+    say; *salt* is what secrets in keys are hashed with, and *keys* whether they are told so.
+
+    Arrivals come in the order of their time; one that is earlier than those before it is taken at
+    their time. Raises `OptionError` if there are none.
+    """
+    traffic = arrivals if isinstance(arrivals, Traffic) else Given(arrivals)
+    began_s = perf_counter()
+    under: _Replay | None = None
+    with _few_collections():
+        for batch in traffic.batches():
+            if under is None:
+                steps = Steps(batch[0][0], step_ns)
+                under = _Replay(policy, steps, latency_ns=latency_ns, salt=salt, keys=keys)
+            under.follow(batch, traffic)
+            if progress is not None:
+                progress(under.requests, traffic.share)
+    if under is None:
+        raise OptionError("there is nothing to replay: the traffic has no requests")
+    return under.outcome(name, traffic, perf_counter() - began_s)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Have garbage looked for more rarely: requests come and go by the million, none in cycles."""
+    usual = gc.get_threshold()
+    gc.set_threshold(max(usual[0], _COLLECTED_AFTER), *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+class _Replay:
+    """One policy, and the traffic so far."""
+
+    def __init__(
+        self, policy: Policy, steps: Steps, *, latency_ns: int, salt: bytes, keys: KeysTold
+    ) -> None:
+        self._now_ns = steps.began_ns
+        self._policy = policy
+        self._latency_ns = latency_ns
+        self._engine = Engine(policy, salt=salt, clock=self._clock)
+        store = MemoryStore(clock=self._clock)
+        self._runner = Runner(store)
+        self._steps = steps
+        self._cell = steps.cell()
+        self._clear = ClearKeys(policy, salt) if keys == "clear" else None
+        self._known: dict[Asked, Known] = {}
+        self._callers = Keys(self._known.clear)
+        self._tallies = {
+            rule.id: RuleTally(rule, steps, Keys(self._known.clear)) for rule in policy.rules
+        }
+        self._ways = Ways(store, self._runner, self._clock, self._tallies)
+        self._places = Places(self._runner, self._set_clock)
+        self._overridden = {(one.rule, one.key) for one in policy.overrides}
+        self._leases = 0
+        self.requests = 0
+        """How many there were so far."""
+
+    def _clock(self) -> int:
+        return self._now_ns
+
+    def _set_clock(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+
+    def follow(self, batch: list[Event], traffic: Traffic) -> None:
+        """Go on with *batch*."""
+        known, steps = self._known, self._steps
+        now_ns, next_ns = self._now_ns, steps.next_ns
+        denied = before = 0
+        for place, event in enumerate(batch):
+            at_ns, asked, took_ns = event
+            if at_ns > now_ns:
+                self._now_ns = now_ns = at_ns
+                if at_ns >= next_ns:
+                    self._count(place - before, denied)
+                    before, denied = place, 0
+                    steps.turn(at_ns)
+                    next_ns = steps.next_ns
+            found = known.get(asked)
+            if found is None:
+                refusals, caller = self._first(asked, took_ns)
+            else:
+                way, caller = found
+                refusals = way()
+            if refusals is not None:
+                denied += 1
+                caller[1] += 1
+                if traffic.hears:
+                    traffic.refused(event, retry_after_ns(refusals))
+        self._count(len(batch) - before, denied)
+        self.requests += len(batch)
+
+    def _count(self, requests: int, denied: int) -> None:
+        self._cell[0] += requests - denied
+        self._cell[1] += denied
+
+    def outcome(self, name: str, traffic: Traffic, took_s: float) -> Outcome:
+        """What came of it all."""
+        allowed, denied = self._steps.lines(self._cell)
+        callers, callers_denied = self._callers.how_many()
+        keys = [self._callers, *[one.keys for one in self._tallies.values()]]
+        return Outcome(
+            policy_name=name,
+            revision=self._policy.revision,
+            began_ns=self._steps.began_ns,
+            ended_ns=self._now_ns,
+            step_ns=self._steps.step_ns,
+            requests=self.requests,
+            allowed=sum(allowed),
+            denied=sum(denied),
+            callers=callers,
+            callers_denied=callers_denied,
+            allowed_series=allowed,
+            denied_series=denied,
+            rules=tuple(one.result(self._told) for one in self._tallies.values()),
+            retries=traffic.retries,
+            skipped=traffic.skipped,
+            took_s=took_s,
+            delayed=self._ways.delayed,
+            notes=(
+                *traffic.notes,
+                *notes_on(
+                    self._policy,
+                    delayed=self._ways.delayed,
+                    latency_ns=self._latency_ns if self._leases else None,
+                    is_exact=all(one.is_exact for one in keys),
+                ),
+            ),
+        )
+
+    def _told(self, key: str) -> str:
+        return key if self._clear is None else self._clear.tell(key)
+
+    def _first(self, asked: Asked, took_ns: int | None) -> tuple[Sequence[Decision] | None, Count]:
+        """Decide on a request that nothing is known of, or that is like no other."""
+        request = asked.request()
+        lease = str(self._leases) if self._engine.has_slots else None
+        plan = self._engine.plan(request, cost=asked.cost, lease=lease)
+        found = self._engine.identifier.find(request)
+        caller = self._callers.count_of(_caller_of(found))
+        if self._clear is not None:
+            self._clear.see(found)
+        if self._is_good_for_all(plan):
+            way = self._ways.of(plan)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[asked] = way, caller
+            return way(), caller
+        if plan.lease is None:
+            return refusals_of(self._ways.decide(plan)), caller
+        now_ns = self._now_ns
+        self._places.advance(now_ns)
+        self._now_ns = now_ns
+        self._leases += 1
+        verdict = self._ways.decide(plan)
+        self._places.take(verdict, now_ns, self._latency_ns if took_ns is None else took_ns)
+        return refusals_of(verdict), caller
+
+    def _is_good_for_all(self, plan: Plan) -> bool:
+        overridden = self._overridden
+        return plan.is_plain and not (
+            overridden and any((one.rule.id, one.key) in overridden for one in plan.rules)
+        )
+
+
+def _caller_of(found: Found) -> str:
+    """Who asks, as far as the request says: the first of an API key, a user, a tenant; else the
+    address."""
+    for name in _CALLER:
+        value = found.get(name)
+        if value is not None:
+            return f"{name}={value}"
+    return f"ip={found.ip}"

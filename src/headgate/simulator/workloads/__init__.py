@@ -1,0 +1,34 @@
+"""Workloads that are made up: what rules do when traffic is steady, comes in bursts, or attacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.simulator.workloads.boundary_attack import BoundaryAttack
+from headgate.simulator.workloads.generated import Workload
+from headgate.simulator.workloads.options import RETRIES, Options
+from headgate.simulator.workloads.retry_storm import RetryStorm
+from headgate.simulator.workloads.shapes import Bursts, ManyTenants, Steady
+
+if TYPE_CHECKING:
+    from headgate.rules.model import Policy
+
+WORKLOADS: Final[dict[str, type[Workload]]] = {
+    one.name: one for one in (Steady, Bursts, RetryStorm, BoundaryAttack, ManyTenants)
+}
+
+
+def workload(name: str, policy: Policy, options: Options | None = None) -> Workload:
+    """The workload called *name*, of requests that the rules of *policy* are for.
+
+    Another policy can be tried on the same requests. Raises `OptionError` for one that there is
+    not, or if no rule is for what is asked.
+    """
+    kind = WORKLOADS.get(name)
+    if kind is None:
+        raise OptionError(f"no workload: {name!r}; expected one of {', '.join(WORKLOADS)}")
+    return kind(policy, Options() if options is None else options)
+
+
+__all__ = ["RETRIES", "WORKLOADS", "Options", "Workload", "workload"]

@@ -1,0 +1,111 @@
+"""The report for a terminal."""
+
+import pytest
+
+from headgate.errors import OptionError
+from headgate.simulator.report import text_report
+
+from .made import HOSTILE, outcome, rule
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _row(text: str, name: str) -> list[str]:
+    """The cells of the first line that begins with *name*, as words."""
+    return next(line for line in text.splitlines() if line.startswith(name)).split()
+
+
+def test_the_conclusion_stands_on_top() -> None:
+    told = text_report([outcome(rule(), rule("other", denied=(0, 1, 0)))])
+    assert _first_line(told) == (
+        "Of 46 requests of 4 callers, 6 (13 %) of 2 callers would have been refused; "
+        "most by `per-tenant`."
+    )
+
+
+def test_a_single_rule_that_refuses_is_blamed_for_all() -> None:
+    told = text_report([outcome(rule(), rule("quiet", denied=(0, 0, 0), top=()))])
+    assert _first_line(told).endswith("; all by `per-tenant`.")
+
+
+def test_a_rule_in_shadow_is_not_blamed_but_told() -> None:
+    watching = rule("watching", mode="shadow", denied=(9, 9, 9))
+    told = text_report([outcome(rule(), watching)])
+    assert _first_line(told).endswith("all by `per-tenant`.")
+    assert "would be refused most by watching (shadow)" in told
+    assert told.index("\nper-tenant ") < told.index("\nwatching (shadow)")
+
+
+def test_nobody_refused_is_said_in_words() -> None:
+    calm = outcome(rule(denied=(0, 0, 0), top=()), denied=(0, 0, 0), callers_denied=0)
+    assert _first_line(text_report([calm])) == (
+        "Of 40 requests of 4 callers, none would have been refused."
+    )
+
+
+def test_no_traffic_is_no_error() -> None:
+    nothing = outcome(allowed=(), denied=(), callers=0, callers_denied=0)
+    assert _first_line(text_report([nothing])) == "There was no request to decide on."
+    assert _first_line(text_report([nothing, nothing])) == "There was no request to decide on."
+
+
+def test_every_rule_has_its_figures() -> None:
+    told = text_report([outcome(rule())])
+    cells = ["per-tenant", "6", "13", "%", "46", "2", "4"]
+    assert _row(told, "per-tenant")[: len(cells)] == cells
+    assert "2025-11-16 00:01:01 UTC" in told
+    assert "acme" in told
+    assert "25 %" in told
+
+
+def test_two_policies_stand_side_by_side_with_the_difference() -> None:
+    before = outcome(rule())
+    after = outcome(
+        rule(denied=(0, 9, 1), top=(("globex", 9, 8), ("initech", 9, 2))),
+        name="new.yaml",
+        denied=(0, 9, 1),
+    )
+    told = text_report([before, after])
+    assert _first_line(told) == (
+        "With `new.yaml` instead of `old.yaml`, 4 more of 50 requests would have been refused: "
+        "10 (20 %) of 2 callers, not 6 (13 %) of 2 callers."
+    )
+    assert _row(told, "per-tenant")[1:6] == ["6", "10", "+4", "1", "1"]
+    newly, relieved = (
+        told.index("newly limited by per-tenant"),
+        told.index("relieved by per-tenant"),
+    )
+    assert "initech" in told[newly:relieved]
+    assert "globex" not in told[newly:]
+    assert "acme" in told[relieved:]
+
+
+def test_a_rule_of_one_policy_only_is_told_as_new_or_gone() -> None:
+    told = text_report([outcome(rule("old")), outcome(rule("new"))])
+    assert "gone: 100/s" in told
+    assert "new: 100/s" in told
+
+
+def test_as_many_refused_is_said_so() -> None:
+    told = text_report([outcome(rule()), outcome(rule(), name="new.yaml")])
+    assert "as many, 6 (13 %) of 2 callers, would have been refused" in _first_line(told)
+
+
+def test_what_was_skipped_and_repeated_is_told() -> None:
+    told = text_report([outcome(rule(), retries=1_200, skipped=3)])
+    assert "1,200 of the requests were made because others had been refused" in told
+    assert "3 lines of the trace were not understood" in told
+
+
+def test_hostile_names_cannot_speak_to_the_terminal() -> None:
+    bad = outcome(rule(HOSTILE, limit=HOSTILE, top=((HOSTILE, 9, 6),)), name=HOSTILE)
+    told = text_report([bad]) + text_report([bad, outcome()])
+    assert all(line.isprintable() for line in told.split("\n"))
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_report_is_of_one_or_two(number: int) -> None:
+    with pytest.raises(OptionError, match=f"not of {number}"):
+        text_report([outcome()] * number)
