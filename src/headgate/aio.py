@@ -16,6 +16,7 @@ from headgate.fallback import fallback_of
 from headgate.heartbeat import ASYNC_HEART, BEATS, AsyncBeat
 from headgate.holding import AsyncReservation, AsyncSlot, new_name
 from headgate.limits import EXACT, Accuracy
+from headgate.observability.named import CountedAsyncVerbs
 from headgate.plan import (
     Limits,
     Stack,
@@ -59,6 +60,7 @@ class AsyncRateLimiter(Concluding):
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",
         accuracy: Accuracy = EXACT,
+        name: str | None = None,
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
         self._store = async_store_in_use(store, clock)
@@ -76,6 +78,10 @@ class AsyncRateLimiter(Concluding):
             hitter = self._guarded(hitter)
         self._hitter = hitter
         self._asker = None if has_slots else self._store.asker(places)
+        self._uncounted_hit: Callable[[str, int], Coroutine[None, None, Decision]] | None = None
+        if name is not None:
+            self._uncounted_hit = self.hit
+            self.__dict__ |= CountedAsyncVerbs(self, name).verbs()
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -129,7 +135,7 @@ class AsyncRateLimiter(Concluding):
         now = self._time()
         deadline = deadline_ns(timeout, now)
         if not self._stack.is_worth_a_wait(cost):
-            return await self.hit(key, cost)
+            return await self._hit_within(key, cost, None)
         place = LoopEvent()
         try:
             if not self._lines.join(key, place):
@@ -253,7 +259,7 @@ class AsyncRateLimiter(Concluding):
     async def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
         """As `RateLimiter._hit_within`."""
         if within_ns is None or not self._stack.has_queues:
-            return await self.hit(key, cost)
+            return await (self._uncounted_hit or self.hit)(key, cost)
         return await self._decide(self._stack.within(within_ns).take(key, cost))
 
     async def _asked_for(

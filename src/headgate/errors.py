@@ -19,7 +19,7 @@
     ├── ListenError, StartError           a service that does not start (`headgate.service`)
     ├── GatewayError                      a gateway that does not run (`headgate.gateway.running`)
     ├── CallError                         a gRPC call that ends with a status (`headgate.service`)
-    ├── MissingPackageError (ModuleNotFoundError)   an extra to install (`headgate.enforcement`)
+    ├── MissingPackageError (ModuleNotFoundError)   an extra of Headgate that is not installed
     └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)
     HeadgateWarning (UserWarning)         something that works, and that its user will regret
 
@@ -133,6 +133,18 @@ class StoreError(HeadgateError):
 
 class SettledError(HeadgateError):
     """A reservation or a slot that has been settled, given back or refused already."""
+
+
+class MissingPackageError(HeadgateError, ModuleNotFoundError):
+    """A part of Headgate needs a package that is not installed; the message says how to get it."""
+
+
+def not_installed(extra: str, error: ModuleNotFoundError) -> MissingPackageError:
+    """The error to raise for *error*, which says which *extra* of Headgate to install."""
+    return MissingPackageError(
+        f"this part of Headgate needs the package {error.name!r}: pip install 'headgate[{extra}]'",
+        name=error.name,
+    )
 
 
 class HeadgateWarning(UserWarning):

@@ -20,6 +20,7 @@ from headgate.fallback import fallback_of
 from headgate.heartbeat import BEATS, HEART, Beat
 from headgate.holding import Reservation, Slot, new_name
 from headgate.limits import EXACT, Accuracy
+from headgate.observability.named import CountedVerbs
 from headgate.plan import (
     Limits,
     Stack,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from headgate.decorating import Cost, F, Key
     from headgate.limits import Limit
     from headgate.stores.operations import Operation
-    from headgate.stores.port import Hit, Store
+    from headgate.stores.port import Hit, Hitter, Store
     from headgate.units import Seconds
 
 
@@ -54,7 +55,8 @@ class RateLimiter(Concluding):
     allow, and if one refuses none is charged). *store* is a URL or a `Store`; counters of equal
     *namespace* in one store are shared. *clock* is for tests and simulations. *on_store_failure*
     says what to do while the store is gone, *accuracy* how exactly the limits have to be kept by
-    all who use them. Safe to share among threads.
+    all who use them. With a *name* its decisions are counted under it in `headgate.observability`,
+    as those of a rule are. Safe to share among threads.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class RateLimiter(Concluding):
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",
         accuracy: Accuracy = EXACT,
+        name: str | None = None,
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
         self._store = store_in_use(store, clock)
@@ -76,6 +79,10 @@ class RateLimiter(Concluding):
         self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
         self._lines: Lines[threading.Event] = Lines()
         self._take_short_cut()
+        self._uncounted_hit: Hitter | None = None
+        if name is not None:
+            self._uncounted_hit = self.hit
+            self.__dict__ |= CountedVerbs(self, name).verbs()
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -120,7 +127,7 @@ class RateLimiter(Concluding):
         now = self._time()
         deadline = deadline_ns(timeout, now)
         if not self._stack.is_worth_a_wait(cost):
-            return self.hit(key, cost)
+            return self._hit_within(key, cost, None)
         place = threading.Event()
         try:
             if not self._lines.join(key, place):
@@ -224,7 +231,7 @@ class RateLimiter(Concluding):
     def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
         """As `hit`, for one whose turn in a queue has to come within *within_ns*."""
         if within_ns is None or not self._stack.has_queues:
-            return self.hit(key, cost)
+            return (self._uncounted_hit or self.hit)(key, cost)
         return self._decide(self._stack.within(within_ns).take(key, cost))
 
     def _in_turn(self, key: str, cost: int, decision: Decision) -> Decision:

@@ -41,7 +41,7 @@ def consequences(before: Policy, after: Policy) -> tuple[Consequence, ...]:
             changes = soft_changes(old[name], rule, before, after)
             found += [Consequence(name, effect, told) for effect, told in changes]
     for name, rule in old.items():
-        if name not in new and rule.mode != "off":
+        if name not in new and rule.mode != "off" and rule.candidate_of is None:
             found.append(Consequence(name, "gone", "what it limited is not limited by it any more"))
     return tuple(found)
 

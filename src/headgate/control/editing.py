@@ -12,8 +12,9 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
+from headgate.control.candidates import candidate_id, with_adopted, with_candidate
 from headgate.control.documents import rules_by_id, summary_of, versions_after
 from headgate.control.edits import (
     UnknownRuleError,
@@ -34,18 +35,35 @@ from headgate.control.revision import (
     Revision,
     UnknownRevisionError,
 )
+from headgate.control.wishes import (
+    AnyVersion,
+    StaleVersionError,
+    Wish,
+    check_pair_version,
+    check_revision,
+    check_rule_version,
+)
 from headgate.rules.problems import PolicyError
 from headgate.rules.reading import RuleMemory, examine_policy_data
 from headgate.rules.reading.instants import instant_text
 from headgate.rules.reading.tree import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from headgate.clock import Clock
     from headgate.control.documents import Data
     from headgate.control.storage import PolicyStorage
     from headgate.rules.problems import Problem
+
+__all__ = [
+    "AnyVersion",
+    "Edited",
+    "PolicyEditor",
+    "StaleVersionError",
+    "UnknownModeError",
+    "Wish",
+]
 
 TRIES: Final = 10
 """How often an edit is made again after somebody else's."""
@@ -54,31 +72,9 @@ _STEP_ASIDE: Final = 0.05
 _FAR_BACK: Final = 20
 """How many changes of a rule are looked at for the mode that it was in."""
 
-AnyVersion = Literal["any"]
-"""In place of versions: there must be something, whatever its version."""
-
-
-class StaleVersionError(ControlError):
-    """The thing is at another version than the one that was named; nothing was changed."""
-
 
 class UnknownModeError(ControlError):
     """Nobody remembers which mode a rule was in before it was switched off."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """Who wants a change, why (*note*), and of which versions: None if it does not matter.
-
-    The versions are those of the rule; of the policy (its revision) where that is all changed, or
-    an override.
-    """
-
-    author: str
-    note: str = ""
-    versions: Collection[int] | AnyVersion | None = None
-    is_new: bool = False
-    """Whether there must be nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ class PolicyEditor:
 
     async def check_revision(self, wish: Wish) -> None:
         """Raise `StaleVersionError` unless the policy is at a version that *wish* names."""
-        _check_revision(await self.head(), wish)
+        check_revision(await self.head(), wish)
 
     async def rule(self, rule_id: str) -> tuple[int, Data]:
         """The version and the data of a rule. Raises `UnknownRuleError`."""
@@ -142,27 +138,52 @@ class PolicyEditor:
         own = plain_data(data)
 
         def edit(newest: Revision) -> Data:
-            _check_rule_version(newest, rule_id, wish)
+            check_rule_version(newest, rule_id, wish)
             return with_rule(newest.document, rule_id, own)
 
         return await self._change(edit, wish, f"put rule {rule_id}")
 
     async def delete_rule(self, rule_id: str, wish: Wish) -> Edited:
-        """Remove a rule, and what overrides its counters."""
+        """Remove a rule, its candidate, and what overrides their counters."""
 
         def edit(newest: Revision) -> Data:
             _rule_in(newest.document, rule_id)
-            _check_rule_version(newest, rule_id, wish)
+            check_rule_version(newest, rule_id, wish)
             return without_rule(newest.document, rule_id)
 
         return await self._change(edit, wish, f"delete rule {rule_id}")
+
+    async def put_candidate(self, rule_id: str, data: Mapping[str, Any], wish: Wish) -> Edited:
+        """Try *data* in shadow beside the rule *rule_id*, in place of what is tried there now.
+
+        The version is the greater one of the rule and of that.
+        """
+        own = plain_data(data)
+
+        def edit(newest: Revision) -> Data:
+            _check_pair(newest, rule_id, wish)
+            return with_candidate(newest.document, rule_id, own)
+
+        return await self._change(edit, wish, f"try a candidate of {rule_id}")
+
+    async def adopt(self, rule_id: str, wish: Wish) -> Edited:
+        """Put what is tried beside a rule in its place. Raises `UnknownRuleError` if nothing is.
+
+        The version is the greater one of the two.
+        """
+
+        def edit(newest: Revision) -> Data:
+            _check_pair(newest, rule_id, wish)
+            return with_adopted(newest.document, rule_id)
+
+        return await self._change(edit, wish, f"adopt the candidate of {rule_id}")
 
     async def replace(self, document: Mapping[str, Any], wish: Wish) -> Edited:
         """Put *document* in the place of all there is."""
         own = plain_data(document)
 
         def edit(newest: Revision) -> Data:
-            _check_revision(newest, wish)
+            check_revision(newest, wish)
             return dict(own)
 
         return await self._change(edit, wish, "replace the policy")
@@ -173,7 +194,7 @@ class PolicyEditor:
         before = await self.storage.at(number)
 
         def edit(newest: Revision) -> Data:
-            _check_revision(newest, wish)
+            check_revision(newest, wish)
             return plain_data(dict(before.document))  # type: ignore[no-any-return]  # a document
 
         return await self._change(edit, wish, f"roll back to revision {number}")
@@ -211,7 +232,7 @@ class PolicyEditor:
         """End what is otherwise for *key* under a rule. Raises `UnknownOverrideError`."""
 
         def edit(newest: Revision) -> Data:
-            _check_revision(newest, wish)
+            check_revision(newest, wish)
             return without_override(newest.document, rule_id, key)
 
         return await self._change(edit, wish, f"end the override of {key} under {rule_id}")
@@ -225,11 +246,23 @@ class PolicyEditor:
         newest = await self.head()
         document = dict(newest.document)
         for rule_id, data in rules.items():
-            if data is None:
-                document = without_rule(document, rule_id)
-            else:
+            if data is not None:
                 document = with_rule(document, rule_id, plain_data(data))
+            elif rule_id in rules_by_id(document) or rule_id not in rules_by_id(newest.document):
+                document = without_rule(document, rule_id)  # or its rule has taken it along
         return await self._previewed(newest, document)
+
+    async def preview_candidate(self, rule_id: str, data: Mapping[str, Any]) -> Preview:
+        """What `put_candidate` would change."""
+        newest = await self.head()
+        return await self._previewed(
+            newest, with_candidate(newest.document, rule_id, plain_data(data))
+        )
+
+    async def preview_adoption(self, rule_id: str) -> Preview:
+        """What `adopt` would change."""
+        newest = await self.head()
+        return await self._previewed(newest, with_adopted(newest.document, rule_id))
 
     async def _previewed(self, newest: Revision, document: Data) -> Preview:
         check_size(document)
@@ -238,7 +271,7 @@ class PolicyEditor:
 
     async def _override(self, override: Data, wish: Wish, what: str) -> Edited:
         def edit(newest: Revision) -> Data:
-            _check_revision(newest, wish)
+            check_revision(newest, wish)
             return with_override(newest.document, override)
 
         return await self._change(edit, wish, what)
@@ -306,7 +339,7 @@ _USUAL: Final = "enforce"
 def _mode_edit(rule_id: str, mode: str, wish: Wish) -> Callable[[Revision], Data]:
     def edit(newest: Revision) -> Data:
         rule = _rule_in(newest.document, rule_id)
-        _check_rule_version(newest, rule_id, wish)
+        check_rule_version(newest, rule_id, wish)
         if mode_of(rule) == mode:
             return dict(newest.document)
         bare = {name: value for name, value in rule.items() if name != "mode"}
@@ -324,24 +357,6 @@ def _rule_in(document: Mapping[str, Any], rule_id: str) -> Data:
     return rule
 
 
-def _check_rule_version(newest: Revision, rule_id: str, wish: Wish) -> None:
-    is_there = rule_id in rules_by_id(newest.document)
-    version = newest.versions.get(rule_id, newest.number) if is_there else None
-    _check_version(f"the rule {shown(rule_id)}", version, wish)
-
-
-def _check_revision(newest: Revision, wish: Wish) -> None:
-    is_first = newest.number == 0 and wish.is_new
-    _check_version("the policy", None if is_first else newest.number, wish)
-
-
-def _check_version(what: str, version: int | None, wish: Wish) -> None:
-    if wish.is_new and version is not None:
-        raise StaleVersionError(f"{what} exists already, with version {version}")
-    if wish.versions is None:
-        return
-    if version is None:
-        raise StaleVersionError(f"{what} does not exist, so it has no version")
-    if wish.versions != "any" and version not in wish.versions:
-        named = ", ".join(str(one) for one in sorted(wish.versions)) or "none"
-        raise StaleVersionError(f"{what} has version {version} now; found {named}")
+def _check_pair(newest: Revision, rule_id: str, wish: Wish) -> None:
+    _rule_in(newest.document, rule_id)
+    check_pair_version(newest, rule_id, candidate_id(newest.document, rule_id), wish)

@@ -53,11 +53,14 @@ def with_rule(document: Mapping[str, Any], rule_id: str, data: Mapping[str, Any]
 
 
 def without_rule(document: Mapping[str, Any], rule_id: str) -> Data:
-    """*document* without the rule *rule_id*, and without overrides for its counters."""
-    if rule_id not in rules_by_id(document):
+    """*document* without the rule *rule_id*, without its candidate, which is nothing by itself, and
+    without overrides for their counters."""
+    rules = rules_by_id(document)
+    if rule_id not in rules:
         raise UnknownRuleError(f"there is no rule {shown(rule_id)}")
-    left = [rule for rule in document["rules"] if not _is(rule, rule_id)]
-    return _filtered({**document, "rules": left}, lambda one: one.get("rule") != rule_id)
+    gone = {rule_id, *(name for name, rule in rules.items() if rule.get("candidate_of") == rule_id)}
+    left = [rule for rule in document["rules"] if not any(_is(rule, name) for name in gone)]
+    return _filtered({**document, "rules": left}, lambda one: one.get("rule") not in gone)
 
 
 def with_override(document: Mapping[str, Any], override: Mapping[str, Any]) -> Data:

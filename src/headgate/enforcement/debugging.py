@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine.tracing import traced_line
+from headgate.engine.tracing import traced_lines, traced_turn
 from headgate.identity.showing import hashed_key
 from headgate.responses.debugging import DEBUG, is_genuine
 
@@ -46,4 +46,11 @@ def debug_lines(gate: Gate, passage: Passage) -> Lines:
     verdicts = [grant.verdict for grant in passage.grants]
     if passage.refusal is not None:
         verdicts.append(passage.refusal)
-    return [traced_line(verdicts, gate.debugging.show_key)]
+    show_key = gate.debugging.show_key
+    turns = [
+        traced_turn(queueing, grant.verdict.revision, show_key)
+        for grant in passage.grants
+        if grant.turns
+        for queueing in grant.entry.plan.queues
+    ]
+    return traced_lines(verdicts, show_key, turns)

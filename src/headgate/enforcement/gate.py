@@ -157,7 +157,7 @@ class Gate:
         self.exempt_when = exempt_when
         self.limits_preflights = limits_preflights
         self.shedder = shedder
-        self.debugging = Debugging(debug_secret, salt) if debug_secret else None
+        self.debugging = Debugging(debug_secret, salt or debug_secret) if debug_secret else None
         """Who may hear how requests were decided; None: nobody."""
         self.now_ns: Clock = clock or time.time_ns
         self.afterwards = Afterwards(self.now_ns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.responses import expose_headers, merged
+from headgate.responses.debugging import DECISION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def with_exposed(lines: Lines, options: ResponseOptions) -> Lines:
     named = [word.strip() for value in exposing for word in value.split(",") if word.strip()]
     known = {word.lower() for word in named}
     sent = {name.lower() for name, _ in lines}
-    ours = [name for name in expose_headers(options) if name.lower() in sent]
+    ours = [name for name in (*expose_headers(options), DECISION) if name.lower() in sent]
     added = [name for name in ours if name.lower() not in known]
     if not added:
         return lines

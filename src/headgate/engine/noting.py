@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
+from headgate.engine.trying import hear
 from headgate.observability import JOURNAL, Decided, Said
+from headgate.observability.candidates import CANDIDATES
 
 if TYPE_CHECKING:
     from headgate.engine.verdict import RuleVerdict, Verdict
@@ -27,12 +30,15 @@ def note(verdict: Verdict, began_ns: int) -> Verdict:
     journal = JOURNAL
     took_ns = perf_counter_ns() - began_ns
     journal.time(took_ns)
-    journal.requests[verdict.allowed][0] += 1
+    if not (verdict.allowed and verdict.plan is not None and verdict.plan.awaits_turns):
+        journal.requests[verdict.allowed][0] += 1
     cells = journal.cells
+    is_tried = False
     for one in verdict.rules:
         decision = one.decision
         allowed = decision.allowed
-        outcome = _OUTCOMES[one.rule.mode == "shadow", allowed]
+        is_shadow = one.rule.mode == "shadow"
+        outcome = _OUTCOMES[is_shadow, allowed]
         cell = cells.get((one.rule.id, outcome, decision.source))
         if cell is None:
             cell = journal.cell(one.rule.id, outcome, decision.source)
@@ -41,8 +47,38 @@ def note(verdict: Verdict, began_ns: int) -> Verdict:
             journal.admitted(one.rule.id, one.key)
         else:
             journal.turned_away(one.rule.id, one.key)
+            is_tried = is_tried or one.rule.id in CANDIDATES.beside
+        if is_shadow:
+            is_tried = True
+    if is_tried:
+        hear(verdict)
     if journal.listeners:
         _tell(verdict, took_ns)
+    return verdict
+
+
+def note_turns(verdict: Verdict) -> None:
+    """Note that a request with *verdict* has had its turns everywhere: now it is admitted."""
+    JOURNAL.requests[True][0] += 1
+    if verdict.plan is not None:
+        for one in verdict.plan.queues:
+            JOURNAL.note(one.rule.id, "allowed", "gate", one.key)
+
+
+def note_refusal(verdict: Verdict, source: str) -> Verdict:
+    """Note a *verdict* that refuses without any limit having been asked: by a gate, or a shedder,
+    as *source* says. It is returned.
+
+    How long its request waited says nothing of how quickly is decided: that is not noted.
+    """
+    JOURNAL.requests[False][0] += 1
+    for one in verdict.rules:
+        JOURNAL.note(one.rule.id, "denied", source, one.key)
+    if JOURNAL.listeners:
+        said = tuple([replace(said_of(one), source=source) for one in verdict.rules])
+        told = Decided(verdict.allowed, source, verdict.revision, 0, said)
+        for listener in JOURNAL.listeners:
+            listener(told)
     return verdict
 
 

@@ -123,6 +123,9 @@ class Plan:
     queues: tuple[Queueing, ...] = ()
     """Where it takes turns, if it is admitted otherwise: for whoever lets it pass."""
 
+    awaits_turns: bool = False
+    """Whether it does: then it is not admitted, as far as that is counted, until it has them."""
+
     deciding: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
     """The rules that decide."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate.engine.engine import Engine
 from headgate.engine.softening import Scale
+from headgate.engine.trying import put_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,7 @@ class PolicyInForce:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[Engine], None]] = []
         self.engine = self._new_engine(policy)
+        put_in_force(policy)
 
     @property
     def policy(self) -> Policy:
@@ -57,5 +59,6 @@ class PolicyInForce:
             engine = self._new_engine(replace(policy, revision=revision))
             for listener in self._listeners:
                 listener(engine)
+            put_in_force(engine.policy, self.engine.policy)
             self.engine = engine
         return revision

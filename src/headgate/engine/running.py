@@ -45,6 +45,10 @@ class Runner(Deciding):
         began_ns = begin()
         return note(self._decide_on(self.store, plan, consume=True), began_ns)
 
+    def decide_unnoted(self, plan: Plan) -> Verdict:
+        """As `decide`, but not in the journal: for requests that nobody has really made."""
+        return self._decide_on(self.store, plan, consume=True)
+
     def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         """As `decide`, with what the rules in `plan.open` charge held for *ttl_ns*."""
         began_ns = begin()

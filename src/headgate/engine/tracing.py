@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.limits import Concurrency
-from headgate.responses.answer import WITHOUT_FIGURES
-from headgate.responses.debugging import Traced, decision_line
+from headgate.responses.answer import GATE, WITHOUT_FIGURES
+from headgate.responses.debugging import Traced, decision_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from headgate.decisions import Decision
+    from headgate.engine.plan import Queueing, RulePlan
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Limit
 
+REPLAY: Final = "replay"
+"""The source of what is told of a rule that has charged the same request before."""
 
-def traced_line(verdicts: Iterable[Verdict], show_key: Callable[[str], str]) -> tuple[str, str]:
-    """The header that tells how *verdicts* came about; *show_key* is how keys may be told."""
-    return decision_line(
-        each
-        for verdict in verdicts
-        for one in verdict.rules
-        for each in _traced(one, verdict, show_key)
+
+def traced_lines(
+    verdicts: Iterable[Verdict], show_key: Callable[[str], str], turns: Iterable[Traced] = ()
+) -> list[tuple[str, str]]:
+    """The headers that tell how *verdicts* came about; *show_key* is how keys may be told. *turns*
+    are told besides."""
+    return decision_lines(
+        [each for verdict in verdicts for each in _all_traced(verdict, show_key)] + [*turns]
     )
 
 
@@ -37,18 +41,32 @@ def traced(
     revision: int,
 ) -> Traced:
     """What one limit of *rule* said in *decision*."""
+    is_turn = decision.source == GATE  # which has no limit
     return Traced(
         rule,
-        decision.allowed,
-        mode,
-        key,
-        counter,
-        limit_in_words(decision.limit),
-        decision.limit.quota,
-        None if decision.source in WITHOUT_FIGURES else decision.remaining,
-        cost,
-        decision.source,
-        revision,
+        allowed=decision.allowed,
+        mode=mode,
+        key=key,
+        counter=counter,
+        limit="" if is_turn else limit_in_words(decision.limit),
+        quota=decision.limit.quota,
+        remaining=None if decision.source in WITHOUT_FIGURES else decision.remaining,
+        cost=cost,
+        source=decision.source,
+        revision=revision,
+    )
+
+
+def traced_turn(queueing: Queueing, revision: int, show_key: Callable[[str], str]) -> Traced:
+    """That a request had its turn under a rule that counts nothing."""
+    return Traced(
+        queueing.rule.id,
+        allowed=True,
+        mode=queueing.rule.mode,
+        key=show_key(queueing.key),
+        cost=queueing.cost,
+        source=GATE,
+        revision=revision,
     )
 
 
@@ -59,18 +77,42 @@ def limit_in_words(limit: Limit) -> str:
     return str(limit)
 
 
-def _traced(one: RuleVerdict, verdict: Verdict, show_key: Callable[[str], str]) -> Iterator[Traced]:
-    planned = verdict.plan.rules if verdict.plan is not None else ()
-    checks = next((plan.checks for plan in planned if plan.rule.id == one.rule.id), ())
+def _all_traced(verdict: Verdict, show_key: Callable[[str], str]) -> Iterator[Traced]:
+    planned = {} if verdict.plan is None else {one.rule.id: one for one in verdict.plan.rules}
+    for one in verdict.rules:
+        yield from _traced(one, planned.pop(one.rule.id, None), verdict.revision, show_key)
+    if verdict.is_replay:  # under the others, as far as they look out for that
+        for plan in planned.values():
+            if plan.marker is not None:
+                yield _replayed(plan, verdict.revision, show_key)
+
+
+def _traced(
+    one: RuleVerdict, plan: RulePlan | None, revision: int, show_key: Callable[[str], str]
+) -> Iterator[Traced]:
+    checks = () if plan is None else plan.checks
     for place, decision in enumerate(one.decision.limits):
-        name = one.rule.id if place == 0 else f"{one.rule.id}/{place + 1}"
-        counter = checks[place].group if place < len(checks) else ""
         yield traced(
-            name,
+            one.rule.id if place == 0 else f"{one.rule.id}/{place + 1}",
             one.rule.mode,
             decision,
             key=show_key(one.key) if one.key else "",
-            counter=counter,
+            counter=checks[place].group if place < len(checks) else "",
             cost=one.cost,
-            revision=verdict.revision,
+            revision=revision,
         )
+
+
+def _replayed(plan: RulePlan, revision: int, show_key: Callable[[str], str]) -> Traced:
+    """That a rule has charged the request before: it costs nothing, and nobody was asked."""
+    return Traced(
+        plan.rule.id,
+        allowed=True,
+        mode=plan.rule.mode,
+        key=show_key(plan.key),
+        counter=plan.checks[0].group if plan.checks else "",
+        limit=limit_in_words(plan.limits[0]) if plan.limits else "",
+        cost=0,
+        source=REPLAY,
+        revision=revision,
+    )

@@ -55,6 +55,14 @@ def _claim(claim: Claim, found: Found, fallback: Fallback, salt: bytes) -> str:
     return f"{place} = {shown}"
 
 
+def shown_claim(claim: Claim, found: Found, salt: bytes) -> str | None:
+    """The value of *claim* as people may see it; None if it is missing."""
+    value = claim.value(found)
+    if value is None or not claim.secret:
+        return value if value is None else _cut(value)
+    return hashed(value, salt)
+
+
 def place_of(source: Source) -> str:
     """Where *source* looks, in words."""
     if source.header is not None:
@@ -96,5 +104,8 @@ def _way(found: Found, trail: Trail) -> str:
 
 
 def _shown(value: str) -> str:
-    cut = value if len(value) <= LONGEST_SHOWN else value[:LONGEST_SHOWN] + "..."
-    return ascii(cut)
+    return ascii(_cut(value))
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= LONGEST_SHOWN else value[:LONGEST_SHOWN] + "..."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.errors import OptionError
-from headgate.identity.account import account_of
+from headgate.identity.account import account_of, shown_claim
 from headgate.identity.forwarding import Trail
 from headgate.identity.found import Found
-from headgate.identity.parts import joined, part_of
+from headgate.identity.parts import claim_of, joined, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +58,15 @@ class Identifier:
             f"{name}: {account_of(name, found, self._identity, self._trail, self._salt)}"
             for name in rule.key_by
         ]
+
+    def shown(self, request: Request) -> dict[str, str | None]:
+        """What *request* says of its caller, by the names of the sources and `ip`, as people may
+        see it: secrets only hashed, long values cut; None for what is missing."""
+        found = self.find(request)
+        claims = {name: claim_of(name, self._identity) for name in found}
+        return {"ip": found.ip} | {
+            name: shown_claim(claim, found, self._salt) for name, claim in claims.items()
+        }
 
     def prepare(self, rule: Rule) -> Part:
         """What makes the keys of *rule*, as `key` does; `OptionError` if it counts by what nobody

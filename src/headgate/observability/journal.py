@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from random import random
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -39,13 +40,22 @@ BOUNDS_NS: Final = (
 )
 """How long a decision took: up to each of these, or longer than all of them."""
 
-MOST_CELLS: Final = 4096
+MOST_CELLS: Final = 8192
 """How many rules, outcomes and sources are told apart; of more, the rule is called `OTHER`."""
 
 OTHER: Final = "(other)"
 
 SAMPLED: Final = 8
-"""Of the requests that are admitted, one of so many is looked at for the busiest keys."""
+"""Of what rules say, one of so many is looked at for the busiest keys, on average."""
+
+_SPREAD: Final = 2 * SAMPLED - 1
+
+_OPPOSITES: Final[dict[Outcome, Outcome]] = {
+    "allowed": "denied",
+    "denied": "allowed",
+    "shadow_allowed": "shadow_denied",
+    "shadow_denied": "shadow_allowed",
+}
 
 _HALF_LIFE_NS: Final = 30 * SECOND
 
@@ -101,6 +111,9 @@ class Journal:
             if len(self.cells) >= MOST_CELLS:
                 rule = OTHER
             found = self.cells.setdefault((rule, outcome, source), [0])
+            # The other answer is told from now on too: Prometheus sees no growth in a counter that
+            # it sees for the first time, so the first refusals of a rule would be lost to it.
+            self.cells.setdefault((rule, _OPPOSITES[outcome], source), [0])
         return found
 
     def note(self, rule: str, outcome: Outcome, source: str, key: str) -> None:
@@ -135,7 +148,8 @@ class Journal:
         """A request of *key* was admitted: count it among the busiest, if it is its turn."""
         self._until_sampled -= 1
         if self._until_sampled <= 0:
-            self._until_sampled = SAMPLED
+            # By chance: of eight rules that all apply it would else always be the turn of one.
+            self._until_sampled = int(random() * _SPREAD) + 1  # noqa: S311 (not a secret)
             self.busiest.add(rule, key, SAMPLED, monotonic_ns())
 
     def turned_away(self, rule: str, key: str) -> None:

@@ -86,6 +86,7 @@ class Measures:
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
         self._marks: Labels = ()
+        self._watchers: tuple[Callable[[Family], None], ...] = ()
         self._lock = threading.Lock()
 
     def mark(self, **labels: str) -> None:
@@ -95,8 +96,8 @@ class Measures:
 
     def counter(self, name: str, text: str, **labels: str) -> Counter:
         """The counter *name* with *labels*; made when it is first asked for."""
+        family = self._family(name, "counter", text)
         with self._lock:
-            family = self._family(name, "counter", text)
             return family.counters.setdefault(_labels(labels), Counter())
 
     def tally(self, name: str, text: str, read: Callable[[], float], **labels: str) -> None:
@@ -119,8 +120,22 @@ class Measures:
         A sample is what its name has at its end (`_total`, `_bucket`, ...), labels, and a number.
         It is told for as long as the process lives.
         """
+        self._family(name, kind, text).collectors.append(read)
+
+    def watch(self, hear: Callable[[Family], None]) -> Callable[[], None]:
+        """Have *hear* told of each name that there is, and of each that will be, in the thread that
+        first uses it. What is returned ends that."""
         with self._lock:
-            self._family(name, kind, text).collectors.append(read)
+            self._watchers = (*self._watchers, hear)
+            known = list(self._families.values())
+        for family in known:
+            hear(family)
+
+        def end() -> None:
+            with self._lock:
+                self._watchers = tuple(one for one in self._watchers if one is not hear)
+
+        return end
 
     def told(self) -> list[Told]:
         """All of them that have something to say, in the order of their names."""
@@ -151,15 +166,23 @@ class Measures:
         self, name: str, kind: Kind, text: str, read: Callable[[], float], labels: dict[str, str]
     ) -> None:
         method: Any = weakref.WeakMethod(read)
+        family = self._family(name, kind, text)
         with self._lock:
-            readers = self._family(name, kind, text).readers.setdefault(_labels(labels), [])
+            readers = family.readers.setdefault(_labels(labels), [])
             readers[:] = [reader for reader in readers if reader() is not None]
             readers.append(method)
 
     def _family(self, name: str, kind: Kind, text: str) -> Family:
-        family = self._families.get(name)
-        if family is None:
-            family = self._families[name] = Family(name, kind, text)
+        """The family *name*, made if there is none. Not to be called with the lock held: those who
+        watch may take their time."""
+        hearing: tuple[Callable[[Family], None], ...] = ()
+        with self._lock:
+            family = self._families.get(name)
+            if family is None:
+                family = self._families[name] = Family(name, kind, text)
+                hearing = self._watchers
+        for hear in hearing:
+            hear(family)
         if family.kind != kind:
             raise OptionError(f"{name} is a {family.kind} already; it cannot be a {kind}")
         return family

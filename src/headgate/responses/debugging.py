@@ -8,13 +8,16 @@
 The token is a time, in seconds since the epoch, and a keyed hash of it: whoever runs Headgate makes
 one (the admin API does), gives it to whoever is to look, and it is worth nothing after that time.
 Nobody else learns anything, not even that there is such a header. The field is a list (RFC 9651).
+
+A response that tells it is not to be kept by any cache, which would give it to others. The field is
+never long: a server on the way that has room for 4 kB of headers would fail the request else.
 """
 
 from __future__ import annotations
 
 import hmac
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -24,7 +27,7 @@ from headgate.responses.rounding import bounded
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 DEBUG: Final = "Headgate-Debug"
 DECISION: Final = "Headgate-Decision"
@@ -32,9 +35,18 @@ DECISION: Final = "Headgate-Decision"
 LONGEST_TTL_S: Final = 86_400
 """For how many seconds a token is good at most."""
 
+NO_STORE: Final = ("Cache-Control", "no-store")
+"""What a response that tells something says to caches."""
+
+LONGEST_LINE: Final = 2_000
+"""How many characters the header has at most."""
+
 _PURPOSE: Final = b"headgate debug token\0"
 _TOKEN: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})")
 _LONGEST: Final = 200
+_MORE: Final = "more;count={}"
+_ROOM: Final = LONGEST_LINE - len(f", {_MORE}") - 8
+_CUT: Final = re.compile("%.?$")
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WORD: Final = re.compile(r"[A-Za-z*][A-Za-z0-9:/!#$%&'*+.^_`|~-]*")
 
@@ -64,36 +76,68 @@ def is_genuine(token: str, secret: bytes, *, now_ns: int) -> bool:
 class Traced:
     """What one limit of a rule said: *key* as it may be told, *counter* as the store knows it.
 
-    What has no figures (nobody counted) has None in *remaining*.
+    What has no figures (nobody counted) has None in *remaining*. What is empty is not told: where
+    there is a turn to be had, and nothing is counted, there is no counter and no limit.
     """
 
     rule: str
+    _: KW_ONLY
     allowed: bool
     mode: str
-    key: str
-    counter: str
-    limit: str
-    quota: int
-    remaining: int | None
     cost: int
     source: str
     revision: int
+    key: str = ""
+    counter: str = ""
+    limit: str = ""
+    quota: int = 0
+    remaining: int | None = None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it is among what refused the request."""
+        return not self.allowed and self.mode == "enforce"
+
+
+def decision_lines(traced: Iterable[Traced]) -> list[tuple[str, str]]:
+    """The headers of a response that tells of *traced*: that it does, and that nobody keeps it."""
+    return [decision_line(traced), NO_STORE]
 
 
 def decision_line(traced: Iterable[Traced]) -> tuple[str, str]:
-    """The header that tells of *traced*; `none` if no rule applied."""
-    return DECISION, ", ".join(map(_item, traced)) or "none"
+    """The header that tells of *traced*; `none` if no rule applied.
+
+    Of more than there is room for, what refused comes first, and `more` says how many are left out.
+    """
+    told = list(traced)
+    items = list(map(_item, told))
+    if sum(map(len, items)) + 2 * len(items) > LONGEST_LINE:
+        items = _fitting(told, items)
+    return DECISION, ", ".join(items) or "none"
+
+
+def _fitting(told: Sequence[Traced], items: Sequence[str]) -> list[str]:
+    """Those of *items* that there is room for, in their order, and how many there are besides."""
+    room, chosen = _ROOM, set()
+    for place in sorted(range(len(items)), key=lambda place: not told[place].refuses):
+        room -= len(items[place]) + 2
+        if room < 0:
+            break
+        chosen.add(place)
+    kept = [item for place, item in enumerate(items) if place in chosen]
+    return [*kept, _MORE.format(len(items) - len(kept))]
 
 
 def _item(one: Traced) -> str:
-    figures = ""
+    limit = f";limit={_text(one.limit)}" if one.limit else ""
     if one.remaining is not None:
         used = max(0, one.quota - one.remaining)
-        figures = f";used={bounded(used)};remaining={bounded(one.remaining)}"
+        limit += f";used={bounded(used)};remaining={bounded(one.remaining)}"
+    whose = f";key={_text(one.key)}" if one.key else ""
+    whose += f";counter={_text(one.counter)}" if one.counter else ""
     return (
-        f"{_text(one.rule)};allowed=?{one.allowed:d};mode={_word(one.mode)};key={_text(one.key)}"
-        f";counter={_text(one.counter)};limit={_text(one.limit)}{figures}"
-        f";cost={bounded(one.cost)};source={_word(one.source)};revision={one.revision}"
+        f"{_text(one.rule)};allowed=?{one.allowed:d};mode={_word(one.mode)}{whose}{limit}"
+        f";cost={bounded(one.cost)};source={_word(one.source)};revision={bounded(one.revision)}"
     )
 
 
@@ -103,11 +147,12 @@ def _word(text: str) -> str:
 
 def _text(text: str) -> str:
     """*text* as a String; what such a one cannot hold is written as in a URL."""
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}..."
-    if not (text.isascii() and text.isprintable()):
-        text = quote(text.encode("utf-8", "surrogatepass"), safe=_PRINTABLE)
-    return quoted(text)
+    cut = text[: _LONGEST + 1]
+    if not (cut.isascii() and cut.isprintable()):
+        cut = quote(cut.encode("utf-8", "surrogatepass"), safe=_PRINTABLE)
+    if len(cut) > _LONGEST:
+        cut = _CUT.sub("", cut[:_LONGEST]) + "..."
+    return quoted(cut)
 
 
 def _signature(secret: bytes, ends: str) -> str:

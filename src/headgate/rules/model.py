@@ -129,7 +129,7 @@ class Rule:
     share of the slots of its concurrency limits for requests of a class and those that matter more;
     *share_by* names what a caller's share of them goes by: `priority`, or a name in `identity`.
     *floor* is the share of its limits that pressure may not lower it below; None: pressure does not
-    concern it.
+    concern it. *candidate_of* is the id of the rule that this one, in shadow, is tried beside.
     """
 
     id: str
@@ -152,6 +152,7 @@ class Rule:
     reserve: Mapping[Priority, Fraction] = field(default_factory=lambda: MappingProxyType({}))
     share_by: str | None = None
     floor: Fraction | None = None
+    candidate_of: str | None = None
 
     @property
     def on_failure(self) -> OnFailure:

@@ -27,6 +27,12 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 Schema = dict[str, Any]
 
+_CANDIDATE: Final[Schema] = {
+    "required": ["mode"],
+    "properties": {"mode": {"enum": [mode for mode in (*MODES, False) if mode != "enforce"]}},
+}
+"""What a rule with `candidate_of` has besides."""
+
 _NAME: Final = "^[A-Za-z0-9._-]{1,100}$"
 _TOKEN: Final = "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$"  # noqa: S105 - a token of HTTP
 
@@ -263,6 +269,7 @@ def _rule() -> Schema:
             ),
             *(form_in_rule(name) for name in FORMS),
         ],
+        dependentSchemas={"candidate_of": _CANDIDATE},
         examples=[{"id": "login", "key_by": "ip", "limit": "5/minute"}],
     )
 
@@ -284,6 +291,10 @@ def _rule_properties() -> Schema:
             "description": "Whether it decides, only counts, or is out of force.",
             "enum": [*MODES, False],
             "default": "enforce",
+        },
+        "candidate_of": {
+            **_ref("name"),
+            "description": "The rule that this one, in shadow, is tried beside.",
         },
         "on_store_failure": on_store_failure_schema(),
         "accuracy": accuracy_schema(),

@@ -153,6 +153,16 @@ class TestOutcome:
         assert "trial (shadow) would refuse it for 1m\n" in out
         assert "Allowed. Out of shadow, it would be refused by trial." in out
 
+    def test_a_candidate_is_told_as_such(self, ask: Any, data: Any, tmp_path: Path) -> None:
+        trial = "{id: tighter, key_by: ip, limit: 1/m, mode: shadow, candidate_of: login}"
+        path = tmp_path / "rules.yaml"
+        path.write_text(path.read_text().replace("rules:\n", f"rules:\n  - {trial}\n", 1))
+        status, out, _ = ask("POST /login", "--repeat", "2")
+        assert status == 0
+        assert "tighter (shadow, candidate of login) would refuse it for 1m\n" in out
+        assert rule(data("POST /login"), "tighter")["candidate_of"] == "login"
+        assert rule(data("POST /login"), "login")["candidate_of"] is None
+
     def test_a_redacted_rule_is_told_to_the_operator_alone(self, ask: Any, data: Any) -> None:
         asked = ["/", "--attribute", "plan=big", "--cookie", "sid=1", "--repeat", "2"]
         assert "Refused by plan;" in ask(*asked)[1]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cli.rules.explanation import Enquirer, response_to
-from headgate.cli.rules.reasons import Reasons
 from headgate.engine import Engine
+from headgate.engine.explaining import Reasons
 from headgate.limits import Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.rules.model import Match, Policy, Rule
 from headgate.rules.request import Request

@@ -91,8 +91,8 @@ def test_labels_are_bounded() -> None:
     journal = Journal()
     for number in range(MOST_CELLS + 100):
         journal.note(f"rule-{number}", "allowed", "store", "key")
-    assert len(journal.cells) <= MOST_CELLS + 1
-    assert journal.cells[OTHER, "allowed", "store"][0] == 100
+    assert len(journal.cells) <= MOST_CELLS + 2
+    assert journal.cells[OTHER, "allowed", "store"][0] == MOST_CELLS // 2 + 100
 
 
 def test_the_busiest_and_the_refused_are_known() -> None:
@@ -102,6 +102,14 @@ def test_the_busiest_and_the_refused_are_known() -> None:
     journal.note("r", "denied", "store", "refused")
     assert [one.key for one in journal.refused.top(5, 0)] == ["refused"]
     assert journal.busiest.top(1, 0)[0].key == "often"
+
+
+def test_of_rules_that_all_apply_each_has_its_turn_among_the_busiest() -> None:
+    journal = Journal()
+    for _ in range(2_000):
+        for rule in ("a", "b"):
+            journal.note(rule, "allowed", "store", "key")
+    assert {one.group for one in journal.busiest.top(5, 0)} == {"a", "b"}
 
 
 def test_threads_lose_no_count() -> None:
@@ -117,3 +125,15 @@ def test_threads_lose_no_count() -> None:
     for thread in threads:
         thread.join()
     assert journal.cells["r", "allowed", "store"][0] == 80_000
+
+
+def test_what_a_rule_has_not_said_yet_is_told_as_none() -> None:
+    journal = Journal()
+    journal.note("r", "allowed", "store", "key")
+    journal.note("s", "shadow_denied", "lease", "key")
+    assert dict(journal.counts()) == {
+        ("r", "allowed", "store"): 1,
+        ("r", "denied", "store"): 0,
+        ("s", "shadow_denied", "lease"): 1,
+        ("s", "shadow_allowed", "lease"): 0,
+    }

@@ -93,3 +93,24 @@ def test_a_process_of_several_is_told_apart() -> None:
     assert 'headgate_hits_total{worker="1",rule="a"} 3\n' in measures.text()
     assert 'headgate_misses_total{worker="1"} 1\n' in measures.text()
     assert measures.value("hits", rule="a") == 3
+
+
+def test_who_watches_hears_of_each_name_once_those_that_are_there_first() -> None:
+    measures, heard = Measures(), []
+    measures.counter("hits", "Hits.")
+    end = measures.watch(lambda family: heard.append((family.name, family.kind)))
+    measures.counter("hits", "Hits.", rule="a").add()
+    tank = Tank(1)
+    measures.gauge("level", "Level.", tank.level)
+    measures.collect("taps", "counter", "Taps.", list)
+    assert heard == [("hits", "counter"), ("level", "gauge"), ("taps", "counter")]
+    end()
+    measures.counter("misses", "Misses.")
+    assert len(heard) == 3
+
+
+def test_who_watches_may_use_the_measures_meanwhile() -> None:
+    measures = Measures()
+    measures.watch(lambda family: measures.counter("names", "Names.", of=family.name).add())
+    measures.counter("hits", "Hits.")
+    assert measures.value("names", of="hits") == 1

@@ -57,7 +57,17 @@ def test_nor_one_of_another_secret_or_of_none() -> None:
 
 def traced(key: str = "ip=~77c1", remaining: int | None = 2) -> Traced:
     return Traced(
-        "per-ip", True, "enforce", key, "8=headgate=per-ip", "3/m", 3, remaining, 1, "store", 7
+        "per-ip",
+        allowed=True,
+        mode="enforce",
+        key=key,
+        counter="8=headgate=per-ip",
+        limit="3/m",
+        quota=3,
+        remaining=remaining,
+        cost=1,
+        source="store",
+        revision=7,
     )
 
 

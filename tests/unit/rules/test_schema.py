@@ -102,8 +102,16 @@ def overridden(**fields: Any) -> dict[str, Any]:
     return {"version": 1, "rules": [rule()], "overrides": [one]}
 
 
+def tried(**fields: Any) -> dict[str, Any]:
+    """A policy with a rule and a candidate of it, as good as its *fields*."""
+    trial = rule(id="b", limit="50/s", mode="shadow", candidate_of=404) | fields
+    return {"version": 1, "rules": [rule(id=404), trial]}
+
+
 GOOD: list[Any] = [
     {"version": 1},
+    *(tried(mode=mode) for mode in ("shadow", "off", False)),
+    tried(candidate_of="404"),
     {"version": 1.0, "rules": []},
     *({"version": 1, "rules": [one]} for one in GOOD_RULES),
     *({"version": 1, "identity": one, "rules": []} for one in GOOD_IDENTITIES),
@@ -207,6 +215,9 @@ BAD: list[Any] = [
     *(overridden(block=None, extra=value) for value in (0, -1, 1.5, "5", True, 10**15)),
     overridden(extra=5),
     overridden(note="x"),
+    *(tried(candidate_of=value) for value in ("", "a b", None, True)),
+    tried(mode="enforce"),
+    {"version": 1, "rules": [rule(id="b"), rule(candidate_of="b")]},
 ]
 ONLY_THE_READER: list[Any] = [
     {"version": 1, "rules": [one]}
@@ -222,6 +233,8 @@ ONLY_THE_READER: list[Any] = [
     )
 ]
 ONLY_THE_READER += [
+    tried(candidate_of="c"),
+    tried(candidate_of="b"),
     overridden(rule="b"),
     overridden(until="2027-02-30T12:00:00Z"),
     overridden(block=None, extra=10**15 - 1),

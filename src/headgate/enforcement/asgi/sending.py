@@ -137,7 +137,8 @@ def completed(headers: Headers, passage: Passage, status: int) -> Headers:
     """*headers* of a response with *status*, with those about limits."""
     if passage.is_silent:
         return headers
-    if passage.is_cross_origin or any(line[0].lower() in IN_THE_WAY for line in headers):
+    is_merged = passage.is_cross_origin or passage.is_debugged
+    if is_merged or any(line[0].lower() in IN_THE_WAY for line in headers):
         return encoded(with_limits(decoded(headers), passage.gate, passage, status))
     ours = quick_lines(passage)
     return headers + (encoded(passage.gate.headers(passage, status)) if ours is None else ours)

@@ -55,6 +55,12 @@ http://<<server_name>>:<<port>> {
 					X-RateLimit-Remaining {http.reverse_proxy.header.X-Ratelimit-Remaining}
 					X-RateLimit-Reset {http.reverse_proxy.header.X-Ratelimit-Reset}
 				}
+				# Only for requests with a debug token: how they were decided, to be kept by nobody.
+				@debugged expression {http.reverse_proxy.header.Headgate-Decision} != null
+				header @debugged {
+					Headgate-Decision {http.reverse_proxy.header.Headgate-Decision}
+					Cache-Control no-store
+				}
 			}
 		}
 

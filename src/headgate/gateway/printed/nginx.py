@@ -73,6 +73,8 @@ server {
         auth_request_set $headgate_x_limit $upstream_http_x_ratelimit_limit;
         auth_request_set $headgate_x_remaining $upstream_http_x_ratelimit_remaining;
         auth_request_set $headgate_x_reset $upstream_http_x_ratelimit_reset;
+        auth_request_set $headgate_decision $upstream_http_headgate_decision;
+        auth_request_set $headgate_cache $upstream_http_cache_control;
         error_page 403 = @headgate_refused;
         error_page 500 = @headgate_down;
         proxy_intercept_errors off;      # a 403 or 500 of your application stays what it is
@@ -83,6 +85,9 @@ server {
         add_header X-RateLimit-Limit $headgate_x_limit always;
         add_header X-RateLimit-Remaining $headgate_x_remaining always;
         add_header X-RateLimit-Reset $headgate_x_reset always;
+        # Only for requests with a debug token: how they were decided, and no-store.
+        add_header Headgate-Decision $headgate_decision always;
+        add_header Cache-Control $headgate_cache always;
 
         proxy_pass <<upstream_scheme>>://headgate_upstream;
         proxy_http_version 1.1;
@@ -114,6 +119,10 @@ server {
         proxy_set_header X-Forwarded-Uri "";
         proxy_set_header X-Forwarded-Method "";
         <<accept>>
+        # The headers of an answer tell of every rule that applied. Of more than there is room for
+        # (4 kB if nobody says otherwise) nginx makes a 502: no decision.
+        proxy_buffer_size 32k;
+        proxy_buffers 4 32k;
         proxy_connect_timeout <<timeout>>ms;
         proxy_send_timeout <<timeout>>ms;
         proxy_read_timeout <<answer_timeout>>ms;
@@ -135,6 +144,7 @@ server {
         add_header X-RateLimit-Limit $headgate_x_limit always;
         add_header X-RateLimit-Remaining $headgate_x_remaining always;
         add_header X-RateLimit-Reset $headgate_x_reset always;
+        add_header Headgate-Decision $headgate_decision always;
         add_header Cache-Control no-store always;
         return 429 '{"error": "rate_limit_exceeded", "message": "$headgate_message"$headgate_limit$headgate_wait}';
     }
@@ -145,6 +155,7 @@ server {
         if ($headgate_status ~ "4[0-9][0-9]$") { return 400; }       # it made no sense: see its log
         default_type application/json;
         add_header Retry-After 1 always;
+        add_header Headgate-Decision $headgate_decision always;
         add_header Cache-Control no-store always;
         return 503 '<<unavailable>>';
     }

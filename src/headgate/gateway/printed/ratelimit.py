@@ -6,8 +6,10 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.printed.template import filled, quoted
+from headgate.responses import debugging
 from headgate.rules.envoy.gateway import (
     ADDRESS,
+    DEBUG,
     GATEWAY_DOMAIN,
     HOST,
     METHOD,
@@ -32,6 +34,7 @@ typed_config:
   <<told>>
   rate_limits:
     - actions:
+        <<debug>>
         <<entries>>
     <<reports>>
   timeout: <<timeout>>      # Envoy's own is 20 ms
@@ -97,6 +100,7 @@ def ratelimit_filter(wanted: Wanted) -> str:
         {
             "domain": GATEWAY_DOMAIN,
             "told": _UNKNOWN if wanted.headers is None else _KNOWN,
+            "debug": _header(debugging.DEBUG.lower(), DEBUG),
             "entries": entries,
             "reports": "".join(_report(one, entries) for one in wanted.reports),
             "timeout": f"{wanted.timeout_ms / 1000:g}s",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.gateway.printed.template import filled, quoted
+from headgate.responses.debugging import DEBUG
 
 if TYPE_CHECKING:
     from headgate.gateway.printed.wanted import Wanted
@@ -14,7 +15,8 @@ _DYNAMIC: Final = """\
 # Headgate decides, Traefik obeys. Traefik 3, by its file provider:
 #   traefik --entryPoints.web.address=<<listen>> --providers.file.filename=FILE
 # While Headgate is gone Traefik answers 500 (after 30 s if it hangs), and cannot be told otherwise.
-# Clients see no figures of requests that pass: authResponseHeaders is about the application.
+# Clients see no figures of requests that pass: authResponseHeaders is about the application. With a
+# debug token, too, only refusals tell how they were decided.
 <<unreported>>
 http:
   middlewares:
@@ -40,7 +42,8 @@ http:
           - url: <<upstream>>
 """
 _HEADERS: Final = """\
-# What Headgate sees of a request, besides X-Forwarded-*: the headers that the rules look at.
+# What Headgate sees of a request, besides X-Forwarded-*: the headers that the rules look at, and
+# debug tokens.
 # A rule that looks at another one needs it here.
 authRequestHeaders: [<<names>>]
 """
@@ -54,7 +57,7 @@ def traefik_text(wanted: Wanted) -> str:
             raise OptionError(f"{flag} {server.url}: {told}")
     headers = ""
     if wanted.headers:
-        names = ", ".join(map(quoted, wanted.headers))
+        names = ", ".join(map(quoted, (*wanted.headers, DEBUG.lower())))
         headers = filled(_HEADERS, {"names": names})
     return filled(
         _DYNAMIC,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headgate.limits import Concurrency, LeakyQueue
 from headgate.limits.accuracy import LEAST_CAP
+from headgate.rules.reading.candidates import check_candidate
 from headgate.rules.reading.costs import requests_for
 from headgate.rules.reading.soft_consistency import check_soft
 from headgate.rules.reading.tree import shown
@@ -26,6 +27,7 @@ def check_rule(rule: Rule, fields: Fields, identity: Identity) -> None:
     _check_accuracy(rule, fields)
     _check_regions(rule, fields)
     check_soft(rule, fields, identity)
+    check_candidate(rule, fields)
     for contradiction in _contradictions(rule, identity):
         fields["match"].warn(f"no request can match: {contradiction}")
     if rule.mode == "off":

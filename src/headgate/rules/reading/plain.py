@@ -79,6 +79,8 @@ def rule_to_data(rule: Rule) -> Data:
         data["cost"] = _cost(rule.cost)
     usual = {"mode": "enforce", "headers": "on"}
     data |= {name: getattr(rule, name) for name in usual if getattr(rule, name) != usual[name]}
+    if rule.candidate_of is not None:
+        data["candidate_of"] = rule.candidate_of
     if rule.on_failure != OnFailure():
         data["on_store_failure"] = _on_store_failure(rule.on_failure)
     if rule.accuracy != EXACT:

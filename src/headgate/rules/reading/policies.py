@@ -11,6 +11,7 @@ from headgate.rules.model import Identity, Policy
 from headgate.rules.problems import PolicyError, Problem
 from headgate.rules.reading import scalars
 from headgate.rules.reading.callers import read_identity
+from headgate.rules.reading.candidates import check_candidates
 from headgate.rules.reading.documents import grow_object, grow_text
 from headgate.rules.reading.fields import Fields
 from headgate.rules.reading.findings import Findings, Spot
@@ -161,6 +162,7 @@ def _policy(parts: list[_Part]) -> Policy:
     read = [one for part in parts if part.fields for one in _rules(part.fields, identity)]
     _check_ids(read)
     _check_twins(read)
+    check_candidates(read)
     if not read and all(part.is_sound for part in parts):
         _warn_of_nothing(parts)
     fields = [part.fields for part in parts if part.fields]

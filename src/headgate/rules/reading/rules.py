@@ -51,6 +51,7 @@ RULE_FIELDS: Final = (
     "adaptive",
     "cost",
     "mode",
+    "candidate_of",
     "on_store_failure",
     "accuracy",
     "across_regions",
@@ -112,6 +113,7 @@ def _rule(fields: Fields, rule_id: str, identity: Identity) -> Rule | None:
         reserve=held.reserve,
         share_by=held.share_by,
         floor=fields.read("adaptive", read_floor, None),
+        candidate_of=fields.read("candidate_of", read_id, None),
     )
     return rest if key_by and terms else None
 

@@ -31,7 +31,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9._-]{1,9}", fullmatch=True).filter(lambda name
 QUEUES = st.builds(
     LeakyQueue,
     RATES,
-    st.integers(0, 1_000_000),
+    st.integers(0, 900_000),
     st.none() | st.just(0) | st.integers(1, 10**9).map(lambda n: Fraction(n, 1000)),
 )
 RESERVES: st.SearchStrategy[Any] = st.one_of(

@@ -221,16 +221,27 @@ def overridden(policy: Policy) -> st.SearchStrategy[Policy]:
     if not policy.rules:
         return st.just(policy)
     ids = st.sampled_from([rule.id for rule in policy.rules])
-    one = st.builds(Override, ids, TOKENS, UNTIL, extra=st.integers(1, 10**6)) | st.builds(
+    one = st.builds(Override, ids, TOKENS, UNTIL, extra=st.integers(1, 10**5)) | st.builds(
         Override, ids, TOKENS, UNTIL, block=st.just(value=True)
     )
     some = st.lists(one, max_size=2, unique_by=lambda own: (own.rule, own.key))
     return some.map(lambda overrides: replace(policy, overrides=tuple(overrides)))
 
 
+def tried(rules: list[Rule], *, has_candidate: bool) -> tuple[Rule, ...]:
+    """*rules*, the last of them as the candidate of the first."""
+    if len(rules) < 2 or rules[-1].fair is not None or not has_candidate:
+        return tuple(rules)
+    return (*rules[:-1], replace(rules[-1], mode="shadow", candidate_of=rules[0].id))
+
+
 POLICIES = st.builds(
     Policy,
-    st.lists(RULES, max_size=3, unique_by=lambda rule: rule.id).map(tuple),
+    st.builds(
+        tried,
+        st.lists(RULES, max_size=3, unique_by=lambda rule: rule.id),
+        has_candidate=st.booleans(),
+    ),
     identities(),
     priorities=priorities(MATCHES),
     pressure=st.none() | PRESSURES,

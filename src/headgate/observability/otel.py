@@ -1,0 +1,192 @@
+"""OpenTelemetry: the measures of a process as its metrics, and a span for each decision.
+
+    instrument()                # from now on, with the providers that are set up
+    uninstrument()
+
+Metrics are called as at `/metrics`, in OpenTelemetry's way: `headgate_store_errors_total` is
+`headgate.store_errors`, `headgate_decision_seconds` is `headgate.decision.duration` in seconds, and
+the label `rule` is the attribute `headgate.rule`. Like there, attributes are bounded.
+
+A span `headgate.decide` is a child of whatever span is current; its key is a pseudonym. In a trace
+that is not sampled there is none, and looking whether it is costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from headgate.errors import not_installed
+from headgate.observability.journal import BOUNDS_NS, JOURNAL
+from headgate.observability.measures import MEASURES
+from headgate.observability.pseudonyms import pseudonyms
+from headgate.units import SECOND, seconds_at_least
+
+try:
+    from opentelemetry.metrics import MeterProvider, Observation, get_meter_provider
+    from opentelemetry.trace import get_current_span, get_tracer_provider
+except ModuleNotFoundError as error:
+    raise not_installed("otel", error) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from opentelemetry.metrics import CallbackOptions, Meter
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+    from opentelemetry.util.types import AttributeValue
+
+    from headgate.observability.journal import Decided, Said
+    from headgate.observability.measures import Family
+
+SCOPE: Final = "headgate"
+"""The name of the meter and of the tracer."""
+
+SPAN: Final = "headgate.decide"
+DURATION: Final = "headgate.decision.duration"
+
+_UNITS: Final = {
+    "decisions": "{decision}",
+    "requests": "{request}",
+    "store_calls": "{call}",
+    "store_errors": "{error}",
+    "hot_keys": "{key}",
+    "gate_waiting": "{request}",
+    "gate_in_flight": "{request}",
+}
+
+
+def metric_name(name: str) -> str:
+    """What the measure *name*, without `headgate_` before it, is called here."""
+    own = name.removesuffix("_seconds")
+    return f"headgate.{own}" if own == name else f"headgate.{own}.duration"
+
+
+class _Metrics:
+    """The instruments of one provider. They cannot be taken out again, only fall silent."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.is_told = True
+        self._meter = meter
+        self._duration = meter.create_histogram(
+            DURATION,
+            unit="s",
+            description="How long it took to decide, store included.",
+            explicit_bucket_boundaries_advisory=[bound / SECOND for bound in BOUNDS_NS],
+        )
+        MEASURES.watch(self._add)
+
+    def hear(self, decided: Decided) -> None:
+        self._duration.record(decided.took_ns / SECOND)
+
+    def _add(self, family: Family) -> None:
+        """Have an instrument for *family*. (A histogram is recorded where it happens.)"""
+        if family.kind == "histogram":
+            return
+        is_counter = family.kind == "counter"
+        meter = self._meter
+        make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+
+        def read(_: CallbackOptions) -> Iterable[Observation]:
+            if not self.is_told:
+                return []
+            return [
+                Observation(value, {f"headgate.{name}": of for name, of in labels})
+                for _, labels, value in family.told().samples
+            ]
+
+        unit = "s" if family.name.endswith("_seconds") else _UNITS.get(family.name, "1")
+        make(metric_name(family.name), [read], unit=unit, description=family.help)
+
+
+class _Spans:
+    """Makes the spans."""
+
+    def __init__(self, tracer: Tracer, salt: bytes | None) -> None:
+        self._tracer = tracer
+        self._pseudonym = pseudonyms(salt)
+
+    def hear(self, decided: Decided) -> None:
+        around = get_current_span().get_span_context()
+        if around.is_valid and not around.trace_flags.sampled:
+            return
+        now_ns = time.time_ns()
+        span = self._tracer.start_span(SPAN, start_time=now_ns - decided.took_ns)
+        if span.is_recording():
+            self._describe(span, decided)
+        span.end(now_ns)
+
+    def _describe(self, span: Span, decided: Decided) -> None:
+        span.set_attribute("headgate.outcome", "allowed" if decided.allowed else "denied")
+        span.set_attribute("headgate.source", decided.source)
+        span.set_attribute("headgate.revision", decided.revision)
+        span.set_attribute("headgate.rules", [said.rule for said in decided.rules])
+        binding = _binding(decided)
+        if binding is not None:
+            span.set_attributes(self._attributes(binding))
+        if len(decided.rules) > 1:
+            for said in decided.rules:
+                told = self._attributes(said)
+                told["headgate.outcome"] = said.outcome
+                told["headgate.source"] = said.source
+                span.add_event("headgate.rule", told)
+
+    def _attributes(self, said: Said) -> dict[str, AttributeValue]:
+        told: dict[str, AttributeValue] = {
+            "headgate.rule": said.rule,
+            "headgate.key": self._pseudonym(said.key),
+            "headgate.cost": said.cost,
+            "headgate.remaining": said.remaining,
+        }
+        if said.retry_after_ns is not None:
+            told["headgate.retry_after"] = seconds_at_least(said.retry_after_ns)
+        return told
+
+
+def _binding(decided: Decided) -> Said | None:
+    """The rule that refused, or the one that has least left; None if none decides."""
+    deciding = [said for said in decided.rules if said.outcome in ("allowed", "denied")]
+    return min(deciding, key=lambda said: (said.outcome == "allowed", said.remaining), default=None)
+
+
+_lock: Final = threading.Lock()
+_known: Final[WeakKeyDictionary[MeterProvider, _Metrics]] = WeakKeyDictionary()
+_ends: Final[list[Callable[[], None]]] = []
+
+
+def instrument(
+    *,
+    meter_provider: MeterProvider | None = None,
+    tracer_provider: TracerProvider | None = None,
+    spans: bool = True,
+    durations: bool = True,
+    salt: bytes | None = None,
+) -> None:
+    """Tell OpenTelemetry what is decided in this process from now on.
+
+    *spans* and *durations* cost something for each decision, its SDK's histograms about as much as
+    the rest of it; all other metrics cost only whoever reads them.
+    Providers that are not given are the global ones. *salt* makes the pseudonyms of keys equal
+    in several processes. A second call takes the place of the first.
+    """
+    uninstrument()
+    provider = meter_provider or get_meter_provider()
+    with _lock:
+        metrics = _known.get(provider)
+        if metrics is None:
+            metrics = _known[provider] = _Metrics(provider.get_meter(SCOPE))
+        metrics.is_told = True
+        if durations:
+            _ends.append(JOURNAL.listen(metrics.hear))
+        _ends.append(lambda: setattr(metrics, "is_told", False))
+        if spans:
+            tracer = (tracer_provider or get_tracer_provider()).get_tracer(SCOPE)
+            _ends.append(JOURNAL.listen(_Spans(tracer, salt).hear))
+
+
+def uninstrument() -> None:
+    """Tell OpenTelemetry nothing more."""
+    with _lock:
+        while _ends:
+            _ends.pop()()
