@@ -15,7 +15,7 @@ run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rul
 	$(BIN)/headgate up $(UP)
 
 test: $(VENV)/.dev servers  ## all tests; JOBS=2 runs two files at a time
-	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile)
+	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 
 servers:  ## the servers that the tests start themselves
 	sh scripts/install-servers
