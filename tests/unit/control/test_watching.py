@@ -6,6 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,8 +29,19 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "headgate-policy-watcher"]
+Threads = Callable[[], list[threading.Thread]]
+
+
+@pytest.fixture
+def threads() -> Threads:
+    """The threads of watchers that were started since: other tests may have left some behind."""
+    before = set(threading.enumerate())
+
+    def found() -> list[threading.Thread]:
+        since = [one for one in threading.enumerate() if one not in before]
+        return [one for one in since if one.name == "headgate-policy-watcher"]
+
+    return found
 
 
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf")])
@@ -70,7 +82,9 @@ class TestThread:
             watcher.check_soon()
             assert states.get(timeout=60).problems
 
-    def test_to_start_and_to_stop_twice_is_to_do_it_once(self, file: Path) -> None:
+    def test_to_start_and_to_stop_twice_is_to_do_it_once(
+        self, file: Path, threads: Threads
+    ) -> None:
         watcher = PolicyWatcher(PolicyFiles(file), Applied(), interval=NEVER)
         watcher.stop()
         watcher.start()
@@ -93,7 +107,7 @@ class TestThread:
         watcher.check_soon()
         assert watcher.state == State()
 
-    def test_it_can_be_stopped_from_within(self, file: Path) -> None:
+    def test_it_can_be_stopped_from_within(self, file: Path, threads: Threads) -> None:
         stopped = threading.Event()
 
         def stop(state: State) -> None:
@@ -170,7 +184,9 @@ class TestTask:
         assert len(where) == 2
         assert threading.main_thread() not in where
 
-    def test_to_start_and_to_stop_twice_is_to_do_it_once(self, file: Path) -> None:
+    def test_to_start_and_to_stop_twice_is_to_do_it_once(
+        self, file: Path, threads: Threads
+    ) -> None:
         async def main() -> None:
             watcher = AsyncPolicyWatcher(PolicyFiles(file), Applied(), interval=NEVER)
             watcher.check_soon()
