@@ -66,7 +66,11 @@ def test_the_example_for_the_gateway_is_one_for_both(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_every_variable_and_flag_that_a_page_names_exists(name: str) -> None:
     text = page(name)
-    variables = {one.variable for one in SETTINGS} | {"HEADGATE_CONFIG", "HEADGATE_ETCD_PASSWORD"}
+    variables = {one.variable for one in SETTINGS} | {
+        "HEADGATE_CONFIG",
+        "HEADGATE_ETCD_PASSWORD",
+        "HEADGATE_URL",  # of `headgate top`
+    }
     assert set(re.findall(r"HEADGATE_[A-Z0-9_]*[A-Z0-9]", text)) <= variables
     always = {"--config", "--check", "--json", "--help"}
     of_service, of_both = ({one.flag for one in own} | always for own in (SERVICE, SETTINGS))

@@ -292,5 +292,6 @@ class Settings(AnswerSettings):
         return self.store.lower().startswith("shm:")
 
 
-SETTINGS: Final = declared_in(Settings)
+_LAST: Final = {one.name for one in declared_in(AnswerSettings)}
+SETTINGS: Final = tuple(sorted(declared_in(Settings), key=lambda one: one.name in _LAST))
 NAMES: Final = tuple(one.name for one in SETTINGS)
