@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -121,12 +122,12 @@ def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli.loadtest_driving import driven
     from headgate.loadtest.report import text_report
 
-    trial = _trial(arguments)
-    report = driven(trial, is_watched=sys.stderr.isatty() and not arguments.json)
-    if arguments.json:
-        print(json.dumps(report.as_json(), indent=2))
-    else:
-        print(text_report(report))
+    report = driven(_trial(arguments), is_watched=not arguments.json)
+    text = json.dumps(report.as_json(), indent=2) if arguments.json else text_report(report)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # nobody reads it: the status still has to be right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     holds = report.judgement.holds
     if holds is None:
         return ExitStatus.WRONG

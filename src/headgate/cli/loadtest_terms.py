@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.cli.progress import is_terminal
 from headgate.errors import NotationError, OptionError
 from headgate.limits import parse_rate
 from headgate.loadtest.rule_source import aim_in_words, aim_of, policy_in, policy_of_service
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 _TOKEN: Final = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 - where one is found
 _LARGEST_DATA: Final = 1_048_576
 _FILE: Final = "@"
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OWN: Final = frozenset({"content-length", "transfer-encoding"})
+"""Headers that the client writes by itself."""
 
 
 def time_ns(text: str) -> int:
@@ -113,9 +118,10 @@ def target(arguments: Namespace) -> Target:
 def _pair(text: str, mark: str, flag: str, expected: str) -> tuple[str, str]:
     name, found, value = text.partition(mark)
     name, value = name.strip(), value.strip()
-    is_right = found and name and name.isascii() and name.isprintable() and " " not in name
-    if not is_right or not value.isprintable():
+    if not found or _NAME.fullmatch(name) is None or not value.isprintable():
         raise OptionError(f"{flag} has no name and value; expected {expected}")
+    if name.lower() in _OWN:
+        raise OptionError(f"{flag} is {name}, which follows from the data; expected another one")
     return name, value
 
 
@@ -142,7 +148,7 @@ def ask(target: Target, load: Load, consent: str | None) -> None:
         if consent.lower() == host.lower():
             return
         raise OptionError(f"--yes-really names {consent!r}; the URL is of {host!r}")
-    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
         raise OptionError(
             f"{host} is not this machine, and there is no terminal to ask on; if it may be sent "
             f"about {load.requests:,} requests, give --yes-really {host}"

@@ -1,4 +1,4 @@
-"""A bar on stderr that says how far something is; nothing where stderr is no terminal."""
+"""A line on stderr that says how far something is; nothing where stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,47 @@ _ALONE: Final = 80
 _BACK_AND_CLEAR: Final = "\r\033[K"
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sits at *stream*; None is one that was closed, as with `2>&-`."""
+    return stream is not None and stream.isatty()
+
+
+class StatusLine:
+    """One line on *stream*, stderr if none is given, that is written over again and again.
+
+    Only where that is a terminal that can do it: `is_of_use`. A terminal that goes away meanwhile
+    is no reason to fail.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._is_shown = False
+        self.is_of_use = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
+
+    def show(self, text: str) -> None:
+        """Have the line say *text*, or as much of it as there is room for."""
+        if self.is_of_use:
+            self._is_shown = True
+            self._write(text[: _columns(self._stream) - 1])
+
+    def clear(self) -> None:
+        """Leave the line as it was before."""
+        if self._is_shown:
+            self._is_shown = False
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(f"{_BACK_AND_CLEAR}{text}")
+            self._stream.flush()
+        except OSError:
+            self.is_of_use = False
+
+
 class ProgressBar:
     """How far *what* is: a share, how many a second, and how long it will take.
 
-    Shown at most ten times a second on *stream*, stderr if none is given; only if that is a
-    terminal. *clock* is in seconds.
+    Shown at most ten times a second on *stream*, as a `StatusLine` is. *clock* is in seconds.
     """
 
     def __init__(
@@ -31,12 +67,15 @@ class ProgressBar:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._what = what
-        self._stream = sys.stderr if stream is None else stream
+        self._line = StatusLine(stream)
         self._clock = clock
         self._began_s = clock()
         self._shown_s = self._began_s
-        self._is_shown = False
-        self.is_of_use = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether anybody sees it."""
+        return self._line.is_of_use
 
     def __call__(self, count: int, share: float | None) -> None:
         """Show that *count* are done, which is *share* of all, from 0 to 1, if that is known."""
@@ -44,17 +83,11 @@ class ProgressBar:
         if not self.is_of_use or now_s - self._shown_s < _EVERY_S:
             return
         self._shown_s = now_s
-        self._is_shown = True
-        line = progress_line(self._what, count, share, now_s - self._began_s)
-        self._stream.write(f"{_BACK_AND_CLEAR}{line[: _columns(self._stream) - 1]}")
-        self._stream.flush()
+        self._line.show(progress_line(self._what, count, share, now_s - self._began_s))
 
     def clear(self) -> None:
         """Leave the line as it was before."""
-        if self._is_shown:
-            self._is_shown = False
-            self._stream.write(_BACK_AND_CLEAR)
-            self._stream.flush()
+        self._line.clear()
 
 
 def progress_line(what: str, count: int, share: float | None, took_s: float) -> str:

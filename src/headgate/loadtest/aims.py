@@ -64,6 +64,23 @@ class Aim:
         """The limits in the notation."""
         return "; ".join(map(str, self.limits))
 
+    @property
+    def per_second(self) -> Fraction:
+        """How many requests a second one caller is admitted in the long run."""
+        return min(map(_per_second, self.limits)) / self.cost
+
+    @property
+    def burst(self) -> int | None:
+        """How many requests come on top of that after a rest; None where windows are counted."""
+        if len(self.limits) > 1 or not isinstance(self.limits[0], PacedLimit):
+            return None
+        return self.limits[0].quota // self.cost
+
+    @property
+    def slowest(self) -> Limit:
+        """The limit that takes longest to come round, from all in use to nothing in use."""
+        return max(self.limits, key=lambda limit: limit.period_ns)
+
     def due_in(self, duration_ns: int) -> Fraction:
         """About how many requests one caller is admitted in that time, after a rest."""
         amounts = [limit.quota + _per_second(limit) * duration_ns / SECOND for limit in self.limits]

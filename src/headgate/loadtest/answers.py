@@ -4,37 +4,43 @@ A refusal of Headgate names the rule (`limit` in the body, of JSON and of proble
 and `RateLimit-Policy` says what its limits are. If the rule is known by its id, the name decides.
 If only the limit is known, in words, a refusal by a rule whose policy is another one is somebody
 else's. Where nothing is told, as by other limiters, every 429 is taken to be of the limit that is
-tested.
+tested. A request with a debug token has who refused it in `Headgate-Decision`, even without a body.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.loadtest.record import Fate
 from headgate.responses.bodies import BLOCKED, BUSY, OUTAGE
+from headgate.responses.debugging import DECISION
 from headgate.responses.ratelimit_draft11 import phrases_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headgate.loadtest.aims import Aim
 
-LARGEST_BODY: Final = 65_536
-"""Bytes of a refusal that are read."""
+_LARGEST_CONTENT: Final = 65_536
+_GZIP: Final = (b"\x1f\x8b", 31)
+"""How what is compressed with gzip begins, and what zlib calls that."""
 
 _LONGEST_NAME: Final = 200
+_MOST_KEPT: Final = 100
 _CAUSES: Final = {BUSY: "a shortage of capacity", BLOCKED: "a block"}
 _OTHERS: Final = {
     text: cause for (kind, _, title), cause in _CAUSES.items() for text in (kind, title)
 }
 """By the `error` of a refusal, or the title of problem details: what refused that is no limit."""
 
-_DURATION: Final = re.compile(r"(?:^|,)\s*headgate\s*;[^,]*?\bdur=([0-9]+(?:\.[0-9]+)?)")
 _REMAINING: Final = re.compile(r'"((?:[^"\\]|\\.)*)";r=([0-9]{1,15})')
 _ITEM: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
+_TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_PLACE: Final = re.compile("/[0-9]+$")
+_PARAMETER: Final = re.compile(r";([a-z]+)=([^;,]*)")
 _SECONDS: Final = re.compile("[0-9]{1,15}")
 
 
@@ -53,6 +59,15 @@ class Read(NamedTuple):
     by: str = ""
 
 
+class Traced(NamedTuple):
+    """What `Headgate-Decision` says of one limit of *rule*; *revision* is of the policy."""
+
+    rule: str
+    refuses: bool
+    source: str
+    revision: str
+
+
 class AnswerReader:
     """Reads responses to requests that are to be limited as *aim* says.
 
@@ -63,6 +78,7 @@ class AnswerReader:
         self._aim = aim
         self._admitted = admitted
         self._quota = min(limit.quota for limit in aim.limits)
+        self._judged: dict[tuple[str, str], bool] = {}
 
     def read(self, reply: Reply) -> Read:
         """Whether the request was admitted, and if not, by whom it was refused."""
@@ -80,23 +96,47 @@ class AnswerReader:
             return Read(Fate.FAILED, f"status {reply.status}: {OUTAGE[0]}")
         cause = _OTHERS.get(kind)
         if cause is not None:
-            return Read(Fate.ELSEWHERE, f"{cause} ({_shown(name)})" if name else cause)
+            return Read(Fate.ELSEWHERE, f"{cause} ({shown(name)})" if name else cause)
         if reply.status == 503:  # of the app itself: who knows why
             return Read(Fate.FAILED, "status 503")
-        if not isinstance(name, str) or self._is_ours(name, reply.headers):
+        if not isinstance(name, str):
+            return self._refused_by(traced_in(reply.headers))
+        if self._is_ours(name, reply.headers):
             return Read(Fate.REFUSED)
         told = "; ".join(sorted(_policies(name, reply.headers)))
-        return Read(Fate.ELSEWHERE, f"the rule {_shown(told or name)}")
+        return Read(Fate.ELSEWHERE, f"the rule {shown(told or name)}")
+
+    def _refused_by(self, traced: Iterable[Traced]) -> Read:
+        """Who refused, by what is told to those with a debug token: ours, if nothing is."""
+        names = {one.rule for one in traced if one.refuses}
+        if self._aim.rule_id is None or not names or self._aim.rule_id in names:
+            return Read(Fate.REFUSED)
+        return Read(Fate.ELSEWHERE, f"the rule {shown(', '.join(sorted(names)))}")
 
     def _is_ours(self, name: str, headers: Mapping[str, str]) -> bool:
         if self._aim.rule_id is not None:
             return name == self._aim.rule_id
+        said = name, headers.get("RateLimit-Policy", "")
+        is_ours = self._judged.get(said)
+        if is_ours is None:
+            is_ours = self._is_the_same(name, headers)
+            if len(self._judged) < _MOST_KEPT:
+                self._judged[said] = is_ours
+        return is_ours
+
+    def _is_the_same(self, name: str, headers: Mapping[str, str]) -> bool:
+        """Whether the rule *name* has the limits in words, as far as *headers* tell."""
         told = _policies(name, headers)
         if not told:
             return True
         limits = enumerate(self._aim.limits, 1)
         names = ((name if place == 1 else f"{name}/{place}", limit) for place, limit in limits)
         return told == {phrases_of(named, limit).policy for named, limit in names}
+
+    def traced(self, headers: Mapping[str, str]) -> Iterator[Traced]:
+        """What is told of the rule that is tested: of all of them, if its id is not known."""
+        rule_id = self._aim.rule_id
+        return (one for one in traced_in(headers) if rule_id in (None, one.rule))
 
     @property
     def cost(self) -> int:
@@ -122,7 +162,7 @@ class AnswerReader:
         return None
 
 
-def _shown(name: object) -> str:
+def shown(name: object) -> str:
     """What a server said, with nothing in it that a terminal would obey."""
     text = str(name)[:_LONGEST_NAME]
     return text if text.isprintable() else ascii(text)
@@ -147,18 +187,27 @@ def retry_after_fault(headers: Mapping[str, str]) -> str | None:
     return None if value.endswith("GMT") else "bad"
 
 
-def decided_ns(headers: Mapping[str, str]) -> int | None:
-    """How long the decision took, if the server told: `Server-Timing: headgate;dur=0.21`, in
-    milliseconds, or the same in `Headgate-Decision`."""
-    value = headers.get("Server-Timing", "") or headers.get("Headgate-Decision", "")
-    found = _DURATION.search(value) if value else None
-    return None if found is None else round(float(found[1]) * 1_000_000)
+def traced_in(headers: Mapping[str, str]) -> list[Traced]:
+    """What `Headgate-Decision` says, item by item; nothing without it, or if it is unreadable."""
+    found = []
+    for item in _ITEM.findall(headers.get(DECISION, "")):
+        name = _TEXT.match(item.strip())
+        if name is None:
+            continue
+        told = dict(_PARAMETER.findall(_TEXT.sub("", item)))
+        refuses = told.get("allowed") == "?0" and told.get("mode") == "enforce"
+        rule = _PLACE.sub("", name[1])
+        found.append(Traced(rule, refuses, told.get("source", ""), told.get("revision", "")))
+    return found
 
 
 def _content(body: bytes) -> dict[str, object]:
     """The object that *body* is in JSON; an empty one if it is none."""
+    begin, kind = _GZIP
     try:
+        if body.startswith(begin):
+            body = zlib.decompressobj(kind).decompress(body, _LARGEST_CONTENT)
         content = json.loads(body)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, zlib.error):
         return {}
     return content if isinstance(content, dict) else {}

@@ -5,6 +5,8 @@ the moments of decision where they may. Clocks may differ: the server's may run 
 one, by DRIFT_PPM at most; and where windows begin at the same moment for everybody, it may also
 tell another time, by the clock error that is given. Both make more possible, never less.
 
+A request that failed may have been admitted: only if it would still hold then is it said to.
+
 To hold is not to refuse everything: a limit that admits clearly less than the same algorithm admits
 of the same requests is told as well.
 """
@@ -72,14 +74,16 @@ def judge(record: Record, aim: Aim, clocks: Clocks) -> Judgement:
     worst = _worst(record.by_caller(Fate.ADMITTED), aim, clocks)
     if worst is not None:
         return told(_broken(record, *worst, aim, clocks), holds=False)
-    trouble = _trouble(record, aim)
+    trouble = _trouble(record, aim, clocks)
+    count, callers = record.count(Fate.ADMITTED), record.caller_count
     if trouble is not None:
         return told(f"cannot tell: {trouble}", holds=None)
-    count, callers = record.count(Fate.ADMITTED), record.caller_count
-    if count < due * (1 - SHORT_OF) - callers:
+    if count + record.count(Fate.FAILED) < due * (1 - SHORT_OF) - callers:
+        if not count and not any(record.used_at_most.values()):
+            return told(_closed(record, due), holds=None)
         return told(_short(record, count, due), holds=True, is_short=True)
     who = f" for each of {callers:,} callers" if callers > 1 else ""
-    held = f"{count:,} admitted in {record.seconds:.2f} s where at most {at_most:,} could be"
+    held = f"{count:,} admitted in {record.seconds:.2f} s; the limit allows at most {at_most:,}"
     return told(f"holds{who}: {held}", holds=True)
 
 
@@ -127,7 +131,7 @@ def _due(record: Record, aim: Aim, clocks: Clocks) -> int:
     total = 0
     errors = (-clocks.error_ns, clocks.error_ns) if aim.is_aligned else (0,)
     for caller, stretch in record.by_caller(Fate.ADMITTED, Fate.REFUSED).items():
-        used = record.used_before.get(caller, 0)
+        used = record.used_at_most.get(caller, 0)
         total += min(
             due_of(aim.limits, aim.cost, [one + clocks.offset_ns + error for one in moments], used)
             for error in errors
@@ -136,17 +140,16 @@ def _due(record: Record, aim: Aim, clocks: Clocks) -> int:
     return total
 
 
-def _trouble(record: Record, aim: Aim) -> str | None:
+def _trouble(record: Record, aim: Aim, clocks: Clocks) -> str | None:
     """Why nothing can be said of a limit that was not seen to be exceeded."""
-    total, failed = len(record), record.count(Fate.FAILED)
-    if not total:
+    if not len(record):
         return "nothing was answered"
-    if failed:
-        causes = ", ".join(
-            f"{count:,} x {cause}" for cause, count in record.failures.most_common(3)
-        )
-        return f"{failed:,} of {total:,} requests failed ({causes})"
-    if record.count(Fate.REFUSED):
+    is_refusing = record.count(Fate.REFUSED) > 0
+    if record.count(Fate.FAILED):
+        maybe = record.by_caller(Fate.ADMITTED, Fate.FAILED)
+        if not is_refusing or _worst(maybe, aim, clocks) is not None:
+            return _failed(record)
+    if is_refusing:
         return None
     if record.elsewhere:
         names = ", ".join(name for name, _ in record.elsewhere.most_common(3))
@@ -157,6 +160,17 @@ def _trouble(record: Record, aim: Aim) -> str | None:
     )
 
 
+def _failed(record: Record) -> str:
+    found = record.failures.most_common(3)
+    causes = ", ".join(f"{count:,} x {cause}" for cause, count in found)
+    told = f"{record.count(Fate.FAILED):,} of {len(record):,} requests failed ({causes})"
+    for cause, _ in found:
+        status = cause.removeprefix("status ")
+        if status.isdecimal() and 300 <= int(status) < 500:  # an app may well mean that
+            return f"{told}; if {status} means admitted here, give --ok {status}"
+    return told
+
+
 def _broken(record: Record, caller: int, found: Excess, aim: Aim, clocks: Clocks) -> str:
     seconds = (found.ended_ns - found.began_ns) / SECOND
     who = f" to caller {caller + 1}" if record.caller_count > 1 else ""
@@ -164,14 +178,21 @@ def _broken(record: Record, caller: int, found: Excess, aim: Aim, clocks: Clocks
     if aim.is_aligned:
         if_right = f" (if clocks differ by no more than {clocks.error_ns / SECOND:g} s)"
     return (
-        f"does NOT hold: {found.admitted:,} admitted{who} in {seconds:.2f} s where at most "
-        f"{found.at_most:,} could be{if_right}"
+        f"does NOT hold: {found.admitted:,} admitted{who} in {seconds:.2f} s; the limit allows "
+        f"at most {found.at_most:,}{if_right}"
+    )
+
+
+def _closed(record: Record, due: int) -> str:
+    return (
+        f"cannot tell: all of {len(record):,} requests were refused, where about {due:,} should "
+        "have been admitted"
     )
 
 
 def _short(record: Record, count: int, due: int) -> str:
     seconds = record.seconds or 1.0
-    why = "another rule, or the counter was not empty at the start?"
+    why = "is it a lower limit, or was the counter not empty at the start?"
     if any(record.used_before.values()):
         why = "does somebody else use the same counter?"
     return (

@@ -47,8 +47,10 @@ class Record:
     failures: Counter[str] = field(default_factory=Counter)
     elsewhere: Counter[str] = field(default_factory=Counter)
     """By which other rules requests were refused, and how many."""
-    decided_ns: array[int] = field(default_factory=_numbers)
-    """How long decisions took, as the server told."""
+    sources: Counter[str] = field(default_factory=Counter)
+    """Who decided, and how often, as a server tells those with a debug token."""
+    revisions: set[str] = field(default_factory=set)
+    """Of the policy, likewise."""
     without_retry_after: int = 0
     with_bad_retry_after: int = 0
     unsent: int = 0
@@ -56,7 +58,12 @@ class Record:
     busy: float = 0.0
     """How much of the time this process was computing: near 1, its times are its own fault."""
     used_before: dict[int, int] = field(default_factory=dict)
-    """By caller, how many units were in use before its first request, as the first answer told."""
+    """By caller, how many units were in use before its first request, as the first answer told: at
+    least so many, for others of its requests may have been counted before."""
+    used_at_most: dict[int, int] = field(default_factory=dict)
+    """The same, if none of them were."""
+
+    _counts: list[int] = field(default_factory=lambda: [0] * len(Fate))
 
     def add(self, caller: int, times: tuple[int, int, int], fate: Fate) -> None:
         """Record a request: its *times* are those at which it was to be sent, was, was answered."""
@@ -66,6 +73,7 @@ class Record:
         self.sent.append(sent)
         self.answered.append(answered)
         self.fates.append(fate)
+        self._counts[fate] += 1
 
     def __len__(self) -> int:
         return len(self.fates)
@@ -76,7 +84,8 @@ class Record:
         return len(set(self.callers))
 
     def count(self, fate: Fate) -> int:
-        return self.fates.count(fate)
+        """How many requests had this *fate*."""
+        return self._counts[fate]
 
     def by_caller(self, *fates: Fate) -> dict[int, Stretch]:
         """When those requests were sent and answered that had one of *fates*."""

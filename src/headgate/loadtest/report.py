@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.loadtest.answers import shown
 from headgate.loadtest.latency import Latency, latency_of
 from headgate.loadtest.record import Fate
 from headgate.units import MILLISECOND, SECOND
@@ -20,6 +21,11 @@ LATE_NS: Final = 50 * MILLISECOND
 _MANY_LATE: Final = 0.1
 _BUSY: Final = 0.85
 _MOST_CAUSES: Final = 5
+_USUAL_SOURCE: Final = "store"
+_MEANINGS: Final = {
+    "refused": "   the decision and the way to it",
+    "from schedule": "   all, from when they were due",
+}
 _ANSWERED: Final = (Fate.ADMITTED, Fate.REFUSED, Fate.ELSEWHERE)
 
 
@@ -41,7 +47,6 @@ class Report:
             "all": latency_of(record.waits_ns(*_ANSWERED)),
             "refused": latency_of(record.waits_ns(Fate.REFUSED, Fate.ELSEWHERE)),
             "from schedule": latency_of(record.waits_ns(*_ANSWERED, from_intended=True)),
-            "decision": latency_of(sorted(record.decided_ns)),
         }
         if self.baseline is not None:
             found["baseline"] = latency_of(self.baseline.waits_ns(*_ANSWERED))
@@ -51,7 +56,7 @@ class Report:
         """What else its reader should know."""
         remark = self.trial.aim.remark
         notes = [remark] if remark else []
-        notes += [*self._notes_on_sending(), *self._notes_on_answers()]
+        notes += self._notes_on_sending() + self._notes_on_answers() + self._notes_on_decisions()
         used = {caller: units for caller, units in self.record.used_before.items() if units}
         if used:
             most = max(used.values())
@@ -64,6 +69,13 @@ class Report:
     def _notes_on_sending(self) -> list[str]:
         record, load = self.record, self.trial.load
         notes = ["stopped before the end"] if self.is_cut_short else []
+        slowest = self.trial.aim.slowest
+        if self.judgement.holds and slowest.period_ns > 2 * record.seconds * SECOND:
+            notes.append(
+                f"{slowest} takes {slowest.period_ns / SECOND:,g} s to be whole again, and this "
+                f"took {record.seconds:.1f} s: what is admitted at once was tested, and little of "
+                "what comes after it; raise --duration"
+            )
         late = sum(
             sent - due > LATE_NS for sent, due in zip(record.sent, record.intended, strict=True)
         )
@@ -100,6 +112,18 @@ class Report:
             notes.append(f"not all of the baseline was answered well{told}")
         return notes
 
+    def _notes_on_decisions(self) -> list[str]:
+        """What a server told of its decisions, because the requests had a debug token."""
+        sources, revisions = self.record.sources, sorted(self.record.revisions)
+        notes = []
+        if len(revisions) > 1:
+            told = shown(", ".join(revisions[:_MOST_CAUSES]))
+            notes.append(f"the rules changed while it ran: revisions {told}")
+        if set(sources) - {_USUAL_SOURCE}:
+            parts = (f"{count:,} by {name}" for name, count in sources.most_common(_MOST_CAUSES))
+            notes.append(f"who decided: {shown(', '.join(parts))}")
+        return notes
+
     def as_json(self) -> dict[str, Any]:
         """All of it. What comes first is the verdict."""
         trial, record, judgement = self.trial, self.record, self.judgement
@@ -117,6 +141,8 @@ class Report:
             "sent": len(record),
             "unsent": record.unsent,
             "admitted": record.count(Fate.ADMITTED),
+            "admitted_per_second": record.count(Fate.ADMITTED) / (record.seconds or 1.0),
+            "configured_per_second": float(trial.aim.per_second * trial.load.callers),
             "at_most": judgement.at_most,
             "due": judgement.due,
             "refused": record.count(Fate.REFUSED),
@@ -130,7 +156,7 @@ class Report:
 
 def text_report(report: Report) -> str:
     """The report for people; the verdict is the last line."""
-    trial, record = report.trial, report.record
+    trial = report.trial
     load, aim = trial.load, trial.aim
     callers = f" by {load.callers:,} callers in turn" if load.callers > 1 else ""
     rule = f" (rule {aim.rule_id})" if aim.rule_id else ""
@@ -140,7 +166,7 @@ def text_report(report: Report) -> str:
         f"{trial.target.method} {trial.target.url}, {sending}",
         f"limit: {aim.text}{rule}{_beyond(aim.extra)}",
         "",
-        *_counts(record),
+        *_counts(report),
         *_latency_rows(report.latencies()),
         *(f"note: {note}" for note in report.notes()),
         "",
@@ -153,20 +179,33 @@ def _beyond(extra: tuple[int, ...]) -> str:
     return f", and up to {max(extra):,} beyond it, as its accuracy allows" if any(extra) else ""
 
 
-def _counts(record: Record) -> list[str]:
-    seconds = record.seconds or 1.0
+def _counts(report: Report) -> list[str]:
+    record, at_most = report.record, report.judgement.at_most
+    seconds, admitted = record.seconds or 1.0, record.count(Fate.ADMITTED)
     rows = [
         ("sent", len(record)),
-        ("admitted", record.count(Fate.ADMITTED)),
+        ("admitted", admitted),
+        ("  allowed at most", at_most),
+        ("  after the burst", _after_burst(report)),
         ("refused", record.count(Fate.REFUSED)),
         ("refused elsewhere", record.count(Fate.ELSEWHERE)),
         ("failed", record.count(Fate.FAILED)),
     ]
-    shown = [row for row in rows if row[1] or row[0] in ("sent", "admitted", "refused")]
+    shown_rows = [row for row in rows if row[1] or row[0] in ("sent", "admitted", "refused")]
     lines = [f"{'':18} {'requests':>10} {'per second':>11}"]
-    lines += [f"{name:18} {count:>10,} {count / seconds:>11,.1f}" for name, count in shown]
+    lines += [f"{name:18} {count:>10,} {count / seconds:>11,.1f}" for name, count in shown_rows]
     causes = record.failures.most_common(_MOST_CAUSES)
     return lines + [f"  {count:,} x {cause}" for cause, count in causes]
+
+
+def _after_burst(report: Report) -> int:
+    """How many were admitted beyond what may come at once after a rest; 0 if that says nothing."""
+    record, aim = report.record, report.trial.aim
+    if aim.burst is None or record.seconds * SECOND < aim.slowest.period_ns:
+        return 0
+    used = sum(record.used_before.values()) // aim.cost
+    at_once = aim.burst * record.caller_count - used
+    return max(0, record.count(Fate.ADMITTED) - at_once)
 
 
 def _latency_rows(latencies: dict[str, Latency]) -> list[str]:
@@ -176,10 +215,10 @@ def _latency_rows(latencies: dict[str, Latency]) -> list[str]:
     for name, one in latencies.items():
         figures = (one.p50, one.p90, one.p99, one.most)
         cells = " ".join(f"{value / MILLISECOND:8.2f}" for value in figures)
-        lines.append(f"{name:18} {cells}")
+        lines.append(f"{name:18} {cells}{_MEANINGS.get(name, '')}")
     if {"baseline", "refused"} <= latencies.keys():
         refused, bare = latencies["refused"], latencies["baseline"]
-        pairs = zip(refused[1:], bare[1:], strict=True)
+        pairs = ((refused.p50, bare.p50), (refused.p90, bare.p90))
         cells = " ".join(f"{(one - other) / MILLISECOND:+8.2f}" for one, other in pairs)
         lines.append(f"{'refused - baseline':18} {cells}")
     return lines

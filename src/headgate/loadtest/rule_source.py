@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -76,8 +77,15 @@ def policy_of_service(url: str, token: str) -> Policy:
 
     Raises `OptionError` if it does not say.
     """
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or not (url.isascii() and url.isprintable()) or " " in url:
         raise OptionError("the admin URL cannot be asked; expected http://127.0.0.1:8090")
+    if not (token.isascii() and token.isprintable()):
+        raise OptionError("the admin token has characters in it that no token has")
     request = Request(  # noqa: S310 - http or https, as was seen
         f"{url.rstrip('/')}/admin/v1/policy", headers={"Authorization": f"Bearer {token}"}
     )
@@ -106,7 +114,7 @@ def _answer(request: Request) -> Any:
         hint = ": is the token right?" if error.code in (401, 403) else ""
         error.close()
         raise OptionError(f"the admin API answers with status {error.code}{hint}") from error
-    except (URLError, OSError) as error:
+    except (URLError, OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise OptionError(f"the admin API cannot be asked: {reason}") from error
     except ValueError as error:

@@ -44,6 +44,11 @@ class Target:
             raise OptionError("the URL cannot be asked; expected http://127.0.0.1:8080/path")
         if parts.username is not None or parts.password is not None:
             raise OptionError("a URL with a password in it; expected it in --header Authorization:")
+        if CALLER in parts.netloc or RUN in parts.netloc:
+            raise OptionError(
+                f"{CALLER} and {RUN} cannot be in the host: only one is tested; expected them in "
+                "the path or in headers"
+            )
 
     @property
     def host(self) -> str:
@@ -57,7 +62,9 @@ class Target:
     @property
     def has_callers(self) -> bool:
         """Whether its requests differ from caller to caller."""
-        return CALLER in "\0".join([self.url, self.data or "", *map("".join, self.headers)])
+        return any(
+            CALLER in text for text in (self.url, self.data or "", *dict(self.headers).values())
+        )
 
     def of(self, caller: int, run: str) -> Target:
         """The requests of one *caller*, counted from 0."""
@@ -86,7 +93,12 @@ def addresses_of(target: Target) -> tuple[str, ...]:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise OptionError(f"the host {target.host!r} has no address: {error}") from error
-    return tuple(dict.fromkeys(str(one[4][0]) for one in found))
+    addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
+    if any(ip_address(address.partition("%")[0]).is_unspecified for address in addresses):
+        raise OptionError(
+            f"{target.host} is what a server listens on, not where it is; expected 127.0.0.1"
+        )
+    return addresses
 
 
 def are_of_this_machine(addresses: Sequence[str]) -> bool:

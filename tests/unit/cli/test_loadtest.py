@@ -42,6 +42,8 @@ LOAD = Load(Fraction(200))
         ([HERE, "--rule", "50000/s"], "the rate is 110,000/s"),
         ([HERE, "--rule", "5/s", "--ok", "429"], "cannot mean admitted"),
         ([HERE, "--rule", "5/s", "--header", "x-api-key"], "expected NAME:VALUE"),
+        ([HERE, "--rule", "5/s", "--header", "a b: c"], "expected NAME:VALUE"),
+        ([HERE, "--rule", "5/s", "--header", "Content-Length: x"], "follows from the data"),
         ([HERE, "--rule", "5/s", "--key-header", "k"], "expected x-api-key=loadtest-{n}"),
         ([HERE, "--rule", "5/s", "--callers", "2"], "expected {n}"),
         ([HERE, "--rule", "5/s", "--data", "@/no/such/file"], "cannot be read"),
@@ -85,6 +87,18 @@ def test_an_admin_api_that_is_not_there_is_told(
     assert "sesame" not in told
 
 
+@pytest.mark.parametrize(
+    "url", ["http://[", "http://127.0.0.1:x", "http://127.0.0.1/ a", "ftp://a", "127.0.0.1:8090"]
+)
+def test_an_admin_url_that_cannot_be_asked_is_told(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_ADMIN_TOKEN", "sesame")
+    assert main(["loadtest", HERE, "--rule", "a", "--admin", url]) == 2
+    told = capsys.readouterr().err
+    assert "the admin URL cannot be asked; expected http://127.0.0.1:8090" in told
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -122,9 +136,10 @@ class TestAHostThatIsNotThisMachine:
         monkeypatch.setattr(sys, "stdin", io.StringIO("192.0.2.1\n"))
         with pytest.raises(OptionError, match="--yes-really 192"):
             ask(FAR, LOAD, None)
-        monkeypatch.setattr(sys, "stdin", None)
-        with pytest.raises(OptionError, match="no terminal"):
-            ask(FAR, LOAD, None)
+        for name in ("stdin", "stderr"):
+            monkeypatch.setattr(sys, name, None)
+            with pytest.raises(OptionError, match="no terminal"):
+                ask(FAR, LOAD, None)
 
 
 def test_times_and_rates_are_read_as_people_write_them() -> None:

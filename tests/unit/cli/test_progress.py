@@ -1,10 +1,11 @@
 """A bar for people at a terminal, and for nobody else."""
 
 import io
+import sys
 
 import pytest
 
-from headgate.cli.progress import ProgressBar, progress_line
+from headgate.cli.progress import ProgressBar, StatusLine, progress_line
 from headgate.testing import ManualClock
 
 
@@ -48,3 +49,31 @@ def test_where_there_is_no_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "dumb")
     assert not ProgressBar("a", stream=Terminal()).is_of_use
     assert stream.getvalue() == ""
+
+
+def test_a_stderr_that_was_closed_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    line = StatusLine()
+    line.show("a")
+    line.clear()
+    assert not line.is_of_use
+    assert not ProgressBar("a").is_of_use
+
+
+def test_a_terminal_that_goes_away_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(Terminal):
+        def write(self, text: str, /) -> int:
+            raise OSError(5, "input/output error")
+
+    monkeypatch.setenv("TERM", "xterm")
+    line = StatusLine(Gone())
+    assert line.is_of_use
+    line.show("a")
+    assert not line.is_of_use
+
+
+def test_a_line_is_never_longer_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    StatusLine(terminal).show("x" * 500)
+    assert terminal.getvalue() == "\r\033[K" + "x" * 79

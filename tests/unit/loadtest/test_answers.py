@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from headgate import RateLimiter
 from headgate.limits import parse_limits
 from headgate.loadtest.aims import Aim
-from headgate.loadtest.answers import AnswerReader, Reply, decided_ns, retry_after_fault
+from headgate.loadtest.answers import AnswerReader, Reply, retry_after_fault, traced_in
 from headgate.loadtest.record import Fate
 from headgate.responses import Answer, Told, refusal
+from headgate.responses.debugging import Traced, decision_line
+from headgate.testing import ManualClock
 
 
 def reader(text: str = "100/s", rule_id: str | None = None, **more: frozenset[int]) -> AnswerReader:
@@ -21,7 +24,7 @@ def reader(text: str = "100/s", rule_id: str | None = None, **more: frozenset[in
 def refused_by(name: str, limit: str, *, accept: str | None = None, sheds: bool = False) -> Reply:
     """The refusal that Headgate sends for the rule *name* with *limit*."""
     limits = parse_limits(limit)
-    limiter = RateLimiter(limits)
+    limiter = RateLimiter(limits, clock=ManualClock())
     limiter.hit("caller", min(one.quota for one in limits))
     told = Told(name, limiter.hit("caller"), sheds=sheds)
     sent = refusal(Answer(allowed=False, told=(told,)), now_ns=0, accept=accept)
@@ -154,17 +157,44 @@ def test_retry_after_is_a_number_from_1_or_a_date(value: str | None, fault: str 
     assert retry_after_fault({} if value is None else {"Retry-After": value}) == fault
 
 
-@pytest.mark.parametrize(
-    ("headers", "took"),
-    [
-        ({}, None),
-        ({"Server-Timing": "headgate;dur=0.25"}, 250_000),
-        ({"Server-Timing": 'db;dur=53, headgate;desc="a";dur=2'}, 2_000_000),
-        ({"Server-Timing": "db;dur=53"}, None),
-        ({"Headgate-Decision": "headgate;dur=1"}, 1_000_000),
-    ],
-)
-def test_the_time_of_a_decision_is_read_where_it_is_told(
-    headers: dict[str, str], took: int | None
-) -> None:
-    assert decided_ns(headers) == took
+def decided(*traced: Traced) -> dict[str, str]:
+    return dict([decision_line(traced)])
+
+
+def traced(rule: str, *, allowed: bool = False, mode: str = "enforce", **more: str) -> Traced:
+    source = more.get("source", "store")
+    limit = more.get("limit", '5/s "a, b"')
+    return Traced(
+        rule, allowed=allowed, mode=mode, cost=1, source=source, revision=7, limit=limit, quota=5
+    )
+
+
+def test_the_header_for_those_who_debug_is_read() -> None:
+    one, two = traced("a", mode="shadow"), traced('b "c", d/2', source="fail_open")
+    found = traced_in(decided(one, traced("e", allowed=True), two))
+    assert [(item.rule, item.refuses) for item in found] == [
+        ("a", False),
+        ("e", False),
+        (r"b \"c\", d", True),
+    ]
+    assert {item.revision for item in found} == {"7"}
+    assert [item.source for item in found] == ["store", "store", "fail_open"]
+    for value in ("", "none", "more;count=3", '"', ',,"', '"x', "\x1b"):
+        assert all(not item.refuses for item in traced_in({"Headgate-Decision": value}))
+
+
+def test_a_refusal_without_a_body_is_told_by_the_header_for_those_who_debug() -> None:
+    ours, other = decided(traced("mine/2")), decided(traced("other"), traced("mine", allowed=True))
+    assert reader("5/s", "mine").read(Reply(429, ours)).fate is Fate.REFUSED
+    read = reader("5/s", "mine").read(Reply(429, other))
+    assert (read.fate, read.by) == (Fate.ELSEWHERE, "the rule other")
+    assert [one.rule for one in reader("5/s", "mine").traced(other)] == ["mine"]
+    assert len(list(reader("5/s").traced(other))) == 2
+
+
+def test_a_refusal_that_is_compressed_is_read() -> None:
+    reply = refused_by("other", "100/s")
+    packed = Reply(429, reply.headers, gzip.compress(reply.body))
+    assert reader("100/s", "mine").read(packed).fate is Fate.ELSEWHERE
+    for body in (b"\x1f\x8b", packed.body[:30], gzip.compress(b" " * 9_999_999)):
+        assert reader("100/s", "mine").read(Reply(429, {}, body)).fate is Fate.REFUSED

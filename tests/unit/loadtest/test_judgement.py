@@ -87,7 +87,7 @@ def test_a_limiter_that_admits_half_as_much_again_does_not(limit: str) -> None:
 
 def test_the_line_tells_how_many_and_how_many_could_be() -> None:
     found = judge(recorded("150/s", rate=400, seconds=1.0), aim("100/s"), CLOCKS)
-    assert found.line == "does NOT hold: 299 admitted in 1.00 s where at most 199 could be"
+    assert found.line == "does NOT hold: 299 admitted in 1.00 s; the limit allows at most 199"
 
 
 def test_callers_have_a_limit_each() -> None:
@@ -116,7 +116,7 @@ def test_admitting_much_less_is_told() -> None:
 def test_a_counter_that_was_in_use_is_allowed_for() -> None:
     record = recorded("100/minute", rate=100, used=60)
     assert judge(record, aim("100/minute"), CLOCKS).is_short
-    record.used_before[0] = 60
+    record.used_before[0] = record.used_at_most[0] = 60
     assert not judge(record, aim("100/minute"), CLOCKS).is_short
 
 
@@ -132,11 +132,41 @@ def test_nothing_answered_says_nothing() -> None:
 
 def test_a_failure_leaves_room_for_doubt() -> None:
     record = recorded("100/s", rate=300)
-    record.add(0, (0, 0, 1), Fate.FAILED)
-    record.failures["status 500"] += 1
+    for _ in range(2):
+        record.add(0, (0, 0, 1), Fate.FAILED)
+        record.failures["status 500"] += 1
     found = judge(record, aim("100/s"), CLOCKS)
     assert found.holds is None
-    assert found.line == "cannot tell: 1 of 601 requests failed (1 x status 500)"
+    assert found.line == "cannot tell: 2 of 602 requests failed (2 x status 500)"
+
+
+def test_a_failure_leaves_no_doubt_where_it_could_have_been_admitted_as_well() -> None:
+    record = recorded("90/s", rate=300)
+    for place in range(10):
+        record.add(0, (place, place, place + 1), Fate.FAILED)
+    record.failures["connection reset by peer"] += 10
+    found = judge(record, aim("100/s"), CLOCKS)
+    assert (found.holds, found.is_short) == (True, False), found.line
+
+
+def test_a_status_that_may_mean_admitted_is_asked_about() -> None:
+    record = Record()
+    for place in range(20):
+        record.add(0, (place, place, place), Fate.FAILED)
+    record.failures.update({"status 502": 12, "status 404": 8})
+    line = judge(record, aim("5/s"), CLOCKS).line
+    assert line.endswith("8 x status 404); if 404 means admitted here, give --ok 404")
+
+
+def test_refusing_everything_proves_nothing() -> None:
+    record = Record()
+    for place in range(100):
+        record.add(0, (place, place, place), Fate.REFUSED)
+    found = judge(record, aim("20/s"), CLOCKS)
+    told = "all of 100 requests were refused, where about 20 should have been admitted"
+    assert (found.holds, found.line) == (None, f"cannot tell: {told}")
+    record.used_before[0] = record.used_at_most[0] = 20
+    assert judge(record, aim("20/s"), CLOCKS).line.startswith("holds: 0 admitted")
 
 
 def test_too_many_are_too_many_whatever_failed() -> None:
@@ -187,7 +217,7 @@ def test_windows_of_a_clock_that_is_a_little_off_are_taken_for_what_they_are() -
     assert judge(record, limit, Clocks(EPOCH + 40 * MILLISECOND)).holds
     found = judge(record, limit, Clocks(EPOCH + 40 * MILLISECOND, error_ns=10 * MILLISECOND))
     assert found.holds is False
-    assert found.line.endswith("could be (if clocks differ by no more than 0.01 s)")
+    assert found.line.endswith("at most 10 (if clocks differ by no more than 0.01 s)")
 
 
 def test_a_server_whose_clock_runs_a_little_faster_is_not_blamed() -> None:

@@ -72,11 +72,23 @@ def test_a_url_that_cannot_be_asked_is_refused(url: str) -> None:
         Target(url)
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.{n}/", "http://{run}.test:80/"])
+def test_callers_do_not_have_hosts_of_their_own(url: str) -> None:
+    with pytest.raises(OptionError, match="cannot be in the host"):
+        Target(url)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "0"])  # noqa: S104
+def test_where_a_server_listens_is_not_where_it_is(host: str) -> None:
+    with pytest.raises(OptionError, match=r"expected 127\.0\.0\.1"):
+        addresses_of(Target(f"http://{host}:80/"))
+
+
 def test_each_caller_has_requests_of_its_own() -> None:
     target = Target("http://a/{n}", "POST", (("x-key", "k-{run}-{n}"),), '{"n": {n}}')
     assert target.has_callers
     assert target.of(1, "r") == Target("http://a/2", "POST", (("x-key", "k-r-2"),), '{"n": 2}')
-    assert not Target("http://a/", headers=(("x", "{run}"),)).has_callers
+    assert not Target("http://a/", headers=(("x", "{run}"), ("{n}", "y"))).has_callers
 
 
 def test_a_baseline_is_a_path_of_the_same_server() -> None:
@@ -97,6 +109,10 @@ def test_only_loopback_is_this_machine(host: str, is_here: bool) -> None:
 def test_a_name_with_one_address_elsewhere_is_not_this_machine() -> None:
     assert not are_of_this_machine(["127.0.0.1", "192.0.2.1"])
     assert not are_of_this_machine(["fe80::1%eth0"])
+
+
+def test_an_address_of_ipv4_in_ipv6_is_of_this_machine_only_if_it_is_loopback() -> None:
+    assert not are_of_this_machine(addresses_of(Target("http://[::ffff:192.0.2.1]:1/")))
 
 
 def test_a_host_without_an_address_is_refused() -> None:

@@ -13,6 +13,8 @@ from headgate.loadtest.targets import Target
 from headgate.loadtest.trial import Trial
 from headgate.units import MILLISECOND, SECOND
 
+LIMIT = "10/s sliding_window_log"
+
 
 def record_of(*, requests: int = 40, late_ns: int = 0, latency_ns: int = MILLISECOND) -> Record:
     """The first ten admitted, the others refused, one every 25 ms."""
@@ -26,16 +28,18 @@ def record_of(*, requests: int = 40, late_ns: int = 0, latency_ns: int = MILLISE
     return record
 
 
-def report_of(record: Record, *, baseline: Record | None = None, **more: bool) -> Report:
+def report_of(
+    record: Record, *, baseline: Record | None = None, limit: str = LIMIT, **more: bool
+) -> Report:
     target = Target("http://127.0.0.1:8080/x")
     load = Load(Fraction(40), SECOND, connections=16)
-    trial = Trial(target, ("127.0.0.1",), aim_in_words("10/minute"), load)
+    trial = Trial(target, ("127.0.0.1",), aim_in_words(limit), load)
     return Report(trial, record, trial.judge(record), baseline, **more)
 
 
 def test_the_verdict_is_the_last_line_and_the_first_of_json() -> None:
     report = report_of(record_of())
-    line = "holds: 10 admitted in 0.98 s where at most 10 could be"
+    line = "holds: 10 admitted in 0.98 s; the limit allows at most 10"
     assert text_report(report).splitlines()[-1] == line
     found = json.loads(json.dumps(report.as_json()))
     assert list(found)[:2] == ["holds", "verdict"]
@@ -47,10 +51,43 @@ def test_the_verdict_is_the_last_line_and_the_first_of_json() -> None:
 def test_figures_are_told_in_columns() -> None:
     lines = text_report(report_of(record_of())).splitlines()
     assert lines[0] == "GET http://127.0.0.1:8080/x, 40/s for 1 s"
-    assert lines[1] == "limit: 10/m"
+    assert lines[1] == f"limit: {aim_in_words(LIMIT).text}"
     assert "admitted                   10        10.2" in lines
+    assert "  allowed at most          10        10.2" in lines
     assert "all                    1.00     1.00     1.00     1.00" in lines
-    assert not any(line.startswith(("failed", "note", "refused elsewhere")) for line in lines)
+    rare = ("failed", "note", "refused elsewhere", "  after the burst")
+    assert not any(line.startswith(rare) for line in lines)
+
+
+def test_what_is_admitted_after_the_burst_is_compared_with_the_rate() -> None:
+    record = Record()
+    for place in range(400):
+        due = place * 25 * MILLISECOND
+        is_admitted = place < 10 or place % 4 == 0
+        record.add(0, (due, due, due), Fate.ADMITTED if is_admitted else Fate.REFUSED)
+    lines = text_report(report_of(record, limit="10/s")).splitlines()
+    assert "admitted                  107        10.7" in lines
+    assert "  after the burst          97         9.7" in lines
+    found = report_of(record, limit="10/s").as_json()
+    assert (round(found["admitted_per_second"], 1), found["configured_per_second"]) == (10.7, 10.0)
+
+
+def test_a_test_that_is_short_for_the_limit_says_what_it_left_out() -> None:
+    (note,) = report_of(record_of(), limit="10/minute").notes()
+    assert note.startswith("10/m takes 60 s to be whole again, and this took 1.0 s: ")
+
+
+def test_what_a_server_told_of_its_decisions_is_told() -> None:
+    record = record_of()
+    record.sources.update({"store": 40})
+    record.revisions.add("7")
+    assert report_of(record).notes() == []
+    record.sources.update({"fail_\033[2J": 3})
+    record.revisions.add("8")
+    assert report_of(record).notes() == [
+        "the rules changed while it ran: revisions 7, 8",
+        r"who decided: '40 by store, 3 by fail_\x1b[2J'",
+    ]
 
 
 def test_time_before_sending_counts_from_the_schedule() -> None:
@@ -61,7 +98,7 @@ def test_time_before_sending_counts_from_the_schedule() -> None:
 
 def test_refusals_are_compared_with_the_baseline() -> None:
     report = report_of(record_of(latency_ns=3 * MILLISECOND), baseline=record_of(requests=10))
-    row = "refused - baseline    +2.00    +2.00    +2.00    +2.00"
+    row = "refused - baseline    +2.00    +2.00"
     assert row in text_report(report).splitlines()
     assert report.notes() == []
 
@@ -90,16 +127,14 @@ def test_all_else_that_was_seen_is_told() -> None:
     record.elsewhere["the rule other"] += 1
     record.add(0, (0, 0, 1), Fate.FAILED)
     record.failures["status 500"] += 1
-    record.decided_ns.append(250_000)
     text = text_report(report_of(record, is_cut_short=True))
     for part in (
         "note: stopped before the end",
         "note: refused by something else: 1 by the rule other",
         "note: 3 of 30 refusals: no Retry-After",
         "note: 2 of 30 refusals: a Retry-After that is not a number of at least 1",
-        "note: the counter was not empty at the start: 4 of 10/m were in use",
+        "note: the counter was not empty at the start: 4 of 10/s sliding_window_log were in use",
         "  1 x status 500",
-        "decision               0.25     0.25     0.25     0.25",
         "cannot tell: 1 of 42 requests failed",
     ):
         assert part in text, part
