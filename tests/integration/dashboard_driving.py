@@ -56,14 +56,37 @@ def admin(service: Service, method: str, path: str, **more: Any) -> httpx.Respon
     return PLAIN.request(method, f"{service.url}/admin/v1{path}", headers=headers, **more)
 
 
+def newest(service: Service) -> dict[str, Any]:
+    """The newest revision, as the history has it."""
+    found: dict[str, Any] = admin(service, "GET", "/history?limit=1").json()["revisions"][0]
+    return found
+
+
+def edit(page: Page, rule_id: str, rule: dict[str, Any]) -> None:
+    """Open the editor of a rule, and write *rule* in place of it."""
+    page.click(f"[aria-label='Edit {rule_id}']")
+    page.until("document.querySelector('#editor').open", "the editor is open")
+    page.write("#editor-text", json.dumps(rule, indent=1))
+
+
+def closed(page: Page) -> None:
+    """Wait until no dialog is open."""
+    page.until("!document.querySelector('dialog[open]')", "the dialog has closed")
+
+
 @contextmanager
-def opened(browser: Browser, url: str, *, width: int = 1200, **look: Any) -> Iterator[Page]:
+def opened(
+    browser: Browser, url: str, *, width: int = 1200, times: int = 1, **look: Any
+) -> Iterator[Page]:
     """A new page at *url*, closed at the end; it must have asked nobody else, and not complained.
 
-    What was refused by the service on purpose (401, 403, 412, 422) a browser complains of too.
+    What was refused by the service on purpose (401, 403, 412, 422) a browser complains of too. Its
+    timers run so many *times* as fast.
     """
     with browser.page() as page:
         page.look(width, 800, **look)
+        if times > 1:
+            page.hurry(times)
         page.open(url)
         yield page
         page.evaluate("1")  # to hear what was said last
@@ -83,3 +106,31 @@ def dashboard(
         page.until("document.querySelector('#rules-table tbody tr .sub')", "the rules are there")
         page.until("document.querySelector('#history tbody tr')", "the history is there")
         yield page
+
+
+CONTRAST = """
+(() => {
+  const curved = (one) => (one <= .04045 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4);
+  const part = (one) => curved(one / 255);
+  const light = ([r, g, b]) => .2126 * part(r) + .7152 * part(g) + .0722 * part(b);
+  const colour = (text) => text.match(/[\\d.]+/g).map(Number);
+  const ground = (one) => {
+    for (; one; one = one.parentElement) {
+      const found = colour(getComputedStyle(one).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  for (const one of document.querySelectorAll("body *")) {
+    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !one.getClientRects().length || one.disabled) continue;
+    if (one.closest(".toast, option, noscript")) continue;
+    const [a, b] = [light(colour(getComputedStyle(one).color)), light(ground(one))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) bad.push([one.tagName, one.className, one.textContent, ratio].join(" "));
+  }
+  return bad;
+})()
+"""
+"""Text that is not clear enough against its ground."""

@@ -56,8 +56,8 @@ def live(**more: Any) -> dict[str, Any]:
         "requests": {"allowed": 100, "denied": 3},
         "latency": {"p50": 0.000012, "p90": 0.0015, "p99": 1.5, "count": 103},
         "rules": [RULE],
-        "series": {"end": now, "step": 1, "rules": {"r": series}},
-        "minutes": {"end": now, "step": 60, "rules": {}},
+        "series": {"end": now, "step": 1, "requests": series, "rules": {"r": series}},
+        "minutes": {"end": now, "step": 60, "requests": {}, "rules": {}},
         **{name: [] for name in lists},
         **more,
     }
@@ -77,10 +77,13 @@ def history(**change: Any) -> dict[str, Any]:
 class FakeService:
     """Serves the files of the dashboard, and says what it is told to say: `live`, `rules`, ...
 
-    What is under a path is sent as JSON with status 200; None: the connection is cut.
+    What is under a path is sent as JSON with status 200, or that of `statuses`. If there is nothing
+    there, the connection is cut. All of it is below *prefix*, and nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+        self.statuses: dict[str, int] = {}
         self.replies: dict[str, Any] = {
             "/readyz": {"status": "ready"},
             "/admin/v1/live": live(),
@@ -92,6 +95,8 @@ class FakeService:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_GET(self) -> None:
                 outer.answer(self)
 
@@ -99,17 +104,20 @@ class FakeService:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}{prefix}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         path = handler.path.partition("?")[0]
         self.asked.append(path)
+        path = path.removeprefix(self.prefix) if path.startswith(self.prefix) else "/elsewhere"
         body, kind = self._body(path)
         if body is None:
             handler.close_connection = True
             return
-        handler.send_response(200)
+        handler.send_response(self.statuses.get(path, 200))
         handler.send_header("content-type", kind)
         handler.send_header("content-length", str(len(body)))
         handler.end_headers()

@@ -1,21 +1,28 @@
-"""The dashboard in a real browser: what is seen, by whom, on what."""
+"""The dashboard of a real service in a real browser: what is seen, by whom, on what; and rules
+changed there: looked at before, in force after, undone."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.dashboard_driving import (
+    CONTRAST,
     READER,
     TOKEN,
+    admin,
     check,
+    closed,
     dashboard,
+    edit,
+    newest,
     opened,
     serving_dashboard,
 )
 from tests.integration.serve_driving import Service, serving
-from tests.servers.browser import Browser
+from tests.servers.browser import Browser, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,36 +35,52 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving_dashboard(tmp_path_factory.mktemp("service")) as service:
         yield service
 
 
-def test_it_shows_how_the_service_stands_and_what_the_rules_are(
-    browser: Browser, service: Service
-) -> None:
+@pytest.fixture
+def service(running: Service) -> Service:
+    """A service with the rules of the first revision."""
+    if newest(running)["revision"] != 1:
+        admin(running, "POST", "/rollback", json={"revision": 1})
+    return running
+
+
+@pytest.fixture
+def page(browser: Browser, service: Service) -> Iterator[Page]:
+    """Its dashboard."""
     with dashboard(browser, service) as page:
-        assert page.text("#state") == "Ready: decisions are made"
-        assert "Store ok" in page.text("#facts")
-        assert "Revision 1" in page.text("#facts")
-        rows = page.text("#rules-table")
-        assert "3 per hour for each ip" in rows
-        assert "POST /search" in rows
-        assert "begin with the file" in page.text("#history")
-        assert page.evaluate("document.querySelector('[data-access]').dataset.access") == "open"
+        yield page
+
+
+def test_it_shows_how_the_service_stands_and_what_the_rules_are(
+    page: Page, service: Service
+) -> None:
+    assert page.text("#state") == "Ready: decisions are made"
+    assert "Store ok" in page.text("#facts")
+    assert f"Revision {newest(service)['revision']}" in page.text("#facts")
+    rows = page.text("#rules-table")
+    assert "3 per hour for each ip" in rows
+    assert "POST /search" in rows
+    assert newest(service)["what"] in page.text("#history")
+    assert page.evaluate("document.querySelector('[data-access]').dataset.access") == "open"
 
 
 def test_the_token_is_taken_out_of_the_address_and_kept_in_the_tab_only(
-    browser: Browser, service: Service
+    page: Page, service: Service
 ) -> None:
-    with dashboard(browser, service) as page:
-        assert page.evaluate("location.href") == f"{service.url}/"
-        assert page.evaluate("Object.values(sessionStorage).join()") == TOKEN
-        assert page.evaluate("localStorage.length + document.cookie.length") == 0
-        assert all(TOKEN not in url.partition("#")[0] for url in page.requests)
-        page.click("#forget")
-        page.until("document.body.dataset.access === 'locked'", "the token is forgotten")
-        assert page.evaluate("sessionStorage.length") == 0
+    assert page.evaluate("location.href") == f"{service.url}/"
+    assert page.evaluate("Object.values(sessionStorage).join()") == TOKEN
+    assert page.evaluate("localStorage.length + document.cookie.length") == 0
+    assert all(TOKEN not in url.partition("#")[0] for url in page.requests)
+    assert TOKEN not in service.log
+    page.click(".ways a")
+    assert page.evaluate("location.href") == f"{service.url}/#traffic"
+    page.click("#forget")
+    page.until("document.body.dataset.access === 'locked'", "the token is forgotten")
+    assert page.evaluate("sessionStorage.length") == 0
 
 
 def test_a_wrong_token_is_told_and_the_right_one_opens(browser: Browser, service: Service) -> None:
@@ -88,138 +111,103 @@ def test_without_an_admin_token_it_says_how_to_set_one_and_shows_what_a_caller_h
             assert "4 of 5" in page.text("#limits")
 
 
-def test_traffic_is_seen_while_it_happens(browser: Browser, service: Service) -> None:
-    with dashboard(browser, service) as page:
-        for _ in range(6):
-            check(service, "198.51.100.1")
-        denied = "document.querySelector('#rules-table .is-denied').closest('tr').innerText"
-        page.until(f"{denied}.startsWith('per-ip')", "the denials are seen")
-        page.until("document.querySelector('#tiles .is-some')", "the figures say so")
-        page.until(
-            "document.querySelector('#refused')?.innerText.includes('198.51.100.1')", "the key"
-        )
-        page.until(
-            "document.querySelector('#candidate-list').innerText.includes('would have denied')",
-            "what the rule in shadow would have done is told",
-        )
-        page.click("#rules-table .name")
-        assert page.evaluate("document.querySelector('#traffic-rule').value") == "per-ip"
-        page.until(
-            "document.querySelector('#chart svg').getAttribute('aria-label').includes('per-ip')",
-            "the chart says in words what it shows",
-        )
-        page.click("[data-range=minutes]")
-        page.until("document.querySelector('.times').innerText.startsWith('3 h ago')", "3 hours")
+def test_traffic_is_seen_while_it_happens(page: Page, service: Service) -> None:
+    for _ in range(6):
+        check(service, "198.51.100.1")
+    denied = "document.querySelector('#rules-table .is-denied').closest('tr').innerText"
+    page.until(f"{denied}.startsWith('per-ip')", "the denials are seen")
+    page.until("document.querySelector('#tiles .is-some')", "the figures say so")
+    page.until("document.querySelector('#refused')?.innerText.includes('198.51.100.1')", "the key")
+    page.until(
+        "document.querySelector('#candidate-list').innerText.includes('would have denied')",
+        "what the rule in shadow would have done is told",
+    )
+    page.click("#rules-table .name")
+    assert page.evaluate("document.querySelector('#traffic-rule').value") == "per-ip"
+    page.until(
+        "document.querySelector('#chart svg').getAttribute('aria-label').includes('per-ip')",
+        "the chart says in words what it shows",
+    )
+    page.click("[data-range=minutes]")
+    page.until("document.querySelector('.times').innerText.startsWith('3 h ago')", "3 hours")
 
 
-def test_requests_are_explained(browser: Browser, service: Service) -> None:
+def test_requests_are_explained(page: Page, service: Service) -> None:
     for _ in range(4):
         check(service, "198.51.100.2")
-    with dashboard(browser, service) as page:
-        page.write("#explain-path", "/api/items")
-        page.write("#explain-ip", "198.51.100.2")
-        page.write("#explain-headers", "x-api-key: <b>k</b>\nX-Other: 1")
-        page.click("#explain-form button")
-        page.until("document.querySelector('#explained table')", "it is explained")
-        assert page.text("#explained .lead") == "It would be denied. By per-ip."
-        told = "document.querySelector('#explained details')"
-        assert "searches" in page.evaluate(f"{told}.textContent")
-        page.write("#explain-headers", "no header")
-        page.click("#explain-form button")
-        page.until("document.querySelector('#explained .bad')", "a wrong header is told")
-        page.write("#explain-headers", "")
-        page.write("#explain-path", "/search")
-        page.click("#explain-form button")
-        page.until("document.querySelector('#explained .good.lead')", "it would be allowed")
+    page.write("#explain-path", "/api/items")
+    page.write("#explain-ip", "198.51.100.2")
+    page.write("#explain-headers", "x-api-key: <b>k</b>\nX-Other: 1")
+    page.click("#explain-form button")
+    page.until("document.querySelector('#explained table')", "it is explained")
+    assert page.text("#explain-lead") == "It would be denied. By per-ip."
+    told = "document.querySelector('#explained details')"
+    assert "searches" in page.evaluate(f"{told}.textContent")
+    page.write("#explain-headers", "no header")
+    page.click("#explain-form button")
+    page.until("document.querySelector('#explained .bad')", "a wrong header is told")
+    page.write("#explain-headers", "")
+    page.write("#explain-path", "/search")
+    page.click("#explain-form button")
+    page.until("document.querySelector('#explain-lead.good')", "it would be allowed")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_scrolling_to_the_side(
-    browser: Browser, service: Service, scheme: str
-) -> None:
-    with dashboard(browser, service, width=360, scheme=scheme) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        page.click("#rules-table td button")
-        page.until("document.querySelector('#editor').open", "the editor is open")
-        assert page.evaluate("document.querySelector('#editor').scrollWidth") <= 360
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        dark = sum(int(one) for one in ground.strip("rgb()").split(",")) < 200
-        assert dark == (scheme == "dark")
+def test_a_phone_needs_no_scrolling_to_the_side(browser: Browser, service: Service) -> None:
+    with dashboard(browser, service, width=320) as page:
+        for scheme in ("light", "dark"):
+            page.look(320, 800, scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 320
+            page.click("#rules-table td button")
+            page.until("document.querySelector('#editor').open", "the editor is open")
+            assert page.evaluate("document.querySelector('#editor').scrollWidth") <= 320
+            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            dark = sum(int(one) for one in ground.strip("rgb()").split(",")) < 200
+            assert dark == (scheme == "dark")
+            page.press("Escape")
+            closed(page)
 
 
-CONTRAST = """
-(() => {
-  const curved = (one) => (one <= .04045 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4);
-  const part = (one) => curved(one / 255);
-  const light = ([r, g, b]) => .2126 * part(r) + .7152 * part(g) + .0722 * part(b);
-  const colour = (text) => text.match(/[\\d.]+/g).map(Number);
-  const ground = (one) => {
-    for (; one; one = one.parentElement) {
-      const found = colour(getComputedStyle(one).backgroundColor);
-      if (found.length === 3 || found[3] === 1) return found;
-    }
-    return [255, 255, 255];
-  };
-  const bad = [];
-  for (const one of document.querySelectorAll("body *")) {
-    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-    if (!own || !one.getClientRects().length || one.disabled) continue;
-    if (one.closest(".toast, option, noscript")) continue;
-    const [a, b] = [light(colour(getComputedStyle(one).color)), light(ground(one))];
-    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-    if (ratio < 4.5) bad.push([one.tagName, one.className, one.textContent, ratio].join(" "));
-  }
-  return bad;
-})()
-"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_can_be_read_against_its_ground(
-    browser: Browser, service: Service, scheme: str
-) -> None:
+def test_all_text_can_be_read_against_its_ground(page: Page, service: Service) -> None:
     for _ in range(5):
         check(service, "198.51.100.3")
-    with dashboard(browser, service, scheme=scheme) as page:
-        page.until("document.querySelector('#rules-table .is-denied')", "denials are shown")
+    page.until("document.querySelector('#rules-table .is-denied')", "denials are shown")
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    for scheme in ("light", "dark"):
+        page.look(1200, 800, scheme=scheme)
         assert page.evaluate(CONTRAST) == []
 
 
-def test_everything_that_can_be_used_has_a_name(browser: Browser, service: Service) -> None:
-    with dashboard(browser, service) as page:
-        found = list(page.controls())
-        assert [role for role, name in found if not name.strip()] == []
-        roles = [role for role, _ in found]
-        assert {"button", "combobox", "textbox", "searchbox", "link"} <= set(roles)
-        page.click("#rules-table td button")
-        page.until("document.querySelector('#editor').open", "the editor is open")
-        assert [role for role, name in page.controls() if not name.strip()] == []
+def test_everything_that_can_be_used_has_a_name(page: Page) -> None:
+    found = list(page.controls())
+    assert [role for role, name in found if not name.strip()] == []
+    roles = [role for role, _ in found]
+    assert {"button", "combobox", "textbox", "searchbox", "link"} <= set(roles)
+    page.click("#rules-table td button")
+    page.until("document.querySelector('#editor').open", "the editor is open")
+    assert [role for role, name in page.controls() if not name.strip()] == []
 
 
-def test_the_keyboard_is_enough(browser: Browser, service: Service) -> None:
-    with dashboard(browser, service) as page:
+def test_the_keyboard_is_enough(page: Page) -> None:
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    page.press("Enter")
+    reached: list[str] = []
+    focused = "document.activeElement"
+    for _ in range(60):
         page.press("Tab")
-        assert page.evaluate("document.activeElement.className") == "skip"
-        assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
-        page.press("Enter")
-        reached: list[str] = []
-        focused = "document.activeElement"
-        for _ in range(60):
-            page.press("Tab")
-            reached.append(
-                page.evaluate(f"{focused}.id || {focused}.ariaLabel || {focused}.innerText")
-            )
-            if reached[-1] == "Edit per-ip":
-                break
-        assert {"traffic-rule", "rules-filter", "rule-new", "per-ip", "Edit per-ip"} <= set(reached)
-        seen = "parseFloat(getComputedStyle(document.activeElement).outlineWidth) >= 2"
-        assert page.evaluate(seen)
-        page.press("Enter")
-        page.until("document.activeElement.id === 'editor-text'", "the focus is in the editor")
-        page.press("Escape")
-        page.until(
-            "document.activeElement.ariaLabel === 'Edit per-ip'", "the focus is where it was before"
-        )
+        reached.append(page.evaluate(f"{focused}.id || {focused}.ariaLabel || {focused}.innerText"))
+        if reached[-1] == "Edit per-ip":
+            break
+    assert {"traffic-rule", "rules-filter", "rule-new", "per-ip", "Edit per-ip"} <= set(reached)
+    seen = "parseFloat(getComputedStyle(document.activeElement).outlineWidth) >= 2"
+    assert page.evaluate(seen)
+    page.press("Enter")
+    page.until("document.activeElement.id === 'editor-text'", "the focus is in the editor")
+    page.press("Escape")
+    page.until(
+        "document.activeElement.ariaLabel === 'Edit per-ip'", "the focus is where it was before"
+    )
 
 
 def test_a_token_that_may_only_read_sees_all_and_is_told_why_it_changes_nothing(
@@ -236,3 +224,166 @@ def test_a_token_that_may_only_read_sees_all_and_is_told_why_it_changes_nothing(
         page.click("#editor-preview")
         page.until("document.querySelector('#editor-result').innerText", "a preview is a look")
         assert page.evaluate(locked)
+
+
+def test_a_rule_that_is_edited_is_enforced_and_rolled_back(page: Page, service: Service) -> None:
+    ip = "192.0.2.11"
+    revision = newest(service)["revision"]
+    assert [check(service, ip) for _ in range(3)] == [200, 200, 200]
+    assert check(service, ip) == 429
+    edit(page, "per-ip", {"match": {"endpoint": "/api/**"}, "key_by": "ip", "limit": "6/hour"})
+    page.click("#editor-preview")
+    page.until("document.querySelector('#editor-result ins')", "the preview is there")
+    assert "3/hour → 6/hour" in page.text("#editor-result")
+    assert newest(service)["revision"] == revision
+    page.write("#editor-reason", "partners asked, ticket 4711")
+    page.click("#editor-apply")
+    closed(page)
+    assert newest(service) | {"time": ""} == {
+        "revision": revision + 1,
+        "author": "ada",
+        "time": "",
+        "what": "put rule per-ip",
+        "note": "partners asked, ticket 4711",
+    }
+    assert [check(service, ip) for _ in range(4)] == [200, 200, 200, 429]
+    page.until("document.querySelector('#rules-table').innerText.includes('6 per hour')", "seen")
+    page.until("document.querySelector('#history').innerText.includes('4711')", "in the history")
+
+    page.click(f"[aria-label='Roll back to revision {revision}']")
+    page.until("document.querySelector('#sure del')", "what would change is shown")
+    assert "6/hour → 3/hour" in page.text("#sure")
+    page.write("#sure-reason", "it was too much")
+    page.click("#sure-yes")
+    closed(page)
+    assert newest(service)["note"] == "it was too much"
+    assert check(service, "192.0.2.12") == 200
+    assert service.check("192.0.2.12", path="/api/items").headers["x-ratelimit-limit"] == "3"
+
+
+def test_what_is_wrong_is_told_at_its_field_and_changes_nothing(
+    page: Page, service: Service
+) -> None:
+    revision = newest(service)["revision"]
+    edit(page, "per-ip", {"match": {"endpoint": "/api/**"}, "key_by": "api_kee", "limit": "5/hour"})
+    for button in ("#editor-preview", "#editor-apply"):
+        page.click(button)
+        page.until("document.querySelector('#editor-findings li')", "the error is told")
+        told = page.text("#editor-findings li")
+        assert told.startswith("key_by: line 5: nothing is known as 'api_kee'")
+        assert "did you mean 'api_key'?" in told
+        area = "document.querySelector('#editor-text')"
+        assert page.evaluate(f"{area}.ariaInvalid") == "true"
+        chosen = f"{area}.value.slice({area}.selectionStart, {area}.selectionEnd)"
+        assert page.evaluate(chosen) == '"key_by"'
+        assert page.evaluate("document.activeElement.id") == "editor-text"
+    page.write("#editor-text", "{ no JSON")
+    page.click("#editor-apply")
+    page.until("document.querySelector('#editor-findings').innerText.includes('no JSON')", "told")
+    page.write("#editor-reason", "\u2603")
+    page.write("#editor-text", '{"key_by": "ip", "limit": "5/hour"}')
+    page.click("#editor-apply")
+    page.until("document.querySelector('#editor-findings').innerText.includes('reason')", "told")
+    assert newest(service)["revision"] == revision
+
+
+def test_what_somebody_else_has_changed_meanwhile_is_shown_and_not_overwritten(
+    page: Page, service: Service
+) -> None:
+    mine = {"key_by": "ip", "limit": "1/s"}
+    edit(page, "searches", mine)
+    other = {"key_by": "ip", "limit": "77/s"}
+    assert admin(service, "PUT", "/rules/searches", json=other).status_code == 200
+    page.click("#editor-apply")
+    page.until("document.querySelector('#editor-theirs')", "it is told")
+    assert admin(service, "GET", "/rules/searches").json()["rule"] == other
+    assert '"77/s"' in page.text("#editor-findings pre")
+    assert '"1/s"' in page.evaluate("document.querySelector('#editor-text').value")
+    page.click("#editor-mine")
+    page.click("#editor-apply")
+    closed(page)
+    assert admin(service, "GET", "/rules/searches").json()["rule"] == mine
+    edit(page, "searches", {"key_by": "ip", "limit": "2/s"})
+    assert admin(service, "PUT", "/rules/searches", json=other).status_code == 200
+    page.click("#editor-apply")
+    page.click("#editor-theirs")
+    page.until("document.querySelector('#editor-text').value.includes('77/s')", "theirs is there")
+
+
+def test_what_was_written_is_not_lost_by_one_key(page: Page) -> None:
+    edit(page, "searches", {"key_by": "ip", "limit": "1/s"})
+    page.press("Escape")
+    page.until("document.querySelector('#editor-findings').innerText", "it is told")
+    assert page.evaluate("document.querySelector('#editor').open")
+    page.click("#editor [data-close]")
+    closed(page)
+
+
+def test_a_rule_is_switched_off_and_on_made_and_deleted(page: Page, service: Service) -> None:
+    page.click("[aria-label='Edit per-ip']")
+    page.click("#editor-switch")
+    closed(page)
+    assert {check(service, "192.0.2.21") for _ in range(9)} == {200}
+    page.click("[aria-label='Edit per-ip']")
+    page.until("document.querySelector('#editor-switch').innerText === 'Switch on'", "it is off")
+    page.click("#editor-switch")
+    closed(page)
+    assert {check(service, "192.0.2.21") for _ in range(9)} == {200, 429}
+
+    page.click("#rule-new")
+    page.until("document.activeElement.id === 'editor-id'", "the id is asked for")
+    page.write("#editor-id", "made-here")
+    page.click("#editor-apply")
+    closed(page)
+    assert admin(service, "GET", "/rules/made-here").json()["rule"]["limit"] == "100/minute"
+    page.click("[aria-label='Edit made-here']")
+    page.click("#editor-delete")
+    page.until("document.querySelector('#sure').open", "it asks before")
+    page.click("#sure-yes")
+    closed(page)
+    assert admin(service, "GET", "/rules/made-here").status_code == 404
+
+
+def test_a_candidate_is_tried_beside_a_rule_and_adopted(page: Page, service: Service) -> None:
+    stricter = {"match": {"endpoint": "/api/**"}, "key_by": "ip", "limit": "1/hour"}
+    edit(page, "per-ip", stricter | {"mode": "enforce"})
+    page.click("#editor-try")
+    closed(page)
+    for _ in range(3):
+        assert check(service, "192.0.2.31") == 200
+    told = "document.querySelector('#candidate-list').innerText"
+    sentence = "per-ip-candidate would have denied 2 requests of 1 caller since "
+    page.until(f"{told}.includes({json.dumps(sentence)})", "what it would have denied is told")
+    assert "; all of them per-ip let pass" in page.text("#candidate-list")
+    page.click("[aria-label='Adopt per-ip-candidate']")
+    page.until("document.querySelector('#sure').open", "it asks before")
+    assert "3/hour → 1/hour" in page.text("#sure")
+    page.click("#sure-yes")
+    closed(page)
+    page.until("!document.querySelector('[aria-label=\"Adopt per-ip-candidate\"]')", "it is gone")
+    assert admin(service, "GET", "/rules/per-ip").json()["rule"]["limit"] == "1/hour"
+    assert admin(service, "GET", "/rules/per-ip-candidate").status_code == 404
+
+
+def test_a_candidate_is_discarded(page: Page, service: Service) -> None:
+    edit(page, "searches", {"key_by": "ip", "limit": "1/s"})
+    page.click("#editor-try")
+    closed(page)
+    page.click("[aria-label='Discard searches-candidate']")
+    page.until("document.querySelector('#sure').open", "it asks before")
+    page.click("#sure-yes")
+    closed(page)
+    assert admin(service, "GET", "/rules/searches-candidate").status_code == 404
+    assert admin(service, "GET", "/rules/searches").status_code == 200
+
+
+def test_what_a_revision_changed_can_be_looked_at(page: Page, service: Service) -> None:
+    changed = {"key_by": "ip", "limit": "55/s", "description": "<script>alert(1)</script>"}
+    assert admin(service, "PUT", "/rules/searches", json=changed).status_code == 200
+    revision = newest(service)["revision"]
+    page.click(f"[aria-label='What revision {revision} changed']")
+    page.until("document.querySelector('#sure ins')", "it is shown")
+    assert "100/s → 55/s" in page.text("#sure")
+    assert "<script>alert(1)</script>" in page.text("#sure")
+    page.press("Escape")
+    closed(page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">\"'&\u202e\x00\n`${7*7}`"
 IS_OPEN = "document.querySelector('#history tbody tr')"
+FAST = 20
+"""A second of the page is so many times shorter."""
 LISTENED = """
 window.heard = 0;
 const said = "[aria-live],[role=status],[role=alert]";
@@ -88,66 +90,174 @@ def test_it_says_that_the_service_is_gone_asks_ever_less_often_and_recovers(
 ) -> None:
     level = "document.querySelector('#state').dataset.level"
     with browser.page() as page:
+        page.hurry(FAST)
         page.open(f"{fake.url}/#token=x")
         page.until(f"{level} === 'good'", "it is ready")
         replies, fake.replies = fake.replies, {}
         page.until("document.body.classList.contains('is-stale')", "it is gone")
-        page.until("document.querySelector('#state').innerText.includes('every 2')", "it waits")
+        page.until("document.querySelector('#state').innerText.includes('every 15')", "it waits")
         assert page.text("#state").startswith("No answer since ")
         fake.replies = replies
         page.until(f"{level} === 'good'", "it is back")
         assert not page.evaluate("document.body.classList.contains('is-stale')")
+        fake.statuses["/admin/v1/live"] = 500
+        fake.replies = replies | {"/admin/v1/live": {"detail": "out of memory"}}
+        page.until(f"{level} === 'bad'", "there are no figures")
+        told = page.text("#state")
+        assert told.startswith("No figures since ")
+        assert "(out of memory)" in told
 
 
 def test_it_does_not_ask_while_nobody_looks(browser: Browser, fake: FakeService) -> None:
-    with opened(browser, f"{fake.url}/#token=x") as page:
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         page.until(IS_OPEN, "it is open")
         page.evaluate(look_away(is_hidden=True))
         time.sleep(0.3)  # what was under way
         before = len(fake.asked)
-        time.sleep(1.5)
+        time.sleep(0.3)  # in which it would have asked six times
         assert len(fake.asked) == before
         page.evaluate(look_away(is_hidden=False))
         wait_until(lambda: len(fake.asked) > before, "it asks again")
 
 
+def test_a_token_that_is_taken_back_is_told_and_asked_for(
+    browser: Browser, fake: FakeService
+) -> None:
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until(IS_OPEN, "it is open")
+        fake.statuses["/admin/v1/live"] = 401
+        fake.replies["/admin/v1/live"] = {"detail": "the token is not known"}
+        page.until("document.body.dataset.access === 'locked'", "it is locked")
+        assert page.text("#token-error") == "The token is not known."
+        assert page.evaluate("getComputedStyle(document.querySelector('#rules')).display") == "none"
+
+
+def test_a_service_without_an_admin_api_says_so(browser: Browser, fake: FakeService) -> None:
+    fake.statuses["/admin/v1/live"] = 404
+    with browser.page() as page:
+        page.open(f"{fake.url}/")
+        page.until("document.body.dataset.access === 'closed'", "it is told")
+        assert page.text("#closed").startswith("This service has no admin API")
+
+
+def test_it_works_below_a_path_of_a_proxy(browser: Browser) -> None:
+    with FakeService("/tools/headgate") as fake:
+        with opened(browser, f"{fake.url}/#token=x") as page:
+            page.until(IS_OPEN, "it is open")
+        assert {one.startswith("/tools/headgate/") for one in fake.asked} == {True}
+
+
 def test_what_is_read_out_does_not_change_each_second(browser: Browser, fake: FakeService) -> None:
-    with opened(browser, f"{fake.url}/#token=x") as page:
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         page.until(IS_OPEN, "it is open")
         page.evaluate(LISTENED)
         before = page.text("#tiles")
-        fake.replies["/admin/v1/live"] = live(requests={"allowed": 170, "denied": 5})
-        shown = "document.querySelector('#tiles').innerText"
-        page.until(f"{shown} !== {json.dumps(before)}", "the figures change")
+        series = {"allowed": [7] * 120, "denied": [2] * 120}
+        shown = live()
+        shown["series"]["requests"] = series
+        fake.replies["/admin/v1/live"] = shown
+        tiles = "document.querySelector('#tiles').innerText"
+        page.until(f"{tiles} !== {json.dumps(before)}", "the figures change")
         assert page.evaluate("window.heard") == 0
+
+
+def test_all_requests_are_not_those_of_all_rules_added_up(
+    browser: Browser, fake: FakeService
+) -> None:
+    every = {"allowed": [40] * 120, "denied": [20] * 120, "shadow_denied": [4] * 120}
+    told = live()
+    told["series"]["rules"] = {f"r{number}": every for number in range(3)}
+    told["series"]["requests"] = {"allowed": [30] * 120, "denied": [10] * 120}
+    fake.replies["/admin/v1/live"] = told
+    with opened(browser, f"{fake.url}/#token=x") as page:
+        page.until(IS_OPEN, "it is open")
+        assert page.text("#tiles").split()[:3] == ["Allowed", "/s", "30"]
+        assert page.text("#tiles").split()[-2:] == ["25", "%"]
+        said = page.evaluate("document.querySelector('#chart svg').getAttribute('aria-label')")
+        assert "Requests, the last 2 min, a second: allowed 30 on average" in said
+        assert "denied 10, 10 at most; shadow-denied 12, 12 at most" in said
+
+
+def test_rules_are_read_anew_after_the_service_was_started_again(
+    browser: Browser, fake: FakeService
+) -> None:
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until(IS_OPEN, "it is open")
+        fake.replies["/admin/v1/rules"] = rules("r", {"key_by": "ip", "limit": "9/minute"})
+        fake.replies["/admin/v1/live"] = live(began=time.time())
+        shown = "document.querySelector('#rules-table').innerText"
+        page.until(f"{shown}.includes('9 per minute')", "the rules of revision 1 are others now")
 
 
 def test_a_source_that_is_no_store_is_seen_while_it_decides(
     browser: Browser, fake: FakeService
 ) -> None:
-    fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": {"store": 9, "fail_open": 3}}])
-    with opened(browser, f"{fake.url}/#token=x") as page:
+    sources = {"store": 9, "sync": 7, "fail_open": 3}
+    fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": sources}])
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         page.until("document.querySelector('#rules-table .badge.odd')", "it was so before")
         failing = STORE | {"state": "open", "fail_mode": 1}
-        sources = {"store": 9, "fail_open": 8}
-        fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": sources}], store=failing)
+        later = {"store": 9, "sync": 8, "fail_open": 123_456}
+        fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": later}], store=failing)
         page.until("document.querySelector('#rules-table .badge.bad')", "it is so now")
-        assert page.text("#rules-table .badge.bad") == "fail_open 8, now"
-        assert page.text("#state").startswith("Ready, but: the store is given a rest")
+        assert page.text("#rules-table .badge.bad") == "fail_open 123,456, now"
+        told = "Ready, but: the store is given a rest after errors; rules decide without the store"
+        assert page.text("#state").startswith(told)
+        place = "document.querySelector('#rules-table .wide')"
+        assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
+
+
+def test_of_many_rules_those_in_sight_are_always_up_to_date(
+    browser: Browser, fake: FakeService
+) -> None:
+    def told(denied: float) -> dict[str, Any]:
+        pace = {"allowed": 1.0, "denied": denied}
+        return live(rules=[RULE | {"rule_id": f"r{n}", "per_second": pace} for n in range(300)])
+
+    each = (rules(f"r{n}", {"key_by": "ip", "limit": "9/s"})["rules"] for n in range(300))
+    written = [one for some in each for one in some]
+    fake.replies["/admin/v1/rules"] = {"next_offset": None, "rules": written}
+    fake.replies["/admin/v1/live"] = told(1.0)
+    figures = (
+        "[...document.querySelectorAll('#rules-table td.is-denied')].map((one) => one.innerText)"
+    )
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until(IS_OPEN, "all of it was read, and stays where it is")
+        page.until(f"{figures}.length === 100", "a hundred are shown")
+        page.click("#rules-table > button")
+        page.until(f"{figures}.length === 300", "all are shown")
+        page.evaluate("document.querySelector('[aria-label=\"Edit r150\"]').scrollIntoView()")
+        fake.replies["/admin/v1/live"] = told(2.0)
+        page.until(f"{figures}[150] === '2'", "what is in sight has changed")
+        page.until(f"{figures}.every((one) => one === '2')", "and a little later everything")
+
+
+SENTENCES: list[tuple[Any, dict[str, Any], str]] = [
+    ("tenant", {}, "would have denied 312 requests of 14 tenants since yesterday "),
+    ("ip", {"keys": 1}, "would have denied 312 requests of 1 caller since yesterday "),
+    ("global", {}, "would have denied 312 requests since yesterday "),
+    (["tenant", "ip"], {"keys_exact": False}, "312 requests of about 14 callers since yesterday "),
+    ("tenant", {"would_deny": 1, "newly_denied": 1, "keys": 1}, "denied 1 request of 1 tenant "),
+    ("tenant", {"would_deny": 0, "newly_denied": 0}, "would have denied none of 9,000 requests "),
+    ("tenant", {"requests": 0, "would_deny": 0}, "has met no request since yesterday "),
+]
 
 
 def test_a_candidate_is_told_in_a_sentence(browser: Browser, fake: FakeService) -> None:
     counted = {"requests": 9_000, "would_deny": 312, "keys": 14, "keys_exact": True}
     counted |= {"newly_denied": 300, "newly_allowed": 5, "denied_by_both": 12}
-    names = {"rule_id": "per-tenant-candidate", "candidate_of": "per-tenant"}
-    since = time.time() - 24 * 3600
-    fake.replies["/admin/v1/live"] = live(
-        candidates=[names | counted | {"since": since, "last_day": counted}]
-    )
-    with opened(browser, f"{fake.url}/#token=x") as page:
-        page.until("document.querySelector('#candidate-list .candidate')", "it is there")
-        said = page.text("#candidate-list p")
-        begin = "per-tenant-candidate would have denied 312 requests of 14 callers since yesterday "
-        assert said.startswith(begin)
-        end = "300 of them per-tenant let pass; it would have let pass 5 requests that per-tenant"
-        assert said.endswith(f"; {end} denied.")
+    found, written = [], []
+    for number, (key_by, figures, _) in enumerate(SENTENCES):
+        names = {"rule_id": f"c{number}", "candidate_of": "live", "since": time.time() - 24 * 3600}
+        found.append(names | counted | figures | {"last_day": counted | figures})
+        written += rules(f"c{number}", {"key_by": key_by, "limit": "5/s"})["rules"]
+    fake.replies["/admin/v1/live"] = live(candidates=found)
+    fake.replies["/admin/v1/rules"] = {"next_offset": None, "rules": written}
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        place = "document.querySelector('#candidate-list').innerText"
+        page.until(f"{place}.includes('tenants')", "it is known who is counted")
+        told = page.text("#candidate-list").split("Adopt")
+        for (_, _, said), heard in zip(SENTENCES, told, strict=False):
+            assert said in heard
+        end = "; 300 of them live let pass; it would have let pass 5 requests that live denied."
+        assert end in told[0]

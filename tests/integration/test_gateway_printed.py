@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 import pytest
 
+from headgate.responses.debugging import LONGEST_LINE, debug_token
 from tests.servers import wait_until
 
 from .printed_driving import RULES, app, at, gateway
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = ["nginx", "caddy", "envoy"]
+OURS = "a secret of the service"
 FIGURES = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 
 
@@ -39,7 +42,7 @@ def ways(
     more = ["--rules", str(rules)] if request.param == "envoy" else []
     with (
         app() as upstream,
-        serving(directory, rules=RULES, grpc=1) as service,
+        serving(directory, rules=RULES, grpc=1, env={"HEADGATE_SECRET": OURS}) as service,
         gateway(
             request.param,
             directory / "gateway",
@@ -246,3 +249,40 @@ def _fail_as_asked_for(clients: dict[str, httpx.Client]) -> None:
             assert answer.status_code == 200, which
             assert (answer.json()["body"], answer.json()["path"]) == ("name=x", "/login")
             assert client.get("/status/500").status_code == 500, which
+
+
+def test_who_brings_a_debug_token_hears_how_it_was_decided(ways: Ways) -> None:
+    made = debug_token(OURS.encode(), now_ns=time.time_ns(), ttl_s=600)[0]
+    asking = {"x-api-key": "debugged", "headgate-debug": made}
+    with calling(ways.url) as client:
+        answers = [client.get("/api/a", headers=asking) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        told = [answer.headers["headgate-decision"] for answer in answers]
+        assert told[1].startswith('"per-key";allowed=?1;mode=enforce;key="api_key=~')
+        assert ';limit="2/h";used=2;remaining=0;cost=1;source=store;revision=' in told[1]
+        assert '"per-key";allowed=?0;' in told[2]
+        for answer in answers:
+            assert "no-store" in answer.headers["cache-control"]
+        assert client.get("/free", headers=asking).headers["headgate-decision"] == "none"
+        for wrong in ("", made[:-1] + "x", debug_token(b"?", now_ns=time.time_ns(), ttl_s=9)[0]):
+            answer = client.get("/api/a", headers={"x-api-key": "w", "headgate-debug": wrong})
+            assert "headgate-decision" not in answer.headers
+            assert "cache-control" not in answer.headers or answer.status_code == 429
+
+
+def test_an_answer_about_many_rules_has_room_in_nginx(tmp_path: Path) -> None:
+    rule = "  - {{id: rule-number-{}, key_by: [ip, endpoint], limit: 2/hour}}\n".format
+    rules = "version: 1\nrules:\n" + "".join(map(rule, range(150)))
+    secret = {"HEADGATE_SECRET": OURS}
+    made = debug_token(OURS.encode(), now_ns=time.time_ns(), ttl_s=600)[0]
+    with (
+        app() as upstream,
+        serving(tmp_path, rules=rules, env=secret) as service,
+        gateway("nginx", tmp_path / "g", *at(service, "nginx"), upstream=upstream) as url,
+        calling(url) as client,
+    ):
+        answers = [client.get("/x", headers={"headgate-debug": made}) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        told = answers[2].headers["headgate-decision"]
+        assert len(told) <= LONGEST_LINE
+        assert ", more;count=1" in told

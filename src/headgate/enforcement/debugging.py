@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.tracing import traced_lines, traced_turn
+from headgate.errors import OptionError
 from headgate.identity.showing import hashed_key
 from headgate.responses.debugging import DEBUG, is_genuine
 
@@ -21,6 +22,9 @@ class Debugging:
     """Tokens are signed with *secret*; keys are told hashed with *salt*."""
 
     def __init__(self, secret: bytes, salt: bytes) -> None:
+        if not isinstance(secret, bytes):
+            kind = type(secret).__name__
+            raise OptionError(f"debug_secret is a {kind}; expected bytes, such as b'...'")
         self._secret = secret
         self._salt = salt
 

@@ -31,7 +31,7 @@ from headgate.enforcement.shedding import shed_by
 from headgate.enforcement.turns import Turns
 from headgate.errors import OptionError
 from headgate.identity.found import UNKNOWN
-from headgate.responses import ResponseOptions, Throughput, headers_for, refusal
+from headgate.responses import ResponseOptions, Throughput, headers_for, merged, refusal
 from headgate.rules.request import Request
 from headgate.shaping import LoadShedder
 
@@ -324,7 +324,7 @@ class Gate:
             self._count(answer, now_ns)
         told = refusal(answer, now_ns=now_ns, options=self.responses, accept=accept)
         if passage.is_debugged:
-            told = replace(told, headers=(*told.headers, *debug_lines(self, passage)))
+            told = replace(told, headers=tuple(merged(told.headers, debug_lines(self, passage))))
         if not passage.is_cross_origin:
             return told
         return replace(told, headers=tuple(with_exposed(list(told.headers), self.responses)))

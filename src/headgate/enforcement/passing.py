@@ -14,7 +14,7 @@ from headgate.enforcement.afterwards import owed
 from headgate.enforcement.asking import answered, answered_async
 from headgate.enforcement.passage import Grant, Responded
 from headgate.enforcement.turns import refusal_by
-from headgate.engine.noting import note_turns
+from headgate.engine.noting import note_further, note_turns
 from headgate.heartbeat import ASYNC_HEART, BEATS, HEART
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
     entry = answered(asking)
     if entry is None:
         return True
+    is_counted = bool(passage.grants)
     runner = gate.runner
     if entry.refusal is not None:
         verdict = entry.refusal
@@ -59,11 +60,13 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
     if verdict.allowed:
         came = _turns(passage, gate, entry, verdict)
         if isinstance(came, Grant):
-            passage.granted(came)
+            _grant(passage, came, is_counted=is_counted)
             return True
         verdict = came
     else:
         runner.release(verdict)
+    if is_counted:
+        note_further()
     for grant in passage.refused(verdict):
         grant.end(_REFUSED, is_refusal=True)
         _give_back(grant)
@@ -114,6 +117,7 @@ async def enter_async(
     entry = await answered_async(asking)
     if entry is None:
         return True
+    is_counted = bool(passage.grants)
     runner = gate.async_runner
     if entry.refusal is not None:
         verdict = entry.refusal
@@ -124,9 +128,11 @@ async def enter_async(
     if verdict.allowed:
         came = await _turns_async(passage, gate, entry, verdict, meanwhile)
         if isinstance(came, Grant):
-            passage.granted(came)
+            _grant(passage, came, is_counted=is_counted)
             return True
         verdict = came
+    if is_counted:
+        note_further()
     async with AsyncExitStack() as ends:  # all of them, should the request be cancelled meanwhile
         for grant in reversed(passage.refused(verdict)):
             grant.end(_REFUSED, is_refusal=True)
@@ -270,6 +276,13 @@ def _beat_async(passage: Passage, gate: Gate, verdict: Verdict) -> AsyncBeat | N
         return None
     renew = partial(gate.async_runner.renew, verdict)
     return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS), passage)
+
+
+def _grant(passage: Passage, grant: Grant, *, is_counted: bool) -> None:
+    """Have a request go on with *grant*; it *is_counted* if something was granted to it before."""
+    passage.granted(grant)
+    if is_counted:
+        note_further()
 
 
 def _granted(

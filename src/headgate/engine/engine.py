@@ -137,7 +137,7 @@ class Engine:
         has_slots = False
         for rule in self._matcher.matching(request, found):
             one = prepared[rule.id]
-            own = cost if cost is None or isinstance(cost, int) else cost.get(rule.id)
+            own = cost if cost is None or isinstance(cost, int) else _named(cost, rule)
             if rule.fair is not None:
                 queues.append(one.queueing(found, own, priority))
                 continue
@@ -190,8 +190,17 @@ def _check_costs(cost: Costs) -> None:
         checked_cost(cost)
 
 
+def _named(costs: Mapping[str, int], rule: Rule) -> int | None:
+    """What *costs* says of *rule*; of a candidate what it says of the rule that it is tried
+    beside, whose place it would have."""
+    found = costs.get(rule.id)
+    return costs.get(rule.candidate_of or "") if found is None else found
+
+
 def _estimated(rules: Iterable[RulePlan], cost: Costs) -> frozenset[str]:
     """The rules whose cost is an estimate: those it was given for."""
     return frozenset(
-        one.rule.id for one in rules if not isinstance(cost, Mapping) or one.rule.id in cost
+        one.rule.id
+        for one in rules
+        if not isinstance(cost, Mapping) or _named(cost, one.rule) is not None
     )

@@ -80,10 +80,14 @@ class Held:
         return not any(one.cost for one in self.rules)
 
     def amounts(self, said: Mapping[str, int]) -> dict[str, int]:
-        """What each rule is settled for: what is *said*, by id, or what was held."""
+        """What each rule is settled for: what is *said*, by id, or what was held. A candidate is
+        for what is said of the rule that it is tried beside."""
         for rule, amount in said.items():
             checked_cost(amount, f"the actual cost under {rule!r}")
-        return {one.rule.id: said.get(one.rule.id, one.cost) for one in self.rules}
+        return {
+            one.rule.id: said.get(one.rule.id, said.get(one.rule.candidate_of or "", one.cost))
+            for one in self.rules
+        }
 
     def settle(self, amounts: Mapping[str, int], without: Collection[str] = ()) -> Settle:
         """What settles each rule, but for those in *without*, for its amount. A hold that has

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.engine.trying import hear
 from headgate.observability import JOURNAL, Decided, Said
 from headgate.observability.candidates import CANDIDATES
+from headgate.observability.journal import BOUNDS_NS
 
 if TYPE_CHECKING:
     from headgate.engine.verdict import RuleVerdict, Verdict
@@ -29,32 +31,41 @@ def note(verdict: Verdict, began_ns: int) -> Verdict:
     """Note *verdict*, which was asked for at *began_ns*; it is returned."""
     journal = JOURNAL
     took_ns = perf_counter_ns() - began_ns
-    journal.time(took_ns)
-    if not (verdict.allowed and verdict.plan is not None and verdict.plan.awaits_turns):
-        journal.requests[verdict.allowed][0] += 1
-    cells = journal.cells
-    is_tried = False
+    journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
+    journal.latency_ns += took_ns
+    is_admitted = verdict.allowed
+    if not is_admitted or verdict.plan is None or not verdict.plan.awaits_turns:
+        journal.requests[is_admitted][0] += 1
+    is_tried = refuses = False
     for one in verdict.rules:
-        decision = one.decision
+        rule, decision = one.rule, one.decision
+        is_shadow = rule.mode == "shadow"
+        if is_admitted and not is_shadow:  # then it has allowed, and need not be asked
+            source = decision.source
+            cell = journal.cells.get((rule.id, "allowed", source))
+            if cell is None:
+                cell = journal.cell(rule.id, "allowed", source)
+            cell[0] += 1
+            journal.until_sampled -= 1
+            if journal.until_sampled <= 0:
+                journal.sample(rule.id, one.key)
+            continue
         allowed = decision.allowed
-        is_shadow = one.rule.mode == "shadow"
-        outcome = _OUTCOMES[is_shadow, allowed]
-        cell = cells.get((one.rule.id, outcome, decision.source))
-        if cell is None:
-            cell = journal.cell(one.rule.id, outcome, decision.source)
-        cell[0] += 1
-        if allowed:
-            journal.admitted(one.rule.id, one.key)
-        else:
-            journal.turned_away(one.rule.id, one.key)
-            is_tried = is_tried or one.rule.id in CANDIDATES.beside
-        if is_shadow:
-            is_tried = True
+        journal.note(rule.id, _OUTCOMES[is_shadow, allowed], decision.source, one.key)
+        if not allowed:
+            refuses = True
+        is_tried = is_tried or is_shadow or (not allowed and rule.id in CANDIDATES.beside)
     if is_tried:
         hear(verdict)
-    if journal.listeners:
+    if journal.listeners or (refuses and journal.refusal_listeners):
         _tell(verdict, took_ns)
     return verdict
+
+
+def note_further() -> None:
+    """Note that a request which was noted now had been admitted before, at another place: it is one
+    request."""
+    JOURNAL.asked_again[0] += 1
 
 
 def note_turns(verdict: Verdict) -> None:
@@ -74,24 +85,15 @@ def note_refusal(verdict: Verdict, source: str) -> Verdict:
     JOURNAL.requests[False][0] += 1
     for one in verdict.rules:
         JOURNAL.note(one.rule.id, "denied", source, one.key)
-    if JOURNAL.listeners:
+    if JOURNAL.is_heard(refuses=True):
         said = tuple([replace(said_of(one), source=source) for one in verdict.rules])
-        told = Decided(verdict.allowed, source, verdict.revision, 0, said)
-        for listener in JOURNAL.listeners:
-            listener(told)
+        JOURNAL.tell(Decided(verdict.allowed, source, verdict.revision, 0, said))
     return verdict
 
 
 def _tell(verdict: Verdict, took_ns: int) -> None:
-    told = Decided(
-        verdict.allowed,
-        verdict.source,
-        verdict.revision,
-        took_ns,
-        tuple([said_of(one) for one in verdict.rules]),
-    )
-    for listener in JOURNAL.listeners:
-        listener(told)
+    said = tuple([said_of(one) for one in verdict.rules])
+    JOURNAL.tell(Decided(verdict.allowed, verdict.source, verdict.revision, took_ns, said))
 
 
 def said_of(one: RuleVerdict) -> Said:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.engine.plan import Block
-from headgate.errors import OptionError
+from headgate.errors import LimitError, OptionError
 from headgate.limits import with_extra
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 class Overrides:
     """The overrides of *policy*, by rule and key; those that are over have no effect.
+
+    What is granted under a rule is granted under its candidate as well, as it would be if that took
+    its place; who is blocked there is not asked about anyway.
 
     Raises `OptionError` for one of a rule that is not there, `LimitError` for one that makes a
     limit too large.
@@ -34,10 +37,27 @@ class Overrides:
             if one.rule not in rules:
                 raise OptionError(f"an override is for the rule {one.rule!r}, which is not there")
             self._found[one.rule, one.key] = one
-            for limits in rules[one.rule].limits.values() if one.extra else ():
-                self._larger[limits, one.extra] = tuple(
-                    with_extra(limit, one.extra) for limit in limits
-                )
+            if one.extra:
+                self._enlarge(rules[one.rule], one)
+        candidates = [rule for rule in policy.rules if rule.candidate_of is not None]
+        for rule in candidates:
+            for one in policy.overrides:
+                if one.rule == rule.candidate_of and one.extra:
+                    self._grant_beside(rule, one)
+
+    def _enlarge(self, rule: Rule, one: Override) -> None:
+        for limits in rule.limits.values():
+            larger = tuple([with_extra(limit, one.extra) for limit in limits])
+            self._larger[limits, one.extra] = larger
+
+    def _grant_beside(self, candidate: Rule, one: Override) -> None:
+        if (candidate.id, one.key) in self._found:
+            return
+        try:
+            self._enlarge(candidate, one)
+        except LimitError:  # nothing that is only tried keeps a policy from being put in force
+            return
+        self._found[candidate.id, one.key] = one
 
     def apply(self, rule: Rule, key: str, limits: Limits) -> tuple[Limits, Block | None]:
         """The limits of *rule* for *key*, *limits* unless they are larger; and whether it is

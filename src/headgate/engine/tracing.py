@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.decisions import OVERRIDE
 from headgate.limits import Concurrency
 from headgate.responses.answer import GATE, WITHOUT_FIGURES
 from headgate.responses.debugging import Traced, decision_lines
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Limit
 
+_UNCOUNTED: Final = WITHOUT_FIGURES | {OVERRIDE}
 REPLAY: Final = "replay"
 """The source of what is told of a rule that has charged the same request before."""
 
@@ -50,7 +52,7 @@ def traced(
         counter=counter,
         limit="" if is_turn else limit_in_words(decision.limit),
         quota=decision.limit.quota,
-        remaining=None if decision.source in WITHOUT_FIGURES else decision.remaining,
+        remaining=None if decision.source in _UNCOUNTED else decision.remaining,
         cost=cost,
         source=decision.source,
         revision=revision,

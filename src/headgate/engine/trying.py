@@ -6,13 +6,14 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from headgate.observability.candidates import CANDIDATES, Heard, Tried
+from headgate.observability.candidates import CANDIDATES, Tried
 from headgate.rules.reading import rule_to_data
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from headgate.engine.verdict import Verdict
+    from headgate.observability.candidates import Spoken
     from headgate.rules.model import Policy, Rule
 
 
@@ -35,15 +36,12 @@ def hear(verdict: Verdict) -> None:
         if len(plan.rules) != len(verdict.rules):
             spoken = {one.rule.id for one in verdict.rules}
             without = [one.rule.id for one in plan.rules if one.rule.id not in spoken]
-    CANDIDATES.hear(
-        [
-            Heard(one.rule.id, one.key, one.is_shadow, one.decision.allowed, one.decision.source)
-            for one in verdict.rules
-        ],
-        admitted=verdict.allowed,
-        revision=verdict.revision,
-        without=without,
-    )
+    said: list[Spoken] = []
+    for one in verdict.rules:  # this is part of the time that a decision takes
+        rule, decision = one.rule, one.decision
+        is_shadow = rule.mode == "shadow"
+        said.append((rule.id, one.key, is_shadow, decision.allowed, decision.source))
+    CANDIDATES.hear(said, admitted=verdict.allowed, revision=verdict.revision, without=without)
 
 
 def _shadows(policy: Policy) -> list[Rule]:

@@ -7,8 +7,9 @@ tried beside a live rule, is compared with what that said to the same request.
 A rule counts from when it came in force as it is now: one that is changed, or whose live rule is,
 begins anew. What is counted is that of this process; `merged_candidates` puts several together.
 
-There are `MOST` rules at the most, and of each 1,024 hashes of keys in all and 256 of each of 48
-hours: 0.25 MB if so many keys are refused every hour, a few kilobytes if few are.
+There are `MOST` rules at the most, and of each 1,024 hashes of keys in all and 256 of each of 25
+hours; fewer of each where there are more than 24 rules, or 5 for the hours. That is 0.25 MB of
+memory if so many keys are refused every hour, and a few kilobytes if few are.
 """
 
 from __future__ import annotations
@@ -20,33 +21,38 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.observability.merging import merged_candidates
 from headgate.observability.trials import (
-    ANYWAY,
-    BOTH,
+    ADMITTED,
+    ALLOWED,
+    ALONE,
     DAY,
     KEYS,
-    NEWLY_ALLOWED,
-    NEWLY_DENIED,
+    KEYS_OF_AN_HOUR,
     NOT_ASKED,
-    REQUESTS,
-    WOULD_DENY,
+    PASSED,
+    PASSED_OVER,
+    REFUSED,
     Trial,
     Tried,
 )
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 __all__ = ["CANDIDATES", "MOST", "Candidates", "Heard", "Tried", "merged_candidates"]
 
 MOST: Final = 100
-"""How many rules in shadow are counted; of a policy the first."""
-MOST_TOLD: Final = 24 * KEYS
-"""How many hashes a snapshot has; where there are more, every rule tells fewer."""
+"""How many rules in shadow are counted; of a policy its candidates, then the first."""
+MOST_KEYS: Final = 24 * KEYS
+MOST_KEYS_OF_DAY: Final = 32 * KEYS
+"""How many hashes of keys there are of all rules together, in all and of the last day."""
 
 _NOT_DECIDED: Final = frozenset({"fail_open", "fail_closed", "local", "fallback"})
 """Sources that stand in for the store: rules in shadow are not counted while it is gone, so there
 is nothing to compare."""
+
+Spoken = tuple[str, str, bool, bool, str]
+"""As `Heard`; whoever is in a hurry hands over plain tuples."""
 
 
 class Heard(NamedTuple):
@@ -59,56 +65,54 @@ class Heard(NamedTuple):
     source: str
 
 
-class _Asked(NamedTuple):
-    """What is known of one request: see `Candidates.hear`."""
-
-    by_rule: dict[str, Heard]
-    without: Collection[str]
-    revision: int | None
-    admitted: bool
-    now_ns: int
-
-    def is_for(self, trial: Trial) -> bool:
-        """Whether it was asked when the rule was as it is now."""
-        return self.revision is None or self.revision >= trial.revision
-
-
 class Candidates:
     """What the rules in shadow of this process would have done. Threads may share it.
 
-    *clock* tells the wall clock's time in nanoseconds.
+    *clock* tells the wall clock's time in nanoseconds, *monotonic* one that all processes of the
+    machine share and that never goes back.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int] = time.time_ns,
+        *,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self.beside: dict[str, str] = {}
         """The candidate of each rule that has one: whoever decides looks here whether it is worth
         while to tell that such a rule has refused something."""
         self._clock = clock
+        self._monotonic = monotonic
         self._trials: dict[str, Trial] = {}
+        self._former: dict[str, None] = {}  # rules that were forgotten, the last ones
         self._lock = threading.Lock()
 
     def put_in_force(
         self, rules: Sequence[Tried], *, revision: int = 0, gone: Collection[str] = ()
     ) -> None:
         """The rules in shadow of a policy of *revision*; those *gone* were in the one before it."""
-        now_ns = self._clock()
-        some = {one.rule_id: one for one in rules[:MOST]}
+        first = sorted(rules, key=lambda one: one.candidate_of is None)[:MOST]
+        some = {one.rule_id: one for one in rules if one in first}
         with self._lock:
             changed = [name for name, one in some.items() if self._knows_otherwise(name, one)]
             for name in (*gone, *changed):
                 self._forget(name)
             for name, one in some.items():
-                if name not in self._trials:
-                    self._trials[name] = Trial(one, revision, now_ns)
+                known = self._trials.get(name)
+                if known is None:
+                    self._trials[name] = self._begun(one, revision)
+                else:  # of another policy of this process, it may be
+                    known.revision = min(known.revision, revision)
                 if one.candidate_of is not None:
                     self.beside[one.candidate_of] = name
             others = [name for name in self._trials if name not in some]
             for name in others[: max(0, len(self._trials) - MOST)]:  # of policies of long ago
                 self._forget(name)
+            self._allot()
 
     def hear(
         self,
-        said: Iterable[Heard],
+        said: Sequence[Spoken],
         *,
         admitted: bool,
         revision: int | None = None,
@@ -116,96 +120,118 @@ class Candidates:
     ) -> None:
         """What the rules said to one request, and whether it was *admitted* by those in force.
 
-        It does not count for rules that have changed since the policy of *revision*. *without* are
-        the rules that are for the request and were not asked, as it repeats one that was charged.
+        A rule that speaks more than once, as to several descriptors of a call, says no if it does
+        once. It does not count for rules that have changed since the policy of *revision*.
+        *without* are the rules that are for the request and were not asked, as it repeats one that
+        was charged.
         """
-        heard = list(said)
-        by_rule: dict[str, Heard] = {}
-        for one in heard:
-            # If it speaks twice, as for two descriptors of one call, it is the refusal that counts.
-            if not one.allowed or one.rule_id not in by_rule:
-                by_rule[one.rule_id] = one
-        asked = _Asked(by_rule, without, revision, admitted, self._clock())
+        by_rule = {one[0]: one for one in said}
+        is_repeated = len(by_rule) != len(said)
+        if is_repeated:
+            by_rule |= {one[0]: one for one in said if not one[3]}
         with self._lock:
-            for one in heard:
-                if one.is_shadow:
-                    self._hear_shadow(one, asked)
-                if not one.allowed and one.rule_id in self.beside:
-                    self._hear_refusal(one, asked)
+            now_ns = self._clock()
+            for name, key, is_shadow, allowed, source in by_rule.values():
+                if source in _NOT_DECIDED:
+                    continue
+                trial = self._trial(name) if is_shadow else None
+                if trial is not None and (revision is None or revision >= trial.revision):
+                    case = _said(trial.live, by_rule, without)
+                    case += (ADMITTED if admitted else 0) + (ALLOWED if allowed else 0)
+                    trial.add(case, None if allowed else key, now_ns)
+                    if is_repeated and not allowed:
+                        _add_keys(trial, name, said)
+                if not allowed and name in self.beside:
+                    self._hear_refusal(name, by_rule, without, revision, now_ns)
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is counted, as data for JSON, for `merged_candidates`; 0.5 MB at the most."""
-        now_ns = self._clock()
+        """All that is counted, as data for JSON, for `merged_candidates`; 1 MB at the most."""
         with self._lock:
-            told = [trial.told(now_ns) for trial in self._trials.values()]
-        kept = sum(len(one.keys.hashes) + len(one.day_keys.hashes) for one in told)
-        each = KEYS * DAY if kept <= MOST_TOLD else MOST_TOLD // (2 * len(told))
-        rules = [
-            {
-                **one.data,
-                "keys": one.keys.cut(each).to_text(),
-                "day_keys": one.day_keys.cut(each).to_text(),
-            }
-            for one in told
-        ]
-        return {"at": now_ns / SECOND, "rules": rules}
+            now_ns = self._clock()
+            rules = [trial.told(now_ns) for trial in self._trials.values()]
+        return {"at": now_ns / SECOND, "seen_ns": self._monotonic(), "rules": rules}
 
     def begin_anew(self) -> None:
         """Forget what was counted; in a process that was forked that is what its parent did."""
         self._lock = threading.Lock()
-        now_ns = self._clock()
         trials = self._trials.copy()
-        self._trials = {
-            name: Trial(one.tried, one.revision, now_ns) for name, one in trials.items()
-        }
+        self._trials = {name: self._begun(one.tried, one.revision) for name, one in trials.items()}
+        self._allot()
 
     def _knows_otherwise(self, name: str, tried: Tried) -> bool:
         known = self._trials.get(name)
         return known is not None and known.tried != tried
 
+    def _begun(self, tried: Tried, revision: int) -> Trial:
+        return Trial(
+            tried,
+            revision,
+            self._clock(),
+            began_ns=self._monotonic(),
+            is_anew=tried.rule_id in self._former,
+        )
+
     def _forget(self, name: str) -> None:
         trial = self._trials.pop(name, None)
-        live = None if trial is None else trial.tried.candidate_of
-        if live is not None and self.beside.get(live) == name:
-            del self.beside[live]
-
-    def _hear_shadow(self, one: Heard, asked: _Asked) -> None:
-        trial = self._trials.get(one.rule_id)
         if trial is None:
-            if len(self._trials) >= MOST:
-                return
-            # Nobody has announced it: it counts from its first request on.
-            trial = Trial(Tried(one.rule_id, None, ""), 0, asked.now_ns)
-            self._trials[one.rule_id] = trial
-        if one.source in _NOT_DECIDED or not asked.is_for(trial):
             return
-        places = [REQUESTS, *_compared(one, trial.tried.candidate_of, asked)]
-        if not one.allowed:
-            places += (WOULD_DENY,) if asked.admitted else (WOULD_DENY, ANYWAY)
-        trial.add(places, None if one.allowed else one.key, asked.now_ns)
+        self._former[name] = None
+        if len(self._former) > 10 * MOST:
+            del self._former[next(iter(self._former))]
+        if trial.live is not None and self.beside.get(trial.live) == name:
+            del self.beside[trial.live]
 
-    def _hear_refusal(self, one: Heard, asked: _Asked) -> None:
-        """A live rule has refused; if its candidate is not for such requests, they would pass."""
-        name = self.beside[one.rule_id]
+    def _allot(self) -> None:
+        """Have every rule keep as many hashes as it may."""
+        count = len(self._trials)
+        if count:
+            keys = min(KEYS, MOST_KEYS // count)
+            of_hour = min(KEYS_OF_AN_HOUR, MOST_KEYS_OF_DAY // (count * (DAY + 1)))
+            for trial in self._trials.values():
+                trial.allot(keys, of_hour)
+
+    def _trial(self, name: str) -> Trial | None:
+        """That of a rule in shadow; None if there are too many."""
         trial = self._trials.get(name)
-        if trial is None or name in asked.by_rule or name in asked.without:
+        if trial is None and len(self._trials) < MOST:
+            # Nobody has announced it: it counts from its first request on.
+            trial = self._trials[name] = self._begun(Tried(name, None, ""), 0)
+            self._allot()
+        return trial
+
+    def _hear_refusal(
+        self,
+        live: str,
+        by_rule: Mapping[str, Spoken],
+        without: Collection[str],
+        revision: int | None,
+        now_ns: int,
+    ) -> None:
+        """A live rule has refused; if its candidate is not for such requests, they would pass."""
+        name = self.beside[live]
+        trial = self._trials.get(name)
+        if trial is None or name in by_rule or name in without:
             return
-        if one.source not in _NOT_DECIDED and asked.is_for(trial):
-            trial.add((NEWLY_ALLOWED,), None, asked.now_ns)
+        if revision is None or revision >= trial.revision:
+            trial.add(PASSED_OVER, None, now_ns)
 
 
-def _compared(one: Heard, name: str | None, asked: _Asked) -> tuple[int, ...]:
-    """Where it counts what *one* said, beside what the live rule *name* said."""
-    if name is None:
-        return ()
-    live = asked.by_rule.get(name)
-    if live is None and name not in asked.without:
-        return (NOT_ASKED,)
-    if live is not None and live.source in _NOT_DECIDED:
-        return ()
-    if live is None or live.allowed:
-        return () if one.allowed else (NEWLY_DENIED,)
-    return (NEWLY_ALLOWED,) if one.allowed else (BOTH,)
+def _said(live: str | None, by_rule: Mapping[str, Spoken], without: Collection[str]) -> int:
+    """What the rule *live* said."""
+    if live is None:
+        return ALONE
+    found = by_rule.get(live)
+    if found is None:
+        return PASSED if live in without else NOT_ASKED
+    if found[4] in _NOT_DECIDED:
+        return ALONE
+    return PASSED if found[3] else REFUSED
+
+
+def _add_keys(trial: Trial, name: str, said: Sequence[Spoken]) -> None:
+    for one in said:
+        if one[0] == name and not one[3]:
+            trial.add_key(one[1])
 
 
 CANDIDATES: Final = Candidates()

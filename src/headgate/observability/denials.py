@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.observability.journal import JOURNAL, OTHER
+from headgate.observability.journal import DENIALS, JOURNAL, OTHER
 from headgate.observability.pseudonyms import pseudonyms
 from headgate.units import SECOND, seconds_at_least
 
@@ -30,7 +30,8 @@ FIELDS: Final = "headgate_fields"
 MOST_RULES: Final = 1024
 """How many rules are told apart; those beyond share what may be told a second."""
 
-_DENIED: Final = ("denied", "shadow_denied")
+_LONG: Final = 100
+"""Seconds of which parts are not told in words."""
 
 
 class Denials:
@@ -60,7 +61,7 @@ class Denials:
     def __call__(self, decided: Decided) -> None:
         """Hear of a decision."""
         for said in decided.rules:
-            if said.outcome in _DENIED and LOG.isEnabledFor(logging.INFO):
+            if said.outcome in DENIALS and LOG.isEnabledFor(logging.INFO):
                 self._hear(said, decided.revision)
 
     def _hear(self, said: Said, revision: int) -> None:
@@ -81,8 +82,8 @@ class Denials:
         """That of a *rule* which has none; of many, those are forgotten that have been quiet."""
         if len(self._told) >= MOST_RULES and self._forgot != second:
             self._forgot = second
-            kept = {name: entry for name, entry in self._told.items() if entry[0] >= second - 1}
-            self._told = kept
+            known = list(self._told.items())  # at once: other threads may add to it meanwhile
+            self._told = {name: entry for name, entry in known if entry[0] >= second - 1}
         return self._told.setdefault(
             rule if len(self._told) < MOST_RULES else OTHER, [second, 0, 0]
         )
@@ -91,7 +92,7 @@ class Denials:
         wait = None if said.retry_after_ns is None else seconds_at_least(said.retry_after_ns)
         fields = {
             "rule": said.rule,
-            "key": self._show_key(said.key),
+            "key": self._show_key(said.key) if said.key else "",
             "source": said.source,
             "outcome": said.outcome,
             "retry_after": wait,
@@ -103,13 +104,19 @@ class Denials:
             "%s by %s: key %s, cost %d, %s, said by %s%s",
             said.outcome.replace("_", " "),
             said.rule,
-            fields["key"],
+            fields["key"] or "-",
             said.cost,
-            "never fits" if wait is None else f"again in {wait:.3g} s",
+            _words(wait),
             said.source,
             f" ({left_out} more left out)" if left_out else "",
             extra={FIELDS: fields, **fields},
         )
+
+
+def _words(wait: float | None) -> str:
+    if wait is None:
+        return "never fits"
+    return f"again in {wait:.3g} s" if wait < _LONG else f"again in {wait:.0f} s"
 
 
 def log_denials(
@@ -121,4 +128,4 @@ def log_denials(
     Keys are told as pseudonyms: equal ones in all processes of an equal *salt*, and without one in
     this process alone.
     """
-    return journal.listen(Denials(per_second=per_second, salt=salt))
+    return journal.listen(Denials(per_second=per_second, salt=salt), only_refusals=True)

@@ -55,8 +55,15 @@ def text_of(families: Iterable[Told]) -> str:
 def _shown(labels: Labels) -> str:
     if not labels:
         return ""
-    pairs = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
     return f"{{{pairs}}}"
+
+
+def _escaped(value: str) -> str:
+    """*value* between quotes; of half a character, which no text can carry, a question mark."""
+    if not value.isascii():
+        value = value.encode("utf-8", "replace").decode("utf-8")
+    return value.translate(_ESCAPES)
 
 
 def _number(value: float) -> str:

@@ -5,13 +5,15 @@ It counts and remembers only what can be told of many requests at once: labels a
 and sources, and keys are in sketches of bounded size. Whoever wants to hear of each decision is a
 *listener* (see `listen`).
 
-To note costs a fraction of a microsecond. There is no lock: the few instructions that add to a cell
-are not interrupted by another thread under the interpreter's own lock. (Without that lock, an
-addition may now and then be lost; nothing else can go wrong.)
+To note costs less than a microsecond; what is done for every request is written out where it is
+done. There is no lock: the few instructions that add to a cell are not interrupted by another
+thread under the interpreter's own lock. (Without that lock, an addition may now and then be lost;
+nothing else can go wrong.)
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from dataclasses import dataclass
 from random import random
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 Outcome = Literal["allowed", "denied", "shadow_allowed", "shadow_denied"]
 """What a rule said; `shadow_` if it only says what it would have done."""
+
+DENIALS: Final[frozenset[Outcome]] = frozenset(("denied", "shadow_denied"))
 
 Cell = list[int]
 """A count, alone in a list: whoever adds to it often keeps the list."""
@@ -58,6 +62,10 @@ _OPPOSITES: Final[dict[Outcome, Outcome]] = {
 }
 
 _HALF_LIFE_NS: Final = 30 * SECOND
+
+_LOG: Final = logging.getLogger("headgate.observability")
+_COMPLAINS_NS: Final = 60 * SECOND
+"""How often it is told that listeners raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,9 @@ class Journal:
         """How often which rule said what, by (rule, outcome, source)."""
         self.requests: tuple[Cell, Cell] = ([0], [0])
         """How many requests were refused, and how many were admitted, whatever the rules."""
+        self.asked_again: Cell = [0]
+        """How many of those that were admitted are the same request once more: it was admitted at
+        one place, and asked about at another."""
         self.latency: list[int] = [0] * (len(BOUNDS_NS) + 1)
         """How many decisions took how long, by `BOUNDS_NS`."""
         self.latency_ns = 0
@@ -102,7 +113,12 @@ class Journal:
         """The keys, by rule, that most is refused to."""
         self.listeners: tuple[Callable[[Decided], None], ...] = ()
         """Who hears of each decision."""
-        self._until_sampled = SAMPLED
+        self.refusal_listeners: tuple[Callable[[Decided], None], ...] = ()
+        """Who hears of those only in which a rule refuses, be it one in shadow."""
+        self.until_sampled = SAMPLED
+        """How many more admissions until one is looked at for the busiest keys (see `sample`)."""
+        self._told_admitted = 0
+        self._complained_ns: int | None = None
 
     def cell(self, rule: str, outcome: Outcome, source: str) -> Cell:
         """The count of *rule*, *outcome* and *source*: add to its only element."""
@@ -146,26 +162,62 @@ class Journal:
 
     def admitted(self, rule: str, key: str) -> None:
         """A request of *key* was admitted: count it among the busiest, if it is its turn."""
-        self._until_sampled -= 1
-        if self._until_sampled <= 0:
-            # By chance: of eight rules that all apply it would else always be the turn of one.
-            self._until_sampled = int(random() * _SPREAD) + 1  # noqa: S311 (not a secret)
-            self.busiest.add(rule, key, SAMPLED, monotonic_ns())
+        self.until_sampled -= 1
+        if self.until_sampled <= 0:
+            self.sample(rule, key)
+
+    def sample(self, rule: str, key: str) -> None:
+        """It is the turn of this request of *key* to be counted among the busiest."""
+        # By chance: of eight rules that all apply it would else always be the turn of one.
+        self.until_sampled = int(random() * _SPREAD) + 1  # noqa: S311 (not a secret)
+        self.busiest.add(rule, key, SAMPLED, monotonic_ns())
 
     def turned_away(self, rule: str, key: str) -> None:
         """*rule* refused a request of *key*."""
         self.refused.add(rule, key, 1, monotonic_ns())
         self.admitted(rule, key)
 
-    def listen(self, listener: Callable[[Decided], None]) -> Callable[[], None]:
-        """Have *listener* hear of each decision, in the thread that made it, so quickly it must be;
-        what it raises is the request's. What is returned ends that."""
-        self.listeners = (*self.listeners, listener)
+    def listen(
+        self, listener: Callable[[Decided], None], *, only_refusals: bool = False
+    ) -> Callable[[], None]:
+        """Have *listener* hear of each decision, in the thread that made it, so quickly it must be.
+        What it raises is logged, and nobody else's trouble. What is returned ends that.
+
+        With *only_refusals* of those in which a rule refuses, be it one in shadow: the others take
+        no longer than if nobody listened.
+        """
+        if only_refusals:
+            self.refusal_listeners = (*self.refusal_listeners, listener)
+        else:
+            self.listeners = (*self.listeners, listener)
 
         def end() -> None:
-            self.listeners = tuple(one for one in self.listeners if one is not listener)
+            self.listeners = _without(self.listeners, listener)
+            self.refusal_listeners = _without(self.refusal_listeners, listener)
 
         return end
+
+    def is_heard(self, *, refuses: bool) -> bool:
+        """Whether anybody hears of a decision in which a rule *refuses*, or none does."""
+        return bool(self.listeners or (refuses and self.refusal_listeners))
+
+    def tell(self, decided: Decided) -> None:
+        """Have all who listen hear of *decided*."""
+        hearing = self.listeners
+        if self.refusal_listeners and any(said.outcome in DENIALS for said in decided.rules):
+            hearing += self.refusal_listeners
+        for listener in hearing:
+            try:
+                listener(decided)
+            except Exception:  # noqa: BLE001 (a stranger's: no request may be any worse for it)
+                self._complain(listener)
+
+    def _complain(self, listener: Callable[[Decided], None]) -> None:
+        """Log what is being raised, now and then: it may well be raised for every request."""
+        now_ns = monotonic_ns()
+        if self._complained_ns is None or now_ns - self._complained_ns >= _COMPLAINS_NS:
+            self._complained_ns = now_ns
+            _LOG.exception("%r, which hears of decisions, has raised", listener)
 
     def counts(self) -> Iterator[tuple[tuple[str, Outcome, str], int]]:
         """All cells with what they say now."""
@@ -180,9 +232,15 @@ class Journal:
 
     def request_samples(self) -> Iterator[Sample]:
         """How many requests were admitted and refused."""
-        refused, admitted = self.requests
-        yield "_total", (("outcome", "allowed"),), admitted[0]
-        yield "_total", (("outcome", "denied"),), refused[0]
+        yield "_total", (("outcome", "allowed"),), self.admitted_requests()
+        yield "_total", (("outcome", "denied"),), self.requests[False][0]
+
+    def admitted_requests(self) -> int:
+        """How many requests were admitted, each counted once; never less than it was told before,
+        though the last of them may yet be refused elsewhere."""
+        admitted = self.requests[True][0] - self.asked_again[0]
+        self._told_admitted = max(self._told_admitted, admitted)
+        return self._told_admitted
 
     def latency_samples(self) -> Iterator[Sample]:
         """How long decisions took, as a histogram."""
@@ -194,6 +252,12 @@ class Journal:
         yield "_bucket", (("le", "+Inf"),), total
         yield "_sum", (), self.latency_ns / SECOND
         yield "_count", (), total
+
+
+def _without(
+    listeners: tuple[Callable[[Decided], None], ...], gone: Callable[[Decided], None]
+) -> tuple[Callable[[Decided], None], ...]:
+    return tuple(one for one in listeners if one is not gone)
 
 
 JOURNAL: Final = Journal()

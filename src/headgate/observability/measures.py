@@ -11,13 +11,13 @@ import os
 import re
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.observability.exposition import Kind, Labels, Told, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from headgate.observability.exposition import Sample
 
@@ -47,10 +47,33 @@ class Counter:
         return self._value
 
 
+class _Reader:
+    """Asks *read*, a bound method, for as long as its object lives."""
+
+    __slots__ = ("_method", "last")
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._method: weakref.WeakMethod[Callable[[], float]] = weakref.WeakMethod(read)
+        self.last: float = 0
+        """What it said when it was last asked."""
+
+    @property
+    def is_live(self) -> bool:
+        return self._method() is not None
+
+    def asked(self) -> float | None:
+        """What it says now; None if nobody is left to say it."""
+        read = self._method()
+        if read is None:
+            return None
+        self.last = read()
+        return self.last
+
+
 class Family:
     """All measures of one name."""
 
-    __slots__ = ("collectors", "counters", "help", "kind", "name", "readers")
+    __slots__ = ("collectors", "counters", "help", "kind", "name", "readers", "settled")
 
     def __init__(self, name: str, kind: Kind, text: str) -> None:
         if not _NAME.fullmatch(name):
@@ -59,7 +82,9 @@ class Family:
         self.kind = kind
         self.help = text
         self.counters: dict[Labels, Counter] = {}
-        self.readers: dict[Labels, list[weakref.WeakMethod[Callable[[], float]]]] = {}
+        self.readers: dict[Labels, list[_Reader]] = {}
+        self.settled: dict[Labels, float] = {}
+        """What those had counted last that are gone, for a counter must not become less."""
         self.collectors: list[Callable[[], Iterable[Sample]]] = []
 
     def told(self) -> Told:
@@ -70,14 +95,28 @@ class Family:
             samples += collect()
         return Told(PREFIX + self.name, self.kind, self.help, tuple(samples))
 
+    def bare(self) -> Told:
+        """What they are, without what they say."""
+        return Told(PREFIX + self.name, self.kind, self.help, ())
+
     def samples(self) -> Iterator[tuple[Labels, float]]:
         """What each measure says; those of equal labels that are read are added up."""
         for labels, counter in list(self.counters.items()):
             yield labels, counter.value
         for labels, readers in list(self.readers.items()):
-            live = [method for method in (reader() for reader in readers) if method is not None]
-            if live:
-                yield labels, sum(method() for method in live)
+            said = [(reader.asked(), reader.last) for reader in list(readers)]
+            if self.kind == "counter":
+                yield labels, self.settled.get(labels, 0) + sum(last for _, last in said)
+            elif live := [value for value, _ in said if value is not None]:
+                yield labels, sum(live)
+
+    def add(self, labels: Labels, read: Callable[[], float]) -> None:
+        """Ask *read* from now on, and no longer those that are gone."""
+        readers = self.readers.setdefault(labels, [])
+        gone = sum(reader.last for reader in readers if not reader.is_live)
+        if gone and self.kind == "counter":
+            self.settled[labels] = self.settled.get(labels, 0) + gone
+        readers[:] = [*(reader for reader in readers if reader.is_live), _Reader(read)]
 
 
 class Measures:
@@ -103,8 +142,8 @@ class Measures:
     def tally(self, name: str, text: str, read: Callable[[], float], **labels: str) -> None:
         """As `counter`, for what counts by itself: *read*, a bound method, says how many by now.
 
-        For what is done so often that a `Counter`, which has a lock, would cost too much. As long
-        as its object lives; what it says must not become less.
+        For what is done so often that a `Counter`, which has a lock, would cost too much. What it
+        says must not become less; when its object is gone, what it said last is told on.
         """
         self._add_reader(name, "counter", text, read, labels)
 
@@ -137,13 +176,20 @@ class Measures:
 
         return end
 
-    def told(self) -> list[Told]:
-        """All of them that have something to say, in the order of their names."""
+    def told(self, *, bare: Container[str] = ()) -> list[Told]:
+        """All of them that have something to say, in the order of their names.
+
+        Those whose names are in *bare* without their samples: for who knows them better.
+        """
         marks = self._marks
         with self._lock:
             families = sorted(self._families.values(), key=lambda family: family.name)
-        told = [family.told() for family in families]
-        return [one.marked(marks) for one in told if one.samples]
+        told = [family.bare() if family.name in bare else family.told() for family in families]
+        return [
+            one.marked(marks)
+            for one, family in zip(told, families, strict=True)
+            if one.samples or family.name in bare
+        ]
 
     def text(self) -> str:
         """All of them, as Prometheus reads it."""
@@ -165,12 +211,9 @@ class Measures:
     def _add_reader(
         self, name: str, kind: Kind, text: str, read: Callable[[], float], labels: dict[str, str]
     ) -> None:
-        method: Any = weakref.WeakMethod(read)
         family = self._family(name, kind, text)
         with self._lock:
-            readers = family.readers.setdefault(_labels(labels), [])
-            readers[:] = [reader for reader in readers if reader() is not None]
-            readers.append(method)
+            family.add(_labels(labels), read)
 
     def _family(self, name: str, kind: Kind, text: str) -> Family:
         """The family *name*, made if there is none. Not to be called with the lock held: those who

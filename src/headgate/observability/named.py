@@ -7,41 +7,32 @@ limiter with a name are replaced by others that count; one without has only its 
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
-from headgate.observability.journal import JOURNAL, Decided, Said
+from headgate.observability.journal import JOURNAL
+from headgate.observability.single import DecisionNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headgate.observability.single import Answered
+
 _VERBS: Final = ("hit", "acquire", "hit_many", "hit_all", "reserve", "_enter")
-
-
-class _Decision(Protocol):
-    """What is noted of a decision."""
-
-    @property
-    def allowed(self) -> bool: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def remaining(self) -> int: ...
-    @property
-    def retry_after_ns(self) -> int | None: ...
 
 
 class _Counted:
     """The verbs of *limiter* as they are, and what notes what they decide under *name*."""
 
-    __slots__ = ("enter", "every", "hold", "many", "name", "one", "wait")
+    __slots__ = ("count", "enter", "every", "hold", "many", "note", "one", "wait")
 
-    def __init__(self, limiter: Any, name: str) -> None:
-        if not name:
-            raise OptionError(f"name is {name!r}; expected what its decisions are counted under")
-        self.name = name
+    def __init__(self, limiter: Any, name: object) -> None:
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise OptionError(
+                f"name is {name!r}; expected what its decisions are counted under, as text"
+            )
+        notes = DecisionNotes(name)
+        self.note, self.count = notes.note, notes.count
         self.one, self.wait, self.many = limiter.hit, limiter.acquire, limiter.hit_many
         self.every, self.hold = limiter.hit_all, limiter.reserve
         self.enter = limiter._enter  # noqa: SLF001 (what its slots ask with)
@@ -50,28 +41,8 @@ class _Counted:
         """Those that take the places of the limiter's own, by their names."""
         return {name: getattr(self, name) for name in _VERBS}
 
-    def note(self, decision: _Decision, key: str, cost: int, began_ns: int) -> None:
-        """Note a *decision* that was asked for at *began_ns*."""
-        took_ns = perf_counter_ns() - began_ns
-        JOURNAL.time(took_ns)
-        self.count(decision, key, cost, took_ns)
-
-    def count(self, decision: _Decision, key: str, cost: int, took_ns: int) -> None:
-        """The same of one that was waited for, which says nothing of how quickly it is decided."""
-        journal = JOURNAL
-        allowed, source = decision.allowed, decision.source
-        outcome: Any = "allowed" if allowed else "denied"
-        journal.requests[allowed][0] += 1
-        journal.note(self.name, outcome, source, key)
-        if journal.listeners:
-            wait_ns = decision.retry_after_ns
-            said = Said(self.name, outcome, source, key, cost, decision.remaining, wait_ns)
-            told = Decided(allowed, source, 0, took_ns, (said,))
-            for listener in journal.listeners:
-                listener(told)
-
     def note_many(
-        self, asked: list[tuple[str, int]], decisions: list[_Decision], took_ns: int
+        self, asked: list[tuple[str, int]], decisions: list[Answered], took_ns: int
     ) -> None:
         """Note decisions of one round trip: it is one decision, as far as time goes."""
         if decisions:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
 
-from headgate.observability.journal import JOURNAL, Decided, Said
+from headgate.observability.journal import BOUNDS_NS, JOURNAL, Decided, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from headgate.observability.journal import Outcome
 
 
 class Answered(Protocol):
@@ -26,43 +27,42 @@ class Answered(Protocol):
     def retry_after_ns(self) -> int | None: ...
 
 
-def decision_notes(rule: str, *, cost: int = 1) -> Callable[[Answered, int], None]:
-    """What notes the decisions of *rule* about requests that cost *cost*: it is given one, and when
-    it was asked for by `perf_counter_ns`."""
-    journal = JOURNAL
-    admitted, (refusals, admissions) = journal.cell(rule, "allowed", "store"), journal.requests
+class DecisionNotes:
+    """Notes what is decided about the limit called *rule*."""
 
-    def note(decision: Answered, began_ns: int) -> None:
+    __slots__ = ("_admitted", "_rule")
+
+    def __init__(self, rule: str) -> None:
+        self._rule = rule
+        self._admitted = JOURNAL.cell(rule, "allowed", "store")
+
+    def note(self, decision: Answered, key: str, cost: int, began_ns: int) -> bool:
+        """Note a *decision* about *key* that was asked for at *began_ns*, by `perf_counter_ns`;
+        whether it allows."""
+        journal = JOURNAL
         took_ns = perf_counter_ns() - began_ns
-        journal.time(took_ns)
-        if decision.allowed:
-            admissions[0] += 1
-            source = decision.source
-            if source == "store":
-                admitted[0] += 1
-            else:
-                journal.cell(rule, "allowed", source)[0] += 1
-            journal.admitted(rule, decision.key)
-        else:
-            refusals[0] += 1
-            journal.cell(rule, "denied", decision.source)[0] += 1
-            journal.turned_away(rule, decision.key)
-        if journal.listeners:
-            _tell(rule, cost, decision, took_ns)
+        journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
+        journal.latency_ns += took_ns
+        allowed = decision.allowed
+        if not allowed or journal.listeners or decision.source != "store":
+            self.count(decision, key, cost, took_ns)
+            return allowed
+        journal.requests[True][0] += 1
+        self._admitted[0] += 1
+        journal.until_sampled -= 1
+        if journal.until_sampled <= 0:
+            journal.sample(self._rule, key)
+        return True
 
-    return note
-
-
-def _tell(rule: str, cost: int, decision: Answered, took_ns: int) -> None:
-    said = Said(
-        rule,
-        "allowed" if decision.allowed else "denied",
-        decision.source,
-        decision.key,
-        cost,
-        decision.remaining,
-        decision.retry_after_ns,
-    )
-    told = Decided(decision.allowed, decision.source, 0, took_ns, (said,))
-    for listener in JOURNAL.listeners:
-        listener(told)
+    def count(self, decision: Answered, key: str, cost: int, took_ns: int) -> None:
+        """The same of one that was waited for, which says nothing of how quickly it is decided."""
+        journal, rule = JOURNAL, self._rule
+        allowed, source = decision.allowed, decision.source
+        outcome: Outcome = "allowed" if allowed else "denied"
+        journal.requests[allowed][0] += 1
+        journal.note(rule, outcome, source, key)
+        if journal.is_heard(refuses=not allowed):
+            said = Said(
+                rule, outcome, source, key, cost, decision.remaining, decision.retry_after_ns
+            )
+            journal.tell(Decided(allowed, source, 0, took_ns, (said,)))

@@ -1,15 +1,20 @@
-"""What is counted of one rule in shadow: by the hours of the wall clock, and in all."""
+"""What is counted of one rule in shadow: by the hours of the wall clock, and in all.
+
+A request is one *case*: what the rule said, whether the request was admitted by the rules in force,
+and what the live rule said. Only the case of a request is counted while it is under way, in the
+present hour; the figures are made of that when somebody asks.
+"""
 
 from __future__ import annotations
 
 from array import array
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.observability.distinct import ALL, Distinct, Sketch, hash_of, joined
+from headgate.observability.distinct import ALL, Distinct, Sketch, hash_of
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 HOURS: Final = 48
 DAY: Final = 24
@@ -33,12 +38,40 @@ these, *denied_anyway* were refused by the rules in force, so that nobody would 
 Compared with the live rule: *newly_denied* it would have refused, and the live rule did not;
 *newly_allowed* the live rule refused, and this one would not have, be it that it is not for them;
 *denied_by_both* is what it says; *live_not_asked* are requests that the live rule is not for."""
-REQUESTS, WOULD_DENY, ANYWAY, NEWLY_DENIED, NEWLY_ALLOWED, BOTH, NOT_ASKED = range(len(FIGURES))
 SERIES: Final = FIGURES[:2]
 """Of these the hours are told one by one."""
 COMPARED: Final = FIGURES[3:]
 
+ALONE, NOT_ASKED, PASSED, REFUSED = range(4)
+"""What the live rule said: there is nothing to compare with, it is not for the request, yes, no."""
+ADMITTED: Final = 4
+ALLOWED: Final = 8
+"""A case is the sum of what the live rule said, of `ADMITTED` if the rules in force admitted the
+request, and of `ALLOWED` if the rule would have."""
+PASSED_OVER: Final = 16
+"""The case of a request that the live rule refused and this one is not for."""
+
 _NO_KEYS: Final = Sketch(ALL, array("Q"))
+
+
+def _figures_of_case(case: int) -> set[str]:
+    if case == PASSED_OVER:
+        return {"newly_allowed"}
+    said, allowed = case % ADMITTED, bool(case & ALLOWED)
+    found = {"requests"}
+    found |= {"live_not_asked"} if said == NOT_ASKED else set()
+    found |= {"newly_allowed"} if said == REFUSED and allowed else set()
+    if not allowed:
+        found |= {"would_deny"} if case & ADMITTED else {"would_deny", "denied_anyway"}
+        found |= {PASSED: {"newly_denied"}, REFUSED: {"denied_by_both"}}.get(said, set())
+    return found
+
+
+_CASES: Final = tuple(
+    tuple(case for case in range(PASSED_OVER + 1) if name in _figures_of_case(case))
+    for name in FIGURES
+)
+"""The cases that count for each figure."""
 
 
 class Tried(NamedTuple):
@@ -49,86 +82,158 @@ class Tried(NamedTuple):
     version: str
 
 
-class Told(NamedTuple):
-    """What a trial says: *data* for JSON, the keys, and those of the last day."""
+class Hour(NamedTuple):
+    """What was counted in the hour of a *number*: its figures, and whom something was refused."""
 
-    data: dict[str, Any]
-    keys: Sketch
-    day_keys: Sketch
+    number: int
+    figures: tuple[int, ...]
+    keys: Sketch = _NO_KEYS
+
+    def to_text(self) -> str:
+        """The same as a text, for JSON."""
+        return _hour_text(self.number, self.figures, self.keys.to_text())
+
+    @classmethod
+    def from_text(cls, text: str) -> Hour:
+        """What `to_text` made a text of. Raises `ValueError`."""
+        number, figures, keys = text.split(" ")
+        return cls(int(number), tuple(map(int, figures.split(","))), Sketch.from_text(keys))
 
 
 class _Past(NamedTuple):
-    """An hour that is over."""
+    """An hour that is over, and its text."""
 
-    number: int
-    counts: list[int]
-    keys: Sketch
+    hour: Hour
+    text: str
+
+    @property
+    def bare(self) -> _Past:
+        """The same without keys."""
+        if self.hour.keys is _NO_KEYS:
+            return self
+        hour = self.hour._replace(keys=_NO_KEYS)
+        return _Past(hour, hour.to_text())
+
+
+def _hour_text(number: int, figures: Iterable[int], keys: str) -> str:
+    return f"{number} {','.join(map(str, figures))} {keys}"
 
 
 class Trial:
-    """What is counted of *tried* since *since_ns*, when a policy of *revision* was in force."""
+    """What is counted of *tried* since *since_ns*, when a policy of *revision* was in force.
 
-    def __init__(self, tried: Tried, revision: int, since_ns: int) -> None:
+    *began_ns* is that moment on a clock that never goes back; *is_anew* says that the rule was
+    there before, otherwise or for a while.
+    """
+
+    def __init__(
+        self,
+        tried: Tried,
+        revision: int,
+        since_ns: int,
+        *,
+        began_ns: int = 0,
+        is_anew: bool = False,
+    ) -> None:
         self.tried = tried
+        self.live = tried.candidate_of
         self.revision = revision
-        self._since_ns = since_ns
-        self._counts = [0] * len(FIGURES)
+        self._facts = {
+            **tried._asdict(),
+            "since": since_ns / SECOND,
+            "began_ns": began_ns,
+            "is_anew": is_anew,
+        }
+        self._before = [0] * len(FIGURES)
         self._keys = Distinct(KEYS)
-        self._hour = since_ns // HOUR_NS
-        self._hour_counts = [0] * len(FIGURES)
-        self._hour_keys = Distinct(KEYS_OF_AN_HOUR)
+        self._most_of_hour = KEYS_OF_AN_HOUR
         self._past: list[_Past] = []
-        self._past_keys = _NO_KEYS  # of the day
-        self._told: Told | None = None
+        self._told: dict[str, Any] | None = None
+        self._begin(since_ns // HOUR_NS)
 
-    def add(self, places: Sequence[int], key: str | None, now_ns: int) -> None:
-        """Add one to the figures at *places*; *key* is one that something would be refused to."""
-        self._turn(now_ns)
-        counts, of_hour = self._counts, self._hour_counts
-        for place in places:
-            counts[place] += 1
-            of_hour[place] += 1
-        if key is not None:
-            number = hash_of(key)
-            self._keys.add(number)
-            self._hour_keys.add(number)
+    def allot(self, keys: int, of_hour: int) -> None:
+        """Keep so many hashes of keys at the most: in all, and of each hour from now on."""
         self._told = None
+        self._keys.allot(keys)
+        self._hour_keys.allot(of_hour)
+        self._most_of_hour = of_hour
 
-    def told(self, now_ns: int) -> Told:
-        """What was counted so far."""
-        self._turn(now_ns)
+    def add(self, case: int, key: str | None, now_ns: int) -> None:
+        """A request was such a *case*; *key* is one that something would be refused to."""
+        if not self._begins_ns <= now_ns < self._ends_ns:
+            self._turn(now_ns // HOUR_NS)
+        self._told = None
+        self._cells[case] += 1
+        if key is not None:
+            self.add_key(key)
+
+    def add_key(self, key: str) -> None:
+        """Something would be refused to *key*, beside what was added last."""
+        number = hash_of(key)
+        self._keys.add(number)
+        self._hour_keys.add(number)
+
+    def told(self, now_ns: int) -> dict[str, Any]:
+        """What was counted so far, as data for JSON; not to be changed."""
+        if not self._begins_ns <= now_ns < self._ends_ns:
+            self._turn(now_ns // HOUR_NS)
         if self._told is None:
-            self._told = self._tell()
+            counted = _figures_of(self._cells)
+            present = _sum(self._carried, counted)
+            self._told = {
+                **self._facts,
+                "counts": _sum(self._before, counted),
+                "keys": self._keys.to_text(),
+                "hours": [
+                    *[one.text for one in self._past],
+                    _hour_text(self._hour, present, self._hour_keys.to_text()),
+                ],
+            }
         return self._told
 
-    def _turn(self, now_ns: int) -> None:
-        """Begin a new hour, if it is time for that. A clock that goes back begins none."""
-        number = now_ns // HOUR_NS
-        if number <= self._hour:
-            return
-        self._past.append(_Past(self._hour, self._hour_counts, self._hour_keys.sketch()))
-        self._past = [one for one in self._past if one.number > number - HOURS]
-        of_day = [one.keys for one in self._past if one.number >= number - DAY]
-        self._past_keys = joined(of_day).cut(KEYS)
-        self._hour = number
-        self._hour_counts = [0] * len(FIGURES)
-        self._hour_keys = Distinct(KEYS_OF_AN_HOUR)
-        self._told = None
+    def _begin(self, number: int) -> None:
+        self._put_at(number)
+        self._cells = [0] * (PASSED_OVER + 1)
+        self._carried = [0] * len(FIGURES)  # of hours that the clock has taken back
+        self._hour_keys = Distinct(self._most_of_hour)
 
-    def _tell(self) -> Told:
-        present, of_hour = self._hour, self._hour_keys.sketch()
-        hours = [*self._past, _Past(present, self._hour_counts, of_hour)]
-        day = [one.counts for one in hours if one.number >= present - DAY]
-        series = {name: [0] * HOURS for name in SERIES}
-        for one in hours:
-            for place, name in enumerate(SERIES):
-                series[name][HOURS - 1 - (present - one.number)] = one.counts[place]
-        data = {
-            **self.tried._asdict(),
-            "since": self._since_ns / SECOND,
-            "hour": present,
-            "counts": list(self._counts),
-            "day": [sum(counts) for counts in zip(*day, strict=True)],
-            "hours": series,
-        }
-        return Told(data, self._keys.sketch(), joined((self._past_keys, of_hour)))
+    def _put_at(self, number: int) -> None:
+        self._told = None
+        self._hour = number
+        self._begins_ns, self._ends_ns = number * HOUR_NS, (number + 1) * HOUR_NS
+
+    def _turn(self, number: int) -> None:
+        """Begin the hour of *number*, or go back to it."""
+        if number < self._hour:
+            self._go_back(number)
+            return
+        counted = _figures_of(self._cells)
+        figures = _sum(self._carried, counted)
+        self._before = _sum(self._before, counted)
+        if any(figures):
+            hour = Hour(self._hour, tuple(figures), self._hour_keys.sketch())
+            self._past.append(_Past(hour, hour.to_text()))
+        self._past = [
+            one if one.hour.number >= number - DAY else one.bare
+            for one in self._past
+            if one.hour.number > number - HOURS
+        ]
+        self._begin(number)
+
+    def _go_back(self, number: int) -> None:
+        """The clock was put back: what was counted in hours that are yet to come is of this one,
+        so that nothing is lost, and nothing stays ahead of its time."""
+        for one in self._past:
+            if one.hour.number >= number:
+                self._carried = _sum(self._carried, one.hour.figures)
+                self._hour_keys.take_in(one.hour.keys)
+        self._past = [one for one in self._past if one.hour.number < number]
+        self._put_at(number)
+
+
+def _figures_of(cells: Sequence[int]) -> list[int]:
+    return [sum([cells[case] for case in cases]) for cases in _CASES]
+
+
+def _sum(some: Sequence[int], others: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(some, others, strict=True)]

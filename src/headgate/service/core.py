@@ -38,5 +38,7 @@ class Core:
     """Why this worker should be given no requests, in words; empty if it may."""
     trouble: Callable[[], tuple[str, ...]] = tuple
     """What is amiss though this worker decides, in words; empty if nothing is."""
+    hash_key: ShowKey = hashed_key
+    """How anybody else is told whose counter it is, in what clients get."""
     show_key: ShowKey = hashed_key
     """How people are told whose counter it is: hashed or clear, as the settings say."""

@@ -67,7 +67,8 @@ def tell_denials(settings: Settings) -> Callable[[], None]:
     if not settings.log_denials:
         return lambda: None
     show_key = partial(hashed_key, salt=settings.salt or settings.secret)
-    return JOURNAL.listen(Denials(per_second=settings.log_denials, show_key=show_key))
+    denials = Denials(per_second=settings.log_denials, show_key=show_key)
+    return JOURNAL.listen(denials, only_refusals=True)
 
 
 def tell(message: str, *, level: int = logging.INFO, **fields: object) -> None:

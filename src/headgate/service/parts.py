@@ -24,7 +24,7 @@ from headgate.service.part_options import response_options
 from headgate.service.pressing import FleetPressure
 from headgate.service.readiness import Readiness
 from headgate.service.regions import store_of
-from headgate.service.shown_keys import key_shower
+from headgate.service.shown_keys import key_hasher, key_shower
 from headgate.service.sources import is_etcd, kept_policy, open_storage, shown_store
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
         secret=settings.secret,
         answers=response_options(settings),
         namespace=settings.namespace,
+        hash_key=key_hasher(settings),
         show_key=key_shower(settings),
     )
     measures = ServiceMeasures(engine, began_ns=time.time_ns())

@@ -97,7 +97,6 @@ class Steps:
             for line in lines:
                 line[:] = [sum(line[at : at + times]) for at in range(0, len(line), times)]
         self.step_ns = longer
-        self._place //= times
 
 
 def _filled(line: list[int], length: int) -> tuple[int, ...]:

@@ -50,6 +50,24 @@ def test_a_refusal_is_told_with_a_pseudonym_for_its_key(caplog: pytest.LogCaptur
     )
 
 
+@pytest.mark.parametrize(
+    ("wait_ns", "words"),
+    [(SECOND // 3, "0.333 s"), (12 * SECOND, "12 s"), (3_599_977_832_561, "3600 s")],
+)
+def test_how_long_to_wait_is_told_in_plain_numbers(
+    wait_ns: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Denials()(decided(retry_after_ns=wait_ns))
+    assert f"again in {words}," in caplog.records[0].getMessage()
+
+
+def test_what_has_no_key_is_told_without_one(caplog: pytest.LogCaptureFixture) -> None:
+    Denials()(decided("load-shedding", key=""))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("denied by load-shedding: key -, cost 2")
+    assert record.key == ""  # type: ignore[attr-defined]
+
+
 def test_at_most_so_many_of_a_rule_are_told_a_second_and_the_next_says_how_many_were_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -121,10 +139,10 @@ def test_apps_switch_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:
     limiter.hit("k")
     (record,) = caplog.records
     assert record.rule == "in-the-log"  # type: ignore[attr-defined]
-    assert not [one for one in JOURNAL.listeners if isinstance(one, Denials)]
+    assert not [one for one in JOURNAL.refusal_listeners if isinstance(one, Denials)]
     journal = Journal()
     log_denials(journal=journal)
-    assert len(journal.listeners) == 1
+    assert len(journal.refusal_listeners) == 1
 
 
 def test_none_a_second_is_not_a_number_of_lines() -> None:

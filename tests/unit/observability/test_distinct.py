@@ -1,6 +1,7 @@
 """How many different keys there were."""
 
 import itertools
+from array import array
 from random import Random
 
 import pytest
@@ -89,3 +90,23 @@ def test_a_text_that_is_none_is_refused(text: str) -> None:
 def test_keys_of_any_characters_have_a_hash() -> None:
     assert hash_of("\ud800\0é") != hash_of("")
     assert 0 <= hash_of("") < ALL
+
+
+@settings(deadline=None)
+@given(HASHES, HASHES, st.integers(1, 16))
+def test_sketches_are_taken_in_and_fewer_kept(
+    numbers: list[int], others: list[int], most: int
+) -> None:
+    distinct = Distinct(16)
+    for number in numbers:
+        distinct.add(number)
+    assert in_order(Sketch.from_text(distinct.to_text())) == distinct.sketch()
+    distinct.take_in(sketch_of(others, 8))
+    assert distinct.sketch() == joined([sketch_of(numbers), sketch_of(others, 8)]).cut(16)
+    distinct.allot(most)
+    least = joined([sketch_of(numbers), sketch_of(others, 8)]).cut(most)
+    assert in_order(Sketch.from_text(distinct.to_text())) == distinct.sketch() == least
+
+
+def in_order(sketch: Sketch) -> Sketch:
+    return Sketch(sketch.bound, array("Q", sorted(sketch.hashes)))

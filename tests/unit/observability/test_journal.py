@@ -137,3 +137,20 @@ def test_what_a_rule_has_not_said_yet_is_told_as_none() -> None:
         ("s", "shadow_denied", "lease"): 1,
         ("s", "shadow_allowed", "lease"): 0,
     }
+
+
+def test_who_wants_to_hear_of_refusals_only_is_told_of_those_of_shadows_too(
+    engine: RuleEngine,
+) -> None:
+    heard: list[Decided] = []
+    end = JOURNAL.listen(heard.append, only_refusals=True)
+    try:
+        for _ in range(3):
+            engine.check(Request(peer="203.0.113.10"))
+    finally:
+        end()
+    engine.check(Request(peer="203.0.113.10"))
+    assert [(one.allowed, one.rules[1].outcome) for one in heard] == [
+        (True, "shadow_denied"),
+        (False, "shadow_denied"),
+    ]

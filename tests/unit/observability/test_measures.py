@@ -1,5 +1,6 @@
 """What is counted, and how it is told."""
 
+import gc
 import threading
 from collections import deque
 
@@ -114,3 +115,26 @@ def test_who_watches_may_use_the_measures_meanwhile() -> None:
     measures.watch(lambda family: measures.counter("names", "Names.", of=family.name).add())
     measures.counter("hits", "Hits.")
     assert measures.value("names", of="hits") == 1
+
+
+def test_what_counted_by_itself_and_is_gone_is_told_on_so_that_no_counter_becomes_less() -> None:
+    measures = Measures()
+    kept, gone = Tank(3), Tank(4)
+    measures.tally("poured", "Poured.", kept.level)
+    measures.tally("poured", "Poured.", gone.level)
+    measures.gauge("left", "Left.", kept.level)
+    measures.gauge("left", "Left.", gone.level)
+    assert measures.value("poured") == measures.value("left") == 7
+    del gone
+    gc.collect()
+    assert (measures.value("poured"), measures.value("left")) == (7, 3)
+    another = Tank(5)
+    measures.tally("poured", "Poured.", another.level)
+    assert measures.value("poured") == 12
+    assert len(measures._families["poured"].readers[()]) == 2
+
+
+def test_a_label_that_no_text_can_carry_does_not_spoil_the_rest() -> None:
+    measures = Measures()
+    measures.counter("hits", "Hits.", rule="half \ud800, whole \u00e9").add()
+    assert 'rule="half ?, whole \u00e9"} 1' in measures.text().encode().decode()

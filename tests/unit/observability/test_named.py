@@ -153,8 +153,9 @@ def test_without_a_name_nothing_is_counted_and_the_verbs_are_its_own() -> None:
     assert "hit" not in AsyncRateLimiter("1/s").__dict__
 
 
-def test_a_name_must_be_one() -> None:
-    with pytest.raises(OptionError, match="name is ''"):
-        RateLimiter("1/s", name="")
-    with pytest.raises(OptionError, match="name is ''"):
-        AsyncRateLimiter("1/s", name="")
+@pytest.mark.parametrize("name", ["", "two\nlines", "half \ud800", 5])
+def test_a_name_must_be_one(name: Any) -> None:
+    with pytest.raises(OptionError, match="name is "):
+        RateLimiter("1/s", name=name)
+    with pytest.raises(OptionError, match="name is "):
+        AsyncRateLimiter("1/s", name=name)

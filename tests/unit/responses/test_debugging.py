@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import http_sf
 import pytest
 
 from headgate.errors import OptionError
-from headgate.responses.debugging import Traced, debug_token, decision_line, is_genuine
+from headgate.responses.debugging import (
+    LONGEST_LINE,
+    Traced,
+    debug_token,
+    decision_line,
+    is_genuine,
+)
 from headgate.units import SECOND
 
 SECRET = b"secret"
@@ -102,3 +109,36 @@ def test_hostile_keys_stay_in_their_place(key: str) -> None:
 
 def test_nothing_applied() -> None:
     assert decision_line([]) == ("Headgate-Decision", "none")
+
+
+def test_a_header_about_many_rules_is_short_and_has_what_refused() -> None:
+    many = [replace(traced(), rule=f"rule-{n}") for n in range(100)]
+    many[90] = replace(many[90], allowed=False)
+    many[95] = replace(many[95], allowed=False, mode="shadow")
+    _, value = decision_line(many)
+    assert len(value) <= LONGEST_LINE
+    *items, more = read(value)
+    named = [item for item, _ in items]
+    assert "rule-90" in named
+    assert "rule-95" not in named
+    assert named == sorted(named, key=lambda name: int(name.partition("-")[2]))
+    assert named[:5] == [f"rule-{n}" for n in range(5)]
+    assert str(more[0]) == "more"
+    assert more[1]["count"] == 100 - len(items)
+
+
+def test_the_longest_item_fits() -> None:
+    odd = "\u20ac" * 500
+    longest = replace(traced(odd), rule="x" * 500, counter=odd, limit='"' * 500, source=odd)
+    _, value = decision_line([longest, longest])
+    assert len(value) <= LONGEST_LINE
+    first, more = read(value)
+    assert first[0] == "x" * 200 + "..."
+    assert more[1]["count"] == 1
+
+
+def test_what_is_empty_is_not_told() -> None:
+    turn = Traced("turns", allowed=True, mode="enforce", cost=1, source="gate", revision=0)
+    assert decision_line([turn])[1] == (
+        '"turns";allowed=?1;mode=enforce;cost=1;source=gate;revision=0'
+    )

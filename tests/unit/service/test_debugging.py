@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from headgate.rules.envoy.gateway import DEBUG, GATEWAY_DOMAIN
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.unit.service.admin.desk import READER, Desk, attended
-from tests.unit.service.http.calling import START, app_of, ask
+from tests.unit.service.http.calling import START, Answer, FakeStore, app_of, ask
 from tests.unit.service.rls import theirs
 from tests.unit.service.rls.asking_with import NOON, Asker, desc, headers_of, request
 
@@ -50,7 +52,13 @@ def test_the_gateway_passes_it_on() -> None:
         if not isinstance(answer, bytes):
             answer = asyncio.run(_bytes_of(answer))
         read = theirs.service.RateLimitResponse.FromString(answer)
-        return int(read.overall_code), headers_of(read).get("headgate-decision")
+        line = headers_of(read).get("headgate-decision")
+        caching = [
+            one.value for one in read.response_headers_to_add if one.key.lower() == "cache-control"
+        ]
+        is_refused = read.overall_code == theirs.service.RateLimitResponse.OVER_LIMIT
+        assert caching == (["no-store"] if line or is_refused else [])
+        return int(read.overall_code), line
 
     good = token(b"secret", NOON)
     code, line = told(good)
@@ -82,3 +90,85 @@ def test_the_admin_api_makes_tokens() -> None:
         assert (await desk.refusal("POST /debug-tokens", {}))[0] == 403
 
     attended(body)
+
+
+def told_in(answer: Answer) -> list[str]:
+    """The items of the header."""
+    return answer.headers["headgate-decision"].split(", ")
+
+
+def asked_with(token_: str, path: str = "/api/x", **more: object) -> tuple[list[Any], bytes]:
+    lines = [("headgate-debug", token_), ("content-type", "application/json")]
+    return lines, json.dumps({"path": path, "ip": "127.0.0.1", **more}).encode()
+
+
+def test_keys_are_hashed_though_the_dashboard_has_them_clear() -> None:
+    lines, body = asked_with(token())
+    (told,) = told_in(ask(app_of(show_key=str), "POST", "/v1/check", lines, body))
+    assert ';key="ip=~' in told
+
+
+def test_reservations_tell_it_too() -> None:
+    app = app_of()
+    lines, body = asked_with(token(), cost=2, ttl=60)
+    made, refused = (ask(app, "POST", "/v1/reservations", lines, body) for _ in range(2))
+    assert (made.status, refused.status) == (201, 429)
+    assert ";used=2;remaining=1;cost=2;" in told_in(made)[0]
+    assert ";allowed=?0;" in told_in(refused)[0]
+    assert made.headers["cache-control"] == "no-store"
+
+
+def test_nobody_keeps_what_a_gateway_is_told() -> None:
+    app = app_of()
+    debugged = ask(app, "GET", "/v1/authorize/api/x", [("headgate-debug", token())])
+    assert debugged.headers["cache-control"] == "no-store"
+    assert "cache-control" not in ask(app, "GET", "/v1/authorize/api/x").headers
+
+
+def test_an_outage_is_told_as_one() -> None:
+    policy = """
+version: 1
+rules:
+  - {id: open, key_by: ip, limit: 3/minute, on_store_failure: fail_open}
+  - {id: closed, match: {endpoint: /closed}, key_by: ip, limit: 3/minute, on_store_failure: fail_closed}
+"""  # noqa: E501
+    store = FakeStore()
+    app = app_of(policy, store=store)
+    store.is_gone = True
+    lines, body = asked_with(token(), "/")
+    (told,) = told_in(ask(app, "POST", "/v1/check", lines, body))
+    assert '"open";allowed=?1;' in told
+    assert ";source=store" not in told
+    lines, body = asked_with(token(), "/closed")
+    answer = ask(app, "POST", "/v1/check", lines, body)
+    assert answer.status == 503
+    (told,) = [one for one in told_in(answer) if one.startswith('"closed"')]
+    assert ";allowed=?0;mode=enforce;" in told
+    assert ";source=fail_closed;" in told
+    assert "remaining" not in told
+
+
+def test_who_is_blocked_hears_that() -> None:
+    policy = """
+version: 1
+rules:
+  - {id: per-ip, key_by: ip, limit: 3/minute}
+  - {id: other, key_by: ip, limit: 9/minute}
+overrides:
+  - {rule: per-ip, key: ip=127.0.0.1, block: true, until: 2100-01-01T00:00:00Z}
+"""
+    lines, body = asked_with(token())
+    (told,) = told_in(ask(app_of(policy), "POST", "/v1/check", lines, body))
+    assert told.startswith('"per-ip";allowed=?0;')
+    assert ";source=override;" in told
+    assert "used" not in told
+
+
+def test_a_repeated_request_hears_that() -> None:
+    policy = "version: 1\nrules: [{id: once, key_by: ip, limit: 3/minute, idempotency: true}]\n"
+    app = app_of(policy)
+    lines, body = asked_with(token(), headers={"idempotency-key": '"k"'})
+    first, again = (told_in(ask(app, "POST", "/v1/check", lines, body))[0] for _ in range(2))
+    assert ";source=store;" in first
+    assert again.startswith('"once";allowed=?1;mode=enforce;key="ip=~')
+    assert ";cost=0;source=replay;" in again

@@ -7,11 +7,12 @@ import pytest
 from headgate.identity import hashed
 from headgate.identity.showing import hashed_key
 from headgate.service.settings import Settings
-from headgate.service.shown_keys import key_shower
+from headgate.service.shown_keys import key_hasher, key_shower
 
 
 @pytest.mark.parametrize(
-    "key", ["global", "method=GET", "tenant!shared", f"api_key={hashed('k')}", "user_id=#5d1f00"]
+    "key",
+    ["global", "method=GET", "tenant!shared", f"api_key={hashed('k')}", f"user_id=#{32 * '5'}"],
 )
 def test_what_tells_nobody_apart_or_is_hashed_stays(key: str) -> None:
     assert hashed_key(key) == key
@@ -36,6 +37,12 @@ def test_what_tells_callers_apart_is_hashed(key: str, hidden: str) -> None:
     assert len(value) == 13
 
 
+@pytest.mark.parametrize("key", ["user=~ada", "mail=#ada@example.com", f"user=~{'A' * 32}"])
+def test_what_only_begins_like_a_digest_is_hashed(key: str) -> None:
+    assert "ada" not in hashed_key(key).lower()
+    assert len(hashed_key(key).rpartition("=")[2]) == 13
+
+
 def test_each_part_is_hashed_by_itself() -> None:
     first, second = hashed_key("tenant=acme&ip=192.0.2.7").split("&")
     assert (first, second) == (hashed_key("tenant=acme"), hashed_key("ip=192.0.2.7"))
@@ -48,5 +55,20 @@ def test_the_salt_counts() -> None:
 def test_the_settings_decide() -> None:
     clear = key_shower(Settings(rules="x", dashboard_keys="clear"))
     salted = key_shower(Settings(rules="x", salt=b"a"))
+    clients = key_hasher(Settings(rules="x", dashboard_keys="clear", salt=b"a"))
+    assert clients("ip=192.0.2.7") == hashed_key("ip=192.0.2.7", b"a")
     assert clear("ip=192.0.2.7") == "ip=192.0.2.7"
     assert salted("ip=192.0.2.7") == hashed_key("ip=192.0.2.7", b"a")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "edge|authorization|Basic YWRhOnBhc3M=",
+        "edge|path|/search?user=ada&page=2",
+        "edge|x|method=GET|y|ada",
+    ],
+)
+def test_of_the_descriptors_of_envoy_nothing_is_told(key: str) -> None:
+    shown = hashed_key(key, b"salt")
+    assert shown == hashed(key, b"salt")[:13]

@@ -118,6 +118,14 @@ def test_an_override_ends_when_its_time_has_come() -> None:
     assert (outcome.denied, outcome.rules[0].denied) == (2, 2)
 
 
+def test_a_limit_is_larger_only_as_long_as_an_override_says() -> None:
+    rules = policy({**PER_KEY, "key_by": "ip"})
+    more = Override("per-key", "ip=192.0.2.1", BEGAN_NS + 10 * SECOND, extra=5)
+    larger = Policy(rules=rules.rules, identity=rules.identity, overrides=(more,))
+    assert replay(larger, [at(1), at(2), at(3)]).denied == 0
+    assert replay(larger, [at(1), at(61), at(62), at(63)]).denied == 1
+
+
 def test_a_cost_that_arrives_takes_the_place_of_what_the_rules_say() -> None:
     outcome = replay(policy(PER_KEY), [at(1, cost=3), at(2, cost=2), at(3, cost=1)])
     assert (outcome.allowed, outcome.denied) == (1, 2)

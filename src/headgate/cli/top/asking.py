@@ -101,7 +101,8 @@ def _connection(url: str, patience: float) -> tuple[HTTPConnection, str]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError:
+        (host or "").encode("idna")  # as the name will be looked up
+    except ValueError:  # of which those about characters are, too
         host = port = None
     if not host or parts.scheme not in ("http", "https") or parts.username is not None:
         raise OptionError(f"--url is no URL of a service; expected {_EXPECTED}")

@@ -23,7 +23,7 @@ from headgate.cli.top.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headgate.cli.top.live import Candidate, Key, Live, Queue, Rule
     from headgate.cli.top.scene import Page
@@ -63,6 +63,10 @@ def about(rule: Rule, live: Live, earlier: Live | None, page: Page) -> Section:
 def graph(rule: Rule, page: Page, height: int) -> Section:
     """All that is known of the seconds of *rule*, as a chart."""
     length = max(len(rule.allowed), len(rule.denied), len(rule.would_deny))
+    if not length:
+        # Of many rules the service tells the seconds of the busiest alone.
+        told = "its seconds are not told" if rule.traffic else "nothing was asked of it lately"
+        return [line(Span(told, "dim"))]
     allowed, denied, would = (
         [*[0.0] * (length - len(series)), *series]
         for series in (rule.allowed, rule.denied, rule.would_deny)
@@ -133,18 +137,29 @@ def keys(live: Live, page: Page, *, only: str | None = None) -> Section:
     """The busiest keys, and those that are refused most; side by side where there is room."""
     is_wide = page.width >= _SIDE_BY_SIDE
     width = (page.width - 2) // 2 if is_wide else page.width
-    busiest = _keys("BUSIEST KEYS", live.busiest, width, page, only)
-    refused = _keys("REFUSED KEYS", live.refused, width, page, only)
+    # What a rule in shadow refuses is refused to nobody: its name says that it is one.
+    names = {one.rule_id: name_of(one, page) for one in live.rules}
+    busiest = _keys("BUSIEST KEYS", live.busiest, width, page, names, only)
+    refused = _keys("REFUSED KEYS", live.refused, width, page, names, only)
     if is_wide and busiest and refused:
         return beside(busiest, refused, width + 2)
     return [*busiest, *([()] if busiest and refused else []), *refused]
 
 
-def _keys(title: str, found: Sequence[Key], width: int, page: Page, only: str | None) -> Section:
+def _keys(
+    title: str,
+    found: Sequence[Key],
+    width: int,
+    page: Page,
+    rules: Mapping[str, str],
+    only: str | None,
+) -> Section:
     shown = [one for one in found if only in (None, one.rule_id)][:_MOST_KEYS]
     if not shown:
         return []
-    names = [harmless(one.rule_id, is_ascii=page.is_ascii) for one in shown]
+    names = [
+        rules.get(one.rule_id) or harmless(one.rule_id, is_ascii=page.is_ascii) for one in shown
+    ]
     told = [harmless(one.key, is_ascii=page.is_ascii) for one in shown]
     room = width - _RATE - len("  /s   ") - max(map(columns, told))
     longest = min(max(map(columns, names)), max(_LEAST_NAME, room))

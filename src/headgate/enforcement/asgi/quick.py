@@ -4,7 +4,7 @@ That is what most apps begin with, and it needs nothing but a look at a dict. So
 here: the key, the decision, the headers as bytes, with everything that is the same for all requests
 made beforehand. It says the same as the long way, and a property test holds the two together. Who
 asks about the request further in finds a passage that fills itself in; and whatever is out of the
-ordinary (a refusal, a preflight, a header that is there already) goes the long way.
+ordinary (a refusal, a preflight, a debug token, a header that is there already) goes the long way.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headgate.enforcement.asgi.incoming import PASSAGE, AsgiRequest
 from headgate.enforcement.asgi.lines import header_lines
 from headgate.enforcement.asgi.sending import IN_THE_WAY, Response, refuse
+from headgate.enforcement.debugging import FIELD
 from headgate.enforcement.marks import EXEMPT_ONES
 from headgate.enforcement.naming import key_of
 from headgate.enforcement.passage import Entry, Grant, Passage
 from headgate.engine import Plan, RuleVerdict, Verdict
 from headgate.limits import PacedLimit
-from headgate.observability.single import decision_notes
+from headgate.observability.single import DecisionNotes
 from headgate.stores.port import group_name
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 REMEMBERED: Final = 4096
 """How many addresses are remembered as keys."""
+
+DEBUG_FIELD: Final = FIELD.encode("ascii")
 
 
 class Plain(NamedTuple):
@@ -66,9 +69,9 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
         whose = _key(gate, plain.key)
     lines = header_lines(plain.names.shown, plain.limit, gate.now_ns)
     cost, exemptions = plain.cost, gate.exemptions
-    has_exemptions = bool(exemptions)
+    has_exemptions, is_debugging = bool(exemptions), gate.debugging is not None
     new_passage, kind = QuickPassage.__new__, QuickPassage
-    note = decision_notes(plain.names.shown, cost=plain.cost)
+    note = DecisionNotes(plain.names.shown).note
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901
         if (
@@ -76,6 +79,7 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
             or scope.get("method") == "OPTIONS"
             or PASSAGE in scope
             or EXEMPT_ONES
+            or (is_debugging and _has_token(scope))
             or (has_exemptions and exemptions.covers(AsgiRequest(scope).path))
         ):
             await slowly(scope, receive, send)
@@ -87,10 +91,10 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
             key = found if isinstance(found, str) else await found
         began_ns = perf_counter_ns()
         decision = hit(key, cost)
-        note(decision, began_ns)
+        is_allowed = note(decision, key, cost, began_ns)
         passage = scope[PASSAGE] = new_passage(kind)
         passage.origin = gate, decision, scope
-        if not decision:
+        if not is_allowed:
             await slow_refusal(scope, send, passage)
             return
         response: Response | None = None
@@ -130,6 +134,14 @@ def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  
     return call
 
 
+def _has_token(scope: Scope) -> bool:
+    """Whether somebody would hear how a request was decided: there is more to tell then."""
+    for line in scope.get("headers", ()):  # noqa: SIM110 (half the time of any())
+        if line[0] == DEBUG_FIELD:
+            return True
+    return False
+
+
 class QuickPassage(Passage):
     """A passage that is filled in when somebody looks at it: then `origin` is None.
 
@@ -165,8 +177,6 @@ async def slow_refusal(scope: Scope, send: Send, passage: Passage) -> None:
 def _plain(gate: Gate) -> Plain | None:
     allowance = gate.allowance
     if allowance is None or gate.rules is not None or gate.exempt_when is not None:
-        return None
-    if gate.debugging is not None:
         return None
     if not gate.tells_plainly or allowance.charge_when is not None or gate.shedder is not None:
         return None

@@ -49,7 +49,6 @@ class ExplainCalls:
         others, count = membership.not_applied(MOST_LISTED)
         refusing = verdict.denied_by
         applied = membership.applied()
-        asked = any(member.said is not None for member in applied)
         return {
             "allowed": verdict.allowed,
             "denied_by": None if refusing is None else refusing.rule.id,
@@ -57,7 +56,7 @@ class ExplainCalls:
             "delay": verdict.delay,
             "is_replay": verdict.is_replay,
             "revision": verdict.revision,
-            "source": verdict.source if asked else None,
+            "source": verdict.source if verdict.enforced else None,  # as a check says it
             "identity": engine.identifier.shown(request) | {"tier": membership.reasons.tier},
             "priority": engine.priority_of(request) if engine.policy.priorities else None,
             "rules": [self._applied(member) for member in applied],

@@ -21,7 +21,7 @@ def debugged(core: Core, scope: Scope, verdict: Verdict, reply: Reply) -> Reply:
     """*reply* to the request of *scope*, with how it was decided if that may be told."""
     for name, value in scope["headers"]:
         if name == _FIELD and is_debugged(core, value.decode("latin-1")):
-            ours = encoded(traced_lines([verdict], core.show_key))
+            ours = encoded(traced_lines([verdict], core.hash_key))
             reply.headers.extend(line for line in ours if line not in reply.headers)
             break
     return reply

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 INDEX: Final = b"""Headgate: a rate limit decision service.
 
+GET  /                    in a browser: the dashboard
 POST /v1/check            a request described in JSON: may it go on?
 ANY  /v1/authorize/...    the same for gateways: the request itself
 GET  /v1/rate_limit       what a caller has left
 POST /v1/reservations     hold an amount, settle it later
 GET  /healthz, /readyz    alive; ready for requests
 GET  /metrics             for Prometheus
+ANY  /admin/v1/...        with a token: rules, history, live figures, explain
 GET  /openapi.json        all of this in detail
 """
 _VARY: Final = (b"vary", b"accept")

@@ -95,14 +95,24 @@ class Receipt:
             sources <= {"store"},
         )
 
-    def amounts(self, cost: int | Mapping[str, int] | None) -> dict[str, int]:
+    def amounts(
+        self, cost: int | Mapping[str, int] | None, rule: Callable[[str], Rule | None]
+    ) -> dict[str, int]:
         """What each rule is settled for: what *cost* says, for all or by rule, else what is
-        held."""
+        held. A candidate is for what is said of the rule that it is tried beside.
+
+        *rule* is as for `settle`.
+        """
         if cost is None:
             return {one.id: one.cost for one in self.rules}
         if isinstance(cost, int):
             return {one.id: cost for one in self.rules}
-        return {one.id: cost.get(one.id, one.cost) for one in self.rules}
+        amounts = {}
+        for one in self.rules:
+            found = rule(one.id)
+            live = "" if found is None else found.candidate_of or ""
+            amounts[one.id] = cost.get(one.id, cost.get(live, one.cost))
+        return amounts
 
     def settle(
         self, amounts: Mapping[str, int], rule: Callable[[str], Rule | None]

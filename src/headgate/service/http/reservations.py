@@ -94,14 +94,14 @@ class Reservations:
         if flaws:
             raise invalid(flaws)
         receipt = self._receipt(name)
-        amounts = receipt.amounts(found.get("cost"))
+        amounts = receipt.amounts(found.get("cost"), self._rule)
         await self._close(receipt, amounts)
         return json_reply({"charged": amounts})
 
     async def cancel(self, name: bytes) -> Reply:
         """Give back what is held."""
         receipt = self._receipt(name)
-        await self._close(receipt, receipt.amounts(0))
+        await self._close(receipt, receipt.amounts(0, self._rule))
         return Reply(204, [], b"")
 
     def _receipt(self, name: bytes) -> Receipt:

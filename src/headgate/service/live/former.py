@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from headgate.observability.merging import folded_candidates
+from headgate.service.live.cells import packed_counts
 from headgate.service.live.snapshot import SnapshotError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.service.live.snapshot import Series, Snapshot, State
-
-MOST_TRIALS: Final = 4
-"""Of how many workers before this one it is kept what their rules in shadow would have done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,8 @@ class Former:
 
     began: float | None = None
     requests: tuple[int, int] = (0, 0)
-    cells: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    cells: bytes = field(default_factory=lambda: packed_counts({}))
+    """Packed, as they are told again and again."""
     calls: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     series: Series | None = None
@@ -37,17 +37,19 @@ class Former:
             return cls(
                 began=state["began"],
                 requests=(refused, admitted),
-                cells={(rule, said, by): count for rule, said, by, count in state["cells"]},
+                cells=packed_counts(
+                    {(rule, said, by): count for rule, said, by, count in state["cells"]}
+                ),
                 calls=state["store"]["calls"],
                 errors=state["store"]["errors"],
                 series=snapshot.series(),
-                candidates=tuple(snapshot.candidates()[:MOST_TRIALS]),
+                candidates=(folded_candidates(snapshot.candidates()),),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise SnapshotError(f"it is not as expected: {error!r}") from error
 
     def added_to(self, state: State) -> State:
-        """*state* with what was counted before it began."""
+        """*state* with what was counted before it began, but for `cells`."""
         if self.began is None:
             return state
         store = state["store"]
@@ -55,19 +57,12 @@ class Former:
             **state,
             "began": min(self.began, state["began"]),
             "requests": [a + b for a, b in zip(self.requests, state["requests"], strict=True)],
-            "cells": self._cells(state["cells"]),
             "store": {
                 **store,
                 "calls": self.calls + store["calls"],
                 "errors": _sums((self.errors, store["errors"])),
             },
         }
-
-    def _cells(self, now: Iterable[tuple[str, str, str, int]]) -> list[tuple[str, str, str, int]]:
-        found = dict(self.cells)
-        for rule, said, by, count in now:
-            found[rule, said, by] = found.get((rule, said, by), 0) + count
-        return [(*name, count) for name, count in found.items()]
 
 
 def _sums(all_of: Iterable[dict[str, int]]) -> dict[str, int]:

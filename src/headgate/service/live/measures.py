@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
 from headgate.control.feed_state import FeedState
 from headgate.observability import MEASURES
+from headgate.rules.reading import policy_to_data
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from headgate.engine import AsyncRuleEngine
     from headgate.observability import Measures
+    from headgate.rules.model import Policy
 
 _RULES: Final = "rules"
+_DIGEST_BYTES: Final = 6
+"""So many that a float has all of them."""
 
 
 class ServiceMeasures:
@@ -28,11 +34,13 @@ class ServiceMeasures:
         self._engine = engine
         self._began_ns = began_ns
         self._state = FeedState()
+        self._digested: tuple[Policy, float] | None = None
         self._errors = measures.counter(
             "policy_load_errors", "Policies that could not be put in force.", what=_RULES
         )
         for name, text, read in (
             ("policy_revision", "The revision in force; 0 if there is none.", self.revision),
+            ("policy_digest", "Made of the policy in force: equal where that is.", self.digest),
             ("policy_rules", "Rules in force.", self.rules),
             ("policy_stale", "1 if where the policy comes from cannot be asked.", self.stale),
             ("policy_refused", "1 if a newer policy cannot be put in force.", self.refused),
@@ -52,6 +60,16 @@ class ServiceMeasures:
 
     def revision(self) -> float:
         return self._state.revision or 0
+
+    def digest(self) -> float:
+        """A number that is the same wherever the policy is. (A revision may be counted by each
+        process for itself.)"""
+        policy = self._engine.in_force.policy
+        if self._digested is None or self._digested[0] is not policy:
+            text = json.dumps(policy_to_data(policy), sort_keys=True)
+            number = int.from_bytes(blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest())
+            self._digested = policy, float(number)
+        return self._digested[1]
 
     def rules(self) -> float:
         return len(self._engine.in_force.policy.rules)

@@ -84,6 +84,18 @@ def merged_latency(states: Iterable[State]) -> dict[str, Any]:
     return {**told, "count": sum(counts)}
 
 
+def merged_rates(states: Iterable[State]) -> dict[str, dict[str, float]]:
+    """What each rule said per second lately."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for state in states:
+        for rule, outcome, rate in state["rates"]:
+            found.setdefault(rule, {}).setdefault(outcome, []).append(rate)
+    return {
+        rule: {outcome: round(fsum(rates), 2) for outcome, rates in by_outcome.items()}
+        for rule, by_outcome in found.items()
+    }
+
+
 def merged_rules(
     states: Iterable[State], declared: Sequence[Declared], rates: dict[str, dict[str, float]]
 ) -> list[dict[str, Any]]:

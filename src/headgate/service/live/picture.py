@@ -8,9 +8,10 @@ before. Whatever fails here is told in the log, once; no request is any worse fo
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from headgate.control.endless import EndlessTask
 from headgate.observability import JOURNAL, MEASURES
@@ -18,9 +19,11 @@ from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.service.live import merging
 from headgate.service.live.boards import BoardError
 from headgate.service.live.former import Former
+from headgate.service.live.packing import RingPacker
 from headgate.service.live.recorder import Recorder
-from headgate.service.live.snapshot import Snapshot, SnapshotError, json_of, text_of_all
+from headgate.service.live.snapshot import Snapshot, SnapshotError, json_of, written
 from headgate.service.live.standing import Standing
+from headgate.service.live.telling import DECISIONS, Writer
 from headgate.service.live.whole import encoded_picture, merged_picture
 from headgate.service.logs import LOG
 from headgate.units import SECOND
@@ -31,15 +34,18 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.control.feed import PolicyFeed
     from headgate.observability import Journal, Measures
+    from headgate.observability.exposition import Labels
     from headgate.service.core import Core
     from headgate.service.live.boards import Boards
-    from headgate.service.live.snapshot import Family
+
+T = TypeVar("T")
 
 _AFTER_NS: Final = 2_000_000
 """How long after a second has ended its points are put down."""
 
-
 TRIALS_NS: Final = 5 * SECOND
+KEYS_NS: Final = 3 * SECOND
+"""How old what is told of rules in shadow, and of the busiest keys, may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,21 @@ class LiveOptions:
 
     store: str = "memory://"
     worker: int = 0
+
+
+class _Lasting(Generic[T]):
+    """What *make* says, for *lasts_ns*."""
+
+    def __init__(self, lasts_ns: int, make: Callable[[], T]) -> None:
+        self._lasts_ns = lasts_ns
+        self._make = make
+        self._made: tuple[int, T] | None = None
+
+    def value(self, now_ns: int, *, is_new: bool) -> T:
+        """It as it is now, or if it need not be new as it was a moment ago."""
+        if is_new or self._made is None or now_ns >= self._made[0]:
+            self._made = now_ns + self._lasts_ns, self._make()
+        return self._made[1]
 
 
 class Live:
@@ -84,18 +105,25 @@ class Live:
             worker=self.options.worker,
             began_ns=core.clock(),
         )
+        self._packers = RingPacker(self._recorder.seconds), RingPacker(self._recorder.minutes)
         self._ticking = EndlessTask(self._tick, name="headgate-live", pause=1.0)
-        self._has_failed = False
         self._former = Former()
-        self._trials = b""
-        self._trials_until_ns = 0
+        self._trials = _Lasting(TRIALS_NS, lambda: json_of(self._all_trials()))
+        self._keys = _Lasting(KEYS_NS, self._standing.keys)
+        self._leaving = threading.Lock()
+        self._made = self._left = 0
+        self._has_failed = False
+        self._unread: set[int] = set()
+        self._writer = Writer()
+        self._asking = asyncio.Lock()
+        self._next_answer: asyncio.Future[bytes] | None = None
 
     def start(self) -> None:
         """Look once a second from now on; go on from what a worker of the same number has left."""
-        left = self._on_board(self.options.worker)
-        if left is not None:
+        data = None if self._boards is None else self._boards.read(self.options.worker)
+        if data is not None:
             try:
-                self._former = Former.of(left)
+                self._former = Former.of(Snapshot.decoded(data))
             except SnapshotError as error:
                 LOG.warning("what the worker before this one has counted is lost: %s", error)
         series = self._former.series
@@ -107,42 +135,65 @@ class Live:
     async def aclose(self) -> None:
         """Look no more; what was counted until now stays on the board."""
         await self._ticking.aclose()
+        self._recorder.finish(self._clock())
         self.publish()
 
     async def picture(self) -> dict[str, Any]:
         """All there is to see, of all workers."""
-        own = self.publish()
+        own = self._snapshot()
         rules = self._standing.rules()
-        return await asyncio.to_thread(self._merged, own, rules)
+        return await asyncio.to_thread(self._left_and_merged, own, rules)
 
     async def answer(self) -> bytes:
-        """The same as JSON."""
-        found = await self.picture()
-        return await asyncio.to_thread(encoded_picture, found)
+        """The same as JSON. Many may ask: they are answered one after the other, and those who
+        wait for their turn are answered together."""
+        if self._next_answer is None:
+            self._next_answer = asyncio.ensure_future(self._answer())
+        return await asyncio.shield(self._next_answer)
 
     async def text(self) -> str:
         """The measures of all workers, as Prometheus reads it."""
-        if self._boards is None:
-            return self._measures.text()
-        own = self.publish(with_trials=False)
-        return await asyncio.to_thread(self._all_told, own)
+        own = self._snapshot(in_full=False)
+        return await asyncio.to_thread(self._left_and_told, own)
 
-    def publish(self, *, with_trials: bool = True) -> Snapshot:
-        """Leave a snapshot of now on the board; it is returned.
+    def publish(self) -> Snapshot:
+        """Leave a snapshot of now on the board; it is returned."""
+        made = self._snapshot()
+        self._leave(*made)
+        return made[1]
 
-        What rules in shadow would have done is much to tell and changes little: unless
-        *with_trials*, it is that of up to `TRIALS_NS` ago.
+    def _snapshot(self, *, in_full: bool = True) -> tuple[int, Snapshot]:
+        """A snapshot of now, and its number.
+
+        What rules in shadow would have done, and which keys are the busiest, is much work and
+        changes little: unless *in_full*, it is that of a few seconds ago.
         """
+        now_ns = self._monotonic()
         self._recorder.look(self._clock())
-        told = self._measures.told()
+        told = self._measures.told(bare=(DECISIONS,))
+        keys = self._keys.value(now_ns, is_new=in_full)
         latency = self._recorder.latency.counts()
-        state = self._standing.state(told=told, latency=latency, seen_ns=self._monotonic())
-        state = self._former.added_to(state)
-        trials = self._candidates(is_new=with_trials)
-        snapshot = Snapshot.of(state, told, self._recorder, trials=trials)
-        if self._boards is not None:
-            self._leave(self._boards, snapshot)
-        return snapshot
+        state = self._standing.state(told=told, latency=latency, seen_ns=now_ns, keys=keys)
+        seconds, minutes = self._packers
+        self._made += 1
+        return self._made, Snapshot(
+            standing=json_of(self._former.added_to(state)),
+            measures=written(told),
+            cells=self._recorder.cells.packed(),
+            former=self._former.cells,
+            seconds=seconds.packed(),
+            minutes=minutes.packed(),
+            trials=self._trials.value(now_ns, is_new=in_full),
+        )
+
+    def _all_trials(self) -> list[dict[str, Any]]:
+        return [CANDIDATES.snapshot(), *self._former.candidates]
+
+    async def _answer(self) -> bytes:
+        async with self._asking:
+            self._next_answer = None
+            found = await self.picture()
+            return await asyncio.to_thread(encoded_picture, found)
 
     async def _tick(self) -> None:
         while True:
@@ -152,16 +203,19 @@ class Live:
             if self._boards is None:
                 self._recorder.look(self._clock())
             else:
-                self.publish(with_trials=False)
+                await asyncio.to_thread(self._leave, *self._snapshot(in_full=False))
 
-    def _candidates(self, *, is_new: bool) -> bytes:
-        now_ns = self._monotonic()
-        if is_new or now_ns >= self._trials_until_ns:
-            self._trials = json_of([CANDIDATES.snapshot(), *self._former.candidates])
-            self._trials_until_ns = now_ns + TRIALS_NS
-        return self._trials
+    def _leave(self, number: int, snapshot: Snapshot) -> None:
+        """Leave *snapshot* on the board. In whatever thread: what is older than what is there
+        already is not left."""
+        if self._boards is None:
+            return
+        with self._leaving:
+            if number > self._left:
+                self._left = number
+                self._write(self._boards, snapshot)
 
-    def _leave(self, boards: Boards, snapshot: Snapshot) -> None:
+    def _write(self, boards: Boards, snapshot: Snapshot) -> None:
         board = self.options.worker
         try:
             try:
@@ -182,28 +236,49 @@ class Live:
         if data is None:
             return None
         try:
-            return Snapshot.decoded(data)
-        except SnapshotError:
+            found = Snapshot.decoded(data)
+        except SnapshotError as error:
+            if board not in self._unread:
+                LOG.warning("what worker %d does is not told by this one: %s", board, error)
+            self._unread.add(board)
             return None
+        self._unread.discard(board)
+        return found
 
-    def _all(self, own: Snapshot) -> list[Snapshot]:
-        """Those of all workers, in the order of their numbers."""
+    def _all(self, own: Snapshot) -> list[tuple[Labels, Snapshot]]:
+        """Those of all workers, in the order of their numbers, with the labels that mark them."""
         if self._boards is None:
-            return [own]
-        found = [self._on_board(board) for board in range(self._boards.count)]
-        found[self.options.worker] = found[self.options.worker] or own
-        return [one for one in found if one is not None]
+            return [((), own)]
+        found: list[tuple[Labels, Snapshot]] = []
+        for board in range(self._boards.count):
+            # If it could not be left, the others know less: then this worker tells no more.
+            is_own = board == self.options.worker
+            snapshot = None if is_own and not self._has_failed else self._on_board(board)
+            if is_own and snapshot is None:
+                snapshot = own
+            if snapshot is not None:
+                found.append(((("worker", str(board)),), snapshot))
+        return found
+
+    def _left_and_told(self, made: tuple[int, Snapshot]) -> str:
+        """Their measures; before, what was *made* is left where others can tell it too."""
+        self._leave(*made)
+        return self._all_told(made[1])
+
+    def _left_and_merged(
+        self, made: tuple[int, Snapshot], rules: Sequence[merging.Declared]
+    ) -> dict[str, Any]:
+        self._leave(*made)
+        return self._merged(made[1], rules)
 
     def _all_told(self, own: Snapshot) -> str:
-        now_ns = self._monotonic()
-        families: list[Family] = []
-        for one in self._all(own):
-            is_here = bool(merging.fresh([one.state()], now_ns))
-            families += [family for family in one.families() if is_here or family.kind != "gauge"]
-        return text_of_all(families)
+        since_ns = self._monotonic() - merging.FORGOTTEN_NS
+        return self._writer.text(
+            (one, marks, one.seen_ns() >= since_ns) for marks, one in self._all(own)
+        )
 
     def _merged(self, own: Snapshot, rules: Sequence[merging.Declared]) -> dict[str, Any]:
-        found = self._all(own)
+        found = [one for _, one in self._all(own)]
         heard = [(one.state(), one.series()) for one in found]
         at_ns = self._clock()
         told = merged_picture(heard, rules, now_ns=self._monotonic(), at_ns=at_ns)

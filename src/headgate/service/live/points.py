@@ -5,11 +5,11 @@ from __future__ import annotations
 from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.service.live.ring import OUTCOMES
+from headgate.service.live.ring import OUTCOMES, WHOLE
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from headgate.service.live.ring import Line, Points
 
@@ -18,9 +18,6 @@ MOST_DRAWN: Final = 100
 
 PATIENCE: Final = 2
 """Points that the last one waits for a worker that is late."""
-
-LATELY: Final = 10
-"""Seconds that are meant by "per second"."""
 
 Lines = dict["Line", list[int]]
 
@@ -59,10 +56,11 @@ def _moved(values: array[int], late: int, length: int) -> list[int]:
 
 
 def series(lines: Lines, *, end: int, step: int, length: int) -> dict[str, Any]:
-    """*lines* by rule and outcome, for the busiest rules."""
+    """*lines* of whole requests, and by rule and outcome for the busiest rules."""
     totals: dict[str, int] = {}
     for (rule, _), values in lines.items():
-        totals[rule] = totals.get(rule, 0) + sum(values)
+        if rule != WHOLE:
+            totals[rule] = totals.get(rule, 0) + sum(values)
     busiest = sorted(totals, key=lambda rule: (-totals[rule], rule))[:MOST_DRAWN]
     nothing = [0] * length
     drawn = {
@@ -70,13 +68,8 @@ def series(lines: Lines, *, end: int, step: int, length: int) -> dict[str, Any]:
         for rule in busiest
         if totals[rule]
     }
-    return {"end": end * step, "step": step, "rules": drawn}
-
-
-def rates(lines: Mapping[Line, list[int]]) -> dict[str, dict[str, float]]:
-    """What each rule said per second in the last `LATELY` seconds."""
-    found: dict[str, dict[str, float]] = {}
-    for (rule, outcome), values in lines.items():
-        lately = sum(values[-LATELY:]) / LATELY
-        found.setdefault(rule, {})[outcome] = round(lately, 2)
-    return found
+    whole = {
+        "allowed": lines.get((WHOLE, "allowed"), nothing),
+        "denied": lines.get((WHOLE, "denied"), nothing),
+    }
+    return {"end": end * step, "step": step, "requests": whole, "rules": drawn}

@@ -8,7 +8,6 @@ would be more, those go that have least in them.
 from __future__ import annotations
 
 from array import array
-from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from headgate.observability.journal import Outcome
@@ -20,6 +19,9 @@ OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 MOST_LINES: Final = 400
 """Of at least a hundred rules, then."""
+
+WHOLE: Final = ""
+"""In place of a rule, which always has a name: whole requests, whatever the rules. It stays."""
 
 Line = tuple[str, Outcome]
 Counts = dict[Line, int]
@@ -41,10 +43,13 @@ class Ring:
         self.length = length
         self.end: int | None = None
         """The number of the last point, which is complete."""
+        self.changes = 0
+        """How often anything was changed here."""
         self._lines: dict[Line, array[int]] = {}
 
     def put(self, number: int, counts: Counts) -> None:
         """Point *number* is complete, with *counts*; it is newer than all before."""
+        self.changes += 1
         self._skip_to(number)
         place = number % self.length
         lines = self._lines
@@ -70,14 +75,33 @@ class Ring:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.changes += 1
         self._lines.clear()
         self.end = None
+
+    def go_back(self, number: int) -> None:
+        """Forget the points from *number* on: the clock was set back, and they will come again."""
+        if self.end is None or number > self.end:
+            return
+        gone = self.end - number + 1
+        if gone >= self.length:
+            self.clear()
+            return
+        self.changes += 1
+        for points in self._lines.values():
+            for back in range(gone):
+                points[(self.end - back) % self.length] = 0
+        self.end = number - 1
 
     def points(self) -> Points:
         """All of it."""
         first = 0 if self.end is None else (self.end + 1) % self.length
         lines = {line: points[first:] + points[:first] for line, points in self._lines.items()}
         return Points(self.end, lines)
+
+    def lines(self) -> Mapping[Line, array[int]]:
+        """The lines as they are, not to be changed: point n is at n modulo `length`."""
+        return self._lines
 
     def _skip_to(self, number: int) -> None:
         """Nothing was said between the last point and *number*."""
@@ -92,10 +116,16 @@ class Ring:
         sums = {line: sum(points) for line, points in self._lines.items()}
         for line, count in counts.items():
             sums[line] = sums.get(line, 0) + count
-        kept = set(nlargest(MOST_LINES, sums, key=lambda line: sums[line]))
+        ranked = sorted(sums, key=sums.__getitem__, reverse=True)
+        ranked.sort(key=_is_of_a_rule)
+        kept = set(ranked[:MOST_LINES])
         for line in [line for line in self._lines if line not in kept]:
             del self._lines[line]
         return {line: count for line, count in counts.items() if line in kept}
+
+
+def _is_of_a_rule(line: Line) -> bool:
+    return line[0] != WHOLE
 
 
 def add_counts(to: Counts, more: Counts) -> None:

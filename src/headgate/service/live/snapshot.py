@@ -1,29 +1,32 @@
 """All that a worker has to say at one moment, as data, and as bytes for its board.
 
 As bytes it has sections, so that who needs only one of them need not read the others: how the
-worker stands, its measures, its points by second and by minute, and its rules in shadow.
+worker stands, its measures, what its rules said (and those of the workers before it), its points by
+second and by minute, and its rules in shadow. They are written every second while requests wait, so
+what may be large is numbers, and what has not changed is not written anew.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 
-from headgate import __version__
 from headgate.errors import HeadgateError
 from headgate.observability.exposition import text_of
-from headgate.service.live.packing import joined, packed, parted, unpacked
-from headgate.service.live.ring import Points
+from headgate.service.live.cells import LATELY, added_up, unpacked_cells
+from headgate.service.live.packing import NO_POINTS, joined, parted, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.observability.exposition import Told
-    from headgate.service.live.recorder import Recorder
+    from headgate.service.live.cells import Counted
+    from headgate.service.live.ring import Points
 
-_VERSION: Final = __version__.encode("ascii")
-"""Whoever is replaced may be by a worker of a newer version, where others are still of the old."""
+FORMAT: Final = b"headgate live 1"
+"""Another number for whatever is written otherwise: a worker that has died may be replaced by one
+of newer code, where the others are still of the old."""
 
 KeyRow = tuple[str | None, str, float, float]
 """Rule, key as it is told, at least and at most so many a second."""
@@ -51,6 +54,8 @@ class State(TypedDict):
     """How many decisions of the last minute took how long."""
     cells: list[tuple[str, str, str, int]]
     """Rule, outcome, source, how often."""
+    rates: list[tuple[str, str, float]]
+    """Rule, outcome, how often per second lately."""
     busiest_keys: list[KeyRow]
     refused_keys: list[KeyRow]
     hot_keys: list[KeyRow]
@@ -76,54 +81,56 @@ class Family(NamedTuple):
     body: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a worker says, section by section."""
+    """What a worker says, section by section.
+
+    *cells* and *points* by `seconds` and `minutes` are packed; *former* is what the workers before
+    it have counted, packed like *cells*; *trials* is what rules in shadow would have done.
+    """
 
     standing: bytes
     measures: bytes
+    cells: bytes
+    former: bytes
     seconds: bytes
     minutes: bytes
     trials: bytes
 
     @classmethod
-    def of(
-        cls, state: State, told: Iterable[Told], recorder: Recorder, *, trials: bytes
-    ) -> Snapshot:
-        """From data; *trials* is what rules in shadow would have done, as JSON already."""
-        return cls(
-            json_of(state),
-            json_of([_written(one) for one in told]),
-            packed(recorder.seconds.points(), recorder.seconds.length),
-            packed(recorder.minutes.points(), recorder.minutes.length),
-            trials,
-        )
-
-    @classmethod
     def decoded(cls, data: bytes) -> Snapshot:
         """What `encoded` has made. Raises `SnapshotError`."""
         try:
-            version, *sections = parted(data)
-            found = cls(*sections)
-        except (ValueError, TypeError) as error:
+            written_as, *sections = parted(data)
+            if written_as != FORMAT:
+                raise SnapshotError(f"it is written as {written_as[:40]!r}; expected {FORMAT!r}")
+            return cls(**dict(zip(_SECTIONS, sections, strict=True)))
+        except ValueError as error:
             raise SnapshotError(f"it does not have the sections of a snapshot: {error}") from error
-        if version != _VERSION:
-            raise SnapshotError(f"it is of version {version!r}; expected {_VERSION!r}")
-        return found
 
     def encoded(self) -> bytes:
-        return joined(
-            (_VERSION, self.standing, self.measures, self.seconds, self.minutes, self.trials)
-        )
+        return joined((FORMAT, *(getattr(self, section) for section in _SECTIONS)))
 
     def without_series(self) -> Snapshot:
         """The same with no points, and no rules in shadow."""
-        nothing = packed(Points(None, {}), 0)
-        return Snapshot(self.standing, self.measures, nothing, nothing, b"[]")
+        return replace(self, seconds=NO_POINTS, minutes=NO_POINTS, trials=b"[]")
 
     def state(self) -> State:
         """How the worker stands."""
-        return cast("State", json.loads(self.standing))
+        own = self.counted()
+        counts = added_up((own, unpacked_cells(self.former)))
+        found = json.loads(self.standing)
+        found["cells"] = [(*name, count) for name, count in counts.items()]
+        found["rates"] = _rates(own)
+        return cast("State", found)
+
+    def seen_ns(self) -> int:
+        """When it was made, on the machine's monotonic clock."""
+        return cast("int", json.loads(self.standing)["seen_ns"])
+
+    def counted(self) -> Counted:
+        """What its rules said, without those of the workers before it."""
+        return unpacked_cells(self.cells)
 
     def families(self) -> list[Family]:
         """Its measures."""
@@ -139,23 +146,30 @@ class Snapshot:
         return cast("list[dict[str, Any]]", json.loads(self.trials))
 
 
+_SECTIONS: Final = tuple(one.name for one in fields(Snapshot))
+
+
+def _rates(counted: Counted) -> list[tuple[str, str, float]]:
+    """What each rule said per second lately. Who began a moment ago said nothing before."""
+    seconds = max(LATELY, counted.span)
+    found: dict[tuple[str, str], int] = {}
+    for (rule, outcome, _), count in zip(counted.names, counted.lately, strict=True):
+        if count:
+            found[rule, outcome] = found.get((rule, outcome), 0) + count
+    return [(*line, count / seconds) for line, count in found.items()]
+
+
+def written(told: Iterable[Told]) -> bytes:
+    """Measures as the section `measures`."""
+    return json_of([_written(one) for one in told])
+
+
 _HEAD_LINES: Final = 2
 
 
 def _written(told: Told) -> Family:
     *head, body = text_of([told]).split("\n", _HEAD_LINES)
     return Family(told.name, told.kind, "\n".join(head), body)
-
-
-def text_of_all(families: Iterable[Family]) -> str:
-    """Those of several workers, each name once, as Prometheus reads it."""
-    by_name: dict[str, list[Family]] = {}
-    for family in families:
-        by_name.setdefault(family.name, []).append(family)
-    parts: list[str] = []
-    for _, together in sorted(by_name.items()):
-        parts += [together[0].head, "\n", *(one.body for one in together)]
-    return "".join(parts)
 
 
 def json_of(value: object) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.plan import groups_of
 from headgate.service.live.snapshot import State
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headgate.observability import Journal
     from headgate.observability.exposition import Told
     from headgate.observability.sketch import Heavy
+    from headgate.rules.model import Policy
     from headgate.service.core import Core
     from headgate.service.live.snapshot import KeyRow
 
@@ -26,6 +27,14 @@ MOST_KEYS: Final = 40
 
 _GATES: Final = ("gate_waiting", "gate_in_flight", "gate_slots", "gate_wait_seconds")
 _PREFIX: Final = "headgate_"
+
+
+class KeysTold(NamedTuple):
+    """The busiest keys, those that most is refused to, those the store is asked for most."""
+
+    busiest: list[KeyRow]
+    refused: list[KeyRow]
+    hot: list[KeyRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +49,10 @@ class Standing:
     worker: int
     began_ns: int
 
-    def state(self, *, told: Iterable[Told], latency: list[int], seen_ns: int) -> State:
+    def state(
+        self, *, told: Iterable[Told], latency: list[int], seen_ns: int, keys: KeysTold
+    ) -> State:
         """How things stand now, by its measures *told*."""
-        refused, admitted = self.journal.requests
-        now_ns = monotonic_ns()  # as the journal does
         values = _Values(told)
         return State(
             worker=self.worker,
@@ -53,14 +62,24 @@ class Standing:
             policy=self._policy(),
             store=self._store(values),
             factor=float(self.core.engine.in_force.scale.factor),
-            requests=[refused[0], admitted[0]],
+            requests=[self.journal.requests[False][0], self.journal.admitted_requests()],
             latency=latency,
-            cells=[(*name, count) for name, count in self.journal.counts()],
-            busiest_keys=self._rows(self.journal.busiest.top(MOST_KEYS, now_ns)),
-            refused_keys=self._rows(self.journal.refused.top(MOST_KEYS, now_ns)),
-            hot_keys=hot_keys(self.core, MOST_KEYS),
+            cells=[],  # the recorder's: they are told as numbers
+            rates=[],
+            busiest_keys=keys.busiest,
+            refused_keys=keys.refused,
+            hot_keys=keys.hot,
             bounds=bounds(self.core),
             queues=values.queues(),
+        )
+
+    def keys(self) -> KeysTold:
+        """Which keys are the busiest now."""
+        now_ns = monotonic_ns()  # as the journal does
+        return KeysTold(
+            self._rows(self.journal.busiest.top(MOST_KEYS, now_ns)),
+            self._rows(self.journal.refused.top(MOST_KEYS, now_ns)),
+            hot_keys(self.core, MOST_KEYS),
         )
 
     def rules(self) -> list[tuple[str, str, str | None]]:
@@ -141,7 +160,7 @@ def hot_keys(core: Core, count: int) -> list[KeyRow]:
     store = core.engine.runner.store
     if not isinstance(store, AsyncLeasedStore):
         return []
-    rules = _rules_by_group(core)
+    rules = _GROUPS.of(core)
     return [key_row(core, rules.get(one.group), one) for one in store.hot_keys(count)]
 
 
@@ -150,7 +169,7 @@ def bounds(core: Core) -> list[tuple[str | None, int, int]]:
     store = core.engine.runner.store
     if not isinstance(store, AsyncLeasedStore):
         return []
-    rules = _rules_by_group(core)
+    rules = _GROUPS.of(core)
     return [(rules.get(one.group), one.holders, one.bound) for one in store.bounds()]
 
 
@@ -160,10 +179,25 @@ def key_row(core: Core, rule: str | None, heavy: Heavy) -> KeyRow:
     return rule, core.show_key(heavy.key), round(least, 1), round(most, 1)
 
 
-def _rules_by_group(core: Core) -> dict[str, str]:
-    return {
-        group: rule.id
-        for rule in core.engine.in_force.policy.rules
-        for limits in rule.limits.values()
-        for group in groups_of(core.namespace, rule.id, len(limits))
-    }
+class _Groups:
+    """Which rule a group of counters is of; written anew only for another policy."""
+
+    def __init__(self) -> None:
+        self._policy: Policy | None = None
+        self._namespace = ""
+        self._rules: dict[str, str] = {}
+
+    def of(self, core: Core) -> dict[str, str]:
+        policy = core.engine.in_force.policy
+        if policy is not self._policy or core.namespace != self._namespace:
+            self._policy, self._namespace = policy, core.namespace
+            self._rules = {
+                group: rule.id
+                for rule in policy.rules
+                for limits in rule.limits.values()
+                for group in groups_of(core.namespace, rule.id, len(limits))
+            }
+        return self._rules
+
+
+_GROUPS: Final = _Groups()

@@ -39,7 +39,7 @@ def merged_picture(
         "factor": min((one["factor"] for one in now), default=1.0),
         "requests": merging.merged_requests(ever),
         "latency": merging.merged_latency(now),
-        "rules": merging.merged_rules(ever, rules, points.rates(by_second)),
+        "rules": merging.merged_rules(ever, rules, merging.merged_rates(now)),
         "series": points.series(by_second, end=second, step=1, length=SECONDS),
         "minutes": points.series(by_minute, end=minute, step=MINUTE, length=MINUTES),
         "busiest_keys": merging.merged_keys(row for one in now for row in one["busiest_keys"]),
@@ -77,5 +77,5 @@ def _piece(key: str, value: Any) -> bytes:
     if key not in ("series", "minutes"):
         return json_of(value)
     rules = [json_of(rule) + b":" + json_of(lines) for rule, lines in value["rules"].items()]
-    numbers = b'{"end":%d,"step":%d,' % (value["end"], value["step"])
-    return numbers + b'"rules":{' + b",".join(rules) + b"}}"
+    before = {name: part for name, part in value.items() if name != "rules"}
+    return json_of(before)[:-1] + b',"rules":{' + b",".join(rules) + b"}}"

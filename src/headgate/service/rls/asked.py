@@ -48,6 +48,8 @@ class Part(NamedTuple):
     """The rule that it is, if it is one."""
     sheds: bool = False
     """Whether it denies for want of capacity."""
+    counted_as: str = ""
+    """What it is counted under, if it has no name: never anything that a call brings with it."""
 
     @property
     def is_question(self) -> bool:
@@ -66,6 +68,8 @@ class Line(NamedTuple):
     parts: tuple[Part, ...] = ()
     is_unlimited: bool = False
     metadata: Mapping[str, object] = MappingProxyType({})
+    is_report: bool = False
+    """Whether it tells what a request has cost, rather than asking about one."""
     debug: str | None = None
     """What the client wants to hear by how it was decided, unchecked."""
 

@@ -97,8 +97,7 @@ class RateLimitCalls:
 
     def _answer_to(self, asked: Asked) -> Answer:
         if not asked.parts:
-            constant = self._answering.answer(asked, [])
-            return lambda: constant
+            return self._noting.unlimited(asked, self._answering.answer(asked, []))
         quick = self._ways.answer(asked)
         if quick is not None:
             return quick

@@ -36,6 +36,10 @@ GROUPS: Final = 256
 """How many there are. Which one it is depends on the domain and the keys of a descriptor alone, so
 a counter stays what it is when its limit changes, and few limits have their counters in one."""
 
+OWN_LIMIT: Final = "(call)"
+"""What limits are counted under that calls bring with them: whoever calls could name as many as he
+likes."""
+
 _UNFIT: Final = re.compile("[^ -~]")
 _LONGEST_TITLE: Final = 100
 
@@ -68,7 +72,15 @@ class Configured:
         counter = counter_name(domain, descriptor.entries)
         checks = _checks(group, counter, limit.requests, limit.unit, hits)
         closed = None if checks else limit.unit
-        return Part(checks, "", title, verb, on_failure=self._on_failure, closed=closed)
+        return Part(
+            checks,
+            "",
+            title,
+            verb,
+            on_failure=self._on_failure,
+            closed=closed,
+            counted_as=OWN_LIMIT,
+        )
 
     def _line(self, call: Call, one: Descriptor, found: Found | None) -> Line:
         asked = amount_of(one, call.hits)
@@ -82,16 +94,18 @@ class Configured:
             return Line(is_unlimited=True)
         steps = tuple([step.name for step in found.way])
         name = limit.name or ""
+        title = _title(name or ".".join((found.domain, *steps)))
         group = _group(self._namespace, found.domain, tuple([key for key, _ in one.entries]))
         checks = _checks(group, found.key, limit.requests_per_unit, unit, hits)
         part = Part(
             checks,
             name,
-            _title(name or ".".join((found.domain, *steps))),
+            title,
             self._amounts.verb(one, ("limit", found.domain, *steps)),
             _role(found),
             self._on_failure,
             closed=None if checks else unit,
+            counted_as=title,
         )
         return Line((part,), metadata=found.metadata)
 

@@ -44,7 +44,7 @@ def _traced(core: Core, parts: Sequence[Part], said: Said) -> Iterator[Traced]:
                 part.name if place == 1 else f"{part.name}/{place}",
                 "shadow" if part.role in ("shadow", "hidden") else "enforce",
                 one,
-                key=core.show_key(check.key),
+                key=core.hash_key(check.key),
                 counter=check.group,
                 cost=check.cost,
                 revision=revision,

@@ -9,16 +9,18 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from headgate.observability import JOURNAL, Decided, Said
-from headgate.observability.candidates import CANDIDATES, Heard
+from headgate.observability.candidates import CANDIDATES
 from headgate.service.rls.asking import has_passed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headgate.decisions import Decision
+    from headgate.engine import Engine
+    from headgate.observability.candidates import Spoken
     from headgate.observability.journal import Outcome
     from headgate.service.core import Core
-    from headgate.service.rls.asked import Part
+    from headgate.service.rls.asked import Asked, Part
 
 begin: Final = perf_counter_ns
 """What the time that a decision took is counted from."""
@@ -35,6 +37,9 @@ class Noting:
 
     def __init__(self, core: Core) -> None:
         self._in_force = core.engine.in_force
+        self._revision = self._before = 0
+        self._since_ns = 0
+        self._in_force.tell(self._put_in_force)
 
     def one(self, part: Part, decision: Decision, began_ns: int) -> None:
         """The only part of a call, that takes and decides, has come to *decision*."""
@@ -44,11 +49,24 @@ class Noting:
         journal.time(took_ns)
         journal.requests[allowed][0] += 1
         outcome: Outcome = "allowed" if allowed else "denied"
-        journal.note(part.name, outcome, decision.source, part.checks[0].key)
+        journal.note(_name(part), outcome, decision.source, part.checks[0].key)
         if not allowed and part.name in CANDIDATES.beside:
-            self._try([(part, allowed, decision)], admitted=False)
-        if journal.listeners:
+            self._try([(part, allowed, decision)], began_ns, admitted=False)
+        if journal.is_heard(refuses=not allowed):
             self._tell([(part, allowed, decision)], took_ns, allowed=allowed)
+
+    def unlimited(self, asked: Asked, answer: bytes) -> Callable[[], bytes]:
+        """What says *answer* to a call that nothing limits: a request all the same, unless it only
+        reports."""
+        if all(line.is_report for line in asked.lines):
+            return lambda: answer
+        admitted = JOURNAL.requests[True]
+
+        def admit() -> bytes:
+            admitted[0] += 1
+            return answer
+
+        return admit
 
     def all(
         self, parts: Sequence[Part], said: Sequence[Decision | None], began_ns: int, *, passes: bool
@@ -69,26 +87,35 @@ class Noting:
         took_ns = perf_counter_ns() - began_ns
         journal.time(took_ns)
         journal.requests[passes][0] += 1
-        is_tried = False
+        is_tried = refuses = False
         for part, allowed, decision in noted:
             source = _CLOSED if decision is None else decision.source
             key = part.checks[0].key if part.checks else ""
-            journal.note(part.name, _outcome(part, allowed=allowed), source, key)
+            journal.note(_name(part), _outcome(part, allowed=allowed), source, key)
+            if not allowed:
+                refuses = True
             if _is_shadow(part) or (not allowed and part.name in CANDIDATES.beside):
                 is_tried = True
         if is_tried:
-            self._try(noted, admitted=passes)
-        if journal.listeners:
+            self._try(noted, began_ns, admitted=passes)
+        if journal.is_heard(refuses=refuses):
             self._tell(noted, took_ns, allowed=passes)
 
-    def _try(self, noted: Iterable[Noted], *, admitted: bool) -> None:
-        """Count what rules in shadow would have done."""
-        heard = [
-            Heard(part.name, part.checks[0].key, _is_shadow(part), allowed, decision.source)
+    def _put_in_force(self, engine: Engine) -> None:
+        self._before, self._revision = self._revision, engine.policy.revision
+        self._since_ns = begin()
+
+    def _try(self, noted: Sequence[Noted], began_ns: int, *, admitted: bool) -> None:
+        """Count what rules in shadow would have done, as `engine.trying` does."""
+        if any(part.blocked_ns is not None and not _is_shadow(part) for part, _, _ in noted):
+            return  # nobody was asked
+        said: list[Spoken] = [
+            (part.name, part.checks[0].key, _is_shadow(part), allowed, decision.source)
             for part, allowed, decision in noted
             if decision is not None and part.checks and part.rule is not None
         ]
-        CANDIDATES.hear(heard, admitted=admitted, revision=self._in_force.policy.revision)
+        revision = self._before if began_ns < self._since_ns else self._revision
+        CANDIDATES.hear(said, admitted=admitted, revision=revision)
 
     def _tell(self, noted: Iterable[Noted], took_ns: int, *, allowed: bool) -> None:
         rules = tuple([_said(*one) for one in noted])
@@ -97,9 +124,12 @@ class Noting:
             one.source for one in deciding if one.source != "store"
         ]
         source = binding[0] if binding else "store"
-        told = Decided(allowed, source, self._in_force.policy.revision, took_ns, rules)
-        for listener in JOURNAL.listeners:
-            listener(told)
+        JOURNAL.tell(Decided(allowed, source, self._in_force.policy.revision, took_ns, rules))
+
+
+def _name(part: Part) -> str:
+    """What *part* is counted under: the id of its rule, or what its configuration calls it."""
+    return part.counted_as or part.name
 
 
 def _is_shadow(part: Part) -> bool:
@@ -117,6 +147,6 @@ def _said(part: Part, allowed: bool, decision: Decision | None) -> Said:  # noqa
     key = part.checks[0].key if part.checks else ""
     outcome = _outcome(part, allowed=allowed)
     if decision is None:
-        return Said(part.name, outcome, _CLOSED, key, cost, 0, None)
+        return Said(_name(part), outcome, _CLOSED, key, cost, 0, None)
     retry_ns = decision.retry_after_ns
-    return Said(part.name, outcome, decision.source, key, cost, decision.remaining, retry_ns)
+    return Said(_name(part), outcome, decision.source, key, cost, decision.remaining, retry_ns)

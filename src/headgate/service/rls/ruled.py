@@ -47,8 +47,9 @@ class Ruled:
         spoken = spoken_in(call.domain, one.entries)
         request = request_of(call.domain, spoken.entries)
         if spoken.report is not None:
-            is_counted = not spoken.is_refused and not one.is_refund
-            return self._report(engine.plan(request), one, spoken.report) if is_counted else Line()
+            if spoken.is_refused or one.is_refund:
+                return Line(is_report=True)
+            return self._report(engine.plan(request), one, spoken.report)
         asked = amount_of(one, call.hits)
         plan = engine.plan(request, cost=asked)
         if one.limit is not None and not plan.rules:
@@ -69,8 +70,8 @@ class Ruled:
                 amount = cost_left(rule, one.hits or 0, planned.cost)
                 checks = tuple([replace(check, cost=amount) for check in planned.rates])
                 part = self._part(replace(planned, checks=checks), one, "report")
-                return Line((part,) if amount and part is not None else ())
-        return Line()
+                return Line((part,) if amount and part is not None else (), is_report=True)
+        return Line(is_report=True)
 
     def _part(self, planned: RulePlan, one: Descriptor, verb: Verb) -> Part | None:
         rule = planned.rule

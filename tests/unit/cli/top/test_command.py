@@ -87,7 +87,18 @@ def test_an_interval_is_seconds_or_milliseconds(interval: str) -> None:
 
 @pytest.mark.usefixtures("told")
 @pytest.mark.parametrize(
-    "url", ["", "ftp://x", "127.0.0.1:8090", "http://", "http://a:b@c", "http://h:x", "unix:"]
+    "url",
+    [
+        "",
+        "ftp://x",
+        "127.0.0.1:8090",
+        "http://",
+        "http://a:b@c",
+        "http://h:x",
+        "http://a..b",
+        f"http://{'a' * 64}",
+        "unix:",
+    ],
 )
 def test_what_is_no_url_is_wrong_usage(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", f"--url={url}"]) == 2

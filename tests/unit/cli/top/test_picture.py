@@ -230,3 +230,18 @@ def test_it_keeps_to_the_page_and_has_nothing_that_a_terminal_obeys(
         assert width_of(line) <= page.width
         assert all(span.text.isprintable() for span in line)
         assert not page.is_ascii or plain(line).isascii()
+
+
+def test_the_keys_of_a_rule_in_shadow_are_told_as_such() -> None:
+    data = answer(rule("tried", mode="shadow", shadow_denied=4))
+    data["refused_keys"] = [key("tried", "ip=~77c1d0e2ab90", 4.0)]
+    text = "\n".join(shown(read_live(data)))
+    assert "4.0/s tried (shadow)  ip=~77c1d0e2ab90" in text
+
+
+def test_a_rule_that_nothing_was_asked_of_has_no_chart() -> None:
+    data = answer(rule("idle"), rule("untold", allowed=1))
+    data["series"] = {}
+    live = read_live(data)
+    assert "nothing was asked of it lately" in shown(live, View(alone="idle"))
+    assert "its seconds are not told" in shown(live, View(alone="untold"))

@@ -40,6 +40,10 @@ def test_a_token_that_was_not_made_here_is_in_no_link() -> None:
     assert dashboard_link("http://s", "a/b#c") == "http://s/#token=a%2Fb%23c"
 
 
+def test_a_service_at_a_socket_has_no_link_for_a_browser() -> None:
+    assert dashboard_link("unix:/run/headgate.sock", "t0ken") == "unix:/run/headgate.sock"
+
+
 def _answers(path: Path, *requests: bytes) -> list[bytes]:
     """What the upstream says to *requests*, all on one connection."""
 

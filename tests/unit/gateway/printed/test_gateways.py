@@ -82,7 +82,7 @@ def test_traefik_has_the_address_the_rule_and_the_upstream() -> None:
 def test_traefik_passes_on_the_headers_of_the_rules_if_they_are_known() -> None:
     made = yaml.safe_load(gateway_named("traefik").text(Wanted(headers=("x-a", "x-'b"))))
     auth = made["http"]["middlewares"]["headgate"]["forwardAuth"]
-    assert auth["authRequestHeaders"] == ["x-a", "x-'b"]
+    assert auth["authRequestHeaders"] == ["x-a", "x-'b", "headgate-debug"]
 
 
 def ratelimit(made: Any) -> Any:
@@ -95,9 +95,9 @@ def test_envoy_names_the_headers_of_the_rules() -> None:
     made = ratelimit(yaml.safe_load(gateway_named("envoy").text(wanted)))
     actions = made["rate_limits"][0]["actions"]
     keys = [one.get("request_headers", {}).get("descriptor_key") for one in actions]
-    assert keys == ["method", "path", "host", None, "x-a", "x-'b"]
+    assert keys == ["headgate.debug", "method", "path", "host", None, "x-a", "x-'b"]
     # An action that finds nothing makes the whole descriptor go, and the limits with it.
-    assert all(one["request_headers"]["skip_if_absent"] for one in (*actions[:3], *actions[4:]))
+    assert all(one["request_headers"]["skip_if_absent"] for one in (*actions[:4], *actions[5:]))
 
 
 def test_envoy_reports_to_rules_whose_costs_are_known_afterwards() -> None:
@@ -114,7 +114,7 @@ def test_envoy_reports_to_rules_whose_costs_are_known_afterwards() -> None:
         named, refused, *entries = report["actions"]
         assert named["generic_key"]["descriptor_value"] == rule
         assert refused["metadata"]["skip_if_absent"]
-        assert entries == asked["actions"]
+        assert entries == asked["actions"][1:]  # the first is the debug token
     assert "apply_on_stream_done" not in asked
 
 

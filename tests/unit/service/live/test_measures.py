@@ -16,6 +16,7 @@ from headgate.engine import AsyncRuleEngine
 from headgate.observability import Measures
 from headgate.rules.model import Policy
 from headgate.rules.problems import Problem
+from headgate.rules.reading import read_policy
 from headgate.service.live import ServiceMeasures
 from headgate.units import SECOND
 
@@ -83,5 +84,22 @@ def test_what_cannot_be_put_in_force_is_counted_once_each() -> None:
             own.changed(kept)
             own.changed(replace(kept, problems=BAD, refused=4))
             assert errors(measures) == 3, "the one that was refused, once"
+
+    asyncio.run(run())
+
+
+def test_equal_policies_have_equal_digests_whatever_their_revisions() -> None:
+    text = "version: 1\nrules: [{id: a, key_by: ip, limit: %s}]\n"
+
+    async def digest(limit: str, revision: int) -> float:
+        measures = Measures()
+        async with closing_engine() as engine:
+            own = ServiceMeasures(engine, began_ns=0, measures=measures)
+            engine.replace(replace(read_policy(text % limit), revision=revision))
+            assert own.digest() == own.digest() == int(own.digest()) < 2**53
+            return measures.value("policy_digest")
+
+    async def run() -> None:
+        assert await digest("5/s", 7) == await digest("5/s", 1) != await digest("6/s", 7)
 
     asyncio.run(run())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.service.live import merging
-from headgate.service.live.ring import OUTCOMES
+from headgate.service.live.ring import OUTCOMES, WHOLE
 from headgate.service.live.whole import encoded_picture, merged_picture
 from headgate.units import SECOND
 from tests.unit.service.live.states import (
@@ -45,8 +45,9 @@ def test_the_answer_is_that_picture_as_json() -> None:
 
 
 def test_counts_are_added_up_and_gone_rules_are_told_without_a_mode() -> None:
-    one = state_of(cells=[("a", "allowed", "store", 3), ("old", "denied", "cache", 1)])
-    other = state_of(cells=[("a", "allowed", "lease", 4)], requests=[1, 7])
+    rates = [("a", "allowed", 3.0)]
+    one = state_of(cells=[("a", "allowed", "store", 3), ("old", "denied", "cache", 1)], rates=rates)
+    other = state_of(cells=[("a", "allowed", "lease", 4)], rates=rates, requests=[1, 7])
     found = picture_of((one, series_of(a=[30])), (other, series_of(a=[10, 20])))
     by_id = {row["rule_id"]: row for row in found["rules"]}
     assert list(by_id) == ["a", "c", "old"]
@@ -67,6 +68,19 @@ def test_counts_are_added_up_and_gone_rules_are_told_without_a_mode() -> None:
     assert found["series"]["end"] == NOW - 1
     line = found["series"]["rules"]["a"]["allowed"]
     assert (len(line), line[-3:]) == (120, [0, 10, 50])
+
+
+def test_whole_requests_of_all_workers_are_a_series_beside_the_rules() -> None:
+    one = series_of(NOW - 1, **{WHOLE: [30], "a": [30]})
+    found = picture_of(
+        (state_of(), one), (state_of(worker=1), series_of(NOW - 1, **{WHOLE: [10, 20]}))
+    )
+    for name, length in (("series", 120), ("minutes", 180)):
+        told = found[name]
+        assert {len(line) for line in told["requests"].values()} == {length}
+        assert WHOLE not in told["rules"]
+    assert found["series"]["requests"]["allowed"][-3:] == [0, 10, 50]
+    assert not any(found["series"]["requests"]["denied"])
 
 
 def test_a_worker_that_is_a_little_late_holds_the_last_point_back() -> None:

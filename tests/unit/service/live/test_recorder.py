@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.observability import Journal
 from headgate.service.live.recorder import MINUTE, Recorder
+from headgate.service.live.ring import WHOLE
 from headgate.units import MILLISECOND, SECOND
 
 BEGAN = 6_000_000 * MINUTE
@@ -44,6 +45,19 @@ def test_what_is_counted_in_a_second_is_its_point() -> None:
     one.look(BEGAN + 2)
     assert one.recorder.seconds.end == BEGAN + 1
     assert one.seconds(3) == [0, 3, 4]
+
+
+def test_whole_requests_have_points_of_their_own_whatever_the_rules() -> None:
+    one = Observed()
+    refused, admitted = one.journal.requests
+    for rule in "abc":
+        one.say(2, rule)
+    admitted[0] += 2
+    refused[0] += 1
+    one.look(BEGAN + 1)
+    lines = one.recorder.seconds.points().lines
+    assert lines[WHOLE, "allowed"].tolist()[-2:] == [0, 2]
+    assert lines[WHOLE, "denied"].tolist()[-2:] == [0, 1]
 
 
 def test_what_was_counted_before_the_first_look_is_no_point() -> None:

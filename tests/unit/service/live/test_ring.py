@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.live.packing import joined, packed, parted, unpacked
-from headgate.service.live.ring import MOST_LINES, Counts, Points, Ring, spread
+from headgate.service.live.packing import NO_POINTS, RingPacker, joined, parted, unpacked
+from headgate.service.live.ring import MOST_LINES, WHOLE, Counts, Points, Ring, spread
 
 
 def test_points_are_told_oldest_first_and_the_last_is_the_end() -> None:
@@ -40,6 +40,16 @@ def test_a_thousand_rules_leave_the_busiest() -> None:
     assert ("busy", "allowed") in lines
     assert ("rule-999", "allowed") in lines
     assert ("rule-1", "allowed") not in lines
+
+
+def test_whole_requests_are_never_left_out_for_rules() -> None:
+    ring = Ring(1, 3)
+    ring.put(1, {(WHOLE, "allowed"): 9, (WHOLE, "denied"): 1})
+    for second in range(2, 4):
+        ring.put(second, {(f"rule-{n}", "allowed"): 50 for n in range(1000)})
+    lines = ring.points().lines
+    assert len(lines) == MOST_LINES
+    assert (list(lines[WHOLE, "allowed"]), list(lines[WHOLE, "denied"])) == ([9, 0, 0], [1, 0, 0])
 
 
 def test_another_ring_goes_on_where_one_has_ended() -> None:
@@ -81,9 +91,40 @@ def test_spreading_loses_nothing_and_is_even(counts: Counts, over: int) -> None:
 
 def test_points_come_back_from_bytes() -> None:
     ring = Ring(1, 3)
-    ring.put(7, {("ä\n", "allowed"): 2**40, ("b", "denied"): 1})
-    assert unpacked(packed(ring.points(), 3)) == ring.points()
-    assert unpacked(packed(Points(None, {}), 0)) == Points(None, {})
+    packer = RingPacker(ring)
+    assert unpacked(packer.packed()) == Points(None, {})
+    for number in range(7, 12):
+        ring.put(number, {("ä\n", "allowed"): 2**40 + number, (f"b{number}", "denied"): 1})
+        assert unpacked(packer.packed()) == ring.points()
+    ring.go_back(10)
+    assert unpacked(packer.packed()) == ring.points()
+    other = Ring(1, 3)
+    other.restore(ring.points())
+    assert unpacked(RingPacker(other).packed()) == ring.points()
+    ring.clear()
+    assert unpacked(packer.packed()) == unpacked(NO_POINTS) == Points(None, {})
+
+
+def test_points_that_have_not_changed_are_not_written_anew() -> None:
+    ring = Ring(1, 3)
+    ring.put(7, {("a", "allowed"): 1})
+    packer = RingPacker(ring)
+    assert packer.packed() is packer.packed()
+
+
+def test_points_that_will_come_again_are_forgotten() -> None:
+    ring = Ring(1, 5)
+    for number in range(100, 107):
+        ring.put(number, {("a", "allowed"): number})
+    ring.go_back(107)
+    assert ring.end == 106
+    ring.go_back(105)
+    assert ring.end == 104
+    assert list(ring.points().lines["a", "allowed"]) == [0, 0, 102, 103, 104]
+    ring.put(105, {("a", "allowed"): 1})
+    assert list(ring.points().lines["a", "allowed"]) == [0, 102, 103, 104, 1]
+    ring.go_back(7)
+    assert ring.points() == Points(None, {})
 
 
 @pytest.mark.parametrize(

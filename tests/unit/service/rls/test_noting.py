@@ -70,13 +70,32 @@ def test_several_rules_and_one_in_shadow(is_distant: bool, heard: list[Decided])
     assert [one.allowed for one in heard] == [True, True, False]
 
 
-def test_limits_of_a_configuration() -> None:
-    counted = asked(Asker(envoy=ENVOY))
-    assert sum(counted.values()) == 3
-    assert {outcome: count for (_, outcome, _), count in counted.items()} == {
-        "allowed": 2,
-        "denied": 1,
+def test_limits_of_a_configuration_are_counted_by_their_names_or_places() -> None:
+    assert asked(Asker(envoy=ENVOY)) == {
+        ("edge.u", "allowed", "store"): 2,
+        ("edge.u", "denied", "store"): 1,
     }
+    named = ENVOY.replace("{unit", "{name: 'per user', unit")
+    assert set(asked(Asker(envoy=named), 1)) == {("per user", "allowed", "store")}
+
+
+@pytest.mark.parametrize("envoy", [None, ENVOY])
+def test_limits_that_calls_bring_with_them_are_counted_under_one_name(envoy: str | None) -> None:
+    asker = Asker(envoy=envoy)
+    before = Counter[tuple[str, str, str]](dict(JOURNAL.counts()))
+    for number in range(3):
+        asker.ask("edge", desc(f"key-{number}=x", limit=(1, "MINUTE")))
+    grown = Counter[tuple[str, str, str]](dict(JOURNAL.counts())) - before
+    assert grown == {("(call)", "allowed", "store"): 3}
+
+
+@pytest.mark.parametrize("envoy", [None, ENVOY])
+def test_a_call_that_nothing_limits_is_a_request_that_passes(envoy: str | None) -> None:
+    asker = Asker(envoy=envoy)
+    before = [cell[0] for cell in JOURNAL.requests]
+    for _ in range(2):
+        asker.ask("edge", desc("other=x"))
+    assert [cell[0] for cell in JOURNAL.requests] == [before[0], before[1] + 2]
 
 
 def test_what_is_decided_without_the_store_says_so() -> None:

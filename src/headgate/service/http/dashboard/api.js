@@ -25,18 +25,20 @@ export function keepToken(text) {
   } catch { /* storage is forbidden here: it is kept as long as the page */ }
 }
 
-/** Take the token out of the address, so that nobody reads it there or keeps it with the address. */
+/** Take the token out of the address, so that nobody reads it there or keeps it with the address. Whether one was there. */
 export function takeToken() {
   const found = /^#(?:.*&)?token=([^&]*)/.exec(location.hash);
-  if (found) {
-    history.replaceState(null, "", location.pathname + location.search);
-    let given = found[1];
-    try { given = decodeURIComponent(given); } catch { /* it is not encoded */ }
-    keepToken(given);
-    return true;
-  }
-  try { token = sessionStorage.getItem(KEPT); } catch { token = null; }
-  return false;
+  if (!found) return false;
+  history.replaceState(null, "", location.pathname + location.search);
+  let given = found[1];
+  try { given = decodeURIComponent(given); } catch { /* it is not encoded */ }
+  keepToken(given);
+  return true;
+}
+
+/** The token that this tab had before it was loaded anew. */
+export function restoreToken() {
+  try { token = sessionStorage.getItem(KEPT); } catch { /* storage is forbidden here: there is none */ }
 }
 
 /** What the service says: `{status, data, headers}`. Raises `ProblemError`. */

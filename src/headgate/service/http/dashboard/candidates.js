@@ -4,25 +4,34 @@ import { $, code, fill, made } from "./dom.js";
 import { momentOf } from "./clock.js";
 import { admin, changing } from "./api.js";
 import { failure, previewed, sure } from "./findings.js";
-import { plural } from "./words.js";
+import { callerWord, count, plural } from "./words.js";
 
-let acts = { edit() {}, changed() {}, shown() {} };
+let acts = { edit() {}, changed() {}, shown() {}, ruleOf: () => null };
 
 export function startCandidates(given) { acts = given; }
 
-const callers = (one) => `${one.keys_exact === false ? "about " : ""}${plural(one.keys ?? 0, "caller")}`;
+/** " of 14 tenants"; nothing of a rule that counts all together. */
+function callers(one) {
+  const word = callerWord(acts.ruleOf(one.rule_id)?.key_by);
+  return word ? ` of ${one.keys_exact === false ? "about " : ""}${plural(one.keys ?? 0, word)}` : "";
+}
 
-/** "`a-candidate` would have denied 312 requests of 14 callers since yesterday 14:02; 300 of them `a` let pass." */
+/** "`a-candidate` would have denied 312 requests of 14 tenants since yesterday 14:02; 300 of them `a` let pass." */
 function sentence(one, when) {
+  if (!one.requests) return [code(one.rule_id), ` has met no request ${when}.`];
   if (!one.would_deny) {
     return [code(one.rule_id), ` would have denied none of ${plural(one.requests ?? 0, "request")} ${when}`, ...differing(one), "."];
   }
-  const parts = [code(one.rule_id), ` would have denied ${plural(one.would_deny, "request")} of ${callers(one)} ${when}`];
+  const parts = [code(one.rule_id), ` would have denied ${plural(one.would_deny, "request")}${callers(one)} ${when}`];
   if (one.candidate_of && one.newly_denied !== null && one.newly_denied !== undefined) {
-    const lead = one.newly_denied === 1 ? "; one of them " : one.newly_denied ? `; ${plural(one.newly_denied, "", "").trim()} of them ` : "; none of them ";
-    parts.push(lead, code(one.candidate_of), " let pass");
+    parts.push(`; ${share(one.newly_denied, one.would_deny)} `, code(one.candidate_of), " let pass");
   }
   return [...parts, ...differing(one), "."];
+}
+
+function share(part, whole) {
+  if (part === whole) return whole === 1 ? "it is one that" : "all of them";
+  return part === 1 ? "one of them" : part ? `${count(part)} of them` : "none of them";
 }
 
 function differing(one) {
@@ -30,16 +39,23 @@ function differing(one) {
   return [`; it would have let pass ${plural(one.newly_allowed, "request")} that `, code(one.candidate_of), " denied"];
 }
 
+const versionOf = async (id) => (await admin("GET", `/rules/${encodeURIComponent(id)}`)).data.version;
+
+/** What is adopted is what is shown before: if either rule is changed meanwhile, nothing happens. */
 async function adopt(one) {
   const path = `/rules/${encodeURIComponent(one.candidate_of)}/adopt`;
   let preview;
-  try { preview = previewed((await admin("POST", `${path}:preview`, { body: {} })).data); } catch (error) { preview = failure(error); }
+  let version;
+  try {
+    version = Math.max(...await Promise.all([one.rule_id, one.candidate_of].map(versionOf)));
+    preview = previewed((await admin("POST", `${path}:preview`, { body: {} })).data);
+  } catch (error) { preview = failure(error); }
   sure({
     title: `Adopt ${one.rule_id}?`,
     content: [made("p", {}, "What it says takes the place of ", code(one.candidate_of), ", and it goes, in one revision. Counters keep what they count."), preview],
     yes: "Adopt",
     doing: async (reason) => {
-      await admin("POST", path, { body: {}, headers: changing({ reason }) });
+      await admin("POST", path, { body: {}, headers: changing({ version, reason }) });
       acts.changed(`${one.candidate_of} is now what ${one.rule_id} was`);
     },
   });
@@ -48,7 +64,7 @@ async function adopt(one) {
 function discard(one) {
   sure({
     title: `Discard ${one.rule_id}?`,
-    content: made("p", { text: "It is removed from the policy. The live rule stays as it is." }),
+    content: made("p", { text: "It is removed from the policy, and what it has counted. The live rule stays as it is." }),
     yes: "Discard", isDanger: true,
     doing: async (reason) => {
       await admin("DELETE", `/rules/${encodeURIComponent(one.rule_id)}`, { headers: changing({ reason }) });
@@ -74,7 +90,7 @@ function card(one) {
 function tell(known, one, at) {
   const day = one.last_day;
   const isOld = day && at - one.since > 86_400;
-  const wanted = JSON.stringify([one, Math.floor(at / 3600)]);
+  const wanted = JSON.stringify([one, Math.floor(at / 3600), callers(one)]);
   if (known.shown === wanted) return;
   known.shown = wanted;
   fill(known.words, made("p", {}, ...sentence(one, `since ${momentOf(one.since)}`)),

@@ -20,7 +20,8 @@ function drawn(name, attributes = {}, ...children) {
   return element;
 }
 
-const point = (x, y) => `${x.toFixed(1)},${y.toFixed(1)}`;
+const tenths = (value) => Math.round(value * 10) / 10;
+const point = (x, y) => `${tenths(x)},${tenths(y)}`;
 
 function line(values, most, wide, high) {
   const step = wide / Math.max(1, values.length - 1);
@@ -42,7 +43,11 @@ export class Sparkline {
     this.element = drawn("svg", { class: "spark", viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, this.allowed, this.denied);
   }
 
-  show(series, denies = "denied") {
+  /** *end* tells apart what was shown before: the same is not drawn again. */
+  show(series, end, denies = "denied") {
+    const wanted = `${end} ${denies} ${Boolean(series)}`;
+    if (wanted === this.shown) return;
+    this.shown = wanted;
     const allowed = (denies === "denied" ? series?.allowed : series?.shadow_allowed) ?? [];
     const denied = series?.[denies] ?? [];
     const most = Math.max(1, ...allowed, ...denied);
@@ -156,6 +161,6 @@ export class TrafficChart {
 }
 
 function spanned(seconds, lead = "") {
-  const said = seconds < 90 ? `${seconds} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+  const said = seconds < 60 ? `${seconds} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
   return lead ? lead + said : `${said} ago`;
 }

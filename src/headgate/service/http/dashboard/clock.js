@@ -20,5 +20,8 @@ export function moment(at, now = new Date()) {
 /** The same of seconds since the epoch. */
 export const momentOf = (seconds) => moment(new Date(seconds * 1000));
 
+/** Whose time that is: "Europe/Berlin". */
+export const zone = TIME.resolvedOptions().timeZone ?? "this browser";
+
 /** With seconds: "14:02:07". */
 export const exact = (date) => EXACT.format(date);

@@ -8,14 +8,14 @@ const LONGEST_PAUSE = 15_000;
 const READINESS_EVERY = 2_000;
 
 /** Calls `live(data)` with each answer, `ready(told)` with the readiness, `access(kind, message)`
- * when what may be seen changes (`open`, `locked`, `closed`), `gone({pause, since, told})` while nobody
- * answers. */
+ * when what may be seen changes (`open`, `locked`, `closed`), `gone({pause, since, told, status})` while
+ * there is no answer, or none of use. */
 export class Connection {
   #hears;
   #timer = null;
   #failures = 0;
   #since = null;
-  #told = "";
+  #told = {};
   #isAsking = false;
   #isWaiting = false;
   #asked = -READINESS_EVERY;
@@ -54,7 +54,7 @@ export class Connection {
 
   #next() {
     const pause = this.#failures ? Math.min(LONGEST_PAUSE, EVERY * 2 ** (this.#failures - 1)) : EVERY;
-    if (this.#failures) this.#hears.gone({ pause: pause / 1000, since: this.#since, told: this.#told });
+    if (this.#failures) this.#hears.gone({ pause: pause / 1000, since: this.#since, ...this.#told });
     this.#timer = setTimeout(() => this.#turn(), this.#isWaiting ? 0 : pause);
     this.#isWaiting = false;
   }
@@ -97,7 +97,7 @@ export class Connection {
     this.#failures += 1;
     this.#isShut = false; // who comes back may have another mind
     this.#since ??= new Date();
-    this.#told = error.message;
+    this.#told = { told: error.message, status: error.status };
     return true;
   }
 }

@@ -42,14 +42,22 @@ export function wide(name, ...children) {
   return place;
 }
 
+const MANY = 60;
+const TURNS = 5;
+
 /** A table whose rows stay where they are while their cells change: focus and reading are kept.
  *
  * *columns* are `{head, kind, make(cell, row), show(cell, row)}`: `make` once, `show` at each update.
- * The first column heads its row.
+ * The first column heads its row. In a table that *isLong*, of more than `MANY` rows those that nobody
+ * sees are brought up to date by turns.
  */
 export class Table {
-  constructor(caption, columns, { empty = "None.", cards = false } = {}) {
+  #seen = new Set();
+  #turn = 0;
+
+  constructor(caption, columns, { empty = "None.", cards = false, isLong = false } = {}) {
     this.columns = columns;
+    this.watch = isLong ? new IntersectionObserver((found) => this.#see(found), { rootMargin: "200px" }) : null;
     this.rows = new Map();
     this.body = made("tbody", { role: "rowgroup" });
     const heads = columns.map(({ head, kind }) => made("th", { scope: "col", role: "columnheader", class: kind, text: head }));
@@ -67,15 +75,38 @@ export class Table {
     this.wide.hidden = !rows.length;
     this.empty.hidden = Boolean(rows.length);
     const wanted = new Set(rows.map((row) => row.id));
-    for (const [id, { line }] of this.rows) if (!wanted.has(id)) { line.remove(); this.rows.delete(id); }
+    for (const [id, { line }] of this.rows) if (!wanted.has(id)) this.#remove(id, line);
     let place = this.body.firstChild;
-    for (const row of rows) {
+    this.#turn += 1;
+    for (const [number, row] of rows.entries()) {
+      const isNew = !this.rows.has(row.id);
       const known = this.rows.get(row.id) ?? this.#add(row);
       if (known.line === place) place = place.nextSibling;
       else this.body.insertBefore(known.line, place);
-      known.line.className = row.class ?? "";
-      this.columns.forEach((column, index) => column.show(known.cells[index], row));
+      known.row = row;
+      const isDue = rows.length <= MANY || isNew || this.#seen.has(known.line) || (number + this.#turn) % TURNS === 0;
+      if (isDue || !this.watch) this.#tell(known);
     }
+  }
+
+  #tell({ row, line, cells }) {
+    line.className = row.class ?? "";
+    this.columns.forEach((column, index) => column.show(cells[index], row));
+  }
+
+  #see(found) {
+    for (const { target, isIntersecting } of found) {
+      if (!isIntersecting) { this.#seen.delete(target); continue; }
+      this.#seen.add(target);
+      if (target.known.row) this.#tell(target.known);
+    }
+  }
+
+  #remove(id, line) {
+    line.remove();
+    this.watch?.unobserve(line);
+    this.#seen.delete(line);
+    this.rows.delete(id);
   }
 
   #add(row) {
@@ -87,6 +118,8 @@ export class Table {
     });
     const known = { cells, line: made("tr", { role: "row" }, ...cells) };
     this.rows.set(row.id, known);
+    known.line.known = known;
+    this.watch?.observe(known.line);
     return known;
   }
 }
@@ -121,6 +154,8 @@ export function open(dialog) {
   if (!dialog.open) dialog.showModal();
 }
 
-export function closing(dialog) {
-  for (const button of dialog.querySelectorAll("[data-close]")) button.addEventListener("click", () => dialog.close());
+/** Have its buttons close a dialog; *may* is asked before, of the Escape key too. */
+export function closing(dialog, may = () => true) {
+  for (const button of dialog.querySelectorAll("[data-close]")) button.addEventListener("click", () => { if (may()) dialog.close(); });
+  dialog.addEventListener("cancel", (event) => { if (!may()) event.preventDefault(); });
 }

@@ -7,8 +7,11 @@ import { failure, fieldOf, previewed, sure } from "./findings.js";
 const dialog = $("editor");
 const area = $("editor-text");
 const START = '{\n  "match": {"endpoint": "/api/**"},\n  "key_by": "ip",\n  "limit": "100/minute"\n}';
-let acts = { changed() {}, locked: () => null };
-let edited = { id: null, version: null, mode: "enforce", isCandidate: false };
+const NEW = { id: null, version: null, mode: "enforce", isCandidate: false, isLost: false };
+let acts = { changed() {}, shown() {} };
+let edited = NEW;
+let before = ""; // the text as it was when it was loaded
+let isWarned = false;
 
 /** A rule as people write it: what fits in a line stays in one. */
 export function written(value, indent = "") {
@@ -55,9 +58,29 @@ function showProblems(error) {
   });
   const told = new ProblemError(error.status, error.message, { errors: lines });
   area.setAttribute("aria-invalid", "true");
-  const again = error.status === 412 ? made("button", { type: "button", text: "Load it as it is now", onclick: () => edit(edited.id) }) : null;
-  fill($("editor-findings"), failure(told, { lead, rule: edited.id ?? $("editor-id").value.trim() }), again);
+  fill($("editor-findings"), failure(told, { lead, rule: edited.id ?? $("editor-id").value.trim() }));
   if (error.errors.length) lead(fieldOf(error.errors[0]));
+  if (error.status === 412 && edited.id !== null) return showOther();
+}
+
+/** Somebody else was quicker: what they wrote, beside what is written here, and the choice. */
+async function showOther() {
+  const { id } = edited;
+  try {
+    const { data } = await admin("GET", path(id));
+    const mine = () => {
+      edited = { ...edited, version: data.version };
+      clear();
+      say($("editor-note"), `Apply puts what is written here in place of revision ${data.version}.`);
+      area.focus();
+    };
+    $("editor-findings").append(
+      made("p", { text: `In force now, since revision ${data.version}:` }),
+      made("pre", { tabindex: "0", "aria-label": "The rule as it is in force now", text: written(data.rule) }),
+      made("div", { class: "line tight" },
+        made("button", { type: "button", id: "editor-theirs", text: "Go on with this one", onclick: () => edit(id) }),
+        made("button", { type: "button", id: "editor-mine", text: "Keep what I wrote", onclick: mine })));
+  } catch (error) { $("editor-findings").append(failure(error)); }
 }
 
 function clear() {
@@ -86,11 +109,11 @@ const path = (id) => `/rules/${encodeURIComponent(id)}`;
 async function trying(doing) {
   clear();
   const buttons = [...dialog.querySelectorAll(".actions button:not(:disabled)")];
-  const before = document.activeElement;
+  const focused = document.activeElement;
   for (const button of buttons) button.disabled = true;
-  try { await doing(); } catch (error) { showProblems(error); } finally {
+  try { await doing(); } catch (error) { await showProblems(error); } finally {
     for (const button of buttons) button.disabled = false;
-    if (before?.isConnected && document.activeElement === document.body) before.focus();
+    if (focused?.isConnected && document.activeElement === document.body) focused.focus();
     acts.shown();
   }
 }
@@ -107,7 +130,7 @@ const apply = () => trying(async () => {
   const id = named();
   const headers = changing({ version: edited.id === null ? null : edited.version, isNew: edited.id === null, reason: reason() });
   const { data } = await admin("PUT", path(id), { body: rule(), headers });
-  done(id, `${id} is in force as written, revision ${data.version}`, data.warnings);
+  await done(id, `${id} is in force as written, revision ${data.version}`, data.warnings);
 });
 
 const tryBeside = () => trying(async () => {
@@ -124,11 +147,12 @@ const switchIt = () => trying(async () => {
   done(edited.id, `${edited.id} is ${data.mode === "off" ? "switched off" : `on again, in ${data.mode}`}`);
 });
 
-function done(id, told, warnings = []) {
+async function done(id, told, warnings = []) {
   acts.changed(told);
   if (!warnings.length) { dialog.close(); return; }
+  if (edited.id === null) lay({ isNew: false, id });
   fill($("editor-result"), made("p", { class: "good", text: told }), failure(new ProblemError(200, "with warnings", { errors: warnings }), { kind: "odd", rule: id }));
-  load(id);
+  await load(id);
 }
 
 function remove() {
@@ -144,15 +168,22 @@ function remove() {
   });
 }
 
+function put(text) {
+  area.value = text && `${text}\n`;
+  before = area.value;
+  isWarned = false;
+}
+
 async function load(id) {
   const { data } = await admin("GET", path(id));
-  edited = { id, version: data.version, mode: data.rule.mode ?? "enforce", isCandidate: Boolean(data.rule.candidate_of) };
-  area.value = `${written(data.rule)}\n`;
+  edited = { ...NEW, id, version: data.version, mode: data.rule.mode ?? "enforce", isCandidate: Boolean(data.rule.candidate_of) };
+  put(written(data.rule));
   say($("editor-note"), `In force since revision ${data.version}. Applied only if nobody has changed it meanwhile.`);
 }
 
-function lay({ isNew }) {
-  say($("editor-title"), isNew ? "New rule" : `Rule ${edited.id}`);
+function lay({ isNew, id = edited.id }) {
+  say($("editor-title"), isNew ? "New rule" : `Rule ${id}`);
+  dialog.querySelector(".actions").hidden = edited.isLost;
   $("editor-id-line").hidden = !isNew;
   for (const name of ["editor-switch", "editor-delete"]) $(name).hidden = isNew;
   $("editor-try").hidden = isNew || edited.isCandidate;
@@ -164,12 +195,13 @@ function lay({ isNew }) {
 
 /** Open the editor for the rule *id*. */
 export async function edit(id) {
-  edited = { id, version: null, mode: "enforce", isCandidate: false };
+  edited = { ...NEW, id, isLost: true };
   try {
     await load(id);
     lay({ isNew: false });
   } catch (error) {
-    area.value = "";
+    put("");
+    say($("editor-note"), "");
     lay({ isNew: false });
     fill($("editor-findings"), failure(error));
   }
@@ -179,20 +211,28 @@ export async function edit(id) {
 }
 
 export function editNew() {
-  edited = { id: null, version: null, mode: "enforce", isCandidate: false };
+  edited = NEW;
   $("editor-id").value = "";
-  area.value = `${START}\n`;
+  put(START);
   say($("editor-note"), "It comes last; preview it, or put it in force at once.");
   lay({ isNew: true });
   open(dialog);
   $("editor-id").focus();
 }
 
+/** What was written and not applied is not lost by one key: it takes a second one. Whether it may close. */
+function mayClose() {
+  if (isWarned || area.value === before) return true;
+  isWarned = true;
+  fill($("editor-findings"), made("p", { class: "odd", text: "What you wrote is not applied. Close again to drop it." }));
+  return false;
+}
+
 export function startEditor(given) {
   acts = given;
-  closing(dialog);
+  closing(dialog, mayClose);
   $("editor-form").addEventListener("submit", (event) => event.preventDefault());
   const buttons = { preview, apply, try: tryBeside, switch: switchIt, delete: remove };
   for (const [name, doing] of Object.entries(buttons)) $(`editor-${name}`).addEventListener("click", doing);
-  area.addEventListener("input", () => area.removeAttribute("aria-invalid"));
+  area.addEventListener("input", () => { area.removeAttribute("aria-invalid"); isWarned = false; });
 }

@@ -1,6 +1,6 @@
 // "Explain this request": which rules it meets, whose counters, what they would say.
 
-import { $, code, fill, made, wide } from "./dom.js";
+import { $, code, fill, made, say, wide } from "./dom.js";
 import { ProblemError, admin } from "./api.js";
 import { failure } from "./findings.js";
 import { count, lasting, plain, plural } from "./words.js";
@@ -46,7 +46,9 @@ function line(one) {
 function shown(told) {
   const lead = told.allowed ? "It would be allowed." : "It would be denied.";
   const denying = (told.rules ?? []).filter((one) => one.denies).map((one) => one.rule_id);
-  const parts = [made("p", { class: told.allowed ? "good lead" : "bad lead", text: denying.length ? `${lead} By ${denying.join(", ")}.` : lead })];
+  $("explain-lead").className = told.allowed ? "good lead" : "bad lead";
+  say($("explain-lead"), denying.length ? `${lead} By ${denying.join(", ")}.` : lead);
+  const parts = [];
   const known = Object.entries(told.identity ?? {}).filter(([, value]) => value !== null && value !== "");
   const facts = [`Revision ${told.revision ?? "–"}`, told.priority ? `class ${told.priority}` : "", told.source ? `source ${told.source}` : ""].filter(Boolean);
   parts.push(made("p", { class: "note", text: facts.join(" · ") }));
@@ -71,6 +73,9 @@ export function startExplain() {
     try {
       const body = { method: given.get("method"), path: given.get("path"), ip: given.get("ip").trim() || "127.0.0.1", headers: headersOf(given.get("headers")) };
       fill($("explained"), ...shown((await admin("POST", "/explain", { body })).data));
-    } catch (error) { fill($("explained"), failure(error)); }
+    } catch (error) {
+      say($("explain-lead"), "");
+      fill($("explained"), failure(error));
+    }
   });
 }

@@ -79,9 +79,11 @@ export function sure({ title, content, yes, hasReason = true, isDanger = false, 
   $("sure-yes").disabled = false;
   $("sure-reason").value = "";
   $("sure-reason-line").hidden = !hasReason;
+  const cancel = dialog.querySelector("[data-close]");
+  cancel.hidden = !hasReason; // there is nothing to be refrained from
   act = doing;
   open(dialog);
-  $("sure-yes").focus();
+  (isDanger ? cancel : $("sure-yes")).focus();
 }
 
 export function startFindings() {

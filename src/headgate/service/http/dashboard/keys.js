@@ -11,7 +11,7 @@ const tableOf = (caption, empty) => new Table(caption, [
 const tables = {
   busiest_keys: ["busiest", tableOf("The busiest keys", "No requests lately.")],
   refused_keys: ["refused", tableOf("The keys that are refused most", "Nobody was refused lately.")],
-  hot_keys: ["hot", tableOf("Keys that are hot in the store", "None is asked so often that it matters.")],
+  hot_keys: ["hot", tableOf("The keys that the store is asked about most", "None lately, or the store is in this process.")],
 };
 
 const FEW = 8;

@@ -1,10 +1,10 @@
 // The page: who may see what, what is asked, and what is shown of it.
 
 import { $, fill, made, say } from "./dom.js";
-import { admin, hasToken, keepToken, takeToken } from "./api.js";
+import { admin, hasToken, keepToken, restoreToken, takeToken } from "./api.js";
 import { Connection } from "./connection.js";
 import { choose, chosenRule, showTraffic, startTraffic } from "./traffic.js";
-import { redraw, setPolicy, showRules, startRules } from "./rules.js";
+import { redraw, ruleOf, setPolicy, showRules, startRules } from "./rules.js";
 import { setGone, setReadiness, showHealth, startHealth } from "./health.js";
 import { showKeys, startKeys } from "./keys.js";
 import { showCandidates, startCandidates } from "./candidates.js";
@@ -18,7 +18,7 @@ const LOCKED = "Live figures, rules and their history are for holders of a token
 const CLOSED = "The service was started without an admin token. Set one to see live traffic, the rules and their history here, and to change them:";
 const ABSENT = "This service has no admin API: its rules come from elsewhere. With rules of its own and a token it shows live traffic and the rules here:";
 const MOST_RULES = 1000;
-let revision;
+let learned; // of which policy, of which run of the service: a file begins with revision 1 each time
 let isLearning = false;
 let reader = null;
 
@@ -49,7 +49,7 @@ function lock() {
 }
 
 /** Read the policy and its history anew. */
-async function learn(number) {
+async function learn(wanted) {
   if (isLearning) return;
   isLearning = true;
   try {
@@ -64,7 +64,7 @@ async function learn(number) {
     setPolicy(rules);
     await showHistory(status);
     lock();
-    revision = number;
+    learned = wanted;
   } catch (error) {
     if (error.name !== "ProblemError") throw error; // else the next answer tries again
   } finally { isLearning = false; }
@@ -76,7 +76,8 @@ function live(data) {
   showRules(data);
   showKeys(data);
   showCandidates(data);
-  if (data.policy?.revision !== revision) learn(data.policy?.revision);
+  const wanted = JSON.stringify([data.policy?.revision, data.began]);
+  if (wanted !== learned) learn(wanted);
 }
 
 const connection = new Connection({ live, access, ready: setReadiness, gone: setGone });
@@ -90,7 +91,7 @@ function changed(text) {
   told.classList.add("is-shown");
   clearTimeout(telling);
   telling = setTimeout(() => told.classList.remove("is-shown"), 8_000);
-  revision = undefined;
+  learned = undefined;
   connection.again();
 }
 
@@ -101,7 +102,7 @@ function start() {
   startRules({ choose, chosen: chosenRule, edit });
   startHealth();
   startKeys();
-  startCandidates({ edit, changed, shown: lock });
+  startCandidates({ edit, changed, shown: lock, ruleOf });
   startHistory({ changed, shown: lock });
   startEditor({ changed, shown: lock });
   startExplain();
@@ -111,12 +112,12 @@ function start() {
     event.preventDefault();
     keepToken($("token").value);
     $("token").value = "";
-    revision = undefined;
+    learned = undefined;
     connection.reopen();
   });
   $("forget").addEventListener("click", () => { keepToken(""); location.reload(); });
-  addEventListener("hashchange", () => { if (takeToken()) { revision = undefined; connection.reopen(); } });
-  takeToken();
+  addEventListener("hashchange", () => { if (takeToken()) { learned = undefined; connection.reopen(); } });
+  if (!takeToken()) restoreToken();
   connection.again();
 }
 

@@ -6,7 +6,7 @@ import { Growing } from "./pace.js";
 import { count, keyWords, limitWords, matchWords, rate, share } from "./words.js";
 
 const MOST_SHOWN = 100;
-const SAFE = new Set(["store", "lease", "cache", "memory"]);
+const WITHOUT_STORE = new Set(["fail_open", "fail_closed", "fallback", "local"]);
 const growing = new Growing(30);
 let policy = new Map();
 let order = [];
@@ -45,7 +45,7 @@ function showSources(cell, row) {
   const found = Object.entries(row.sources ?? {}).filter(([name, total]) => total && name !== "store");
   const texts = found.map(([name, total]) => `${name} ${count(total)}`);
   const states = found.map(([name, total]) =>
-    SAFE.has(name) ? "" : growing.is(`${row.id}\u0000${name}`, last.at, total) ? "bad" : "odd");
+    !WITHOUT_STORE.has(name) ? "" : growing.is(`${row.id}\u0000${name}`, last.at, total) ? "bad" : "odd");
   const wanted = JSON.stringify([texts, states]);
   if (cell.dataset.shown === wanted) return;
   cell.dataset.shown = wanted;
@@ -58,7 +58,8 @@ const figure = (name) => (row) => rate(row.per_second?.[name] ?? 0);
 function shareOf(row) {
   const { allowed = 0, denied = 0, shadow_allowed = 0, shadow_denied = 0 } = row.per_second ?? {};
   const refused = denied + shadow_denied;
-  return share(refused, refused + allowed + shadow_allowed);
+  const said = share(refused, refused + allowed + shadow_allowed);
+  return isShadow(row) && refused ? `would be ${said}` : said;
 }
 
 const table = new Table("Rules and what they do now", [
@@ -73,11 +74,11 @@ const table = new Table("Rules and what they do now", [
   { head: "Shadow-denied/s", kind: "number", show: (cell, row) => say(cell, figure("shadow_denied")(row)) },
   text("Share denied", shareOf, "number"),
   { head: "2 minutes", kind: "curve", make: (cell) => { cell.spark = new Sparkline(); cell.append(cell.spark.element); },
-    show: (cell, row) => cell.spark.show(row.series, isShadow(row) ? "shadow_denied" : "denied") },
+    show: (cell, row) => cell.spark.show(row.series, last.series?.end, isShadow(row) ? "shadow_denied" : "denied") },
   { head: "Decided by", kind: "sources", show: showSources },
   { head: "Edit", make: (cell, row) => cell.append(made("button", { type: "button", "aria-label": `Edit ${row.id}`, text: "Edit", onclick: () => acts.edit(row.id) })),
     show: (cell, row) => { cell.firstChild.disabled = !row.rule; } },
-], { empty: "No rule fits.", cards: true });
+], { empty: "No rule fits.", cards: true, isLong: true });
 
 const more = made("button", { type: "button", onclick: () => { isAll = true; showRules(last); } });
 
@@ -94,6 +95,9 @@ export function setPolicy(rules) {
   order = rules.map((one) => one.rule_id);
   redraw();
 }
+
+/** A rule as it is written; null if there is none of that name. */
+export const ruleOf = (id) => policy.get(id)?.rule ?? null;
 
 /** The same figures again, after another rule was chosen. */
 export const redraw = () => { if (last) showRules(last); };

@@ -2,12 +2,11 @@
 
 import { $, made, pairs } from "./dom.js";
 import { KINDS, TrafficChart } from "./charts.js";
-import { Pace } from "./pace.js";
 import { rate, share } from "./words.js";
 
 const ALL = "";
 const chart = new TrafficChart($("chart"));
-const paces = { allowed: new Pace(), denied: new Pace() };
+const LATELY = 10;
 let chosen = ALL;
 let range = "series";
 let last = null;
@@ -48,9 +47,8 @@ function seriesOf(told) {
     const own = Object.hasOwn(rules, chosen) ? rules[chosen] : {};
     return filled({ ...own, allowed: summed([own.allowed, own.shadow_allowed]) }, told);
   }
-  const all = Object.values(rules);
-  const series = Object.fromEntries(KINDS.map(([kind]) => [kind, summed(all.map((one) => one[kind]))]));
-  return filled({ ...series, ...told?.requests }, told);
+  const shadow = summed(Object.values(rules).map((one) => one.shadow_denied)); // of each rule that said so
+  return filled({ ...told?.requests, shadow_denied: shadow }, told);
 }
 
 function filled(series, told) {
@@ -63,7 +61,8 @@ function filled(series, told) {
 
 function figures(live) {
   if (chosen === ALL) {
-    const known = Object.entries(paces).map(([kind, pace]) => [kind, pace.of(live.at, live.requests?.[kind] ?? 0)]);
+    const lately = (list) => (list ?? []).slice(-LATELY).reduce((sum, one) => sum + one, 0) / LATELY;
+    const known = Object.entries(live.series?.requests ?? {}).map(([kind, list]) => [kind, lately(list)]);
     const shadow = (live.rules ?? []).reduce((sum, one) => sum + (one.per_second?.shadow_denied ?? 0), 0);
     return { ...Object.fromEntries(known), shadow_denied: shadow };
   }
@@ -75,19 +74,16 @@ export function showTraffic(live) {
   last = live;
   offer((live.rules ?? []).map((one) => one.rule_id));
   const now = figures(live);
-  const said = (value) => (value === null || value === undefined ? "…" : rate(value));
   const refuses = (now.denied ?? 0) > 0;
   pairs($("tiles"), [
-    ["Allowed /s", said(now.allowed), "is-allowed"],
-    ["Denied /s", said(now.denied), `is-denied${refuses ? " is-some" : ""}`],
-    ["Shadow-denied /s", said(now.shadow_denied), "is-shadow_denied"],
-    ["Denied", share(now.denied ?? 0, (now.allowed ?? 0) + (now.denied ?? 0)), refuses ? "is-denied is-some" : ""],
+    ["Allowed /s", rate(now.allowed), "is-allowed"],
+    ["Denied /s", rate(now.denied), `is-denied${refuses ? " is-some" : ""}`],
+    ["Shadow-denied /s", rate(now.shadow_denied), "is-shadow_denied"],
+    ["Share denied", share(now.denied ?? 0, (now.allowed ?? 0) + (now.denied ?? 0)), refuses ? "is-denied is-some" : ""],
   ]);
   const told = live[range] ?? {};
-  const isSum = chosen === ALL && !told.requests;
-  const what = chosen !== ALL ? `Decisions of ${chosen}` : isSum ? "Decisions of all rules together" : "Requests";
-  const note = isSum ? `${what}: a request counts under each rule that it meets` : what;
-  chart.show({ series: seriesOf(told), end: told.end ?? live.at, step: told.step ?? 1, what, note });
+  const what = chosen === ALL ? "Requests" : `Requests that ${chosen} decided`;
+  chart.show({ series: seriesOf(told), end: told.end ?? live.at, step: told.step ?? 1, what, note: `${what}, a second` });
 }
 
 function offer(ids) {

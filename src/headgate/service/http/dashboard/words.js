@@ -12,7 +12,8 @@ export const short = (number) => (number >= 10_000 ? SHORT : ONE).format(number)
 /** So many a second. */
 export const rate = (number) => {
   const value = number ?? 0;
-  return value !== 0 && Math.abs(value) < 0.05 ? "<0.1" : (value < 100 ? ONE : WHOLE).format(value);
+  if (value !== 0 && Math.abs(value) < 0.05) return "<0.1";
+  return (value < 100 ? ONE : value < 1e6 ? WHOLE : SHORT).format(value);
 };
 
 export const share = (part, whole) => {
@@ -91,6 +92,15 @@ export function keyWords(keyBy) {
   const names = [keyBy].flat().filter((one) => one !== undefined && one !== null);
   if (!names.length || (names.length === 1 && names[0] === "global")) return "for all together";
   return `for each ${names.join(" and ")}`;
+}
+
+const CALLERS = new Map([["tenant", "tenant"], ["user_id", "user"], ["api_key", "API key"]]);
+
+/** Who is counted, as a noun: "tenant"; null if nobody is told apart. */
+export function callerWord(keyBy) {
+  const names = [keyBy].flat();
+  if (names.length !== 1) return "caller";
+  return names[0] === "global" ? null : CALLERS.get(names[0]) ?? "caller";
 }
 
 /** Which requests a rule is for, in words. */
