@@ -12,6 +12,7 @@ reading alone in the same round.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import tempfile
@@ -32,6 +33,7 @@ RESULTS: Final = Path(__file__).parent / "results" / "simulator.json"
 CALLERS: Final = 1000
 PER_SECOND: Final = 5000
 BEGAN: Final = 1_763_320_000.0
+COLLECTED_AFTER: Final = 200_000
 ONE_RULE: Final = b"""\
 version: 1
 rules:
@@ -77,6 +79,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--record", type=Path, help=f"where to write it, usually {RESULTS.name}")
     arguments = parser.parse_args(argv)
+    gc.set_threshold(COLLECTED_AFTER)  # as a replay has it, so that both are measured alike
     with tempfile.TemporaryDirectory() as directory:
         trace = Path(directory) / "trace.csv"
         write_trace(trace, arguments.requests)

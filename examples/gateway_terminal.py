@@ -80,7 +80,8 @@ def lines() -> list[tuple[str, str]]:
     with demo() as (said, token):
         first, second, third = lines_to_try(gateway=GATEWAY, service=SERVICE, token=token)
         made: list[tuple[str, str]] = [("prompt", "make run")]
-        made += [("said", one) for one in said[said.index(_UP) : said.index(_UP) + 4]]
+        begins = said.index(_UP)
+        made += [("said", one.replace(token, "$TOKEN")) for one in said[begins : begins + 4]]
         for command, shorten in ((first, headers_first), (second, attempts), (third, list)):
             made += [("said", ""), ("prompt", _without_token(command, token))]
             made += [(_colour(one), one) for one in shorten(answer(command))]

@@ -55,8 +55,11 @@ def lines_to_try(*, gateway: str, service: str, token: str) -> tuple[str, str, s
 def dashboard_link(service: str, token: str | None) -> str:
     """Where the dashboard is, open at a click to who has *token*.
 
-    What stands behind the `#` is not sent to anybody, and the page takes it out of the address.
+    What stands behind the `#` is not sent to anybody, and the page takes it out of the address. A
+    *service* that no browser can ask, at a unix socket, is told as it is.
     """
+    if not service.startswith("http"):
+        return service
     return f"{service}/#token={quote(token, safe='')}" if token else f"{service}/"
 
 

@@ -51,9 +51,10 @@ def url_of(address: Address, *, is_tls: bool) -> str:
 
 
 def service_url(terms: Terms) -> str:
-    """Where the service is; "" if it has no HTTP."""
+    """Where the service is, for a browser if it can be; "" if it has no HTTP."""
     is_tls = bool(terms.service.config.get("http_tls_cert"))
-    return url_of(terms.service.http[0], is_tls=is_tls) if terms.service.http else ""
+    first = min(terms.service.http, key=lambda address: address.is_unix, default=None)
+    return "" if first is None else url_of(first, is_tls=is_tls)
 
 
 def _is_tls(terms: Terms) -> bool:
