@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,9 @@ bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, wi
 
 bench-shaping: $(VENV)/.bench  ## what a turn costs with nobody in the way, and in a queue of thousands
 	$(BIN)/python -m benchmarks.shaping.costs $(BENCH)
+
+bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
+	$(BIN)/python -m benchmarks.simulator --record benchmarks/results/simulator.json $(BENCH)
 
 PICTURES := shape fair shares adaptive shedding pressure credits backpressure
 
