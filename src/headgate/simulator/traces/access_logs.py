@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from headgate.simulator.traces.formats import Taken
     from headgate.simulator.traces.names import Wanted
 
-_NGINX: Final = re.compile(
-    rb'(\S+) \S+ [^\[]*\[([^\]]{20,26})\] "((?:[^"\\]|\\.)*)" \d{3} (?:\d+|-)(.*)'
-)
-_AFTER: Final = re.compile(
-    rb'(?: "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)")?(?:.*?[ "=](\d+\.\d{3})(?=[ "]|$))?'
-)
+_TEXT: Final = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
+"""What is between quotes; written so that it takes a third of the time."""
+_NGINX: Final = re.compile(rb"(\S+) \S+ [^\[]*\[([^\]]{20,26})\] %b \d{3} (?:\d+|-)(.*)" % _TEXT)
+_AFTER: Final = re.compile(rb'(?: %b %b)?(?:.*?[ "=](\d+\.\d{3})(?=[ "]|$))?' % (_TEXT, _TEXT))
 _ENVOY: Final = re.compile(
     rb'\[([^\]]+)\] "([^"]*)" \d+ \S+ (?:\S+ \S+ "[^"]*" )?'  # what is optional is of Istio
     rb'\d+ \d+ (\d+|-) (?:\d+|-) "([^"]*)" "([^"]*)" "([^"]*)" "([^"]*)"'

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from headgate.simulator.traces.problems import BrokenLineError
@@ -160,6 +161,7 @@ def _since_epoch(moment: datetime) -> int:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@lru_cache(maxsize=4096)  # most are short, and so the same
 def took_ns(text: bytes, unit_ns: int) -> int | None:
     """How long a request was served for; None if the log does not know, as with `-`."""
     if not text or text == b"-":
