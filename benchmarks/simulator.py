@@ -2,11 +2,11 @@
 
     python -m benchmarks.simulator [--requests N] [--rounds N] [--record FILE]
 
-A trace of a million lines of a thousand callers, of whom few ask most, is written once. Then in
-turns: it is read and taken apart (`parsed`), and it is replayed under a policy (`replayed`), from
-opening the file to the outcome. The best of several rounds counts, as whoever else uses the machine
-only ever makes it slower; `cpu` is by the time that the process itself was given, `ratio` is to the
-reading alone in the same round.
+A trace of a million lines of a thousand callers, of whom few ask most, is written once, as a table
+and as an access log of nginx. Then in turns: it is read and taken apart (`parsed`), and it is
+replayed under a policy (`replayed`), from opening the file to the outcome. The best of several
+rounds counts, as whoever else uses the machine only ever makes it slower; `cpu` is by the time that
+the process itself was given, `ratio` is to the reading alone in the same round.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import random
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,6 +34,7 @@ RESULTS: Final = Path(__file__).parent / "results" / "simulator.json"
 CALLERS: Final = 1000
 PER_SECOND: Final = 5000
 BEGAN: Final = 1_763_320_000.0
+AGENT: Final = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 COLLECTED_AFTER: Final = 200_000
 ONE_RULE: Final = b"""\
 version: 1
@@ -62,7 +64,11 @@ rules:
     cost: {default: 1, endpoints: {"POST /export/pdf": 10}}
     mode: shadow
 """
-POLICIES: Final = {"one_rule": ONE_RULE, "design": DESIGN}
+BY_ADDRESS: Final = b"""\
+version: 1
+rules:
+  - {id: per-address, key_by: ip, limit: 10/s}
+"""
 
 
 class Timed(NamedTuple):
@@ -81,11 +87,15 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     gc.set_threshold(COLLECTED_AFTER)  # as a replay has it, so that both are measured alike
     with tempfile.TemporaryDirectory() as directory:
-        trace = Path(directory) / "trace.csv"
-        write_trace(trace, arguments.requests)
+        table, log = Path(directory) / "trace.csv", Path(directory) / "access.log"
+        write_trace(table, log, arguments.requests)
         measured = {
-            name: measure(str(trace), read_policy(text), arguments.rounds)
-            for name, text in POLICIES.items()
+            name: measure(str(trace), read_policy(policy), arguments.rounds)
+            for name, trace, policy in (
+                ("one_rule", table, ONE_RULE),
+                ("design", table, DESIGN),
+                ("access_log", log, BY_ADDRESS),
+            )
         }
     found = {
         **when_and_where(),
@@ -104,7 +114,7 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
     """Help as it is written."""
 
 
-def write_trace(path: Path, requests: int) -> None:
+def write_trace(table: Path, log: Path, requests: int) -> None:
     """A trace of callers of whom few ask most: by Zipf's law."""
     chance = random.Random(1)
     callers = range(CALLERS)
@@ -112,13 +122,16 @@ def write_trace(path: Path, requests: int) -> None:
     chosen = chance.choices(callers, weights, k=requests)
     endpoints = chance.choices(("/api/v1/users", "/api/v1/orders", "/login"), (6, 3, 1), k=requests)
     at = BEGAN
-    with path.open("w", encoding="ascii") as file:
+    with table.open("w", encoding="ascii") as file, log.open("w", encoding="ascii") as other:
         file.write("time,method,path,ip,x-api-key,x-tenant-id\n")
         for caller, endpoint in zip(chosen, endpoints, strict=True):
             at += chance.expovariate(PER_SECOND)
             method = "POST" if endpoint == "/login" else "GET"
             ip = f"192.0.{caller // 250}.{caller % 250}"
             file.write(f"{at:.6f},{method},{endpoint},{ip},key-{caller},t{caller % 50}\n")
+            when = datetime.fromtimestamp(at, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+            asked = f'"{method} {endpoint} HTTP/1.1" 200 512 "https://example.com/" "{AGENT}" 0.012'
+            other.write(f"{ip} - - [{when}] {asked}\n")
 
 
 def measure(trace: str, policy: Policy, rounds: int) -> dict[str, Any]:
