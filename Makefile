@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs build clean
+.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -80,6 +80,9 @@ docs: $(VENV)/.bench  ## draw the pictures of the docs
 	for picture in $(PICTURES); do $(BIN)/python -m benchmarks.shaping.$$picture || exit 1; done
 	$(BIN)/python -m benchmarks.gallery
 	$(BIN)/python examples/gateway_terminal.py
+
+screens: $(VENV)/.bench servers  ## take the pictures of pages in the docs, with Chromium
+	$(BIN)/python -m benchmarks.screens
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried
 	sh scripts/try-wheel $(BIN)/python
