@@ -177,13 +177,23 @@ class Page:
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText"))
 
     def click(self, selector: str) -> None:
-        """Click in the middle of *selector* with the mouse."""
+        """Click in the middle of *selector* with the mouse; again, if it has moved meanwhile."""
+        end = time.monotonic() + 60.0
+        while not self._clicked(selector):
+            if time.monotonic() > end:
+                raise ServerError(f"{selector} does not stay where it is")
+
+    def _clicked(self, selector: str) -> bool:
+        """Whether a click was one on *selector*."""
         found = self.until(
             f"""(() => {{
                 const one = document.querySelector({json.dumps(selector)});
                 if (!one || one.disabled) return null;
                 one.scrollIntoView({{block: "center", behavior: "instant"}});
                 const box = one.getBoundingClientRect();
+                window.isClicked = false;
+                one.addEventListener("click", () => {{ window.isClicked = true; }},
+                                     {{once: true, capture: true}});
                 return box.width ? [box.x + box.width / 2, box.y + box.height / 2] : null;
             }})()""",
             f"{selector} can be clicked",
@@ -191,6 +201,7 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             mouse = {"x": found[0], "y": found[1], "button": "left", "clickCount": 1}
             self.call("Input.dispatchMouseEvent", type=kind, **mouse)
+        return self.evaluate("window.isClicked") is not False  # another document knows nothing
 
     def write(self, selector: str, text: str) -> None:
         """Put *text* in place of what *selector* has."""

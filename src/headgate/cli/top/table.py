@@ -70,7 +70,9 @@ def layout(rules: Sequence[Rule], page: Page) -> Layout:
 def titles(shape: Layout, order: str, *, part: str = "") -> Line:
     """The head of the table, of which only *part* is seen if that is given."""
     words = ("RULE", part, "" if order == "policy" else f"by {order}")
-    name = cut(" ".join(filter(None, words)), shape.name, ellipsis="")
+    whole = " ".join(filter(None, words))
+    short = " ".join(filter(None, words[:2]))
+    name = cut(whole if columns(whole) <= shape.name else short, shape.name, ellipsis="")
     told = " ".join(
         left(one.title, one.width) if one is _BY else right(one.title, one.width)
         for one in shape.columns
