@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import random
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.enforcement.allowance import check_function
 from headgate.enforcement.asgi.incoming import AsgiRequest
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
+    from headgate.responses.pressure import Load
     from headgate.rules.request import Request
     from headgate.rules.soft import Priority
     from headgate.shaping import Turn
@@ -40,11 +41,21 @@ UNKNOWN: Final = "unknown"
 """Whose turn it is where nobody can say."""
 
 
+class _Asked(NamedTuple):
+    """What is known of a request."""
+
+    tenant: str
+    cost: int
+    weight: int | None
+    priority: Priority
+
+
 class FairMiddleware:
     """Has the requests to *app* take turns at *gate*.
 
-    *tenant* says whose turn a request takes (the client's address if there is none), *cost*,
-    *weight* and *priority* the rest: values, or functions of the request; all of them may be async.
+    *tenant* says whose turn a request takes (the client's address if there is none, or if it says
+    None), *cost*, *weight* and *priority* the rest: values, or functions of the request; all of
+    them may be async.
     *timeout* is how long a request waits, if that is less than the gate's `max_wait`. Refused ones
     are answered with 503. Websockets and whatever else is not HTTP passes.
     """
@@ -91,15 +102,16 @@ class FairMiddleware:
             await self.app(scope, receive, send)
             return
         request, listening = AsgiRequest(scope), Listening(receive)
+        asked = await self._ask(request)
         try:
-            turn = await self._turn(request, listening)
+            turn = await self._turn(asked, listening)
         except ClientGoneError:
             return  # there is nobody to answer
         if not turn:
-            await self._refuse(send, request, turn)
+            await self._refuse(send, request, asked, turn)
             return
         with turn:
-            response = _Response(self, turn, send)
+            response = _Response(self, asked, turn, send)
             heard = listening.receive if listening.has_heard else receive
             try:
                 await self.app(scope, heard, response.send)
@@ -107,43 +119,51 @@ class FairMiddleware:
                 response.finish(error)
                 raise
 
-    async def _turn(self, request: AsgiRequest, listening: Listening) -> Turn:
+    async def _ask(self, request: AsgiRequest) -> _Asked:
         tenant, cost, weight, priority = [await _said(one, request) for one in self._asked]
-        tenant, gate = str(tenant or UNKNOWN), self.gate
+        if tenant is None or tenant == "":  # nobody in particular: not one and the same
+            tenant = self._address(request) or UNKNOWN
+        return _Asked(str(tenant), cost, weight, priority)
+
+    async def _turn(self, asked: _Asked, listening: Listening) -> Turn:
+        (tenant, cost, weight, priority), gate = asked, self.gate
         turn = gate.try_enter(tenant, cost, priority=priority)
         if turn is not None:
             return turn
         waiting = gate.enter(tenant, cost, weight=weight, priority=priority, timeout=self._timeout)
         return await listening.meanwhile(waiting)
 
-    async def _refuse(self, send: Send, request: AsgiRequest, turn: Turn) -> None:
+    async def _refuse(self, send: Send, request: AsgiRequest, asked: _Asked, turn: Turn) -> None:
         wait_ns = SOON_NS if turn.retry_after_ns is None else turn.retry_after_ns
         told = turned_away(self.gate.name, wait_ns)
         jitter = random.random()  # noqa: S311 (not a secret)
         answer = Answer(allowed=False, told=(told,), jitter=jitter)
-        answer.loads = (load_of(self.gate.name, self.gate, turn.tenant),)
+        answer.loads = (self._load(asked),)
         accept, now_ns = request.header("accept"), self._now_ns()
         answer.requests_per_second = self._throughput.per_second(now_ns)
         said = refusal(answer, now_ns=now_ns, options=self._responses, accept=accept)
         await refuse(send, request, said)
 
-    def lines(self, turn: Turn) -> list[tuple[bytes, bytes]]:
+    def lines(self, asked: _Asked, turn: Turn) -> list[tuple[bytes, bytes]]:
         """What a response says of how the gate stands."""
-        load = load_of(self.gate.name, self.gate, turn.tenant)
-        answer = Answer(allowed=True, loads=(load,))
+        answer = Answer(allowed=True, loads=(self._load(asked),))
         answer.delayed_ns, now_ns = turn.waited_ns, self._now_ns()
         self._throughput.add(now_ns)
         answer.requests_per_second = self._throughput.per_second(now_ns)
         return encoded(headers_for(answer, now_ns=now_ns, options=self._responses))
 
+    def _load(self, asked: _Asked) -> Load:
+        return load_of(self.gate.name, self.gate, asked.tenant, asked.weight, asked.priority)
+
 
 class _Response:
     """The response to a request that has its turn: at its end the turn is over."""
 
-    __slots__ = ("_middleware", "_send", "_status", "_turn")
+    __slots__ = ("_asked", "_middleware", "_send", "_status", "_turn")
 
-    def __init__(self, middleware: FairMiddleware, turn: Turn, send: Send) -> None:
+    def __init__(self, middleware: FairMiddleware, asked: _Asked, turn: Turn, send: Send) -> None:
         self._middleware = middleware
+        self._asked = asked
         self._turn = turn
         self._send = send
         self._status = 500
@@ -152,8 +172,8 @@ class _Response:
         kind = message["type"]
         if kind == "http.response.start":
             self._status = message["status"]
-            lines = [*message.get("headers", ()), *self._middleware.lines(self._turn)]
-            message = {**message, "headers": lines}
+            lines = self._middleware.lines(self._asked, self._turn)
+            message = {**message, "headers": [*message.get("headers", ()), *lines]}
         await self._send(message)
         if kind in LAST and not message.get("more_body", False):
             self.finish()

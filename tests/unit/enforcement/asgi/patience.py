@@ -33,7 +33,12 @@ class Client:
         self.app = app
 
     async def ask(
-        self, path: str = "/", *, leaves_after: float | None = None, **headers: str
+        self,
+        path: str = "/",
+        *,
+        leaves_after: float | None = None,
+        address: str = "1.2.3.4",
+        **headers: str,
     ) -> tuple[int, Mapping[str, str], bytes]:
         sent: list[Message] = []
         left = [{"type": "http.request", "body": b""}]
@@ -55,7 +60,7 @@ class Client:
             "raw_path": path.encode(),
             "query_string": b"",
             "headers": lines,
-            "client": ("1.2.3.4", 1),
+            "client": (address, 1),
         }
         await self.app(scope, receive, send)
         if not sent:

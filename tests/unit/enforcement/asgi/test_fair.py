@@ -68,6 +68,38 @@ def test_functions_may_be_async_and_say_cost_weight_and_class() -> None:
     assert [round(began, 6) for began, _ in app.log] == [0, 0.5]
 
 
+def test_those_of_whom_a_function_says_nothing_take_turns_by_their_addresses() -> None:
+    app = App(1)
+
+    async def main() -> list[Any]:
+        one = gate(slots=1, queue=2)
+        client = Client(FairMiddleware(app, one, tenant=by_header("x-tenant")))
+        asked = [client.ask(f"/a{n}", address="1.1.1.1") for n in range(4)]
+        asked += [client.ask("/b0", address="2.2.2.2", x_tenant="")]
+        return await asyncio.gather(*asked)
+
+    assert [status for status, _, _ in run_virtually(main())] == [200, 200, 200, 503, 200]
+    paths = [path for _, path in app.log]
+    assert paths.index("/b0") < paths.index("/a2")  # though it came after it
+
+
+@pytest.mark.parametrize(
+    ("said", "wait"), [({"weight": 4}, 0.1), ({"priority": lambda _: "critical"}, 0.1), ({}, 1.0)]
+)
+def test_the_wait_that_is_told_goes_by_weight_and_class(said: Any, wait: float) -> None:
+    async def main() -> tuple[Any, ...]:
+        one = gate(rate="10/s")
+        waiting = [asyncio.ensure_future(one.enter(f"t{n}")) for n in range(10)]
+        await asyncio.sleep(0)
+        answer = await Client(FairMiddleware(App(0), one, timeout=0, **said)).ask("/")
+        await asyncio.gather(*waiting)
+        return answer
+
+    status, told, _ = run_virtually(main())
+    assert status == 503
+    assert told["headgate-queue"] == f'"backend";waiting=9;wait={wait};in-flight=1'
+
+
 def test_who_cannot_be_served_is_told_so_with_a_503() -> None:
     app = App(1)
 
