@@ -174,7 +174,7 @@ class Entrance:
         self.in_flight -= 1
         if self._budget is not None:
             return
-        latency_ns = now - turn.began_ns
+        latency_ns = max(now - turn.began_ns, 0)
         held_ns = self._held_ns
         self._held_ns = (
             latency_ns if held_ns is None else held_ns + (latency_ns - held_ns) // _MEMORY
@@ -183,7 +183,7 @@ class Entrance:
         try:
             if steering is not None:
                 steering.observe(
-                    in_flight=turn.in_flight, latency_ns=max(latency_ns, 0), succeeded=succeeded
+                    in_flight=turn.in_flight, latency_ns=latency_ns, succeeded=succeeded
                 )
                 if steering.limit != self.limit:
                     self._open_up()

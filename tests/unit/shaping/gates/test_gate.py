@@ -47,6 +47,18 @@ def test_a_gate_with_room_lets_in_at_once() -> None:
     assert gate.expected_wait == 0
 
 
+def test_a_clock_that_is_set_back_makes_no_wait_negative() -> None:
+    now = 10**12
+    gate = FairGate(slots=1, clock=lambda: now)
+    turn = gate.enter("a")
+    now -= 5 * 10**9
+    turn.release()
+    with gate.turn("a"):
+        assert gate.expected_wait == 0
+        assert gate.standing("b")[1] == 0
+        assert gate.enter("b", timeout=0).retry_after == 0
+
+
 def test_a_thread_that_waits_is_let_in_when_another_leaves() -> None:
     gate = FairGate(slots=1)
     held = gate.enter("a")
