@@ -146,6 +146,7 @@ class Grant:
     def _end_turns(self, status: int, error: BaseException | None) -> None:
         succeeded = status not in BUSY and not isinstance(error, TimeoutError)
         for turn in self.turns:
+            turn.is_timed = status != SWITCHED
             turn.release(succeeded=succeeded)
 
     @property

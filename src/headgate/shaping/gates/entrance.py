@@ -182,9 +182,8 @@ class Entrance:
         steering = self._steering
         try:
             if steering is not None:
-                steering.observe(
-                    in_flight=turn.in_flight, latency_ns=latency_ns, succeeded=succeeded
-                )
+                took_ns = latency_ns if turn.is_timed else 0
+                steering.observe(in_flight=turn.in_flight, latency_ns=took_ns, succeeded=succeeded)
                 if steering.limit != self.limit:
                     self._open_up()
         finally:  # whatever the steering does: nobody shall wait for a slot that is free

@@ -48,6 +48,7 @@ class Turn:
         "_taken",
         "began_ns",
         "in_flight",
+        "is_timed",
         "reason",
         "retry_after_ns",
         "tenant",
@@ -71,6 +72,9 @@ class Turn:
         self.began_ns = began_ns
         self.in_flight = in_flight
         """How many were in when it began, itself included."""
+        self.is_timed = True
+        """Whether how long it lasts says how the backend fares. Set it to false for what is open as
+        long as somebody likes, such as a websocket: it moves no slots."""
         self.waited_ns = waited_ns
         self.reason: Refusal | None = reason
         """Why it was refused; None if it was not."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def limited(app: App, rules: str) -> Client:
+def limited(app: Any, rules: str) -> Client:
     """To be called in the loop whose time everything goes by."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
@@ -36,6 +36,13 @@ rules:
   - id: turns
     key_by: tenant
     fair: {slots: 1, weights: {paid: 2, default: 1}, queue: 2, max_wait: 60s}
+"""
+
+ADAPTIVE = """
+rules:
+  - id: turns
+    key_by: tenant
+    fair: {slots: {adaptive: aimd, min: 1, max: 20, target: 1s}}
 """
 
 SHED = """
@@ -198,3 +205,24 @@ def test_who_leaves_an_inner_queue_is_charged_nothing_further_out_either() -> No
     gone, told = run_virtually(main())
     assert gone == 0
     assert '"default";r=1;' in told
+
+
+def test_how_long_a_websocket_was_open_does_not_move_slots() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        await asyncio.sleep(1_000)
+
+    async def main() -> list[int | None]:
+        limiting = limited(app, ADAPTIVE).app
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            pass
+
+        scope = {"type": "websocket", "path": "/", "headers": [], "client": ("1.2.3.4", 1)}
+        await asyncio.gather(*(limiting(dict(scope), receive, send) for _ in range(20)))
+        return [one.limit for one in limiting.gate.turns.gates()]
+
+    assert run_virtually(main()) == [20]
