@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from headgate.errors import OptionError
-from headgate.limits import Limit, parse_limit
+from headgate.limits import Limit, parse_rate
 from headgate.limits.model import PacedLimit
 from headgate.limits.pace import Pace
 from headgate.units import MILLISECOND, Rate, exact_rate
@@ -103,11 +103,9 @@ class PacedBudget:
 def read_rate(rate: str | PacedLimit | Rate) -> Fraction:
     """Units a second: *rate* says them as text (`100/s`), as a limit or as a number."""
     if isinstance(rate, str):
-        limit: Limit = parse_limit(rate)
-    elif isinstance(rate, Limit):
-        limit = rate
-    else:
+        return parse_rate(rate)  # which has no burst that could be left out of account
+    if not isinstance(rate, Limit):
         return exact_rate(rate, "rate")
-    if not isinstance(limit, PacedLimit):
+    if not isinstance(rate, PacedLimit):
         raise OptionError(f"rate is {rate!r}; expected a rate like '100/s', without a window")
-    return limit.per_second
+    return rate.per_second

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from headgate.errors import OptionError
-from headgate.limits import GCRA, LeakyBucket
+from headgate.limits import GCRA, FixedWindow, LeakyBucket
 from headgate.shaping import AsyncFairGate
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
@@ -214,10 +214,15 @@ def test_a_sheddable_request_takes_what_is_free_and_never_waits() -> None:
     run_virtually(main())
 
 
-@pytest.mark.parametrize("rate", ["5/minute fixed_window", 0, -1])
-def test_a_rate_is_a_pace(rate: str) -> None:
+@pytest.mark.parametrize("rate", ["5/minute fixed_window", "10/s burst 50", 0, -1])
+def test_a_rate_is_a_pace_and_nothing_else_that_would_be_left_out_of_account(rate: str) -> None:
     with pytest.raises(ValueError, match="rate"):
         AsyncFairGate(rate=rate)
+
+
+def test_a_window_has_no_pace() -> None:
+    with pytest.raises(OptionError, match="without a window"):
+        AsyncFairGate(rate=FixedWindow(10, 1))  # type: ignore[arg-type]  # on purpose
 
 
 @pytest.mark.parametrize(
