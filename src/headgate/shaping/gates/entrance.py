@@ -105,7 +105,7 @@ class Entrance:
             if in_flight > self._ceilings[priority]:
                 return None
         except KeyError:
-            raise _no_class(priority) from None
+            raise no_class(priority) from None
         budget = self._budget
         if budget is not None:
             if self.depth or budget.take(cost, now, has_waited=False):
@@ -391,5 +391,6 @@ class Entrance:
         return Turn(None, tenant, now, self.in_flight)
 
 
-def _no_class(priority: str) -> OptionError:
+def no_class(priority: str) -> OptionError:
+    """That *priority* is none."""
     return OptionError(f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}")

@@ -10,7 +10,9 @@ from contextlib import nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.shaping.gates.entrance import Entrance
+from headgate.rules.soft import PRIORITIES
+from headgate.shaping.gates.entrance import Entrance, no_class
+from headgate.shaping.gates.fair_queue import checked_weight
 from headgate.shaping.gates.tallies import Tallies, watch, watch_wait
 from headgate.shaping.gates.terms import read_terms
 from headgate.units import SECOND, seconds_at_least
@@ -110,6 +112,10 @@ class Gatehouse(ABC):
         self, tenant: str, *, weight: int | None = None, priority: Priority = "default"
     ) -> float | None:
         """The same for *tenant*, behind what it has waiting already."""
+        if weight is not None:
+            checked_weight(weight)
+        if priority not in PRIORITIES:
+            raise no_class(priority)
         with self._alone:
             wait_ns = self._entrance.expected_ns(self._now(), tenant, weight, priority)
         return None if wait_ns is None else seconds_at_least(wait_ns)

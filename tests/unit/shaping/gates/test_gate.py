@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -57,6 +57,15 @@ def test_a_clock_that_is_set_back_makes_no_wait_negative() -> None:
         assert gate.expected_wait == 0
         assert gate.standing("b")[1] == 0
         assert gate.enter("b", timeout=0).retry_after == 0
+
+
+@pytest.mark.parametrize("asked", [{"weight": 0}, {"weight": 1.5}, {"priority": "urgent"}])
+def test_nobody_waits_whose_weight_or_class_is_none(asked: dict[str, Any]) -> None:
+    gate = FairGate(slots=1)
+    with pytest.raises(OptionError, match="expected"):
+        gate.expected_wait_of("a", **asked)
+    with gate.turn("a"), pytest.raises(OptionError, match="expected"):
+        gate.expected_wait_of("a", **asked)
 
 
 def test_a_thread_that_waits_is_let_in_when_another_leaves() -> None:
