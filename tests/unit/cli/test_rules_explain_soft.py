@@ -105,6 +105,12 @@ def test_it_tells_how_it_takes_turns(rules: str, capsys: pytest.CaptureFixture[s
     assert "turns       5 per 3 seconds, in each process by itself" in found["paced"]
 
 
+def test_who_is_sheddable_never_waits(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explained(capsys, rules, "/", "--tier", "free")
+    told = "waits       never, as it is sheddable: who has no turn is refused"
+    assert told in found["turns"]
+
+
 def test_turns_alone_are_something_that_applies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

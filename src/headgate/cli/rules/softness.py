@@ -41,7 +41,11 @@ def turns(queueing: Queueing) -> Lines:
     yield "turns", f"{_budget(fair)}, in each process by itself"
     yield "weight", f"{queueing.weight}, against those of all others who wait"
     waits = f"behind at most {fair.queue} of its own, for {duration(fair.max_wait_ns)} at most"
-    yield "waits", waits if fair.queue and fair.max_wait_ns else "never: who has no turn is refused"
+    if priority == "sheddable":
+        waits = "never, as it is sheddable: who has no turn is refused"
+    elif not fair.queue or not fair.max_wait_ns:
+        waits = "never: who has no turn is refused"
+    yield "waits", waits
     if fair.reserve:
         slots = fair.slots if fair.adaptive is None else None
         yield "ceiling", _ceiling(slots, fair.reserve, priority)

@@ -160,8 +160,9 @@ def check_policy(
         told = "it has no effect: no rule has a floor"
         pressure_at.warn(told, hint="expected such as adaptive: {floor: 20%} in a rule")
     if priority_at is not None and priorities and is_whole and not any(map(_asks, rules)):
-        told = "it has no effect: no rule has a reserve, or shares by priority"
-        priority_at.warn(told, hint="expected such as reserve: {critical: 20%} in a rule")
+        told = "no rule goes by it: none has a reserve, turns, or shares by priority"
+        hint = "expected such as reserve: {critical: 20%} in a rule, unless it is for a LoadShedder"
+        priority_at.warn(told, hint=hint)
     # What is there and could not be read is told of already.
     is_pressed = pressure is not None or pressure_at is not None
     known = {"default", *(one.priority for one in priorities)}
@@ -191,4 +192,4 @@ def _yields(rule: Rule) -> bool:
 
 
 def _asks(rule: Rule) -> bool:
-    return bool(_reserved(rule)) or rule.share_by == BY_PRIORITY
+    return bool(rule.reserve) or rule.fair is not None or rule.share_by == BY_PRIORITY

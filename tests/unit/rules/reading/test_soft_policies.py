@@ -23,6 +23,7 @@ LIMITED = "{id: a, key_by: ip, limit: 5/s}"
 FLOORED = "{id: a, key_by: ip, limit: 5/s, adaptive: {floor: 20%}}"
 RESERVING = "{id: a, key_by: ip, concurrency: {limit: 5, reserve: {critical: 20%}}}"
 TURNING = "{id: a, key_by: ip, fair: {slots: 5, reserve: {critical: 20%}}}"
+PLAIN_TURNS = "{id: a, key_by: ip, fair: {slots: 5}}"
 BY_CLASS = "{id: a, key_by: ip, concurrency: {limit: 5, share_by: priority, shares: {critical: 1}}}"
 CRITICAL = "priority: [{class: critical, match: {endpoint: /pay}}]"
 
@@ -123,7 +124,7 @@ def test_what_is_wrong_is_refused_where_it_stands(written: str, field: str, mess
             "it has no effect: no rule has a floor",
         ),
         (f"rules: [{FLOORED}]", "", "nothing drives its floor: the policy has no pressure"),
-        (f"{CRITICAL}\nrules: [{LIMITED}]", "priority", "it has no effect: no rule has a reserve"),
+        (f"{CRITICAL}\nrules: [{LIMITED}]", "priority", "no rule goes by it: none has a reserve"),
         (f"rules: [{RESERVING}]", "", "it reserves something for critical requests, and priority"),
         (f"rules: [{TURNING}]", "", "it reserves something for critical requests, and priority"),
         (
@@ -168,7 +169,7 @@ def test_what_has_no_effect_is_warned_of(written: str, field: str, message: str)
     assert found[: len(message)] == message
 
 
-@pytest.mark.parametrize("rule", [RESERVING, TURNING, BY_CLASS])
+@pytest.mark.parametrize("rule", [RESERVING, TURNING, PLAIN_TURNS, BY_CLASS])
 def test_what_priority_is_for_goes_without_a_word(rule: str) -> None:
     assert problems(f"{CRITICAL}\nrules: [{rule}]") == []
 
