@@ -51,10 +51,19 @@ def _check_cost(rule: Rule, fields: Fields) -> None:
         if cost.most is not None and cost.most > quota:
             spot.warn(f"costs up to {cost.most} are possible, above the limit of {quota}{who}")
     if not dearest and cost.header is None:
-        spot.warn("nothing costs anything: the rule never refuses")
+        spot.warn(_told_of_nothing(rule))
     _check_cost_methods(rule, spot)
     if cost.after is not None:
         _check_after(rule, spot, cost.after, min(amount for _, amount in fixed))
+
+
+def _told_of_nothing(rule: Rule) -> str:
+    """What it means that no request costs anything."""
+    if rule.fair is not None:
+        return "it has no effect: a request takes a turn of 1 at the least"
+    if all(isinstance(limit, Concurrency) for many in rule.limits.values() for limit in many):
+        return "it has no effect: a request takes one slot, whatever it costs"
+    return "nothing costs anything: the rule never refuses"
 
 
 def _largest(limit: Limit) -> int:

@@ -29,6 +29,9 @@ _POINTLESS_WITH_TURNS: Final = {
 }
 
 
+_NOTHING_TO_KEEP: Final = "it has no effect: of one slot none can be kept back"
+
+
 def check_soft(rule: Rule, fields: Fields, identity: Identity) -> None:
     """Note what is impossible or pointless in a rule that was read."""
     if rule.fair is not None:
@@ -60,6 +63,9 @@ def _check_turns(rule: Rule, fair: Fair, fields: Fields) -> None:
     if fair.queue == 0 and fair.max_wait_ns and "max_wait" in _inside(fields, "fair"):
         told = "it has no effect: with a queue of 0 nobody waits"
         fields["fair"].child("max_wait").warn(told)
+    most = fair.slots if fair.adaptive is None else fair.adaptive.most
+    if fair.reserve and most == 1:
+        fields["fair"].child("reserve").warn(_NOTHING_TO_KEEP)
 
 
 def _check_weights(rule: Rule, fair: Fair, fields: Fields, identity: Identity) -> None:
@@ -85,6 +91,8 @@ def _check_reserve(rule: Rule, limit: Concurrency, fields: Fields) -> None:
     """Whether what is kept and what is guaranteed fit into the slots together."""
     guaranteed = sum(slots for _, slots in limit.shares)
     left = ceiling(limit.limit, rule.reserve, PRIORITIES[-1])
+    if rule.reserve and limit.limit == 1:
+        _spot_of(fields, "reserve").warn(_NOTHING_TO_KEEP)
     if rule.reserve and guaranteed > left:
         told = f"the reserve leaves {left} of {limit.limit} slots, and {guaranteed} are guaranteed"
         hint = "shares come first: expected smaller ones, or a smaller reserve"
@@ -159,6 +167,9 @@ def check_policy(
     if pressure_at is not None and is_whole and not any(_yields(rule) for rule in rules):
         told = "it has no effect: no rule has a floor"
         pressure_at.warn(told, hint="expected such as adaptive: {floor: 20%} in a rule")
+    if pressure_at is not None and is_whole and _looks_in_vain(pressure, rules):
+        told = "it has no effect: it is about requests that wait at gates, and no rule has fair"
+        pressure_at.child("queue").warn(told, hint="expected a rule with fair, or no queue")
     if priority_at is not None and priorities and is_whole and not any(map(_asks, rules)):
         told = "no rule goes by it: none has a reserve, turns, or shares by priority"
         hint = "expected such as reserve: {critical: 20%} in a rule, unless it is for a LoadShedder"
@@ -189,6 +200,13 @@ def _reserved(rule: Rule) -> Iterable[Priority]:
 
 def _yields(rule: Rule) -> bool:
     return rule.floor is not None and rule.fair is None
+
+
+def _looks_in_vain(pressure: Pressure | None, rules: Iterable[Rule]) -> bool:
+    """Whether *pressure* goes by a queue that nobody waits in."""
+    if pressure is None or pressure.queue is None:
+        return False
+    return all(rule.fair is None for rule in rules)
 
 
 def _asks(rule: Rule) -> bool:

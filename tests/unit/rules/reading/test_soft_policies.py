@@ -75,7 +75,8 @@ rules: [{RESERVING}]
     ],
 )
 def test_pressure_is_read(written: str, meant: Pressure) -> None:
-    examined = examine_policy(f"version: 1\npressure: {written}\nrules: [{FLOORED}]\n")
+    rules = f"{FLOORED}, {PLAIN_TURNS.replace('id: a', 'id: b')}"
+    examined = examine_policy(f"version: 1\npressure: {written}\nrules: [{rules}]\n")
     assert examined.problems == ()
     assert examined.policy is not None
     assert examined.policy.pressure == meant
@@ -138,6 +139,31 @@ def test_what_is_wrong_is_refused_where_it_stands(written: str, field: str, mess
             "it has no effect: it is about latency",
         ),
         (
+            f"pressure: {{queue: 5}}\nrules: [{FLOORED}]",
+            "pressure.queue",
+            "it has no effect: it is about requests that wait at gates, and no rule has fair",
+        ),
+        (
+            f"{CRITICAL}\nrules: [{TURNING.replace('5', '1')}]",
+            "fair.reserve",
+            "it has no effect: of one slot none can be kept back",
+        ),
+        (
+            f"{CRITICAL}\nrules: [{RESERVING.replace('5', '1')}]",
+            "concurrency.reserve",
+            "it has no effect: of one slot none can be kept back",
+        ),
+        (
+            "rules: [{id: a, key_by: ip, fair: {slots: 5}, cost: 0}]",
+            "cost",
+            "it has no effect: a request takes a turn of 1 at the least",
+        ),
+        (
+            "rules: [{id: a, key_by: ip, concurrency: 5, cost: 0}]",
+            "cost",
+            "it has no effect: a request takes one slot, whatever it costs",
+        ),
+        (
             (
                 "priority: [{class: critical}, {class: sheddable, match: {tier: a}}]\n"
                 f"rules: [{RESERVING}]"
@@ -167,6 +193,11 @@ def test_what_has_no_effect_is_warned_of(written: str, field: str, message: str)
     ((severity, where, found),) = problems(written)
     assert (severity, where) == ("warning", field or where)
     assert found[: len(message)] == message
+
+
+def test_a_queue_that_somebody_waits_in_is_pressure_without_a_word() -> None:
+    turning = PLAIN_TURNS.replace("id: a", "id: b")
+    assert problems(f"pressure: {{queue: 5}}\nrules: [{FLOORED}, {turning}]") == []
 
 
 @pytest.mark.parametrize("rule", [RESERVING, TURNING, PLAIN_TURNS, BY_CLASS])
