@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.enforcement.afterwards import owed
 from headgate.enforcement.asking import answered, answered_async
 from headgate.enforcement.passage import Grant, Responded
-from headgate.enforcement.turns import refusal_by
+from headgate.enforcement.turns import Held, refusal_by
 from headgate.engine.noting import note_further, note_turns
 from headgate.heartbeat import ASYNC_HEART, BEATS, HEART
 
@@ -291,6 +291,7 @@ def _granted(
     """What a request that goes on now was granted."""
     if turns:
         note_turns(verdict)
+        turns = Held(turns)
     began_ns = None if gate.pressing is None else gate.pressing.begin()
     return Grant(gate, entry, verdict, turns, began_ns, beat)
 
@@ -301,5 +302,6 @@ def _granted_async(
     """As `_granted`."""
     if turns:
         note_turns(verdict)
+        turns = Held(turns)
     began_ns = None if gate.pressing is None else gate.pressing.begin_async()
     return Grant(gate, entry, verdict, turns, began_ns, beat)

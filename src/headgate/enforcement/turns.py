@@ -43,6 +43,17 @@ Came = tuple[list["Turn"], "Queueing | None"]
 """The turns of a request; or the one that was refused alone, and where."""
 
 
+class Held(tuple["Turn", ...]):
+    """The turns of a request. Those that it still has when it is forgotten are given back: there
+    are servers and test clients that forget a response without closing it."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        for turn in self:
+            turn.abandon()
+
+
 class Turns:
     """The gates of an app, made when they are first asked for: for code that blocks, and for event
     loops. Both kinds do not take turns with each other."""

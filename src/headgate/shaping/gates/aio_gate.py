@@ -52,6 +52,8 @@ class AsyncFairGate(Gatehouse):
         """A turn, if it can be had without waiting; None if not: `enter` would have to wait."""
         if get_running_loop() is not self._loop:
             self._settle_in()
+        if self.abandoned:
+            self._clear()
         return self._entrance.pass_at_once(tenant, cost, priority, self._now())
 
     async def enter(
@@ -189,6 +191,8 @@ class AsyncFairGate(Gatehouse):
 
     def _expire(self, place: Place) -> int:
         """The time of *place* should be up; how many nanoseconds it has left."""
+        if self.abandoned:
+            self._clear()
         entrance, now = self._entrance, self._now()
         wait_ns = entrance.give_out(now)
         left_ns = 0 if place.deadline_ns is None else max(place.deadline_ns - now, 0)

@@ -48,6 +48,8 @@ class FairGate(Gatehouse):
         self, tenant: str, cost: int = 1, *, priority: Priority = "default"
     ) -> Turn | None:
         """A turn, if it can be had without waiting; None if not: `enter` would have to wait."""
+        if self.abandoned:
+            self._clear()
         with self._lock:
             return self._entrance.pass_at_once(tenant, cost, priority, self._now())
 
@@ -68,6 +70,8 @@ class FairGate(Gatehouse):
         if weight is not None:
             checked_weight(weight)
         patience_ns = None if timeout is None else read_wait(timeout, "timeout")
+        if self.abandoned:
+            self._clear()
         entrance, place = self._entrance, None
         try:
             with self._lock:
@@ -124,6 +128,8 @@ class FairGate(Gatehouse):
         called = threading.Event()
         place.wake = lambda _: called.set()
         while True:
+            if self.abandoned:
+                self._clear()
             with self._lock:
                 wait_ns = self._look(place)
                 if place.turn is not None:

@@ -6,7 +6,8 @@ import os
 import time
 import weakref
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
+from collections import deque
+from contextlib import nullcontext, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,6 +77,7 @@ class Gatehouse(ABC):
             "weights": weights,
             "reserve": reserve,
         }
+        self.abandoned: deque[Turn] = deque()
         self._tallies = Tallies(name)
         self._terms = self._read_terms(self._said)
         self._begin_anew()
@@ -179,6 +181,14 @@ class Gatehouse(ABC):
         """Nobody is left of those who were in or waited."""
         self._entrance = Entrance(self, self._terms, self._tallies)
         watch(self.name, self._entrance)
+
+    def _clear(self) -> None:
+        """Release the turns whose holders are gone. How long they kept them says nothing."""
+        with suppress(IndexError):  # another thread may have been quicker
+            while True:
+                turn = self.abandoned.popleft()
+                turn.is_timed = False
+                turn.release()
 
     def _told_wait(self) -> float:
         return self._entrance.drain_ns(self._now()) / SECOND

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
+    from collections import deque
     from types import TracebackType
     from typing import Self
 
@@ -22,6 +23,9 @@ Refusal = Literal[
 
 class TurnGate(Protocol):
     """Who must hear of it when the holder of a turn is done."""
+
+    abandoned: deque[Turn]
+    """Turns whose holders are gone: to be released when somebody comes."""
 
     def left(self, turn: Turn, entered: Entered, *, succeeded: bool) -> None:
         """The holder of *turn* is done with where it had *entered*."""
@@ -137,6 +141,15 @@ class Turn:
             return False
         entered.gate.given_up(self, entered)
         return True
+
+    def abandon(self) -> None:
+        """Its holder is gone, and cannot release it any more: the next one who comes will.
+
+        For finalizers, which may run at any time and in any thread: it takes no lock.
+        """
+        entered = self._entered
+        if entered is not None:
+            entered.gate.abandoned.append(self)
 
     def __enter__(self) -> Self:
         return self

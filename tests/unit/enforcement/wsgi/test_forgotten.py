@@ -9,6 +9,7 @@ import pytest
 from headgate import Concurrency
 from headgate.enforcement import Gate
 from headgate.enforcement.wsgi import RateLimitMiddleware
+from headgate.rules.reading import read_policy
 from headgate.testing import ManualClock
 from tests.unit.enforcement.beating import listened
 
@@ -43,6 +44,22 @@ def test_a_body_that_nobody_closes_is_not_renewed_once_it_is_forgotten(
     assert heart.are_wanted == [False]
     clock.advance(60)
     assert begun(RateLimitMiddleware(answering([]), gate))[1].code == 200
+
+
+@pytest.mark.parametrize("way", [not_read, read_in_part, read_to_the_end])
+@pytest.mark.parametrize("what", ["slots: 1", "slots: {adaptive: gradient, max: 1}"])
+def test_a_body_that_nobody_closes_leaves_its_turn_once_it_is_forgotten(
+    way: Callable[[Iterable[bytes]], None], what: str
+) -> None:
+    rule = f"{{id: a, key_by: ip, fair: {{{what}, queue: 0}}}}"
+    gate = Gate(policy=read_policy(f"version: 1\nrules: [{rule}]"))
+    body, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+    way(body)
+    assert begun(RateLimitMiddleware(answering([]), gate))[1].code == 503
+    del body
+    for _ in range(2):
+        assert begun(RateLimitMiddleware(answering([]), gate))[1].code == 200
+    assert [one.in_flight for one in gate.turns.gates()] == [0]
 
 
 def test_a_body_that_is_closed_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
