@@ -8,12 +8,14 @@ from __future__ import annotations
 import inspect
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.enforcement.allowance import check_function
 from headgate.enforcement.asgi.incoming import AsgiRequest
 from headgate.enforcement.asgi.listening import ClientGoneError, Listening
-from headgate.enforcement.asgi.sending import LAST, encoded, refuse
+from headgate.enforcement.asgi.sending import LAST, decoded, encoded, refuse
+from headgate.enforcement.merging import with_exposed
 from headgate.enforcement.naming import by_address
 from headgate.enforcement.passage import Responded
 from headgate.enforcement.turns import SOON_NS, load_of
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.enforcement.asgi.incoming import App, Message, Receive, Scope, Send
+    from headgate.enforcement.asgi.lines import Headers
     from headgate.responses.pressure import Load
     from headgate.rules.request import Request
     from headgate.rules.soft import Priority
@@ -48,6 +51,8 @@ class _Asked(NamedTuple):
     cost: int
     weight: int | None
     priority: Priority
+    is_cross_origin: bool
+    """Whether a browser asks for a page of another origin, to which headers have to be shown."""
 
 
 class FairMiddleware:
@@ -123,10 +128,11 @@ class FairMiddleware:
         tenant, cost, weight, priority = [await _said(one, request) for one in self._asked]
         if tenant is None or tenant == "":  # nobody in particular: not one and the same
             tenant = self._address(request) or UNKNOWN
-        return _Asked(str(tenant), cost, weight, priority)
+        is_cross_origin = request.header("origin") is not None
+        return _Asked(str(tenant), cost, weight, priority, is_cross_origin)
 
     async def _turn(self, asked: _Asked, listening: Listening) -> Turn:
-        (tenant, cost, weight, priority), gate = asked, self.gate
+        (tenant, cost, weight, priority, _), gate = asked, self.gate
         turn = gate.try_enter(tenant, cost, priority=priority)
         if turn is not None:
             return turn
@@ -142,15 +148,20 @@ class FairMiddleware:
         accept, now_ns = request.header("accept"), self._now_ns()
         answer.requests_per_second = self._throughput.per_second(now_ns)
         said = refusal(answer, now_ns=now_ns, options=self._responses, accept=accept)
+        if asked.is_cross_origin:
+            said = replace(said, headers=tuple(with_exposed(list(said.headers), self._responses)))
         await refuse(send, request, said)
 
-    def lines(self, asked: _Asked, turn: Turn) -> list[tuple[bytes, bytes]]:
-        """What a response says of how the gate stands."""
+    def completed(self, lines: Headers, asked: _Asked, turn: Turn) -> Headers:
+        """The header *lines* of a response, with how the gate stands."""
         answer = Answer(allowed=True, loads=(self._load(asked),))
         answer.delayed_ns, now_ns = turn.waited_ns, self._now_ns()
         self._throughput.add(now_ns)
         answer.requests_per_second = self._throughput.per_second(now_ns)
-        return encoded(headers_for(answer, now_ns=now_ns, options=self._responses))
+        lines += encoded(headers_for(answer, now_ns=now_ns, options=self._responses))
+        if not asked.is_cross_origin:
+            return lines
+        return encoded(with_exposed(list(decoded(lines)), self._responses))
 
     def _load(self, asked: _Asked) -> Load:
         return load_of(self.gate.name, self.gate, asked.tenant, asked.weight, asked.priority)
@@ -172,8 +183,9 @@ class _Response:
         kind = message["type"]
         if kind == "http.response.start":
             self._status = message["status"]
-            lines = self._middleware.lines(self._asked, self._turn)
-            message = {**message, "headers": [*message.get("headers", ()), *lines]}
+            lines = list(message.get("headers", ()))
+            lines = self._middleware.completed(lines, self._asked, self._turn)
+            message = {**message, "headers": lines}
         await self._send(message)
         if kind in LAST and not message.get("more_body", False):
             self.finish()

@@ -113,6 +113,22 @@ def test_who_cannot_be_served_is_told_so_with_a_503() -> None:
     assert "waiting=1" in answers[2][1]["headgate-queue"]
 
 
+def test_browsers_of_other_origins_may_read_how_the_gate_stands() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(1)
+        headers = [(b"access-control-expose-headers", b"x-own")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def main() -> list[Any]:
+        client = Client(FairMiddleware(app, gate(slots=1, queue=0)))
+        return await asyncio.gather(*(client.ask("/", origin="https://a.example") for _ in "12"))
+
+    answers = run_virtually(main())
+    exposed = {status: told["access-control-expose-headers"] for status, told, _ in answers}
+    assert exposed == {200: "x-own, Headgate-Queue", 503: "Headgate-Queue, Retry-After"}
+
+
 def test_a_turn_is_over_with_the_response_whatever_became_of_it() -> None:
     async def failing(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("no")
