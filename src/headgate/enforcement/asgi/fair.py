@@ -15,6 +15,7 @@ from headgate.enforcement.allowance import check_function
 from headgate.enforcement.asgi.incoming import AsgiRequest
 from headgate.enforcement.asgi.listening import ClientGoneError, Listening
 from headgate.enforcement.asgi.sending import LAST, decoded, encoded, refuse
+from headgate.enforcement.exemptions import is_preflight
 from headgate.enforcement.merging import with_exposed
 from headgate.enforcement.naming import by_address
 from headgate.enforcement.passage import Responded
@@ -62,7 +63,7 @@ class FairMiddleware:
     None), *cost*, *weight* and *priority* the rest: values, or functions of the request; all of
     them may be async.
     *timeout* is how long a request waits, if that is less than the gate's `max_wait`. Refused ones
-    are answered with 503. Websockets and whatever else is not HTTP passes.
+    are answered with 503. CORS preflights, websockets and whatever else is not HTTP pass.
     """
 
     __slots__ = (
@@ -107,6 +108,9 @@ class FairMiddleware:
             await self.app(scope, receive, send)
             return
         request, listening = AsgiRequest(scope), Listening(receive)
+        if is_preflight(request):  # which takes no turns under rules either
+            await self.app(scope, receive, send)
+            return
         asked = await self._ask(request)
         try:
             turn = await self._turn(asked, listening)

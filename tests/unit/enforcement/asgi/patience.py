@@ -38,6 +38,7 @@ class Client:
         *,
         leaves_after: float | None = None,
         address: str = "1.2.3.4",
+        method: str = "GET",
         **headers: str,
     ) -> tuple[int, Mapping[str, str], bytes]:
         sent: list[Message] = []
@@ -55,7 +56,7 @@ class Client:
         lines = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
         scope = {
             "type": "http",
-            "method": "GET",
+            "method": method,
             "path": path,
             "raw_path": path.encode(),
             "query_string": b"",

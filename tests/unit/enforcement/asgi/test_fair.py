@@ -129,6 +129,21 @@ def test_browsers_of_other_origins_may_read_how_the_gate_stands() -> None:
     assert exposed == {200: "x-own, Headgate-Queue", 503: "Headgate-Queue, Retry-After"}
 
 
+def test_a_preflight_takes_no_turn() -> None:
+    async def main() -> list[int]:
+        one = gate(slots=1, queue=0)
+        client = Client(FairMiddleware(App(0), one))
+        with await one.enter("a"):
+            origin = "https://a.example"
+            preflight = await client.ask(
+                "/", method="OPTIONS", origin=origin, access_control_request_method="POST"
+            )
+            other = await client.ask("/", method="OPTIONS")
+        return [preflight[0], other[0]]
+
+    assert run_virtually(main()) == [200, 503]
+
+
 def test_a_turn_is_over_with_the_response_whatever_became_of_it() -> None:
     async def failing(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("no")
