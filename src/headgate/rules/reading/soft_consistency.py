@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency, LeakyQueue
+from headgate.limits import Concurrency, LeakyQueue, scaled
 from headgate.rules.reading.tree import shown
 from headgate.rules.reading.turns import OTHERS
 from headgate.rules.soft import BY_PRIORITY, PRIORITIES, ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
+    from fractions import Fraction
 
     from headgate.limits import Limit
     from headgate.rules.model import Identity, Rule
@@ -46,6 +47,8 @@ def check_soft(rule: Rule, fields: Fields, identity: Identity) -> None:
         _check_reserve(rule, limit, fields)
     _check_shares(rule, slots, fields, identity)
     _check_delays(rule, fields)
+    if rule.floor:
+        _check_floor(rule, rule.floor, fields)
 
 
 def _limits(rule: Rule) -> list[Limit]:
@@ -149,6 +152,20 @@ def _check_delays(rule: Rule, fields: Fields) -> None:
         if queue.quota == 1 and queue.queue:
             told = f"nobody ever waits: at {queue.rate} a second a turn takes longer than max_wait"
             fields.spot_of("shape").warn(told, hint="expected a longer max_wait, or a queue of 0")
+
+
+def _check_floor(rule: Rule, floor: Fraction, fields: Fields) -> None:
+    """Whether all that can pass otherwise can also where limits are lowered most."""
+    dearest = max(rule.cost.default, *(one.cost for one in rule.cost.endpoints), 0)
+    for limit in _limits(rule):
+        if isinstance(limit, Concurrency | LeakyQueue):
+            continue
+        left = scaled(limit, floor).quota
+        if left < dearest <= limit.quota:
+            told = f"at the floor {left} of {limit.quota} are left: a request that costs {dearest}"
+            hint = "expected a higher floor, or a limit with a larger burst"
+            fields["adaptive"].child("floor").warn(f"{told} cannot pass then", hint=hint)
+            return
 
 
 def check_policy(

@@ -144,6 +144,11 @@ def test_what_is_wrong_is_refused_where_it_stands(written: str, field: str, mess
             "it has no effect: it is about requests that wait at gates, and no rule has fair",
         ),
         (
+            f"pressure: {{}}\nrules: [{FLOORED.replace('}}', '}, cost: 4}')}]",
+            "adaptive.floor",
+            "at the floor 1 of 5 are left: a request that costs 4 cannot pass then",
+        ),
+        (
             f"{CRITICAL}\nrules: [{TURNING.replace('5', '1')}]",
             "fair.reserve",
             "it has no effect: of one slot none can be kept back",
