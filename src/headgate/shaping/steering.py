@@ -18,6 +18,8 @@ class Steering(Protocol):
     def observe(self, *, in_flight: int, latency_ns: int, succeeded: bool) -> None:
         """A request that was one of *in_flight*, itself included, when it began has ended.
 
+        Where slots are kept from its class, *in_flight* is told in proportion: all of them are in
+        use for it when all are that it may use.
         *latency_ns* is 0 if how long it took says nothing: of a websocket, how long it was open. It
         did not succeed if it failed for want of capacity: a timeout, a 503, a refusal further
         on. Errors that are the request's own fault did succeed in this sense.

@@ -14,7 +14,7 @@ SHORTEST: Final = 10
 """Requests in a round, at least: a few of them say nothing."""
 
 _USED: Final = 0.75
-"""Not all of it: what a gate reserves for the critical is not used by the others."""
+"""Not all of it: what comes at random seldom fills it in every round."""
 
 _FELT: Final = 0.5
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import OptionError
 from headgate.rules.soft import PRIORITIES, ceilings
 from headgate.shaping.gates.budgets import PacedBudget
 from headgate.shaping.gates.fair_queue import FairQueue
 from headgate.shaping.gates.places import Place
+from headgate.shaping.gates.reserves import in_proportion, no_class
 from headgate.shaping.gates.turns import Turn
 from headgate.stores.port import checked_cost, checked_key
 
@@ -49,6 +49,7 @@ class Entrance:
         "_ceilings",
         "_held_ns",
         "_is_closed",
+        "_keeps",
         "_latest_ns",
         "_lines",
         "_steering",
@@ -114,6 +115,8 @@ class Entrance:
             self._latest_ns = now
         else:
             turn = Turn(self, tenant, now, in_flight)
+            if self._keeps:
+                turn.felt = in_proportion(in_flight, self._ceilings[priority], self.limit)
         self.in_flight = in_flight
         self._tallies.passed.count += 1
         return turn
@@ -183,7 +186,7 @@ class Entrance:
         try:
             if steering is not None:
                 took_ns = latency_ns if turn.is_timed else 0
-                steering.observe(in_flight=turn.in_flight, latency_ns=took_ns, succeeded=succeeded)
+                steering.observe(in_flight=turn.felt, latency_ns=took_ns, succeeded=succeeded)
                 if steering.limit != self.limit:
                     self._open_up()
         finally:  # whatever the steering does: nobody shall wait for a slot that is free
@@ -304,6 +307,7 @@ class Entrance:
         self._budget = terms.budget
         self._latest_ns = None
         self._steering = None if isinstance(terms.slots, int) else terms.slots
+        self._keeps = self._steering is not None and bool(terms.reserve)
         self._open_up()
 
     def _refund(self, turn: Turn) -> None:
@@ -348,6 +352,8 @@ class Entrance:
         place: Place = item.load
         waited_ns = max(now - place.asked_ns, 0)
         turn = Turn(self, item.tenant, now, self.in_flight, waited_ns, taken=taken)
+        if self._keeps:
+            turn.felt = in_proportion(self.in_flight, self._ceilings[place.priority], self.limit)
         self._settle(place, turn)
 
     def _cancel(self, place: Place) -> None:
@@ -389,8 +395,3 @@ class Entrance:
         if checked_cost(cost):
             raise TypeError(f"cost is {cost!r}; expected an int")
         return Turn(None, tenant, now, self.in_flight)
-
-
-def no_class(priority: str) -> OptionError:
-    """That *priority* is none."""
-    return OptionError(f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}")

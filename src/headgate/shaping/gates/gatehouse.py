@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.rules.soft import PRIORITIES
-from headgate.shaping.gates.entrance import Entrance, no_class
+from headgate.shaping.gates.entrance import Entrance
 from headgate.shaping.gates.fair_queue import checked_weight
+from headgate.shaping.gates.reserves import no_class
 from headgate.shaping.gates.tallies import Tallies, watch, watch_wait
 from headgate.shaping.gates.terms import read_terms
 from headgate.units import SECOND, seconds_at_least

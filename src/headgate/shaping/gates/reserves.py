@@ -6,11 +6,25 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from headgate.errors import OptionError
+from headgate.rules.soft import PRIORITIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.rules.soft import Priority
+
+
+def in_proportion(in_flight: int, ceiling: int, limit: int | None) -> int:
+    """How full *limit* slots are for a class that may use *ceiling* of them, of which *in_flight*
+    are in use: as full as what it may use."""
+    if limit is None or ceiling >= limit:
+        return in_flight
+    return in_flight * limit // max(ceiling, 1)
+
+
+def no_class(priority: str) -> OptionError:
+    """That *priority* is none."""
+    return OptionError(f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}")
 
 
 def read_reserve(reserve: Mapping[Priority, float | Fraction]) -> dict[Priority, Fraction]:

@@ -51,6 +51,7 @@ class Turn:
         "_entered",
         "_taken",
         "began_ns",
+        "felt",
         "in_flight",
         "is_timed",
         "reason",
@@ -76,6 +77,8 @@ class Turn:
         self.began_ns = began_ns
         self.in_flight = in_flight
         """How many were in when it began, itself included."""
+        self.felt = in_flight
+        """The same for what moves the slots: more, if some of them are kept from its class."""
         self.is_timed = True
         """Whether how long it lasts says how the backend fares. Set it to false for what is open as
         long as somebody likes, such as a websocket: it moves no slots."""

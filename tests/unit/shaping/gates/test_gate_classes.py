@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headgate.observability.measures import MEASURES
 from headgate.rules.soft import ceilings as ceilings_of
-from headgate.shaping import AsyncFairGate
+from headgate.shaping import AIMD, AsyncFairGate, Gradient
 from headgate.shaping.gates.reserves import read_reserve
 from headgate.testing.virtual_loop import run_virtually
 
 from .driving import Seen, Steered, settle, work
+
+if TYPE_CHECKING:
+    from headgate.rules.soft import Priority
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,42 @@ def test_what_matters_more_never_has_the_lower_ceiling(slots: int) -> None:
         if slots >= 3:
             assert middle < most or not critical
             assert low < middle or not default
+
+
+@pytest.mark.parametrize("priority", ["default", "sheddable"])
+@pytest.mark.parametrize("kind", [Gradient, AIMD])
+def test_slots_that_move_grow_though_some_are_kept_from_all_who_come(
+    kind: type[Gradient | AIMD], priority: Priority
+) -> None:
+    async def main() -> int | None:
+        reserve: dict[Priority, float] = {"critical": 0.4, "default": 0.2}
+        gate = AsyncFairGate(slots=kind(initial=10), reserve=reserve)
+        for _ in range(100):
+            turns = [gate.try_enter("a", priority=priority) for _ in range(20)]
+            await asyncio.sleep(1)
+            for turn in turns:
+                if turn is not None:
+                    turn.release()
+        return gate.limit
+
+    assert (run_virtually(main()) or 0) >= 20
+
+
+def test_slots_are_in_use_for_a_class_when_all_are_that_it_may_use() -> None:
+    async def main() -> list[int]:
+        steering = Steered(10)
+        gate = AsyncFairGate(slots=steering, reserve={"critical": 0.2, "default": 0.3})
+        turns = [await gate.enter("a", priority="sheddable") for _ in range(5)]
+        turns += [await gate.enter("a") for _ in range(3)]
+        turns += [await gate.enter("a", priority="critical") for _ in range(2)]
+        waiting = asyncio.ensure_future(gate.enter("a"))
+        await settle()
+        for turn in turns:
+            turn.release()
+        (await waiting).release()
+        return [one.in_flight for one in steering.seen]
+
+    assert run_virtually(main()) == [2, 4, 6, 8, 10, 7, 8, 10, 9, 10, 10]
 
 
 def test_the_last_slots_are_for_the_critical() -> None:
