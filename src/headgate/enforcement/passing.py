@@ -150,7 +150,13 @@ async def _turns_async(
     if not delay_ns:
         if not queues:
             return _granted_async(gate, entry, verdict, beat)
-        at_once = gate.turns.try_enter_async(queues)
+        try:
+            at_once = gate.turns.try_enter_async(queues)
+        except BaseException:
+            if beat is not None:
+                beat.stop()
+            await _undo(Grant(gate, entry, verdict))
+            raise
         if at_once is not None:
             return _granted_async(gate, entry, verdict, beat, at_once)
     async with AsyncExitStack() as undoing:

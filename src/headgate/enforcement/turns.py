@@ -162,10 +162,13 @@ class Turns:
                 gate = self.async_gate(one.rule)
             else:
                 gate = known[1]
-            turn = gate.try_enter(one.key, one.cost, priority=one.priority)
+            try:
+                turn = gate.try_enter(one.key, one.cost, priority=one.priority)
+            except BaseException:  # it may be in use in another loop
+                _cancel(turns)
+                raise
             if turn is None:
-                for other in turns:
-                    other.cancel()
+                _cancel(turns)
                 return None
             turns += (turn,)
         return turns
@@ -250,6 +253,11 @@ def _options(fair: Fair, before: Fair | None = None) -> dict[str, Any]:
     elif before is None or before.adaptive != fair.adaptive:
         options |= {"slots": steering_of(fair.adaptive), "rate": None}
     return options
+
+
+def _cancel(turns: Iterable[Turn]) -> None:
+    for turn in turns:
+        turn.cancel()
 
 
 def refusal_by(queueing: Queueing, turn: Turn, revision: int) -> Verdict:

@@ -11,6 +11,7 @@ import pytest
 from headgate.enforcement.turns import Turns
 from headgate.engine import Engine
 from headgate.engine.plan import Queueing
+from headgate.errors import UsageError
 from headgate.observability.measures import MEASURES
 from headgate.rules.reading import read_policy
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
@@ -86,6 +87,24 @@ def test_those_who_wait_go_on_as_the_rule_says_now(budget: str) -> None:
         assert asyncio.get_running_loop().time() == (4 if "rate" in budget else 1)
 
     run_virtually(main())
+
+
+def test_a_gate_that_is_in_use_in_another_loop_costs_no_turn_at_those_before_it() -> None:
+    turns = Turns(None)
+    engine = following(FAIR % ("x", "slots: 1"), FAIR % ("y", "slots: 1"))
+    turns.adopt(engine)
+    other = asyncio.new_event_loop()
+    [held], _ = other.run_until_complete(turns.enter_async(queueing(engine, 1)))
+
+    async def main() -> None:
+        both = queueing(engine) + queueing(engine, 1)
+        with pytest.raises(UsageError, match="'y' is in use in another event loop"):
+            turns.try_enter_async(both)
+
+    asyncio.run(main())
+    assert {gate.name: gate.in_flight for gate in turns.gates()} == {"x": 0, "y": 1}
+    held.release()
+    other.close()
 
 
 def test_closing_refuses_those_who_wait_and_who_comes_after_finds_new_gates() -> None:

@@ -13,6 +13,8 @@ from headgate.enforcement.asgi.listening import Listening
 from headgate.enforcement.asgi.sending import encoded
 from headgate.enforcement.asking import answered
 from headgate.enforcement.passage import Grant, Passage
+from headgate.engine.plan import Queueing
+from headgate.errors import UsageError
 from headgate.rules.reading import read_policy
 from headgate.rules.request import Request
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
@@ -198,3 +200,22 @@ async def _granted(gate: Gate, request: Request) -> Grant:
     turns, refused = await gate.turns.enter_async(entry.plan.queues)
     assert refused is None
     return Grant(gate, entry, verdict, tuple(turns))
+
+
+def test_a_gate_that_is_in_use_in_another_loop_costs_nothing_else() -> None:
+    fair = "{id: one, key_by: tenant, fair: {slots: 1}}"
+    slots = "{id: slots, key_by: tenant, concurrency: {limit: 1, ttl: 1h}}"
+    limit = "{id: limit, key_by: tenant, limit: 2/h}"
+    policy = read_policy(f"version: 1\nrules: [{fair}, {slots}, {limit}]")
+    middleware = RateLimitMiddleware(App(0), policy=policy)
+    other = asyncio.new_event_loop()
+    turns, rule = middleware.gate.turns, policy.rules[0]
+    queueing = Queueing(rule, "t", 1, 1, "default")
+    [held], _ = other.run_until_complete(turns.enter_async([queueing]))
+    for _ in range(3):
+        with pytest.raises(UsageError, match="in use in another event loop"):
+            asyncio.run(Client(middleware).ask("/"))
+    held.release()
+    other.close()
+    status, told, _ = asyncio.run(Client(middleware).ask("/"))
+    assert (status, told["x-ratelimit-remaining"]) == (200, "0")
