@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from headgate.errors import HeadgateError
-from headgate.shaping.pressure.controlling import Controlling
+from headgate.shaping.pressure.controlling import Controlling, shared
 from headgate.stores.forking import watch_forks
 from headgate.units import SECOND
 
@@ -36,7 +36,7 @@ class PressureControl(Controlling):
         waiting: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(pressure, namespace=namespace, clock=clock, waiting=waiting)
-        self._store = store if store is not None and store.shares else None
+        self._store = shared(store)
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._start_over()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.clock import Clock, MonotonicClock
 from headgate.errors import OptionError
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from headgate.rules.soft import Pressure
     from headgate.shaping.pressure.signals import Verdict
+    from headgate.stores import AsyncStore, Store
     from headgate.stores.operations import Share
+
+S = TypeVar("S", "Store", "AsyncStore")
 
 STEPS: Final = 64
 """The factor in force is a whole number of such parts: so there are few limits of different size,
@@ -183,3 +186,11 @@ def _checked(pressure: Pressure) -> Pressure:
             end = "less than 1" if name == "backoff" else "at most 1"
             raise OptionError(f"{name} of the pressure is {share}; expected more than 0 and {end}")
     return pressure
+
+
+def shared(store: S | None) -> S | None:
+    """*store*, if others see what is told there."""
+    if isinstance(store, str):
+        told = f"store is {store!r}; expected a store that is open, such as RedisStore({store!r})"
+        raise OptionError(told)
+    return store if store is not None and store.shares else None

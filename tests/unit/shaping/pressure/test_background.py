@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from headgate.errors import StoreError
+from headgate.errors import OptionError, StoreError
 from headgate.rules.soft import Pressure
 from headgate.shaping import AsyncPressureControl, PressureControl
 from headgate.stores import AsyncMemoryStore, MemoryStore
@@ -274,3 +274,11 @@ def test_loops_that_come_and_go_do_not_hurry_it() -> None:
         asyncio.run(request())
     assert steps == 1
     assert control._readings.fresh() == 4, "of those since, none is forgotten"
+
+
+@pytest.mark.parametrize("kind", [PressureControl, AsyncPressureControl])
+def test_a_url_is_no_store_and_whoever_gives_one_is_told_what_is(
+    kind: type[PressureControl | AsyncPressureControl],
+) -> None:
+    with pytest.raises(OptionError, match=r"such as RedisStore\('redis://localhost'\)"):
+        kind(QUICK, store="redis://localhost")  # type: ignore[arg-type]  # on purpose
