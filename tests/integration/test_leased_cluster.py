@@ -12,6 +12,7 @@ import pytest
 
 from headgate.limits import Accuracy, TokenBucket
 from headgate.stores.leased import drawing
+from headgate.stores.leased.pots import Pots
 from headgate.stores.leased.store import LeasedStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore
@@ -54,6 +55,8 @@ class Fleet:
             LeasedStore(self._store, clock=self.clock, holder=f"node-{n}", keeps=False)
             for n in range(nodes)
         ]
+        for n, node in enumerate(self._nodes):  # not named at random: their pots would be chance
+            node._desk.pots = Pots(f"node-{n}", self.clock)
         self._group = group
         self._random = random.Random(group)
 
