@@ -9,9 +9,12 @@ from wsgiref.util import setup_testing_defaults
 from headgate.enforcement.wsgi import RateLimitMiddleware
 from headgate.rules.reading import read_policy
 from headgate.testing import ManualClock
+from tests.unit.enforcement.beating import listened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
 SHAPE = """
 version: 1
@@ -102,18 +105,22 @@ def test_an_app_that_raises_gives_its_turn_back() -> None:
     assert gate.in_flight == 0
 
 
-def test_the_slots_of_a_request_are_renewed_while_it_lasts() -> None:
-    rules = "version: 1\nrules: [{id: one, key_by: global, concurrency: {limit: 1, ttl: 300ms}}]"
-    during = []
+def test_the_slots_of_a_request_are_renewed_while_it_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rules = "version: 1\nrules: [{id: one, key_by: global, concurrency: {limit: 1, ttl: 60s}}]"
+    heart, clock, during = listened(monkeypatch), ManualClock(100), []
 
     def app(environ: Any, start_response: Any) -> list[bytes]:
         if environ["PATH_INFO"] == "/long":
-            threading.Event().wait(1)
+            for _ in range(5):
+                clock.advance(20)
+                assert heart.renew_due(heart.beats[0].pulse.due_ns)
             during.append(ask(limited)[0])
         start_response("200 OK", [])
         return [b"ok"]
 
-    limited = RateLimitMiddleware(app, policy=read_policy(rules))
+    limited = RateLimitMiddleware(app, policy=read_policy(rules), clock=clock)
     assert ask(limited, "/long")[0] == "200"
     assert during == ["429"]
     assert ask(limited)[0] == "200"
