@@ -5,9 +5,17 @@ from functools import cache
 import httpx._transports.default
 import pytest
 from httpx import create_ssl_context
+from hypothesis import HealthCheck, settings
 
 # Show the values when an assertion of the public contract fails.
 pytest.register_assert_rewrite("headgate.testing")
+
+# A machine that is busy is slow now and then, and no run tries what the one before did not: what a
+# test of properties finds depends on the code alone.
+settings.register_profile(
+    "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 # A client of httpx reads all authorities there are when it is made, for TLS or not: some 30 ms, and
 # tests make thousands of them. What is read is the same each time.
