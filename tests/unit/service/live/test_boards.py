@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -143,9 +144,10 @@ def test_readers_never_see_two_snapshots_mixed_nor_an_older_one(fileno: int) -> 
 
     reader = threading.Thread(target=read)
     reader.start()
+    while not seen:
+        time.sleep(0.001)
     for number in range(1, 200):
         writing.write(0, b"%d " % number * (20_000 + number))
     is_done.set()
     reader.join()
     assert seen == sorted(seen)
-    assert seen

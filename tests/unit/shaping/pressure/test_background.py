@@ -22,8 +22,20 @@ QUICK = Pressure(interval_ns=MILLISECOND)
 SOON = 10.0
 
 
+_strangers: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _without_strangers() -> None:
+    """Controls that other tests have left behind may not have ended yet."""
+    _strangers.clear()
+    _strangers.update(threading.enumerate())
+
+
 def threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "headgate-pressure"]
+    """Those that this test has started."""
+    alive = [one for one in threading.enumerate() if one not in _strangers]
+    return [one for one in alive if one.name == "headgate-pressure"]
 
 
 def until_lowered(control: PressureControl) -> None:
@@ -82,6 +94,7 @@ def test_another_process_starts_its_own_thread_with_its_first_request() -> None:
     control.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_takes_steps_of_its_own() -> None:
     control = PressureControl(QUICK)
     control.start()
