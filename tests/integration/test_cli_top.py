@@ -81,8 +81,12 @@ class Terminal:
                 self.seen += os.read(self.fd, 65536)
 
     def end(self, within: float = 30.0) -> int:
-        """Wait for its end; the exit status."""
+        """Wait for its end, and for the last that it wrote; the exit status."""
         self.process.wait(within)
+        ends = time.monotonic() + within
+        while LEFT not in self.seen and time.monotonic() < ends:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.seen += os.read(self.fd, 65536)
         while select.select([self.fd], [], [], 0)[0]:
             self.seen += os.read(self.fd, 65536)
         return self.process.returncode
@@ -121,11 +125,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append((self.path, self.headers["authorization"]))
         status, body = self.server.said
+        is_closing = self.server.is_closing  # not as it is when this has been answered
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        self.close_connection = self.server.is_closing
+        self.close_connection = is_closing
 
     def log_message(self, *_: object) -> None:
         pass
@@ -218,7 +223,8 @@ def test_on_a_terminal_keys_work_and_it_is_given_back(service: FakeService) -> N
         screen.send(b"?")
         screen.resize(7, 40)
         os.kill(screen.process.pid, signal.SIGWINCH)
-        screen.until(r"^(?:[^\n]*\n){6}[^\n]*q quit[^\n]*…")
+        # A whole picture of seven rows; before it there may be some of thirty.
+        screen.until(r"\x1b\[H(?:[^\n]*\n){6}[^\n]*q quit[^\n]*…")
         screen.send(b"q")
         assert screen.end() == 0
         assert screen.is_as_before()
@@ -229,8 +235,9 @@ def test_a_service_that_comes_back_is_shown_again_and_ctrl_c_ends_it() -> None:
     try:
         with terminal("--url", f"http://127.0.0.1:{port}", "--interval", "100ms") as screen:
             screen.until("Connection refused; trying again")
-            with saying(FakeService(("127.0.0.1", port), Handler)) as service:
-                service.is_closing = True
+            service = FakeService(("127.0.0.1", port), Handler)
+            service.is_closing = True  # from the first answer on: no connection outlives it
+            with saying(service):
                 screen.until("per-ip")
             screen.until("trying again")
             screen.send(b"\x03")
