@@ -104,14 +104,14 @@ def test_blocking_and_async_controls_agree(server: RedisServer) -> None:
 
 def test_what_is_told_lives_on_the_clock_of_the_server_and_has_a_ttl(server: RedisServer) -> None:
     store = RedisStore(server.url)
-    for origin, ttl in (("a", 60), ("b", 5)):
+    for origin, ttl in (("a", 60), ("b", 30)):
         store.run(Share("4=shop=!pressure", "factor", origin, 0.5, 1, ttl * SECOND))
     (name,) = server.cli("keys", "*").split()
     assert name == "shop=%21pressure,:factor"
     assert parse_name(name.encode()) is None, "it is no counter"
-    assert 60_000 < int(server.cli("pttl", name)) <= 62_000
+    assert 50_000 < int(server.cli("pttl", name)) <= 62_000
     store.run(Share("4=shop=!pressure", "factor", "a", 0.5, 1, SECOND))
-    assert 4_000 < int(server.cli("pttl", name)) <= 7_000
+    assert 20_000 < int(server.cli("pttl", name)) <= 32_000
     store.close()
 
 

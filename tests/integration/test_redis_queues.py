@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 
-QUEUE = LeakyQueue(rate=3, queue=400)
-UNIT_NS = 333_333_000
+QUEUE = LeakyQueue(rate=Fraction(3, 100), queue=400)
+"""So slow that nobody's turn comes while the others line up, however slow they are."""
+UNIT_NS = 33_333_333_000
 MEMBERS, EACH = 4, 20
 
 

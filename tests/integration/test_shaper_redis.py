@@ -91,7 +91,7 @@ def callers(url: str, count: int, processes: int = 1) -> Iterator[list[Callers]]
 def test_the_turns_of_three_processes_are_evenly_spaced_over_all_of_them() -> None:
     with RedisServer() as server, Shaper(RATE, queue=1000, store=server.url) as shaper:
         with callers(server.url, 12, processes=3) as fleet:
-            shaper.book("key", PER_SECOND)  # a second in which all of them line up
+            shaper.book("key", 3 * PER_SECOND)  # three seconds in which all of them line up
             for process in fleet:
                 process.go()
             for process in fleet:
@@ -167,8 +167,8 @@ def test_while_the_server_is_gone_this_process_goes_on_shaping(
         told = [shaper.book("key") for _ in range(6)]
         assert [bool(one) for one in told] == [True] * 4 + [False] * 2
         assert {one.decision.source for one in told[:4]} == {"fail_open"}
-        delays = [round(one.delay) for one in told[:4]]
-        assert delays == [0, 60, 120, 180]
+        for n, one in enumerate(told[:4]):
+            assert 60 * n - 20 < one.delay <= 60 * n, "but for the time that this took"
         server.start()
         wait_until(lambda: shaper.peek("other").source == "store", "the server decides again")
         assert shaper.book("other").delay == 0
