@@ -94,7 +94,8 @@ def test_a_picture_has_all_workers_and_survives_the_death_of_one(service: Servic
 
     def is_complete() -> bool:
         told = live(service)  # what rules in shadow said is told every few seconds only
-        return wanted == _drawn(told) == sum(one["requests"] for one in told["candidates"])
+        compared = sum(one["requests"] for one in told["candidates"])
+        return bool(wanted == _drawn(told) == compared)
 
     wait_until(is_complete, "the seconds are complete")
     before = live(service)
