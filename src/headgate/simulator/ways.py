@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headgate.decisions import combine
+from headgate.engine import Plan
 from headgate.limits import LeakyQueue
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decisions import Decision
-    from headgate.engine import Plan, Runner, Verdict
+    from headgate.engine import Runner, Verdict
     from headgate.engine.plan import RulePlan
     from headgate.simulator.tallies import Count, RuleTally
     from headgate.stores.memory import MemoryStore
@@ -60,6 +61,10 @@ class Ways:
                 return _in_turn([hit for hit in hits if hit is not None])
         if not plan.shadows:
             return self._at_once(plan)
+        if len(rules) > 1:  # a rule in shadow is asked for itself, so it has a way of its own
+            decided = [plan.deciding] if plan.deciding else []
+            parts = [*decided, *[(one,) for one in plan.shadows]]
+            return _in_turn([self.of(Plan(plan.revision, part)) for part in parts])
         return self._through_runner(plan)
 
     def decide(self, plan: Plan) -> Verdict:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headgate.engine import Plan, Runner, Verdict
 from headgate.errors import OptionError
 from headgate.observability import JOURNAL
 from headgate.rules.model import Override, Policy
@@ -175,3 +176,27 @@ def test_twice_the_quota_passes_a_boundary_of_fixed_windows_only(
     rule = {**PER_KEY, "limit": f"10/minute {algorithm}"}
     outcome: Outcome = replay(policy(rule), around(MINUTE / SECOND, 10))
     assert outcome.allowed == admitted
+
+
+def test_several_rules_beside_shadows_are_asked_in_the_quick_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Plan] = []
+    decide = Runner.decide_unnoted
+
+    def noted(self: Runner, plan: Plan) -> Verdict:
+        asked.append(plan)
+        return decide(self, plan)
+
+    monkeypatch.setattr(Runner, "decide_unnoted", noted)
+    rules = (
+        {**PER_KEY, "limit": "6/minute fixed_window"},
+        {"id": "per-ip", "key_by": "ip", "limit": "4/minute; 5/hour"},
+        {**PER_KEY, "id": "one", "mode": "shadow", "limit": "3/minute"},
+        {**PER_KEY, "id": "two", "mode": "shadow", "limit": "2/minute"},
+    )
+    outcome = replay(policy(*rules), [at(n / 10) for n in range(50)])
+    assert len(asked) == 1  # while the counters were new
+    assert outcome.denied == 46
+    told = [(one.rule_id, one.allowed, one.denied) for one in outcome.rules]
+    assert told == [("per-key", 50, 0), ("per-ip", 4, 46), ("one", 3, 47), ("two", 2, 48)]
