@@ -115,6 +115,8 @@ _OF_WORKLOADS: Final = (
 
 
 def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.simulator.report import text_report
+
     _check(arguments)
     policies = [_policy_at(path) for path in (arguments.policy, arguments.against) if path]
     outcomes = [_replayed(policies, place, arguments) for place in range(len(policies))]
@@ -122,7 +124,7 @@ def _run(arguments: Namespace) -> ExitStatus:
     if arguments.json:
         print(json.dumps([asdict(one) for one in outcomes], indent=2))
     else:
-        print(_told(outcomes))
+        print(text_report(outcomes))
     last, most = outcomes[-1], arguments.fail_if_denied
     if most is None or last.denied <= most * last.requests:
         return ExitStatus.DONE
@@ -228,14 +230,6 @@ def _write(outcomes: Sequence[Outcome], arguments: Namespace) -> None:
             write_pngs(outcomes, Path(arguments.png))
     except OSError as error:
         raise OptionError(f"cannot write {error.filename}: {error.strerror}") from error
-
-
-def _told(outcomes: Sequence[Outcome]) -> str:
-    from headgate.simulator.report import text_report
-
-    notes = dict.fromkeys(note for one in outcomes for note in one.notes)
-    text = text_report(outcomes)
-    return "\n".join([text, *[f"note: {note}" for note in notes if note not in text]])
 
 
 def seconds(text: str) -> float:

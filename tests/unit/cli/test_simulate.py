@@ -34,6 +34,15 @@ def test_people_are_told_who_would_have_been_limited(capsys: pytest.CaptureFixtu
     assert printed.err == ""
 
 
+def test_a_note_is_told_once_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    when = "192.0.2.1 - - [16/Nov/2026:19:06:40 +0000]"
+    Path("access.log").write_text(
+        f'{when} "GET /a HTTP/1.1" 200 1 "-" "-"\n{when} "\\x16\\x03\\x01" 400 1 "-" "-"\n'
+    )
+    assert main(["simulate", "rules.yaml", "access.log"]) == 0
+    assert capsys.readouterr().out.count("were not understood") == 1
+
+
 def test_programs_are_told_all_figures_of_both_policies(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
