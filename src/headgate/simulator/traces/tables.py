@@ -66,12 +66,14 @@ class Table(Format):
         return list(zip(times, cast("list[Asked]", known), repeat(None)))
 
     def take(self, line: bytes) -> Taken:
+        if self._is_lean and line.startswith(_QUOTE):  # such a time is no time as it stands
+            self._is_lean = False
         if self._is_lean:
             text, _, rest = line.partition(self._delimiter)
             return (self._when or self._begin(text))(text), rest, None
         row = self._row(line)
         layout = self._layout
-        text = row[layout.time]
+        text = row[layout.time].strip()
         when = self._when or self._begin(text)
         took = None if layout.took is None else took_ns(row[layout.took], layout.unit_ns)
         return when(text), layout.alike(row), took

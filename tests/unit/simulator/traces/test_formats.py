@@ -84,6 +84,18 @@ def test_cells_may_be_quoted(tmp_path: Path) -> None:
     assert (one.path, one.headers) == ("/a,b", (("x-api-key", 'ann "x"'),))
 
 
+def test_the_time_may_be_quoted_too(tmp_path: Path) -> None:
+    text = 'time,path,x-api-key\n1763320000,/a,ann\n"1763320001","/b","ann"\n1763320002,/c,ann\n'
+    assert [one.path for one in read(tmp_path, text)] == ["/a", "/b", "/c"]
+    text = '"time","path"\n"2025-11-16T19:06:40Z","/a, b"\n"2025-11-16T19:06:41Z","/c"\n'
+    assert [one.path for one in read(tmp_path, text)] == ["/a, b", "/c"]
+
+
+def test_there_may_be_blanks_around_cells(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, "path, time, x-api-key\n/a, 2025-11-16T19:06:40Z, ann\n")
+    assert one == Arrival(AT_NS, "GET", "/a", ANN)
+
+
 def test_headers_may_be_in_columns_of_other_names(tmp_path: Path) -> None:
     assert read(tmp_path, "time,api_key\n1763320000,ann\n")[0].headers == ANN
     found = read(tmp_path, "time,who\n1763320000,ann\n", headers={"X-Api-Key": "who"})
