@@ -34,7 +34,7 @@ class Format(ABC):
 
     @abstractmethod
     def take(self, line: bytes) -> Taken:
-        """What is in *line*; `ValueError` if it is not understood."""
+        """What is in *line*; `ValueError` or `OverflowError` if it is not understood."""
 
     @abstractmethod
     def asked(self, alike: Any) -> Asked:
@@ -50,7 +50,7 @@ class Format(ABC):
                 asked = known.get(alike)
                 if asked is None:
                     asked = self._new(alike)
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:  # the latter for numbers without end
                 self._skip(line, place, error)
                 continue
             found.append((at_ns, asked, took_ns))
@@ -64,7 +64,7 @@ class Format(ABC):
         self._known[alike] = asked
         return asked
 
-    def _skip(self, line: bytes, number: int, error: ValueError) -> None:
+    def _skip(self, line: bytes, number: int, error: Exception) -> None:
         if not line.strip():
             return
         self.skipped += 1

@@ -44,7 +44,7 @@ class Table(Format):
         if self._is_lean and self._when is not None:
             try:
                 found = self._all_events(lines, self._when)
-            except ValueError:  # then line by line, to say which
+            except (ValueError, OverflowError):  # then line by line, to say which
                 found = None
             if found is not None:
                 self._lines += len(lines)

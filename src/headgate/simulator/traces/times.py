@@ -28,6 +28,7 @@ _MONTHS: Final = {
     )
 } | {b"Dec": 12}
 _LATEST: Final = 32_503_680_000 * SECOND  # the year 3000
+_FAR: Final = ": expected one from 1970 to 2999"
 _UNITS: Final = (
     (100_000_000_000, 1_000_000),
     (100_000_000_000_000, 1_000),
@@ -86,7 +87,10 @@ def iso8601() -> When:
         rest_ns = rests.get(rest)
         if rest_ns is None:  # what the fraction and the zone add to 1970-01-01T00:00:00 in UTC
             rest_ns = _remember(rests, rest, _iso_ns(b"1970-01-02T00:00:00" + rest, text) - _DAY)
-        return second_ns + rest_ns
+        at_ns = second_ns + rest_ns
+        if 0 <= at_ns < _LATEST:
+            return at_ns
+        raise BrokenLineError(f"the time {_shown(text)} is none{_FAR}")
 
     return when
 
@@ -98,8 +102,10 @@ def of_access_logs() -> When:
     def when(text: bytes) -> int:
         nonlocal last, last_ns
         if text != last:
-            last_ns = _logged_ns(text)
-            last = text
+            at_ns = _logged_ns(text)
+            if not 0 <= at_ns < _LATEST:
+                raise BrokenLineError(f"the time {_shown(text)} is none{_FAR}")
+            last, last_ns = text, at_ns
         return last_ns
 
     return when

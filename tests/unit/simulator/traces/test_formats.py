@@ -188,6 +188,35 @@ def test_broken_lines_are_counted_and_told_with_their_number(tmp_path: Path) -> 
         assert told in note
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time,path\n1763320000,/a\ninf,/a\n1e999,/a\n1763320001,/b\n",
+        "path,time,took\n/a,1763320000,1\n/a,inf,1\n/a,1763320000,inf\n/b,1763320001,1\n",
+        '{"time": 1763320000, "path": "/a"}\n{"time": 1e999}\n{"time": 1%s}\n'
+        '{"time": 1763320001, "path": "/b"}\n' % ("0" * 400),
+    ],
+)
+def test_numbers_without_end_are_not_understood(tmp_path: Path, text: str) -> None:
+    trace = trace_of(tmp_path, text)
+    assert [one.path for one in trace] == ["/a", "/b"]
+    assert trace.skipped == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time\n2025-11-16T19:06:40Z\n1969-12-31T23:59:59Z\n9999-12-31T00:00:00Z\n",
+        "time\n16/Nov/2025:19:06:40 +0000\n31/Dec/1969:23:59:59 +0000\n01/Jan/3000:00:00:00\n",
+    ],
+)
+def test_years_far_off_are_no_times_however_they_are_written(tmp_path: Path, text: str) -> None:
+    trace = trace_of(tmp_path, text)
+    assert [one.at_ns for one in trace] == [AT_NS]
+    assert trace.skipped == 2
+    assert "expected one from 1970 to 2999" in trace.notes[0]
+
+
 def test_a_broken_object_does_not_hide_the_next(tmp_path: Path) -> None:
     good = '{"time": 1763320000, "path": "/a"}'
     trace = trace_of(tmp_path, f'{good}\n{{"time": \n[1]\n{{"path": "/b"}}\n{good}\n')
