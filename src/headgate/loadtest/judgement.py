@@ -84,7 +84,7 @@ def judge(record: Record, aim: Aim, clocks: Clocks) -> Judgement:
         return told(_short(record, count, due), holds=True, is_short=True)
     who = f" for each of {callers:,} callers" if callers > 1 else ""
     held = f"{count:,} admitted in {record.seconds:.2f} s; the limit allows at most {at_most:,}"
-    return told(f"holds{who}: {held}", holds=True)
+    return told(f"holds{who}: {held}{_missing(record)}", holds=True)
 
 
 def _worst(admitted: Mapping[int, Stretch], aim: Aim, clocks: Clocks) -> tuple[int, Excess] | None:
@@ -197,5 +197,15 @@ def _short(record: Record, count: int, due: int) -> str:
         why = "does somebody else use the same counter?"
     return (
         f"holds, but admits less than configured: {count:,} of about {due:,}, "
-        f"{count / seconds:.1f}/s of about {due / seconds:.1f}/s ({why})"
+        f"{count / seconds:.1f}/s of about {due / seconds:.1f}/s ({why}){_missing(record)}"
     )
+
+
+def _missing(record: Record) -> str:
+    """What was to be tested and was not; empty if nothing."""
+    failed, told = record.count(Fate.FAILED), []
+    if failed:
+        told.append(f"{failed:,} of {len(record):,} requests failed")
+    if record.unsent:
+        told.append(f"{record.unsent:,} could not be sent in time")
+    return f"; {', '.join(told)}" if told else ""

@@ -147,6 +147,18 @@ def test_a_failure_leaves_no_doubt_where_it_could_have_been_admitted_as_well() -
     record.failures["connection reset by peer"] += 10
     found = judge(record, aim("100/s"), CLOCKS)
     assert (found.holds, found.is_short) == (True, False), found.line
+    assert found.line.endswith("; 10 of 610 requests failed")
+
+
+def test_what_was_not_tested_is_in_the_line() -> None:
+    record = recorded("100/s", rate=300)
+    record.unsent = 1_200
+    found = judge(record, aim("100/s"), CLOCKS)
+    assert found.holds
+    assert found.line.endswith("; 1,200 could not be sent in time")
+    short = judge(record, aim("200/s"), CLOCKS)
+    assert short.is_short
+    assert short.line.endswith("; 1,200 could not be sent in time")
 
 
 def test_a_status_that_may_mean_admitted_is_asked_about() -> None:
