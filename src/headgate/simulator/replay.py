@@ -43,6 +43,8 @@ DEFAULT_LATENCY_NS: Final = 100 * MILLISECOND
 MOST_KNOWN: Final = 100_000
 """For how many requests that look alike it is remembered what is done about them."""
 _COLLECTED_AFTER: Final = 200_000
+_TOLD_AFTER: Final = 10_000
+"""After how many requests progress is told, however many come at once."""
 _CALLER: Final = ("api_key", "user_id", "tenant")
 
 KeysTold = Literal["hashed", "clear"]
@@ -79,9 +81,13 @@ def replay(
             if under is None:
                 steps = Steps(batch[0][0], step_ns)
                 under = _Replay(policy, steps, latency_ns=latency_ns, salt=salt, keys=keys)
-            under.follow(batch, traffic)
-            if progress is not None:
-                progress(under.requests, traffic.share)
+            come = under.requests + len(batch)
+            for start in range(0, len(batch), _TOLD_AFTER):
+                under.follow(batch[start : start + _TOLD_AFTER], traffic)
+                if progress is not None:
+                    share = traffic.share  # of what has come, not of what was done about it
+                    done = None if share is None else share * under.requests / come
+                    progress(under.requests, done)
     if under is None:
         raise OptionError("there is nothing to replay: the traffic has no requests")
     return under.outcome(name, traffic, perf_counter() - began_s)

@@ -1,5 +1,6 @@
 """What a replay counts, and that it is the engine that decides."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from headgate.errors import OptionError
 from headgate.observability import JOURNAL
 from headgate.rules.model import Override, Policy
 from headgate.rules.reading import read_policy_data
-from headgate.simulator import Arrival, Outcome, replay
+from headgate.simulator import Arrival, Outcome, open_trace, replay
 from headgate.units import MILLISECOND, MINUTE, SECOND
 
 BEGAN_NS = 1_767_225_600 * SECOND
@@ -154,6 +155,20 @@ def test_progress_is_told() -> None:
         policy(PER_KEY), [at(1), at(2)], progress=lambda count, share: told.append((count, share))
     )
     assert told == [(2, None)]
+
+
+def test_progress_is_told_within_what_comes_at_once(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"  # a trace is put in order in large pieces
+    trace.write_text("time,x-api-key\n" + "".join(f"{n},ann\n" for n in range(25_000)))
+    told: list[tuple[int, float | None]] = []
+    outcome = replay(
+        policy(PER_KEY),
+        open_trace(str(trace)),
+        progress=lambda count, share: told.append((count, share)),
+    )
+    assert told == [(10_000, 0.4), (20_000, 0.8), (25_000, 1.0)]
+    assert outcome.requests == 25_000
+    assert outcome.allowed == 2 * len({n // 60 for n in range(25_000)})
 
 
 def test_no_requests_are_an_error() -> None:
