@@ -36,18 +36,29 @@ class BoundaryAttack(Workload):
         self.limit = _limit_of(policy, self.callers.ask(0, 0))
         if options.duration is None:
             self.duration_ns = _WINDOWS * self.limit.period_ns
+        first_ns = _boundary_ns(self.limit.period_ns, 1) - BEGAN_NS
+        if first_ns > self.duration_ns:
+            raise OptionError(
+                f"duration is {self.duration_ns / SECOND:g} s, and the first window of "
+                f"{self.limit} ends after {first_ns / SECOND:g} s; expected at least that"
+            )
 
     def events(self, chance: random.Random) -> Iterator[Event]:
         window_ns, quota = self.limit.period_ns, self.limit.quota
         burst_ns = min(window_ns // 20, SECOND)
         for window in count(1):
-            boundary_ns = -(-BEGAN_NS // window_ns) * window_ns + window * window_ns
+            boundary_ns = _boundary_ns(window_ns, window)
             if boundary_ns - BEGAN_NS > self.duration_ns:
                 return
             for place in range(2 * quota):  # half of them before, half from the boundary on
                 at_ns = boundary_ns - burst_ns + place * burst_ns // quota
                 for caller in range(self.callers.count):
                     yield at_ns, self.callers.ask(caller, 0), None
+
+
+def _boundary_ns(window_ns: int, number: int) -> int:
+    """When the whole window *number*, counted from 1, ends."""
+    return -(-BEGAN_NS // window_ns) * window_ns + number * window_ns
 
 
 def _limit_of(policy: Policy, asked: Asked) -> Limit:

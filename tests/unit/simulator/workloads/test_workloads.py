@@ -90,6 +90,12 @@ def test_of_many_tenants_few_ask_most() -> None:
     assert len(found) > 300
 
 
+def test_a_boundary_attack_that_ends_before_its_window_is_told_how_long_that_is() -> None:
+    with pytest.raises(OptionError, match="10/m fixed_window ends after 60 s; expected at least"):
+        workload("boundary_attack", policy(PER_KEY), Options(duration=59))
+    assert len(arrivals("boundary_attack", policy(PER_KEY), duration=60)) == 20
+
+
 @pytest.mark.parametrize(
     ("algorithm", "admitted"), [("fixed_window", 20), ("sliding_window_log", 10)]
 )
