@@ -206,6 +206,31 @@ def test_rules_are_read_anew_after_the_service_was_started_again(
         page.until(f"{shown}.includes('9 per minute')", "the rules of revision 1 are others now")
 
 
+def test_rules_that_cannot_be_read_are_in_force_all_the_same(
+    browser: Browser, fake: FakeService
+) -> None:
+    gone = RULE | {"rule_id": "gone", "mode": None}
+    fake.replies["/admin/v1/live"] = live(rules=[RULE, gone])
+    why = "rules.yaml:3:1: error: not YAML"
+    fake.statuses = dict.fromkeys(("/admin/v1/rules", "/admin/v1/history"), 503)
+    read = {path: fake.replies[path] for path in fake.statuses}
+    fake.replies |= {path: {"status": 503, "detail": why} for path in read}
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until("!document.querySelector('#rules-unread').hidden", "it says so")
+        assert why in page.text("#rules-unread")
+        assert "Those in force stay so" in page.text("#rules-unread")
+        subs = "[...document.querySelectorAll('#rules-table .sub')]"
+        told = page.evaluate(f"{subs}.map((one) => one.innerText)")
+        assert told == ["in force", "not in the policy any more"]
+        assert "Revision 1 is in force" in page.text("#policy-state")
+        assert why in page.text("#history").replace("Rules", "rules")
+        fake.statuses.clear()
+        fake.replies |= read
+        page.until("document.querySelector('#rules-unread').hidden", "they can be read again")
+        assert "5 per minute" in page.text("#rules-table")
+        page.complaints[:] = [one for one in page.complaints if "status of 503" not in one]
+
+
 def test_a_source_that_is_no_store_is_seen_while_it_decides(
     browser: Browser, fake: FakeService
 ) -> None:

@@ -53,21 +53,30 @@ async function learn(wanted) {
   if (isLearning) return;
   isLearning = true;
   try {
+    const status = (await admin("GET", "/status")).data;
+    reader = status.caller?.role === "read" ? status.caller.name : null;
+    lock();
+    await showHistory(status);
     const rules = [];
     for (let offset = 0; offset !== null && rules.length < 10 * MOST_RULES;) {
       const { data } = await admin("GET", `/rules?limit=${MOST_RULES}&offset=${offset}`);
       rules.push(...data.rules);
       offset = data.next_offset;
     }
-    const status = (await admin("GET", "/status")).data;
-    reader = status.caller?.role === "read" ? status.caller.name : null;
     setPolicy(rules);
-    await showHistory(status);
     lock();
     learned = wanted;
+    unread(null);
   } catch (error) {
     if (error.name !== "ProblemError") throw error; // else the next answer tries again
+    unread(error);
   } finally { isLearning = false; }
+}
+
+/** Rules are in force that cannot be read as they are written, as after a mistake in their file. */
+function unread(error) {
+  $("rules-unread").hidden = error === null;
+  say($("rules-unread"), error === null ? "" : `How the rules are written cannot be read now: ${error.message}. Those in force stay so.`);
 }
 
 function live(data) {

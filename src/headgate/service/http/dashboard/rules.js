@@ -25,7 +25,7 @@ function showName(cell, row) {
   const [button, sub] = cell.children;
   say(button, row.id);
   button.setAttribute("aria-pressed", String(acts.chosen() === row.id));
-  say(sub, row.rule ? matchWords(row.rule.match) : "not in the policy any more");
+  say(sub, row.rule ? matchWords(row.rule.match) : row.mode ? "in force" : "not in the policy any more");
   cell.title = row.rule?.description ?? "";
 }
 
