@@ -280,6 +280,7 @@ SENTENCES: list[tuple[Any, dict[str, Any], str]] = [
     ("global", {}, "would have denied 312 requests since yesterday "),
     (["tenant", "ip"], {"keys_exact": False}, "312 requests of about 14 callers since yesterday "),
     ("tenant", {"would_deny": 1, "newly_denied": 1, "keys": 1}, "denied 1 request of 1 tenant "),
+    ("tenant", {"denied_anyway": 99}, "let pass; 99 of them rules in force denied anyway; "),
     ("tenant", {"would_deny": 0, "newly_denied": 0}, "would have denied none of 9,000 requests "),
     ("tenant", {"requests": 0, "would_deny": 0}, "has met no request since yesterday "),
 ]
@@ -287,7 +288,7 @@ SENTENCES: list[tuple[Any, dict[str, Any], str]] = [
 
 def test_a_candidate_is_told_in_a_sentence(browser: Browser, fake: FakeService) -> None:
     counted = {"requests": 9_000, "would_deny": 312, "keys": 14, "keys_exact": True}
-    counted |= {"newly_denied": 300, "newly_allowed": 5, "denied_by_both": 12}
+    counted |= {"newly_denied": 300, "newly_allowed": 5, "denied_by_both": 12, "denied_anyway": 12}
     found, written = [], []
     for number, (key_by, figures, _) in enumerate(SENTENCES):
         names = {"rule_id": f"c{number}", "candidate_of": "live", "since": time.time() - 24 * 3600}

@@ -67,13 +67,15 @@ class Key:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """What a rule in shadow would have done; *newly_denied* and *newly_allowed* against the rule
-    that it is to replace, None if there is none. *since* is seconds since the epoch."""
+    that it is to replace, None if there is none. *denied_anyway* is what was denied, by whatever
+    rule, of what it would have. *since* is seconds since the epoch."""
 
     rule_id: str
     candidate_of: str | None
     since: float | None
     requests: float
     would_deny: float
+    denied_anyway: float
     keys: float
     is_exact: bool
     newly_denied: float | None
@@ -215,6 +217,7 @@ def _candidate(data: Data) -> Candidate:
         since=_number_or_none(data, "since"),
         requests=_number(data, "requests"),
         would_deny=_number(data, "would_deny"),
+        denied_anyway=_number(data, "denied_anyway"),
         keys=_number(data, "keys"),
         is_exact=data.get("keys_exact") is not False,
         newly_denied=_number_or_none(data, "newly_denied"),

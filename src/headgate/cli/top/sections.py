@@ -112,8 +112,12 @@ def _verdict(one: Candidate, live: Live, page: Page) -> Iterator[str | Span]:
         yield Span(denied, "warn")
         yield since
     if one.newly_denied is not None and one.newly_allowed is not None:
-        passing = f"{one.newly_denied:,.0f} of them pass now"
-        yield f"; {passing}, and {one.newly_allowed:,.0f} that are denied now would pass"
+        live_rule = harmless(one.candidate_of or "the live rule", is_ascii=page.is_ascii)
+        yield f"; {one.newly_denied:,.0f} of them {live_rule} let pass"
+        yield f", and {one.newly_allowed:,.0f} that it denied would pass"
+    newly = one.would_deny if one.newly_denied is None else one.newly_denied
+    if one.denied_anyway > one.would_deny - newly:
+        yield f"; {one.denied_anyway:,.0f} of them rules in force denied anyway"
 
 
 def queues(live: Live, page: Page) -> Section:

@@ -28,6 +28,7 @@ def candidate(rule_id: str, **more: Any) -> dict[str, Any]:
         "since": NOW - 86_400,
         "requests": 9000,
         "would_deny": 312,
+        "denied_anyway": 0,
         "keys": 14,
         "keys_exact": True,
         "newly_denied": None,

@@ -31,7 +31,8 @@ per-tenant: 9,000 allowed, 1,000 denied since 18:06 UTC; decided by store 100%
 
 CANDIDATES
   per-tenant-candidate would have denied 312 requests of 14 callers since 2025-11-15 19:06 UTC; 300
-    of them pass now, and 5 that are denied now would pass
+    of them per-tenant let pass, and 5 that it denied would pass; 200 of them rules in force denied
+    anyway
 
 QUEUES
   checkout: 3 waiting, 10 of 10 in flight
@@ -71,6 +72,7 @@ def test_one_picture() -> None:
                     candidate_of="per-tenant",
                     newly_denied=300,
                     newly_allowed=5,
+                    denied_anyway=200,
                 )
             ],
         )

@@ -26,7 +26,13 @@ function sentence(one, when) {
   if (one.candidate_of && one.newly_denied !== null && one.newly_denied !== undefined) {
     parts.push(`; ${share(one.newly_denied, one.would_deny)} `, code(one.candidate_of), " let pass");
   }
-  return [...parts, ...differing(one), "."];
+  return [...parts, ...unnoticed(one), ...differing(one), "."];
+}
+
+/** What nobody would have noticed, if there is more of it than the live rule denied itself. */
+function unnoticed(one) {
+  const isMore = one.denied_anyway > one.would_deny - (one.newly_denied ?? one.would_deny);
+  return isMore ? [`; ${share(one.denied_anyway, one.would_deny)} rules in force denied anyway`] : [];
 }
 
 function share(part, whole) {
