@@ -27,6 +27,8 @@ class Rule:
     totals: Mapping[str, float]
     rates: Mapping[str, float]
     sources: Mapping[str, float]
+    sources_lately: Mapping[str, float] | None = None
+    """How many a second each source decided lately; None if the service does not say."""
     allowed: tuple[float, ...] = ()
     """How many a second, the oldest first; so are the next two."""
     denied: tuple[float, ...] = ()
@@ -177,13 +179,18 @@ def _rule(data: Data, series: Data) -> Rule:
         candidate_of=_text(data, "candidate_of") or None,
         totals=_counts(data),
         rates=_counts(_object(data, "per_second")),
-        sources={
-            name: _number(_object(data, "sources"), name) for name in _object(data, "sources")
-        },
+        sources=_all_numbers(_object(data, "sources")),
+        sources_lately=_all_numbers(_object(data, "sources_per_second"))
+        if "sources_per_second" in data
+        else None,
         allowed=_sum(_numbers(points, "allowed"), _numbers(points, "shadow_allowed")),
         denied=_numbers(points, "denied"),
         would_deny=_numbers(points, "shadow_denied"),
     )
+
+
+def _all_numbers(data: Data) -> dict[str, float]:
+    return {name: _number(data, name) for name in data}
 
 
 def _counts(data: Data) -> dict[str, float]:

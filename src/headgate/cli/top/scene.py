@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.cli.top.live import Live, Rule
 
 
@@ -36,17 +38,18 @@ class Page:
 
 
 def sources_lately(rule: Rule, earlier: Live | None) -> dict[str, float]:
-    """The parts of its decisions that each source has made, since *earlier* if that is known."""
-    before = (
-        next((one for one in earlier.rules if one.rule_id == rule.rule_id), None)
-        if (earlier is not None)
-        else None
-    )
-    counts = dict(rule.sources)
-    if before is not None:
-        lately = {name: count - before.sources.get(name, 0.0) for name, count in counts.items()}
-        # Fewer than before: the service has begun anew.
-        if all(count >= 0 for count in lately.values()):
-            counts = lately
+    """The parts of its decisions that each source has made lately; of a service that does not say,
+    since *earlier* if that is known."""
+    counts = _since(rule, earlier) if rule.sources_lately is None else rule.sources_lately
     total = sum(counts.values())
     return {name: count / total for name, count in counts.items() if count > 0 and total}
+
+
+def _since(rule: Rule, earlier: Live | None) -> Mapping[str, float]:
+    rules = () if earlier is None else earlier.rules
+    before = next((one for one in rules if one.rule_id == rule.rule_id), None)
+    if before is None:
+        return rule.sources
+    lately = {name: n - before.sources.get(name, 0.0) for name, n in rule.sources.items()}
+    # Fewer than before: the service has begun anew.
+    return lately if all(count >= 0 for count in lately.values()) else rule.sources

@@ -8,7 +8,7 @@ busy there any more.
 from __future__ import annotations
 
 from math import fsum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.service.live.latency import quantile
 from headgate.service.live.ring import OUTCOMES
@@ -84,20 +84,33 @@ def merged_latency(states: Iterable[State]) -> dict[str, Any]:
     return {**told, "count": sum(counts)}
 
 
-def merged_rates(states: Iterable[State]) -> dict[str, dict[str, float]]:
+class Rates(NamedTuple):
+    """What a rule said per second lately, by outcome and by source."""
+
+    outcomes: dict[str, float]
+    sources: dict[str, float]
+
+
+def merged_rates(states: Iterable[State]) -> dict[str, Rates]:
     """What each rule said per second lately."""
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, tuple[dict[str, list[float]], dict[str, list[float]]]] = {}
     for state in states:
-        for rule, outcome, rate in state["rates"]:
-            found.setdefault(rule, {}).setdefault(outcome, []).append(rate)
-    return {
-        rule: {outcome: round(fsum(rates), 2) for outcome, rates in by_outcome.items()}
-        for rule, by_outcome in found.items()
-    }
+        for rule, outcome, source, rate in state["rates"]:
+            outcomes, sources = found.setdefault(rule, ({}, {}))
+            outcomes.setdefault(outcome, []).append(rate)
+            sources.setdefault(source, []).append(rate)
+    return {rule: Rates(*map(_rounded_sums, both)) for rule, both in found.items()}
+
+
+def _rounded_sums(rates: dict[str, list[float]]) -> dict[str, float]:
+    return {name: round(fsum(some), 2) for name, some in sorted(rates.items())}
+
+
+_NO_RATES: Final = Rates({}, {})
 
 
 def merged_rules(
-    states: Iterable[State], declared: Sequence[Declared], rates: dict[str, dict[str, float]]
+    states: Iterable[State], declared: Sequence[Declared], rates: dict[str, Rates]
 ) -> list[dict[str, Any]]:
     """The rules of the policy in its order, and behind them what else was counted.
 
@@ -113,7 +126,8 @@ def merged_rules(
     known = {rule for rule, _, _ in declared}
     others = [(rule, None, None) for rule in sorted(counted) if rule not in known]
     rows = [
-        _rule_row(one, counted.get(one[0]), rates.get(one[0], {})) for one in (*declared, *others)
+        _rule_row(one, counted.get(one[0]), rates.get(one[0], _NO_RATES))
+        for one in (*declared, *others)
     ]
     if len(rows) <= MOST_RULES:
         return rows
@@ -125,7 +139,7 @@ def merged_rules(
 def _rule_row(
     rule: tuple[str, str | None, str | None],
     counted: dict[str, Any] | None,
-    rates: dict[str, float],
+    rates: Rates,
 ) -> dict[str, Any]:
     rule_id, mode, candidate_of = rule
     found = counted or {**dict.fromkeys(OUTCOMES, 0), "sources": {}}
@@ -134,8 +148,9 @@ def _rule_row(
         "mode": mode,
         "candidate_of": candidate_of,
         **{outcome: found[outcome] for outcome in OUTCOMES},
-        "per_second": {outcome: rates.get(outcome, 0.0) for outcome in OUTCOMES},
+        "per_second": {outcome: rates.outcomes.get(outcome, 0.0) for outcome in OUTCOMES},
         "sources": dict(sorted(found["sources"].items())),
+        "sources_per_second": rates.sources,
     }
 
 

@@ -54,8 +54,8 @@ class State(TypedDict):
     """How many decisions of the last minute took how long."""
     cells: list[tuple[str, str, str, int]]
     """Rule, outcome, source, how often."""
-    rates: list[tuple[str, str, float]]
-    """Rule, outcome, how often per second lately."""
+    rates: list[tuple[str, str, str, float]]
+    """Rule, outcome, source, how often per second lately."""
     busiest_keys: list[KeyRow]
     refused_keys: list[KeyRow]
     hot_keys: list[KeyRow]
@@ -149,14 +149,11 @@ class Snapshot:
 _SECTIONS: Final = tuple(one.name for one in fields(Snapshot))
 
 
-def _rates(counted: Counted) -> list[tuple[str, str, float]]:
+def _rates(counted: Counted) -> list[tuple[str, str, str, float]]:
     """What each rule said per second lately. Who began a moment ago said nothing before."""
     seconds = max(LATELY, counted.span)
-    found: dict[tuple[str, str], int] = {}
-    for (rule, outcome, _), count in zip(counted.names, counted.lately, strict=True):
-        if count:
-            found[rule, outcome] = found.get((rule, outcome), 0) + count
-    return [(*line, count / seconds) for line, count in found.items()]
+    pairs = zip(counted.names, counted.lately, strict=True)
+    return [(*name, count / seconds) for name, count in pairs if count]
 
 
 def written(told: Iterable[Told]) -> bytes:

@@ -118,6 +118,17 @@ def test_only_what_was_decided_lately_counts_for_that() -> None:
     assert "fail_open" in "\n".join(shown(before, earlier=after)), "it has begun anew"
 
 
+def test_one_picture_alone_tells_who_decided_lately_and_not_since_the_service_began() -> None:
+    ever = {"store": 75, "fail_open": 25}
+    now = {"store": 1.0, "fail_open": 3.0}
+    over = rule("over", allowed=9, sources=ever, sources_per_second={"store": 9.0})
+    quiet = rule("quiet", sources=ever, sources_per_second={})
+    bad = rule("bad", allowed=4, sources=ever, sources_per_second=now)
+    lines = shown(read_live(answer(over, quiet, bad)))
+    assert [line[:6] for line in lines if "fail_open" in line] == [" !bad "]
+    assert [line for line in lines if "fail_open 75%" in line]
+
+
 def test_bars_are_red_where_it_denied_and_yellow_where_it_would_have() -> None:
     rates = {"shadow_allowed": 1, "shadow_denied": 1}
     live = read_live(answer(rule("a", allowed=1, denied=1), rule("b", allowed=1)))

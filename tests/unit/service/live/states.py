@@ -103,7 +103,7 @@ def any_worker(random: Random) -> tuple[State, Series]:
         requests=[count(), count()],
         latency=[count() for _ in range(len(BOUNDS_NS) + 1)],
         cells=[(pick("abc"), pick(OUTCOMES), pick("st"), count()) for _ in range(pick([0, 5]))],
-        rates=[(pick("abc"), pick(OUTCOMES), count() / 8) for _ in range(pick([0, 5]))],
+        rates=[(pick("abc"), pick(OUTCOMES), pick("st"), count() / 8) for _ in range(pick([0, 5]))],
         busiest_keys=_any_keys(random),
         refused_keys=_any_keys(random),
         hot_keys=_any_keys(random),

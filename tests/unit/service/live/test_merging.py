@@ -45,7 +45,7 @@ def test_the_answer_is_that_picture_as_json() -> None:
 
 
 def test_counts_are_added_up_and_gone_rules_are_told_without_a_mode() -> None:
-    rates = [("a", "allowed", 3.0)]
+    rates = [("a", "allowed", "lease", 2.0), ("a", "allowed", "store", 1.0)]
     one = state_of(cells=[("a", "allowed", "store", 3), ("old", "denied", "cache", 1)], rates=rates)
     other = state_of(cells=[("a", "allowed", "lease", 4)], rates=rates, requests=[1, 7])
     found = picture_of((one, series_of(a=[30])), (other, series_of(a=[10, 20])))
@@ -61,6 +61,7 @@ def test_counts_are_added_up_and_gone_rules_are_told_without_a_mode() -> None:
         "shadow_denied": 0,
         "per_second": {"allowed": 6.0, **dict.fromkeys(OUTCOMES[1:], 0.0)},
         "sources": {"lease": 4, "store": 3},
+        "sources_per_second": {"lease": 4.0, "store": 2.0},
     }
     assert (by_id["c"]["mode"], by_id["c"]["candidate_of"]) == ("shadow", "a")
     assert (by_id["old"]["mode"], by_id["old"]["denied"]) == (None, 1)
