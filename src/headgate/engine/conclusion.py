@@ -11,8 +11,8 @@ from headgate.decisions import combine, decide_blocked, decide_without_store
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.errors import StoreError
 from headgate.fallback import ELSEWHERE
-from headgate.stores.operations import Outcomes
-from headgate.stores.port import conclude
+from headgate.stores.operations import Outcomes, source_of
+from headgate.stores.port import concluded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -57,7 +57,7 @@ def verdict_of(
         if isinstance(reply, StoreError):
             decisions[one.rule.id] = _without_store(one)
         elif one.marker is None or reply[-1].allowed:
-            decisions[one.rule.id] = conclude(one.checks, reply[: len(one.checks)])
+            decisions[one.rule.id] = _concluded(one, reply[: len(one.checks)])
     for one in plan.blocked:
         decisions[one.rule.id] = _blocked(one)
     verdict = _verdict(plan, decisions, is_replay=bool(without))
@@ -133,9 +133,17 @@ def _split(deciding: Sequence[RulePlan], outcomes: Outcomes) -> dict[str, Decisi
     place = 0
     decisions = {}
     for one in deciding:
-        decisions[one.rule.id] = conclude(one.checks, outcomes[place : place + len(one.checks)])
+        decisions[one.rule.id] = _concluded(one, outcomes[place : place + len(one.checks)])
         place += len(one.checks)
     return decisions
+
+
+def _concluded(one: RulePlan, outcomes: Outcomes) -> Decision:
+    """The decision of a rule, by whoever gave its outcomes."""
+    pairs = zip(one.checks, outcomes, strict=True)
+    return combine(
+        [concluded(check.key, check.limit, said, source_of(said)) for check, said in pairs]
+    )
 
 
 def _is_granted(decision: Decision | None) -> bool:

@@ -24,7 +24,7 @@ from headgate.engine.undoing import charged_rules, turns_of
 from headgate.errors import StoreError
 from headgate.fallback import HERE, Asked, fallback_of
 from headgate.stores.opening import adopt_terms, guard_of
-from headgate.stores.operations import Check, Leave, Renew, Take, Vacate
+from headgate.stores.operations import Check, Leave, Renew, Take, Vacate, source_of
 from headgate.stores.port import concluded
 
 if TYPE_CHECKING:
@@ -242,6 +242,6 @@ def _with_shadows(store: Store, plan: Plan, taken: Iterable[Decision]) -> Iterat
         if quick is None:
             outcomes = store.run(Take(one.checks))
             for check, outcome in zip(one.checks, outcomes, strict=True):
-                yield concluded(check.key, check.limit, outcome)
+                yield concluded(check.key, check.limit, outcome, source_of(outcome))
         else:
             yield from quick

@@ -39,6 +39,9 @@ LONGEST: Final = 4_096
 _PURPOSE: Final = b"headgate reservation"
 _DIGEST: Final = 16
 
+_STORES: Final = frozenset({"store", "lease", "sync", "cache"})
+"""Sources that the store knows of: itself, and what it has lent or said."""
+
 Limits = tuple["Limit", ...]
 
 
@@ -92,7 +95,7 @@ class Receipt:
             expires_ns,
             () if held is None else tuple(map(_held_rule, held.rules)),
             () if leaving is None else leaving.checks,
-            sources <= {"store"},
+            sources <= _STORES,
         )
 
     def amounts(

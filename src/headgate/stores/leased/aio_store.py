@@ -80,7 +80,7 @@ class AsyncLeasedStore(AsyncStore):
                 self._desk.notice(operation)
                 return await self.inner.run(cast("Operation[R]", operation))
             served = await self._drive(taking(self._desk, operation, Flight))
-            return cast("R", tuple([one.outcome for one in served]))
+            return cast("R", tuple([one.told for one in served]))
         if isinstance(operation, TakeEach):
             outcomes = await self._drive(taking_each(self._desk, operation))
             self._set_alarm()

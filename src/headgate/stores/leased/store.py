@@ -98,7 +98,7 @@ class LeasedStore(Store):
                 self._desk.notice(operation)
                 return self.inner.run(cast("Operation[R]", operation))
             served = self._drive(taking(self._desk, operation, Flight))
-            return cast("R", tuple([one.outcome for one in served]))
+            return cast("R", tuple([one.told for one in served]))
         if isinstance(operation, TakeEach):
             outcomes = self._drive(taking_each(self._desk, operation))
             self._wake()

@@ -148,7 +148,7 @@ def taking_each(
 
 
 def _outcomes_here(begun: Begun) -> Outcomes:
-    return tuple([one.outcome for one in begun.served if one is not None])
+    return tuple([one.told for one in begun.served if one is not None])
 
 
 def _outcomes_of(
@@ -165,4 +165,4 @@ def _outcomes_of(
     desk.note(asked.checks, reply, sent_ns)
     if is_taken:
         desk.borrow_soon(asked.checks)
-    return tuple([one.outcome for one in _together(begun, reply, are_taken=is_taken)])
+    return tuple([one.told for one in _together(begun, reply, are_taken=is_taken)])

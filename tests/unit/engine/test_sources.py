@@ -1,0 +1,87 @@
+"""Who decided, by rule, where some rules are exact and others go by what the store lends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.limits import Accuracy, TokenBucket
+from headgate.rules.model import Match, Policy, Rule
+from headgate.rules.request import Request
+from headgate.stores import AsyncStore, Operation
+from headgate.stores.leased import AsyncLeasedStore, LeasedStore
+from headgate.stores.memory import MemoryStore
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from headgate.engine import Verdict
+
+LIMIT = TokenBucket(1_000, 1)
+BATCH = Accuracy(batch=10)
+REQUEST = Request("GET", "/", peer="203.0.113.7")
+MANY = 60
+"""Requests after which something has been lent."""
+
+
+def rule(name: str, **fields: Any) -> Rule:
+    return Rule(name, Match(), ("ip",), {None: (LIMIT,)}, **fields)
+
+
+MIXED = (rule("exact"), rule("lent", accuracy=BATCH))
+TRIED = rule("tried", accuracy=BATCH, mode="shadow")
+
+
+class Lending(MemoryStore):
+    """A store that lends, as those do which others share."""
+
+    lends = True
+
+
+class Awaited(AsyncStore):
+    """The same for an event loop, that has to be waited for."""
+
+    lends = True
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self._store = Lending(clock=clock)
+
+    async def run(self, operation: Operation[Any]) -> Any:
+        await asyncio.sleep(0)
+        return self._store.run(operation)
+
+
+def sources(verdict: Verdict) -> dict[str, str]:
+    return {one.rule.id: one.decision.source for one in verdict.rules}
+
+
+def told(rules: tuple[Rule, ...]) -> list[dict[str, str]]:
+    store = LeasedStore(Lending(clock=ManualClock(1_000.0)), keeps=False)
+    engine = RuleEngine(Policy(rules), store=store)
+    return [sources(engine.check(REQUEST)) for _ in range(MANY)]
+
+
+def told_in_a_loop(rules: tuple[Rule, ...]) -> list[dict[str, str]]:
+    async def main() -> list[dict[str, str]]:
+        store = AsyncLeasedStore(Awaited(ManualClock(1_000.0)), keeps=False)
+        engine = AsyncRuleEngine(Policy(rules), store=store)
+        found = []
+        for _ in range(MANY):
+            found.append(sources(await engine.check(REQUEST)))
+            await store.keep()  # which else a timer does
+        return found
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("ask", [told, told_in_a_loop])
+def test_beside_an_exact_rule_one_that_is_lent_units_says_so(ask: Any) -> None:
+    assert {"exact": "store", "lent": "lease"} in ask(MIXED)
+
+
+@pytest.mark.parametrize("ask", [told, told_in_a_loop])
+def test_a_rule_in_shadow_beside_them_does_not_change_who_decided(ask: Any) -> None:
+    assert {"exact": "store", "lent": "lease", "tried": "lease"} in ask((*MIXED, TRIED))
