@@ -14,6 +14,8 @@ from typing import Any, Final
 Data = Mapping[str, Any]
 
 STORE: Final = "store"
+WITHOUT_STORE: Final = frozenset({"fail_open", "fail_closed", "fallback", "local"})
+"""Who decides while the store is gone."""
 _NOTHING: Final[Data] = {}
 
 

@@ -113,7 +113,7 @@ def _help() -> list[Line]:
     told = (line(Span(f"  {left(key, 20)}", "bold"), meaning) for key, meaning in KEYS_TOLD)
     marks = (
         "> the rule that is selected",
-        "! somebody else than the store decided lately: BY says who, and how much of it",
+        "! decided without the store lately: BY says how, and how much of it",
         "SHADOW/S is what rules in shadow would have denied; bars are red where something was",
         "denied, yellow where it would have been.",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.cli.top.curves import bars, gathered, whole_width
 from headgate.cli.top.ink import Line, Span, Style, line, runs
-from headgate.cli.top.live import STORE
+from headgate.cli.top.live import STORE, WITHOUT_STORE
 from headgate.cli.top.scene import sources_lately
 from headgate.cli.top.words import columns, cut, harmless, left, rate, right, share
 
@@ -84,9 +84,10 @@ def titles(shape: Layout, order: str, *, part: str = "") -> Line:
 def row(rule: Rule, shape: Layout, page: Page, *, earlier: Live | None, is_picked: bool) -> Line:
     """The row of one rule."""
     others = others_lately(rule, earlier)
-    marks = f"{'>' if is_picked else ' '}{'!' if others else ' '}"
+    is_amiss = not WITHOUT_STORE.isdisjoint(others)
+    marks = f"{'>' if is_picked else ' '}{'!' if is_amiss else ' '}"
     name = left(cut(name_of(rule, page), shape.name, ellipsis=page.ellipsis), shape.name)
-    parts = [Span(marks, "warn" if others else ""), Span(name, "picked" if is_picked else "")]
+    parts = [Span(marks, "warn" if is_amiss else ""), Span(name, "picked" if is_picked else "")]
     for one in shape.columns:
         text, style = _cell(one, rule, others, page)
         padded = left(text, one.width) if one is _BY else right(text, one.width)
@@ -144,10 +145,10 @@ def _cell(one: _Column, rule: Rule, others: dict[str, float], page: Page) -> tup
         return told, ("bad" if rule.denied_rate else "warn" if rule.shadow_rate else "dim")
     if not others:
         return (STORE if rule.sources else "-"), "dim"
-    name, part = max(others.items(), key=lambda pair: pair[1])
+    name, part = max(others.items(), key=lambda pair: (pair[0] in WITHOUT_STORE, pair[1]))
     told = f" {share(part)}"
     kept = cut(harmless(name, is_ascii=True), _BY.width - len(told), ellipsis=page.ellipsis)
-    return f"{kept}{told}", "warn"
+    return f"{kept}{told}", "warn" if name in WITHOUT_STORE else "dim"
 
 
 def _rate(per_second: float, style: Style) -> tuple[str, Style]:

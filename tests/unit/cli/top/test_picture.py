@@ -111,6 +111,20 @@ def test_who_decided_in_the_place_of_the_store_is_marked() -> None:
     assert styles(live, "fail_open") == {"warn"}
 
 
+def test_what_the_store_lends_is_told_and_is_nothing_amiss() -> None:
+    both = {"lease": 90.0, "fail_open": 10.0}
+    lent = rule(
+        "lent", allowed=9, sources={"store": 1, "lease": 99}, sources_per_second={"lease": 9}
+    )
+    odd = rule("odd", allowed=9, sources={}, sources_per_second=both)
+    live = read_live(answer(lent, odd))
+    rows = [line for line in shown(live) if line[2:6] in ("lent", "odd ")]
+    assert [line[:6] for line in rows] == ["  lent", " !odd "]
+    assert "lease 100%" in rows[0]
+    assert "fail_open 10%" in rows[1]
+    assert styles(live, "lease") == {"dim"}
+
+
 def test_only_what_was_decided_lately_counts_for_that() -> None:
     before = read_live(answer(rule("a", allowed=9, sources={"store": 75, "fail_open": 25})))
     after = read_live(answer(rule("a", allowed=9, sources={"store": 95, "fail_open": 25})))
