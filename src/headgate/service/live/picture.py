@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headgate.control.feed import PolicyFeed
     from headgate.observability import Journal, Measures
     from headgate.observability.exposition import Labels
+    from headgate.rules.model import Policy
     from headgate.service.core import Core
     from headgate.service.live.boards import Boards
 
@@ -110,6 +111,7 @@ class Live:
         self._former = Former()
         self._trials = _Lasting(TRIALS_NS, lambda: json_of(self._all_trials()))
         self._keys = _Lasting(KEYS_NS, self._standing.keys)
+        self._policy: Policy | None = None
         self._leaving = threading.Lock()
         self._made = self._left = 0
         self._has_failed = False
@@ -166,9 +168,12 @@ class Live:
         """A snapshot of now, and its number.
 
         What rules in shadow would have done, and which keys are the busiest, is much work and
-        changes little: unless *in_full*, it is that of a few seconds ago.
+        changes little: unless *in_full*, it is that of a few seconds ago. Of another policy the
+        rules in shadow are others, which is told at once.
         """
         now_ns = self._monotonic()
+        policy = self._standing.core.engine.in_force.policy
+        is_other, self._policy = policy is not self._policy, policy
         self._recorder.look(self._clock())
         told = self._measures.told(bare=(DECISIONS,))
         keys = self._keys.value(now_ns, is_new=in_full)
@@ -183,7 +188,7 @@ class Live:
             former=self._former.cells,
             seconds=seconds.packed(),
             minutes=minutes.packed(),
-            trials=self._trials.value(now_ns, is_new=in_full),
+            trials=self._trials.value(now_ns, is_new=in_full or is_other),
         )
 
     def _all_trials(self) -> list[dict[str, Any]]:

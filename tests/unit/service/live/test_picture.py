@@ -251,3 +251,15 @@ def test_what_is_too_large_is_told_without_its_points(
     found = node.worker(1).picture()
     assert len(found["rules"]) == 22
     assert found["series"]["rules"] == {}
+
+
+def test_a_rule_that_is_tried_no_longer_is_gone_at_once_from_all_workers(node: Node) -> None:
+    def tried(worker: Worker) -> list[str]:
+        return [one["rule_id"] for one in worker.picture()["candidates"]]
+
+    one, other = node.worker(0), node.worker(1)
+    other.text()
+    assert "tried" in tried(one)
+    node.engine.replace(read_policy(POLICY.replace("mode: shadow", "mode: enforce")))
+    other.text()
+    assert "tried" not in tried(one)
