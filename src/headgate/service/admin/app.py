@@ -89,7 +89,7 @@ class AdminApp:
         certificates: Sequence[Certificate] = (),
         options: HttpOptions | None = None,
     ) -> None:
-        previews = Previews(live)
+        previews = Previews(live, core.show_key)
         self._routes = Routes(
             RuleCalls(editor, previews),
             PolicyCalls(editor, previews),

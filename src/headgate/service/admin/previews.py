@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from headgate.control.live_counters import Affected, LiveCounters
     from headgate.control.preview import Preview
     from headgate.service.http.replies import Reply
+    from headgate.service.shown_keys import ShowKey
 
 Data = dict[str, Any]
 
 
 class Previews:
-    """Tells previews, with counters of the store if it can be looked through."""
+    """Tells previews, with counters of the store if it can be looked through, whose keys are shown
+    to people as *show_key* says."""
 
-    def __init__(self, live: LiveCounters | None) -> None:
+    def __init__(self, live: LiveCounters | None, show_key: ShowKey) -> None:
         self._live = live
+        self._show_key = show_key
 
     async def reply(self, preview: Preview) -> Reply:
         """All that *preview* says. It is 200 too if the policy could not be put in force."""
@@ -49,15 +52,16 @@ class Previews:
             look = await affected_by(preview, self._live)
         except StoreError as error:
             return {"available": False, "reason": f"the store cannot be asked ({error.reason})"}
-        found = [_affected(one) for one in judged(look, preview)]
+        found = [_affected(one, self._show_key) for one in judged(look, preview)]
         return {"available": True, "affected": found, "more": look.has_more}
 
 
-def _affected(one: Affected) -> Data:
+def _affected(one: Affected, show_key: ShowKey) -> Data:
     counter = one.counter
     return {
         "rule_id": counter.rule,
         "key": counter.key,
+        "shown_key": counter.key if counter.is_digest else show_key(counter.key),
         "is_digest": counter.is_digest,
         "limit": counter.place,
         "used": counter.used,

@@ -251,6 +251,7 @@ class TestPreview:
             affected = content["counters"]["affected"]
             told = [(one["key"], one["refused_now"], one["refused_after"]) for one in affected]
             assert told == [("ip=3", False, True), ("ip=1", False, False)]
+            assert [one["shown_key"][:4] for one in affected] == ["ip=~", "ip=~"]
             assert await desk.is_unchanged()
 
         attended(body, Desk(live=Live()))

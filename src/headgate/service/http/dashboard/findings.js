@@ -61,7 +61,7 @@ export function previewed(told, options) {
   const hit = (counters.affected ?? []).filter((one) => one.refused_after && !one.refused_now);
   if (hit.length) {
     parts.push(made("p", { text: `${plural(hit.length, "caller")} would be refused at once that ${hit.length === 1 ? "is" : "are"} not now${counters.more ? " (of those looked at)" : ""}:` }),
-      made("ul", { class: "findings" }, ...hit.slice(0, 20).map((one) => made("li", {}, code(one.key), ` has used ${count(one.used)}`))));
+      made("ul", { class: "findings" }, ...hit.slice(0, 20).map((one) => made("li", {}, code(one.shown_key ?? one.key), ` has used ${count(one.used)}`))));
   }
   return made("div", { class: "previewed" }, ...parts);
 }
