@@ -235,6 +235,7 @@ def test_a_rule_that_is_edited_is_enforced_and_rolled_back(page: Page, service: 
     page.click("#editor-preview")
     page.until("document.querySelector('#editor-result ins')", "the preview is there")
     assert "3/hour → 6/hour" in page.text("#editor-result")
+    assert "per-ip: looser, was 3/h, now 6/h" in page.text("#editor-result")
     assert newest(service)["revision"] == revision
     page.write("#editor-reason", "partners asked, ticket 4711")
     page.click("#editor-apply")

@@ -47,6 +47,8 @@ export function changeList(changes) {
   return items.length ? made("ul", { class: "changes" }, ...items) : made("p", { text: "Nothing would be otherwise." });
 }
 
+const DIRECTIONS = new Set(["tighter", "looser"]);
+
 /** What a preview says. */
 export function previewed(told, options) {
   const parts = [made("h3", { text: told.valid ? "What would change" : "It could not be put in force" })];
@@ -54,7 +56,7 @@ export function previewed(told, options) {
   if (told.valid) parts.push(changeList(told.changes));
   if (told.warnings.length) parts.push(problemList(told.warnings, { ...options, kind: "odd" }));
   if (told.consequences.length) {
-    parts.push(made("ul", { class: "findings" }, ...told.consequences.map((one) => made("li", {}, code(one.rule_id ?? ""), `: ${one.message}`))));
+    parts.push(made("ul", { class: "findings" }, ...told.consequences.map((one) => made("li", {}, code(one.rule_id ?? ""), `: ${DIRECTIONS.has(one.effect) ? `${one.effect}, ` : ""}${one.message}`))));
   }
   const counters = told.counters ?? {};
   if (told.valid && counters.available === false) parts.push(made("p", { class: "note", text: `Who would be refused is not known: ${counters.reason}.` }));
