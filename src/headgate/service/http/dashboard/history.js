@@ -44,6 +44,7 @@ async function load(from = null) {
     fill(trouble);
     acts.shown();
   } catch (error) { fill(trouble, failure(error)); }
+  table.element.hidden = !rows.length && trouble.hasChildNodes(); // what cannot be read is not nothing
 }
 
 /** Show the history anew for the policy as it is now: *status* is what `/status` says. */
