@@ -250,6 +250,19 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
         assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
 
 
+def test_keys_that_only_a_rule_in_shadow_refuses_are_told_to_be_such(
+    browser: Browser, fake: FakeService
+) -> None:
+    tried = RULE | {"rule_id": "tried", "mode": "shadow"}
+    rate = {"key": "k", "per_second": 5.0, "at_most": 5.0}
+    keys = [{"rule_id": name, **rate} for name in ("r", "tried")]
+    fake.replies["/admin/v1/live"] = live(rules=[RULE, tried], refused_keys=keys)
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until("document.querySelector('#refused tbody tr')", "they are there")
+        rows = page.text("#refused tbody").splitlines()
+        assert [row.split("\t")[1] for row in rows] == ["r", "tried (shadow)"]
+
+
 def test_of_many_rules_those_in_sight_are_always_up_to_date(
     browser: Browser, fake: FakeService
 ) -> None:

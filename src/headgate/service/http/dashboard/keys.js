@@ -4,7 +4,7 @@ import { $, Table, codes, fill, made, say, text } from "./dom.js";
 import { rate } from "./words.js";
 
 const tableOf = (caption, empty) => new Table(caption, [
-  codes("Key", (row) => row.key, "key"), codes("Rule", (row) => row.rule_id ?? ""),
+  codes("Key", (row) => row.key, "key"), codes("Rule", (row) => `${row.rule_id ?? ""}${row.isShadow ? " (shadow)" : ""}`),
   text("/s", (row) => rate(row.per_second), "number"),
 ], { empty });
 
@@ -27,10 +27,12 @@ export function startKeys() {
 
 export function showKeys(live) {
   last = live;
+  // What a rule in shadow refuses is refused to nobody: it is said that it is one.
+  const shadows = new Set((live.rules ?? []).filter((one) => one.mode === "shadow").map((one) => one.rule_id));
   for (const [name, [, table]] of Object.entries(tables)) {
     const seen = new Map();
     for (const one of live[name] ?? []) seen.set(JSON.stringify([one.rule_id, one.key]), one);
-    const rows = [...seen].map(([id, one]) => ({ ...one, id }));
+    const rows = [...seen].map(([id, one]) => ({ ...one, id, isShadow: shadows.has(one.rule_id) }));
     const shown = open.has(name) ? rows : rows.slice(0, FEW);
     table.show(shown);
     table.more.hidden = shown.length === rows.length;
