@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from headgate.engine import Engine, Runner
 from headgate.errors import OptionError
 from headgate.simulator.clear_keys import ClearKeys
+from headgate.simulator.likeness import Likeness
 from headgate.simulator.places import Places
 from headgate.simulator.results import Outcome
 from headgate.simulator.series import Steps
@@ -26,7 +27,7 @@ from headgate.stores.memory import MemoryStore
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from headgate.decisions import Decision
     from headgate.engine import Plan
@@ -120,9 +121,11 @@ class _Replay:
         self._cell = steps.cell()
         self._clear = ClearKeys(policy, salt) if keys == "clear" else None
         self._known: dict[Asked, Known] = {}
-        self._callers = Keys(self._known.clear)
+        self._likeness = Likeness(policy)
+        self._alike: dict[Hashable, Known] = {}
+        self._callers = Keys(self._forget)
         self._tallies = {
-            rule.id: RuleTally(rule, steps, Keys(self._known.clear)) for rule in policy.rules
+            rule.id: RuleTally(rule, steps, Keys(self._forget)) for rule in policy.rules
         }
         self._ways = Ways(store, self._runner, self._clock, self._tallies)
         self._places = Places(self._runner, self._set_clock)
@@ -130,6 +133,11 @@ class _Replay:
         self._leases = 0
         self.requests = 0
         """How many there were so far."""
+
+    def _forget(self) -> None:
+        """Ask for all counts again."""
+        self._known.clear()
+        self._alike.clear()
 
     def _clock(self) -> int:
         return self._now_ns
@@ -208,6 +216,13 @@ class _Replay:
 
     def _first(self, asked: Asked, took_ns: int | None) -> tuple[Sequence[Decision] | None, Count]:
         """Decide on a request that nothing is known of, or that is like no other."""
+        alike = self._likeness.of(asked)
+        known = None if alike is None else self._alike.get(alike)
+        if known is not None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[asked] = known
+            return known[0](), known[1]
         request = asked.request()
         lease = str(self._leases) if self._engine.has_slots else None
         plan = self._engine.plan(request, cost=asked.cost, lease=lease)
@@ -217,9 +232,11 @@ class _Replay:
             self._clear.see(found)
         if self._is_good_for_all(plan):
             way = self._ways.of(plan)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
+            if max(len(self._known), len(self._alike)) >= MOST_KNOWN:
+                self._forget()
             self._known[asked] = way, caller
+            if alike is not None:
+                self._alike[alike] = way, caller
             return way(), caller
         if plan.lease is None:
             return refusals_of(self._ways.decide(plan)), caller

@@ -24,7 +24,17 @@ class Layout:
     of that.
     """
 
-    __slots__ = ("_headers", "_nested", "_places", "alike", "nested", "time", "took", "unit_ns")
+    __slots__ = (
+        "_headers",
+        "_nested",
+        "_places",
+        "_texts",
+        "alike",
+        "nested",
+        "time",
+        "took",
+        "unit_ns",
+    )
 
     def __init__(self, names: Sequence[str], wanted: Wanted | None) -> None:
         roles = [role_of(name) for name in names]
@@ -45,24 +55,26 @@ class Layout:
         self._places: dict[Role | None, int] = {
             role: at for at, place in enumerate(used) if (role := roles[place]) is not None
         }
+        texts: tuple[Role, ...] = ("method", "path", "request", "ip", "cost")
+        self._texts = [self._places.get(role) for role in texts]
         self._headers = [(at, name) for at, place in enumerate(used) if (name := headers[place])]
         self._nested = wanted
 
     def asked(self, alike: tuple[Any, ...]) -> Asked:
         """The request of a row that *alike* is of."""
-        texts = {role: _text(alike[at]) for role, at in self._places.items() if role != "headers"}
-        method, target = texts.get("method"), texts.get("path")
-        if "request" in texts and not (method and target):
-            method, target = request_line(texts["request"])
+        method, target, request, ip, cost = [
+            None if at is None else _text(alike[at]) for at in self._texts
+        ]
+        if request is not None and not (method and target):
+            method, target = request_line(request)
         headers = [(name, text) for at, name in self._headers if (text := _text(alike[at]))]
         if "headers" in self._places:
             headers += alike[self._places["headers"]] or ()
-        cost = texts.get("cost")
         return Asked(
             (method or "GET").upper(),
             path_of(target or "/"),
             tuple(headers),
-            address_of(texts.get("ip") or ""),
+            address_of(ip or ""),
             whole_number(cost) if cost else None,
         )
 
