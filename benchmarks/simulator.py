@@ -2,11 +2,12 @@
 
     python -m benchmarks.simulator [--requests N] [--rounds N] [--record FILE]
 
-A trace of a million lines of a thousand callers, of whom few ask most, is written once, as a table
-and as an access log of nginx. Then in turns: it is read and taken apart (`parsed`), and it is
-replayed under a policy (`replayed`), from opening the file to the outcome. The best of several
-rounds counts, as whoever else uses the machine only ever makes it slower; `cpu` is by the time that
-the process itself was given, `ratio` is to the reading alone in the same round.
+A trace of a million lines of a thousand callers, of whom few ask most, is written once: as a table,
+as an access log of nginx, and as a table in which every path is another. Then in turns: it is read
+and taken apart (`parsed`), and it is replayed under a policy (`replayed`), from opening the file to
+the outcome. The best of several rounds counts, as whoever else uses the machine only ever makes it
+slower; `cpu` is by the time that the process itself was given, `ratio` is to the reading alone in
+the same round.
 """
 
 from __future__ import annotations
@@ -88,13 +89,15 @@ def main(argv: list[str] | None = None) -> None:
     gc.set_threshold(COLLECTED_AFTER)  # as a replay has it, so that both are measured alike
     with tempfile.TemporaryDirectory() as directory:
         table, log = Path(directory) / "trace.csv", Path(directory) / "access.log"
-        write_trace(table, log, arguments.requests)
+        paths = Path(directory) / "paths.csv"
+        write_trace(table, log, paths, arguments.requests)
         measured = {
             name: measure(str(trace), read_policy(policy), arguments.rounds)
             for name, trace, policy in (
                 ("one_rule", table, ONE_RULE),
                 ("design", table, DESIGN),
                 ("access_log", log, BY_ADDRESS),
+                ("every_path_differs", paths, BY_ADDRESS),
             )
         }
     found = {
@@ -114,7 +117,7 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
     """Help as it is written."""
 
 
-def write_trace(table: Path, log: Path, requests: int) -> None:
+def write_trace(table: Path, log: Path, paths: Path, requests: int) -> None:
     """A trace of callers of whom few ask most: by Zipf's law."""
     chance = random.Random(1)
     callers = range(CALLERS)
@@ -122,8 +125,13 @@ def write_trace(table: Path, log: Path, requests: int) -> None:
     chosen = chance.choices(callers, weights, k=requests)
     endpoints = chance.choices(("/api/v1/users", "/api/v1/orders", "/login"), (6, 3, 1), k=requests)
     at = BEGAN
-    with table.open("w", encoding="ascii") as file, log.open("w", encoding="ascii") as other:
+    with (
+        table.open("w", encoding="ascii") as file,
+        log.open("w", encoding="ascii") as other,
+        paths.open("w", encoding="ascii") as third,
+    ):
         file.write("time,method,path,ip,x-api-key,x-tenant-id\n")
+        third.write("time,method,path,ip\n")
         for caller, endpoint in zip(chosen, endpoints, strict=True):
             at += chance.expovariate(PER_SECOND)
             method = "POST" if endpoint == "/login" else "GET"
@@ -132,6 +140,7 @@ def write_trace(table: Path, log: Path, requests: int) -> None:
             when = datetime.fromtimestamp(at, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
             asked = f'"{method} {endpoint} HTTP/1.1" 200 512 "https://example.com/" "{AGENT}" 0.012'
             other.write(f"{ip} - - [{when}] {asked}\n")
+            third.write(f"{at:.6f},{method},{endpoint}/{chance.randrange(10**9)},{ip}\n")
 
 
 def measure(trace: str, policy: Policy, rounds: int) -> dict[str, Any]:
