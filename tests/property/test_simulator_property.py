@@ -77,6 +77,14 @@ FROM_ONE = ("192.0.2.1", 0)
     [("/b", "GET", *FROM_ONE), *[("/a", "GET", *FROM_ONE)] * 5],
 )
 @example(
+    [{**LIMITED, "match": {"endpoint": ["/a"]}}],
+    [("/a", "GET", *FROM_ONE), ("/b", "GET", *FROM_ONE)],
+)
+@example(
+    [{**LIMITED, "key_by": "endpoint"}],
+    [*[("/1", "GET", *FROM_ONE)] * 5, ("/2", "GET", *FROM_ONE)],
+)
+@example(
     [{**LIMITED, "match": {"endpoint": ["/*"]}}],
     [("/a/2", "GET", *FROM_ONE), *[("/a%2F1", "GET", *FROM_ONE)] * 2],
 )
