@@ -145,20 +145,26 @@ def test_an_outage_ends_without_a_call_in_a_loop(monkeypatch: pytest.MonkeyPatch
             while fallback.needs_watch:
                 store.clock.advance(1)
                 await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)  # what has just begun ends
 
     asyncio.run(story())
     assert store.sync.inner.used_in("g", "k") == 1
 
 
 @pytest.mark.usefixtures("_watched")
-def test_a_loop_that_ends_leaves_no_trace_and_the_next_one_watches_again() -> None:
+def test_a_loop_that_ends_leaves_no_trace_and_the_next_one_watches_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = FailingAsyncStore()
     fallback = Fallback(store, store.clock)
 
     async def fail() -> None:
         fallback.decide([ASKED], GONE)
 
-    asyncio.run(fail())
+    with monkeypatch.context() as late:  # than the end, at which it might begin and never go on
+        late.setattr(watching, "SHORTEST", 3_600.0)
+        late.setattr(watching, "LONGEST", 3_600.0)
+        asyncio.run(fail())
     fallback.next_look()
 
     async def fail_and_wait() -> None:
@@ -167,6 +173,8 @@ def test_a_loop_that_ends_leaves_no_trace_and_the_next_one_watches_again() -> No
         async with asyncio.timeout(10):
             while store.sync.calls == calls:  # noqa: ASYNC110 - there is nothing else to wait for
                 await asyncio.sleep(0.001)
+        fallback.close()  # nobody looks any more
+        await asyncio.sleep(0.01)
 
     asyncio.run(fail_and_wait())
 
