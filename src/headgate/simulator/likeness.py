@@ -28,12 +28,12 @@ class Likeness:
 
     def __init__(self, policy: Policy) -> None:
         rules = [rule for rule in policy.rules if rule.mode != "off"]
-        self._is_any = not any(_BY_PATH in rule.key_by for rule in rules)
+        self._counts_by_path = any(_BY_PATH in rule.key_by for rule in rules)
         self._spelt = {word: word for word in _words(policy)}
 
     def of(self, asked: Asked) -> Hashable | None:
         """The same for requests that are alike; None if nobody can say."""
-        if not self._is_any:
+        if self._counts_by_path:
             return None
         found = readings(asked.path)
         if len(found) != 1:
