@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
+.PHONY: help run test goldens servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,6 +16,9 @@ run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rul
 
 test: $(VENV)/.dev servers  ## all tests; JOBS=2 runs two files at a time
 	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
+
+goldens: $(VENV)/.dev servers  ## record tests/golden again; review the diff
+	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/golden -q
 
 servers:  ## the servers that the tests start themselves
 	sh scripts/install-servers
