@@ -39,24 +39,32 @@ ENTERED, LEFT = b"\x1b[?1049h", b"\x1b[?1049l"
 CALL = (sys.executable, "-m", "headgate.cli", "top")
 
 TAKE_TERMINAL = """\
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGINT, signal.Handlers(int(sys.argv[1])))
+os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Ctrl-C is a signal only to those whose terminal it is."""
+"""Ctrl-C is a signal only to those whose terminal it is. What handles it is inherited."""
 
 
 class Terminal:
     """A pty with `headgate top` on it."""
 
-    def __init__(self, *flags: str, rows: int = 30, columns: int = 100, **env: str) -> None:
+    def __init__(
+        self,
+        *flags: str,
+        rows: int = 30,
+        columns: int = 100,
+        sigint: signal.Handlers = signal.SIG_DFL,
+        **env: str,
+    ) -> None:
         self.fd, inner = pty.openpty()
         self.resize(rows, columns)
         self.before = termios.tcgetattr(inner)
         self._inner = inner
         self.seen = b""
         self.process = subprocess.Popen(  # noqa: S603 - the tests' own
-            [sys.executable, "-c", TAKE_TERMINAL, *CALL, *flags],
+            [sys.executable, "-c", TAKE_TERMINAL, str(int(sigint)), *CALL, *flags],
             stdin=inner,
             stdout=inner,
             stderr=subprocess.PIPE,
@@ -77,19 +85,23 @@ class Terminal:
         while not re.search(pattern, self.seen[begun:].decode("utf-8", "replace")):
             left = ends - time.monotonic()
             assert left > 0, self.seen[begun:].decode("utf-8", "replace")
-            if select.select([self.fd], [], [], left)[0]:
-                self.seen += os.read(self.fd, 65536)
+            self._read(left)
 
     def end(self, within: float = 30.0) -> int:
-        """Wait for its end, and for the last that it wrote; the exit status."""
-        self.process.wait(within)
+        """Wait for its end, and read all that it writes until then; the exit status."""
         ends = time.monotonic() + within
         while LEFT not in self.seen and time.monotonic() < ends:
-            if select.select([self.fd], [], [], 0.1)[0]:
-                self.seen += os.read(self.fd, 65536)
-        while select.select([self.fd], [], [], 0)[0]:
-            self.seen += os.read(self.fd, 65536)
+            self._read(0.1)
+        self.process.wait(max(0.0, ends - time.monotonic()))
+        while self._read(0):
+            pass
         return self.process.returncode
+
+    def _read(self, within: float) -> bool:
+        is_ready = bool(select.select([self.fd], [], [], within)[0])
+        if is_ready:
+            self.seen += os.read(self.fd, 65536)
+        return is_ready
 
     def is_as_before(self) -> bool:
         """Whether the terminal was given back as it was."""
@@ -247,6 +259,17 @@ def test_a_service_that_comes_back_is_shown_again_and_ctrl_c_ends_it() -> None:
         release_port(port)
 
 
+@pytest.mark.parametrize("sigint", [signal.SIG_DFL, signal.SIG_IGN])
+def test_ctrl_c_ends_it_long_before_the_next_question(
+    service: FakeService, sigint: signal.Handlers
+) -> None:
+    with terminal("--url", url_of(service), "--interval", "3600s", sigint=sigint) as screen:
+        screen.until("per-ip")
+        screen.send(b"\x03")
+        assert screen.end() == 130
+        assert screen.is_as_before()
+
+
 def test_sigterm_gives_the_terminal_back_too(service: FakeService) -> None:
     with terminal("--url", url_of(service), "--interval", "100ms", NO_COLOR="1") as screen:
         screen.until("per-ip")
@@ -320,6 +343,32 @@ def fail_on(screen: Screen) -> None:
     with screen:
         screen.draw([line(Span("a", "bad"))])
         raise ZeroDivisionError
+
+
+def test_a_signal_that_another_thread_gets_is_not_waited_with() -> None:
+    outer, inner = pty.openpty()
+    handler = signal.getsignal(signal.SIGINT)
+    is_late = threading.Event()
+
+    def interrupt(screen: Screen) -> None:
+        time.sleep(0.2)  # until the main thread is asleep: it is not woken by a signal elsewhere
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not is_over.wait(20):
+            is_late.set()
+            screen.wake()
+
+    is_over = threading.Event()
+    with os.fdopen(inner, "w", encoding="utf-8") as output:
+        with Screen(None, output, has_colour=True) as screen:
+            other = threading.Thread(target=interrupt, args=[screen])
+            other.start()
+            with pytest.raises(KeyboardInterrupt):
+                screen.wait()
+            is_over.set()
+            other.join()
+        assert not is_late.is_set()
+        assert signal.getsignal(signal.SIGINT) is handler
+    os.close(outer)
 
 
 def test_an_error_gives_the_terminal_back() -> None:

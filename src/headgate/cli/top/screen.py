@@ -2,7 +2,7 @@
 
 While it is entered, keys come at once and are not echoed, and what is drawn is on a screen of its
 own, so that what was there before is there again afterwards. Signals that concern it (a new size,
-the end, a stop) come as bytes of `wait`, so that nothing happens in the middle of drawing.
+the end, a stop, Ctrl-C) come as bytes of `wait`, so that nothing happens in the middle of drawing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ _ENTER: Final = "\033[?1049h\033[?25l\033[?7l\033[2J"
 _LEAVE: Final = "\033[?7h\033[?25h\033[?1049l"
 _BEGIN, _END = "\033[?2026h\033[H", "\033[?2026l"
 """Shown at once, by terminals that can do that."""
-_SIGNALS: Final = (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+_SIGNALS: Final = (
+    signal.SIGINT,  # ignored from the start on in what a shell runs in the background
+    signal.SIGWINCH,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGTSTP,
+)
 _USUAL: Final = (80, 24)
 
 
@@ -45,6 +51,7 @@ class Screen:
         self._has_colour = has_colour
         self._before: list[Any] | None = None
         self._handlers: dict[signal.Signals, Any] = {}
+        self._wakeup_fd = -1
         self._waking = threading.Lock()
         self._is_open = True
         self._woken, self._waker = os.pipe()
@@ -53,7 +60,10 @@ class Screen:
 
     def __enter__(self) -> Screen:
         for one in _SIGNALS:
-            self._handlers[one] = signal.signal(one, self._signalled)
+            self._handlers[one] = signal.signal(one, _come_as_bytes)
+        # Written by the interpreter when the signal comes, in whichever thread that is. A handler
+        # runs later, and not at all while the main thread is about to sleep in `select`.
+        self._wakeup_fd = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         self._take()
         return self
 
@@ -64,6 +74,7 @@ class Screen:
         trace: TracebackType | None,
     ) -> None:
         self._give_back()
+        signal.set_wakeup_fd(self._wakeup_fd)
         for one, handler in self._handlers.items():
             signal.signal(one, handler)
         with self._waking:  # or somebody would write to whatever is opened next
@@ -94,11 +105,16 @@ class Screen:
                 os.write(self._waker, b"\0")
 
     def wait(self) -> bytes | None:
-        """Wait until something happens, and say which keys were pressed; None: it is to end."""
+        """Wait until something happens, and say which keys were pressed; None: it is to end.
+
+        Raises `KeyboardInterrupt` for Ctrl-C.
+        """
         watched = [self._woken] if self._keyboard is None else [self._woken, self._keyboard]
         ready, _, _ = select.select(watched, [], [])
         if self._woken in ready:
             happened = os.read(self._woken, 4096)
+            if signal.SIGINT in happened:
+                raise KeyboardInterrupt
             if signal.SIGTERM in happened or signal.SIGHUP in happened:
                 return None
             if signal.SIGTSTP in happened:
@@ -107,10 +123,6 @@ class Screen:
             return b""
         pressed = os.read(self._keyboard, 4096)
         return pressed or None  # nothing: the terminal is gone
-
-    def _signalled(self, number: int, _: FrameType | None) -> None:
-        with suppress(BlockingIOError):
-            os.write(self._waker, bytes([number]))
 
     def _pause(self) -> None:
         """Let the shell have its terminal, until it says to go on."""
@@ -134,6 +146,10 @@ class Screen:
     def _write(self, text: str) -> None:
         self._output.write(text)
         self._output.flush()
+
+
+def _come_as_bytes(_: int, __: FrameType | None) -> None:
+    """Do nothing: the interpreter has written the signal's number where `wait` reads it."""
 
 
 def run_on(screen: Screen, draw: Callable[[], None], press: Callable[[bytes], bool]) -> None:
