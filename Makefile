@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+JOBS   ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help run test goldens servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
@@ -14,8 +15,8 @@ help:  ## what there is to make
 run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules ...' for your own
 	$(BIN)/headgate up $(UP)
 
-test: $(VENV)/.dev servers  ## all tests; JOBS=2 runs two files at a time
-	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
+test: $(VENV)/.dev servers  ## all tests, none skipped, on all cores; JOBS=2 runs two files at a time
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --complete
 
 goldens: $(VENV)/.dev servers  ## record tests/golden again; review the diff
 	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/golden -q

@@ -8,6 +8,8 @@ import pytest
 from httpx import create_ssl_context
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.complete"]
+
 # Show the values when an assertion of the public contract fails.
 pytest.register_assert_rewrite("headgate.testing")
 
