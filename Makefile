@@ -15,6 +15,8 @@ help:  ## what there is to make
 run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules ...' for your own
 	$(BIN)/headgate up $(UP)
 
+# The tests start hundreds of processes: without bytecode files each would compile Headgate again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev servers  ## all tests, none skipped, on all cores; JOBS=2 runs two files at a time
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --complete
 
