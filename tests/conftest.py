@@ -1,5 +1,6 @@
 """What all tests have in common."""
 
+import gc
 import os
 from functools import cache
 
@@ -26,3 +27,10 @@ settings.load_profile("tests")
 # A client of httpx reads all authorities there are when it is made, for TLS or not: some 30 ms, and
 # tests make thousands of them. What is read is the same each time.
 vars(httpx._transports.default)["create_ssl_context"] = cache(create_ssl_context)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what the collection has made, which stays to the end, out of every garbage collection:
+    thousands of tests are hundreds of megabytes, and a look at them all takes a second."""
+    gc.collect()
+    gc.freeze()
