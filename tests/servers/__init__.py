@@ -4,8 +4,9 @@
         server.url, server.cli("info", "server")
 
 Each of them is a context manager. What is here does not use the client library that the tests
-try out: it talks to the servers with `redis-cli`. `executable` is another binary to run in place of
-`redis-server`, such as `valkey_binary()`; HEADGATE_REDIS_SERVER names one for all of them.
+try out: it talks to the servers by itself, or with `redis-cli`. `executable` is another binary to
+run in place of `redis-server`, such as `valkey_binary()`; HEADGATE_REDIS_SERVER names one for all
+of them.
 
 A `url` has a deadline that a busy machine keeps; `with_options(url, timeout=0.05)` is one with
 another, `bare_url` one without options, for other clients and for whoever adds its own.

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from .asking import ask
 from .ports import HOST, free_port, release_port
 from .process import Driven, Process, ServerError, run
 from .waiting import wait_until
@@ -111,13 +112,30 @@ class Instance(Driven, ABC):
         return not self.is_running or self.cli("ping", within=2.0) == "PONG"
 
     def cli(self, *arguments: str, typed: str | None = None, within: float = 5.0) -> str:
-        """The answer to a command, by `redis-cli`: a list has one line per item.
+        """The answer to a command, as `redis-cli` prints it: a list has one line per item.
 
-        *typed* goes to its standard input. `ServerError` if the answer is an error, and if there is
-        none *within* so many seconds.
+        *typed* are commands too, a line each. `ServerError` if the answer is an error, and if there
+        is none *within* so many seconds.
         """
+        commands = [arguments] if arguments else []
+        commands += [tuple(line.split()) for line in (typed or "").splitlines()]
+        if self._knows_asking() and not any(word.startswith("-") for word in arguments[:1]):
+            return self._ask(commands, within)
         call = (*self._cli_options(), "-e", *arguments)
         return run("redis-cli", *call, env=self._cli_environment(), typed=typed, within=within)
+
+    def _knows_asking(self) -> bool:
+        """Whether it takes commands in the clear. `redis-cli` does the rest: options, TLS."""
+        return True
+
+    def _ask(self, commands: Sequence[Sequence[str]], within: float) -> str:
+        login = self._login()
+        said = ask((HOST, self.port), [*login, *commands], within=within)
+        return said.split("\n", 1)[-1] if login else said
+
+    def _login(self) -> Sequence[Sequence[str]]:
+        """The command that `cli` begins with."""
+        return ()
 
     def info(self, section: str) -> dict[str, str]:
         """The fields of a section of INFO."""

@@ -144,6 +144,14 @@ class RedisServer(Instance):
             ]
         return [f"requirepass {self.password}"] if self.password else []
 
+    def _knows_asking(self) -> bool:
+        return self._certificates is None
+
+    def _login(self) -> Sequence[Sequence[str]]:
+        if self.user:
+            return [("auth", "harness", self._admin)]
+        return [("auth", self.password)] if self.password else ()
+
     def _cli_options(self) -> Sequence[str]:
         options = [*super()._cli_options(), *(["--user", "harness"] if self.user else [])]
         if self._certificates is None:
