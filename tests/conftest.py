@@ -9,6 +9,8 @@ import pytest
 from httpx import create_ssl_context
 from hypothesis import HealthCheck, settings
 
+from tests.examples import example_count
+
 pytest_plugins = ["tests.complete"]
 
 # Show the values when an assertion of the public contract fails.
@@ -18,6 +20,7 @@ pytest.register_assert_rewrite("headgate.testing")
 # it finds depends on the code alone. Elsewhere each run tries something else.
 settings.register_profile(
     "tests",
+    max_examples=example_count(100),
     deadline=None,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],

@@ -1,18 +1,19 @@
 """Random histories, and how an algorithm is compared with its oracle along one.
 
 The examples are the same in every run. `HEADGATE_EXPLORE=20 pytest tests/property` looks further:
-twenty times as many, different ones each time. What it finds becomes an `@example`.
+many times as many, different ones each time. What it finds becomes an `@example`.
 """
 
 from __future__ import annotations
 
-import os
 from copy import deepcopy
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+from tests.examples import EXPLORE, example_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,15 +28,13 @@ SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 LATELY = 1_800_000_000 * SECOND + 123_456_789
 
-_EXPLORE = int(os.environ.get("HEADGATE_EXPLORE", "0"))
-
 
 def examples(count: int) -> settings:
-    """Settings for about *count* examples; about half of a large number of them."""
+    """Settings for *count* examples; for a third of them in an ordinary run."""
     return settings(
-        max_examples=count * _EXPLORE or min(count, max(100, count // 2)),
+        max_examples=example_count(count),
         deadline=None,
-        derandomize=not _EXPLORE,
+        derandomize=not EXPLORE,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 

@@ -13,6 +13,7 @@ from headgate.rules.reading import read_policy_data
 from headgate.service.http import HttpApp
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
+from tests.examples import example_count
 from tests.unit.service.http.calling import Answer, FakeStore, ask, core_of
 from tests.unit.service.rls.asking_with import (
     NOON,
@@ -120,7 +121,7 @@ class _Node:
         return [_told(made), _told(self.post(commit, {"cost": {"live": amount}}))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(40), deadline=None)
 @given(_RULES, _RULES, _RULES, _GRANTS, _STEPS, _ENDS)
 def test_answers_over_http_are_the_same(
     live: Any, other: Any, trial: Any, grants: list[str], steps: list[Any], ends: int
@@ -153,7 +154,7 @@ _DESCRIPTORS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(
     _RULES,
     _RULES,

@@ -16,6 +16,7 @@ from headgate.service.admin.explaining import ExplainCalls
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
 from headgate.testing import ManualClock
+from tests.examples import example_count
 from tests.unit.service.http.calling import scope_of
 
 Answer = dict[str, Any]
@@ -106,7 +107,7 @@ class Told:
         return self._document
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=example_count(25), deadline=None)
 @given(policies(), st.lists(st.tuples(requests, st.integers(0, 20)), min_size=1, max_size=10))
 def test_the_next_check_says_the_same(
     policy: str, history: list[tuple[dict[str, Any], int]]

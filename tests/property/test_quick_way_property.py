@@ -14,6 +14,7 @@ from headgate.enforcement.asgi import AsgiRequest, RateLimitMiddleware, quick
 from headgate.enforcement.passing import enter_async
 from headgate.limits import GCRA, LeakyBucket, TokenBucket
 from headgate.testing import ManualClock
+from tests.examples import example_count
 from tests.property.paces import PACES
 from tests.unit.enforcement.asgi.driving import Exchange, exchange, http
 
@@ -177,7 +178,7 @@ def limit_of(pace: Pace, kind: str) -> Limit:
     return TokenBucket(pace.quota, pace.rate)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(
     pace=PACES,
     kind=st.sampled_from(("bucket", "gcra", "leaky")),

@@ -15,6 +15,7 @@ from headgate.simulator import Arrival, Event, Traffic, replay
 from headgate.simulator.traffic import Given
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
+from tests.examples import example_count
 
 BEGAN_NS = 1_767_225_600 * SECOND
 ALGORITHMS = (
@@ -114,7 +115,7 @@ def by_the_engine(policy: Policy, arrivals: list[Arrival]) -> tuple[Refused, Cou
     return refused, said
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=example_count(50), deadline=None)
 @given(policies(), traffic())
 def test_a_replay_is_the_engine_on_virtual_time(policy: Policy, arrivals: list[Arrival]) -> None:
     listening = Listening(arrivals)

@@ -12,6 +12,7 @@ from headgate.rules.reading import read_policy
 from headgate.rules.request import Request
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
+from tests.examples import example_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def _told(verdict: Verdict) -> object:
 
 
 @given(_RULES, _STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 def test_both_ways_say_the_same(
     rules: list[tuple[str, str]], steps: list[tuple[str, int, int]]
 ) -> None:

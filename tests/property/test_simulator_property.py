@@ -14,6 +14,7 @@ from headgate.simulator import Arrival, replay
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.examples import example_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ LIMITED = {"id": "one", "limit": "5/hour", "key_by": "ip"}
 FROM_ONE = ("192.0.2.1", 0)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=example_count(500), deadline=None)
 @example(
     [{**LIMITED, "cost": {"endpoints": {"/a": 2}}}],
     [("/b", "GET", *FROM_ONE), *[("/a", "GET", *FROM_ONE)] * 5],

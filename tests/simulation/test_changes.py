@@ -18,8 +18,9 @@ from headgate.stores.leased import AsyncLeasedStore
 from headgate.stores.operations import Check, Lend, Take, TakeEach
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
+from tests.examples import EXPLORE
 
-from .world import EXPLORE, FarStore, Weather, World
+from .world import FarStore, Weather, World
 
 if TYPE_CHECKING:
     import random
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-SEEDS_EACH = 10 * EXPLORE
+SEEDS_EACH = 10 * EXPLORE or 5
 LEASED, SYNCED, EXACT = "leased", "synced", "exact"
 GROUPS = (LEASED, SYNCED, EXACT)
 KEYS = ("a", "b")

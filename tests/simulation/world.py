@@ -8,7 +8,6 @@ What was admitted is noted with its time, and held against the bound afterwards.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from headgate.testing.virtual_loop import VirtualLoop
 
 R = TypeVar("R")
-
-EXPLORE = max(1, int(os.environ.get("HEADGATE_EXPLORE", "0")))
-"""How many times as many schedules are played as in CI."""
 
 START_NS = 1_800_000_000 * SECOND
 """When all simulations begin, since the epoch, by the store's clock."""

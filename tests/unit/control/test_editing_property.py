@@ -15,6 +15,7 @@ from headgate.control.revision import ControlError
 from headgate.rules.reading.instants import instant_text
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.examples import example_count
 
 ADA = Wish(author="ada")
 IDS = st.sampled_from("abc")
@@ -135,7 +136,7 @@ def same_since(rule: str, version: int, model: Model) -> bool:
     return since and before != now
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(st.lists(EDITS, max_size=12))
 def test_edits_are_those_of_a_dictionary(edits: list[tuple[Any, ...]]) -> None:
     asyncio.run(check(edits))

@@ -16,6 +16,7 @@ from headgate.observability.trials import FIGURES
 from headgate.rules.reading import read_policy_data
 from headgate.rules.request import Request
 from headgate.testing import ManualClock
+from tests.examples import example_count
 
 Told = Callable[..., dict[str, int]]
 
@@ -233,7 +234,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=example_count(50), deadline=None)
 @given(RULES, RULES, RULES, STEPS)
 def test_a_candidate_changes_nothing_for_anybody(
     live: dict[str, Any], other: dict[str, Any], trial: dict[str, Any], steps: list[Any]

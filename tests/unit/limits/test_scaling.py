@@ -22,6 +22,7 @@ from headgate.limits import (
 )
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.units import CENTURY, SECOND
+from tests.examples import example_count
 
 HALF = Fraction(1, 2)
 
@@ -93,7 +94,7 @@ FACTORS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=example_count(200), deadline=None)
 @given(paced(), FACTORS)
 def test_every_limit_can_be_scaled_and_is_never_more_than_meant(
     limit: PacedLimit, factor: Fraction
@@ -106,7 +107,7 @@ def test_every_limit_can_be_scaled_and_is_never_more_than_meant(
     assert part.quota == max(1, int(limit.quota * factor))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(st.integers(0, 1_000_000), st.integers(1, 10**12), FACTORS)
 def test_every_queue_can_be_scaled(queue: int, rate: int, factor: Fraction) -> None:
     part = scaled(LeakyQueue(rate, queue), factor)

@@ -20,6 +20,7 @@ from headgate.rules.reading.overrides import OVERRIDE_FIELDS
 from headgate.rules.reading.policies import POLICY_FIELDS
 from headgate.rules.reading.rules import RULE_FIELDS
 from headgate.rules.schema import policy_schema, rule_schema
+from tests.examples import example_count
 
 
 @cache
@@ -352,7 +353,7 @@ ANYTHING: Any = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=example_count(400))
 @given(st.sampled_from(GOOD_RULES), st.sampled_from(RULE_FIELDS), ANYTHING)
 def test_they_agree_on_rules_with_anything_in_a_field(
     good: dict[str, Any], field: str, value: Any
@@ -360,13 +361,13 @@ def test_they_agree_on_rules_with_anything_in_a_field(
     agree({"version": 1, "rules": [good | {field: value}]})
 
 
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 @given(st.sampled_from(MATCH_FIELDS), ANYTHING)
 def test_they_agree_on_a_match_with_anything_in_a_field(field: str, value: Any) -> None:
     agree({"version": 1, "rules": [rule(match={field: value})]})
 
 
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 @given(
     st.sampled_from((*SOURCE_FIELDS, *ADDRESS_FIELDS)), ANYTHING, st.sampled_from(["ip", "team"])
 )
@@ -374,7 +375,7 @@ def test_they_agree_on_identity_with_anything_in_a_field(field: str, value: Any,
     agree({"version": 1, "identity": {name: {"header": "x", field: value}}})
 
 
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 @given(st.sampled_from(COST_FIELDS), ANYTHING, st.sampled_from(AFTER_FIELDS), ANYTHING)
 def test_they_agree_on_costs_afterwards_with_anything_in_a_field(
     field: str, value: Any, inner: str, amount: Any
@@ -384,7 +385,7 @@ def test_they_agree_on_costs_afterwards_with_anything_in_a_field(
     agree({"version": 1, "rules": [rule(cost={field: value, "after": {"bytes": True}})]})
 
 
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 @given(st.sampled_from(OVERRIDE_FIELDS), ANYTHING)
 def test_they_agree_on_an_override_with_anything_in_a_field(field: str, value: Any) -> None:
     agree(overridden(**{field: value}))

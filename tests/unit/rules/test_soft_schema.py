@@ -13,6 +13,7 @@ from headgate.rules.reading.queues import SHAPE_FIELDS
 from headgate.rules.reading.slots import CONCURRENCY_FIELDS
 from headgate.rules.reading.turns import ADAPTIVE_FIELDS, FAIR_FIELDS
 from headgate.rules.schema import policy_schema
+from tests.examples import example_count
 
 from .test_schema import ANYTHING, agree, each, limited, rule, validator
 
@@ -171,7 +172,7 @@ SOFT = (
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 @given(st.sampled_from(SOFT), st.data(), ANYTHING)
 def test_they_agree_on_what_is_soft_with_anything_in_a_field(
     soft: tuple[str, dict[str, Any], tuple[str, ...]], data: st.DataObject, value: Any
@@ -181,7 +182,7 @@ def test_they_agree_on_what_is_soft_with_anything_in_a_field(
     agree({"version": 1, "rules": [limited(**{name: good | {field: value}})]})
 
 
-@settings(max_examples=100)
+@settings(max_examples=example_count(100))
 @given(st.sampled_from(PRESSURE_FIELDS), st.sampled_from(PRIORITY_FIELDS), ANYTHING)
 def test_they_agree_on_priority_and_pressure_with_anything_in_a_field(
     pressing: str, classing: str, value: Any

@@ -13,6 +13,7 @@ from headgate.rules.soft import PRIORITIES, Priority
 from headgate.shaping import LoadShedder
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.examples import example_count
 
 
 def pressed(
@@ -187,7 +188,7 @@ def test_a_clock_that_goes_back_neither_moves_it_nor_stops_it() -> None:
     ),
     spared=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 def test_who_matters_more_is_never_shed_more(
     told: Iterable[tuple[float, int]], spared: bool
 ) -> None:
@@ -204,7 +205,7 @@ def test_who_matters_more_is_never_shed_more(
 
 
 @given(share=st.floats(0, 1), asked=st.integers(1, 300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 def test_the_share_is_kept_to_within_one_request(share: float, asked: int) -> None:
     shedder = LoadShedder(rise=1)
     shedder.observe(1, now_ns=0)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.cli.top.live import read_live
+from tests.examples import example_count
 from tests.unit.cli.top.answers import answer, candidate, key, rule
 
 JSON = st.recursive(
@@ -55,7 +56,7 @@ def test_a_store_that_fails_is_no_good_sign() -> None:
     assert not read_live({"store": {"state": "ok", "trouble": ["slow"]}}).is_well
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=example_count(50), deadline=None)
 @given(st.dictionaries(FIELDS | st.text(), JSON))
 def test_nothing_that_is_answered_breaks_it(data: dict[str, object]) -> None:
     live = read_live(data)

@@ -13,6 +13,7 @@ from headgate.cli.top.live import Live, read_live
 from headgate.cli.top.picture import picture
 from headgate.cli.top.scene import Page, Scene
 from headgate.cli.top.view import ORDERS, View
+from tests.examples import example_count
 from tests.unit.cli.top.answers import answer, candidate, key, rule
 
 URL = "http://127.0.0.1:8090"
@@ -245,7 +246,7 @@ VIEWS = st.builds(
 PAGES = st.builds(Page, st.integers(1, 150), st.none() | st.integers(1, 50), st.booleans())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(40), deadline=None)
 @given(ANSWERS, VIEWS, PAGES, NAMES)
 def test_it_keeps_to_the_page_and_has_nothing_that_a_terminal_obeys(
     data: dict[str, Any], view: View, page: Page, trouble: str

@@ -11,6 +11,7 @@ from headgate.gateway.envoy.buckets import Bucket, backstop_of, share_of, wait_n
 from headgate.limits import parse_limit
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.examples import example_count
 
 RATES = st.fractions(min_value=Fraction(1, 10**6), max_value=10**9, max_denominator=10**6)
 
@@ -19,7 +20,7 @@ def rate_of(made: dict[str, object]) -> Fraction:
     return Fraction(str(made["tokens_per_fill"])) / Fraction(str(made["fill_interval"])[:-1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 @given(RATES)
 def test_a_rate_is_kept_within_a_hundredth_and_on_the_right_side(rate: Fraction) -> None:
     bucket = Bucket(1, rate)
@@ -73,7 +74,7 @@ PAUSES = st.one_of(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=example_count(80))
 @given(
     st.sampled_from(LIMITS),
     st.integers(0, 60 * SECOND),

@@ -12,6 +12,7 @@ from headgate.identity import Identifier
 from headgate.rules.matching import Matcher
 from headgate.rules.request import Request
 from headgate.settings import Address
+from tests.examples import example_count
 
 from .judging import descriptors, headers_of, inner, is_asked, policy_of
 
@@ -60,7 +61,7 @@ def test_only_the_closed_one_refuses_without_the_service() -> None:
     assert (closed["timeout"], closed["domain"]) == ("0.1s", "headgate")
 
 
-@settings(max_examples=150)
+@settings(max_examples=example_count(150))
 @given(
     st.sampled_from(["/", "/login", "/LOGIN;x", "/a", "/a/b?c", "/%6cogin", "/b"]),
     st.sampled_from(["GET", "POST"]),

@@ -15,6 +15,7 @@ from headgate.gateway.envoy.matching import (
 from headgate.identity import Identifier
 from headgate.rules.matching import Matcher
 from headgate.rules.request import Request
+from tests.examples import example_count
 
 from .judging import fits, headers_of, holds, policy_of
 
@@ -54,7 +55,7 @@ REQUESTS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=example_count(300))
 @given(st.sampled_from(MATCHES), REQUESTS)
 def test_what_a_rule_is_for_always_looks_so(match: str, request: Request) -> None:
     policy = policy_of(f"id: r, match: {{{match}}}, key_by: ip, limit: 1/s", identity=IDENTITY)

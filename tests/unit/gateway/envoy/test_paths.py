@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from headgate.gateway.envoy.paths import flaw_of, path_regex
 from headgate.rules.matching.path import readings
 from headgate.rules.matching.pattern import compiled
+from tests.examples import example_count
 
 from .judging import looks_like
 
@@ -28,7 +29,7 @@ def meant(pattern: str, path: str) -> bool:
     return any(compiled(pattern).fits(way) for way in readings(path.partition("?")[0]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=example_count(400))
 @given(
     st.lists(st.sampled_from(SEGMENTS), max_size=4),
     st.lists(st.sampled_from(PIECES), max_size=8),
@@ -42,7 +43,7 @@ def test_no_path_that_a_pattern_is_for_looks_otherwise(
         assert told(pattern, path)
 
 
-@settings(max_examples=400)
+@settings(max_examples=example_count(400))
 @given(
     st.lists(st.sampled_from(["login", "a", "*", "**", "x.y", "(p)"]), max_size=4),
     st.lists(st.sampled_from(["login", "A", "x.y", "%28p%29", "(p)", "a%20b", "é"]), max_size=5),

@@ -14,6 +14,7 @@ from headgate.rules.reading import (
     policy_to_data,
     read_policy_data,
 )
+from tests.examples import example_count
 
 GOOD = """\
 version: 1
@@ -123,7 +124,7 @@ def check(examined: Examined) -> None:
         assert read_policy_data(policy_to_data(examined.policy)) == examined.policy
 
 
-@settings(max_examples=300)
+@settings(max_examples=example_count(300))
 @given(
     st.lists(
         st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.sampled_from(PIECES)),
@@ -155,7 +156,7 @@ def _paths(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for step in steps for found in _paths(data[step], (*path, step)))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=example_count(300))
 @given(st.sampled_from(_paths(DATA)[1:]), VALUES)
 def test_data_with_anything_anywhere_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
     data = json.loads(json.dumps(DATA))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.service.grpc.lean.connection import Connection
 from headgate.service.grpc.lean.service import Service
 from headgate.service.grpc.limits import DEFAULT
+from tests.examples import example_count
 from tests.integration import grpc_frames as h2
 from tests.integration.grpc_frames import DATA, END_STREAM, frame, message, opening
 
@@ -115,7 +116,7 @@ refused = ("nothing", "two messages")
 shapes = st.sampled_from([*answered, *refused, "cancelled", "cancelled late"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @example(several=["an empty end", "nothing"], order=[1, 0, 1, 0], cuts=[], is_waiting=False)
 @given(
     st.lists(shapes, min_size=1, max_size=5),

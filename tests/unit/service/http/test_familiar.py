@@ -15,6 +15,7 @@ from headgate.rules.reading import read_policy
 from headgate.rules.request import Request
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
+from tests.examples import example_count
 
 from .calling import START, app_of, ask, check
 
@@ -67,7 +68,7 @@ INTEREST = headers_of_interest(ENGINE.policy)
 
 
 @given(LINES, st.sampled_from(["/a/1", "/b"]), st.sampled_from(["10.0.0.9", "203.0.113.7"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 def test_no_other_header_changes_what_is_asked(
     lines: list[tuple[str, str]], path: str, peer: str
 ) -> None:

@@ -10,6 +10,7 @@ from headgate.observability import Journal
 from headgate.observability.journal import BOUNDS_NS
 from headgate.service.live.latency import LatencyMinute, quantile, quantile_ns
 from headgate.units import SECOND
+from tests.examples import example_count
 
 NONE = [0] * (len(BOUNDS_NS) + 1)
 
@@ -40,7 +41,7 @@ def test_beyond_the_largest_bound_it_is_that_bound() -> None:
     assert quantile(found, 0.5) == BOUNDS_NS[-1] / SECOND
 
 
-@settings(max_examples=30)
+@settings(max_examples=example_count(30))
 @given(st.lists(st.integers(0, 1000), min_size=len(NONE), max_size=len(NONE)))
 def test_quantiles_grow_and_stay_within_the_bounds(found: list[int]) -> None:
     told = [quantile_ns(found, share / 100) for share in (0, 25, 50, 90, 99, 100)]
@@ -52,7 +53,7 @@ def test_quantiles_grow_and_stay_within_the_bounds(found: list[int]) -> None:
     assert 0 <= numbers[0] <= numbers[-1] <= BOUNDS_NS[-1]
 
 
-@settings(max_examples=30)
+@settings(max_examples=example_count(30))
 @given(st.lists(st.integers(0, 900_000_000), min_size=1, max_size=200), st.sampled_from([50, 90]))
 def test_a_quantile_is_in_the_bucket_of_the_true_one(took_ns: list[int], percent: int) -> None:
     journal = Journal()

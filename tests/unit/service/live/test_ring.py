@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.service.live.packing import NO_POINTS, RingPacker, joined, parted, unpacked
 from headgate.service.live.ring import MOST_LINES, WHOLE, Counts, Points, Ring, spread
+from tests.examples import example_count
 
 
 def test_points_are_told_oldest_first_and_the_last_is_the_end() -> None:
@@ -71,7 +72,7 @@ def test_a_ring_of_another_length_is_not_taken_over() -> None:
     assert not second.points().lines
 
 
-@settings(max_examples=30)
+@settings(max_examples=example_count(30))
 @given(
     st.dictionaries(
         st.tuples(st.text(max_size=5), st.sampled_from(["allowed", "denied"])),
@@ -135,7 +136,7 @@ def test_bytes_that_are_no_points_are_told(data: bytes) -> None:
         unpacked(data)
 
 
-@settings(max_examples=30)
+@settings(max_examples=example_count(30))
 @given(st.lists(st.binary(max_size=50), max_size=5))
 def test_sections_come_back(sections: list[bytes]) -> None:
     assert parted(joined(sections)) == sections

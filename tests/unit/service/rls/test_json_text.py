@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
+from tests.examples import example_count
 from tests.unit.service.rls import theirs
 from tests.unit.service.rls.asking_with import NOON, Asker, DistantStore
 
@@ -142,7 +143,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(st.one_of(st.binary(max_size=40), values.map(lambda one: json.dumps(one).encode())))
 def test_nothing_makes_it_raise(body: bytes) -> None:
     status, answer = asyncio.run(ASKER.calls.json(body))

@@ -11,6 +11,7 @@ from headgate.service.rls import RlsOptions, ways
 from headgate.service.rls.quick import quick_answer
 from headgate.service.rls.ways import Way
 from headgate.testing import ManualClock
+from tests.examples import example_count
 from tests.unit.service.rls.asking_with import NOON, Asker, desc
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def answers(
     return told
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(st.sampled_from(LIMITS), steps, st.booleans())
 def test_both_ways_say_the_same(
     limit: str,

@@ -10,6 +10,7 @@ from headgate.errors import OptionError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
 from headgate.service.rls.reading import Descriptor, Limit, read_call
+from tests.examples import example_count
 from tests.unit.service.rls import theirs
 from tests.unit.service.rls.asking_with import OK, OVER, Asker, desc, request
 
@@ -198,20 +199,20 @@ def answered_or_refused(message: bytes, *codes: Code) -> None:
     theirs.service.RateLimitResponse.FromString(answer)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(st.binary(max_size=64))
 @example(b"")
 def test_no_bytes_raise_anything_unexpected(message: bytes) -> None:
     answered_or_refused(message)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=example_count(400), deadline=None)
 @given(messages)
 def test_every_message_is_answered_or_refused(message: bytes) -> None:
     answered_or_refused(message)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=example_count(400), deadline=None)
 @given(messages, st.data())
 def test_messages_with_bytes_changed_raise_nothing_unexpected(
     message: bytes, data: st.DataObject

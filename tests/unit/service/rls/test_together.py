@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headgate.service.rls import RlsOptions, calls
 from headgate.service.rls.answering import Answering
 from headgate.testing import ManualClock
+from tests.examples import example_count
 from tests.unit.service.rls.asking_with import NOON, OK, OVER, Asker, desc
 from tests.unit.service.rls.test_quick import NoWays
 
@@ -70,7 +71,7 @@ def answers(asker: Asker, several: list[tuple[int, float, str]]) -> list[object]
     return told
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(rules, steps, st.booleans())
 def test_both_ways_say_the_same(
     several: list[tuple[str, str, str, str]],

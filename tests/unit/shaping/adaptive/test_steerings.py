@@ -13,6 +13,7 @@ from headgate.rules.soft import AdaptiveSlots
 from headgate.shaping import AIMD, Gradient, Lowest, Signal, Steering
 from headgate.shaping.adaptive import steering_of
 from headgate.shaping.adaptive.probes import Probe
+from tests.examples import example_count
 from tests.unit.shaping.adaptive.closed_loop import SERVICE, ClosedLoop
 
 MAKES: list[Callable[..., Steering]] = [
@@ -36,7 +37,7 @@ END = st.tuples(
 )
 @example(ends=[((1, math.nan, True), 60)], least=1, span=0)
 @example(ends=[((1, 0, True), 60), ((1, 10**20, False), 60)], least=1, span=5)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 def test_the_limit_stays_within_its_bounds(
     make: Callable[..., Steering],
     ends: list[tuple[tuple[int, float, bool], int]],
