@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
+.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,14 +23,18 @@ test: $(VENV)/.dev servers  ## all tests, none skipped, on all cores; JOBS=2 run
 goldens: $(VENV)/.dev servers  ## record tests/golden again; review the diff
 	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/golden -q
 
+behaviours: $(VENV)/.dev  ## list new tests in tests/BEHAVIOURS.md; notes on deleted ones stay
+	$(BIN)/python scripts/behaviours.py
+
 servers:  ## the servers that the tests start themselves
 	sh scripts/install-servers
 
 check: lint types contracts test build  ## what CI runs: all of it
 
-lint: $(VENV)/.dev  ## style
+lint: $(VENV)/.dev  ## style, and the list of behaviours
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python scripts/behaviours.py --check
 
 types: $(VENV)/.bench  ## mypy --strict
 	$(BIN)/mypy
