@@ -11,6 +11,8 @@ R = TypeVar("R")
 class WithoutShortCut(Store):
     """A memory store whose hits all go through `run`, as they do in a store on a wire."""
 
+    lends = shares = True
+
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
 

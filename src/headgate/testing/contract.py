@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.testing.contract_admission import AdmissionContract
 from headgate.testing.contract_amounts import AmountsContract
+from headgate.testing.contract_bounds import BoundContract, RegionsContract
 from headgate.testing.contract_elsewhere import ElsewhereContract
 from headgate.testing.contract_history import HistoryContract
 from headgate.testing.contract_holding import ReservationContract, SlotContract
@@ -33,6 +34,8 @@ class StoreContract(
     LoanHistoryContract,
     SharesHistoryContract,
     QueueHistoryContract,
+    BoundContract,
+    RegionsContract,
 ):
     """Every promise that a store can break, each a test.
 
@@ -55,6 +58,11 @@ class StoreContract(
 
         class TestMyStore(StoreContract):
             tick_ns = 1_000
+
+    In the same way a store declares what it does not know (`lends = False`, `shares = False`), a
+    layer that replicates says so (`replicates = True`), and one that leases says with what
+    `accuracy` it is to be tested: then the bound that this states takes the place of equality.
+    Tests that do not apply are not collected.
 
     To have pytest show the values in a failed assertion, put this into your `conftest.py`, before
     anything imports `headgate.testing`:

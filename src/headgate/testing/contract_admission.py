@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headgate.limits import GCRA, FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.testing.contract_subject import ODD, TENS, StoreUnderTest, seconds
+from headgate.testing.contract_subject import ODD, TENS, StoreUnderTest, needs, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +45,7 @@ class AdmissionContract(StoreUnderTest):
             assert (refusal.allowed, refusal.remaining) == (False, 1), limit
             assert limiter.hit("key", 1), limit
 
+    @needs("exact")
     def test_retry_after_is_exact_to_the_tick(self) -> None:
         for limit in (*TENS, *ODD):
             for cost in {1, (limit.quota + 1) // 2, limit.quota}:
@@ -117,7 +118,7 @@ class AdmissionContract(StoreUnderTest):
             limiter.reset("key")
             limiter.reset("never seen")
             assert limiter.peek("key") == untouched, limit
-            assert limiter.peek("other").remaining == 3, limit
+            assert self.is_about(limiter.peek("other").remaining, 3, limit), limit
 
     def test_a_clock_that_steps_back_mints_nothing(self) -> None:
         steps = (self.tick_ns, seconds(1), seconds(10), seconds(3_600), seconds(10**9))
@@ -193,6 +194,7 @@ class AdmissionContract(StoreUnderTest):
         assert limiter.hit("key")
         assert limiter.hit("key").retry_after_ns == seconds(1)
 
+    @needs("exact")
     def test_the_sliding_counter_weighs_the_window_before(self) -> None:
         limit = SlidingWindowCounter(100, 60)
         self.start_of(limit.window_ns)

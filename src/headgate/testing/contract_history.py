@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.algorithms import Outcome, algorithm_for
 from headgate.algorithms.holds import Hold, open_holds, outcome_beside, wait_beside
-from headgate.testing.contract_subject import ODD, TENS, StoreUnderTest
+from headgate.testing.contract_subject import ODD, TENS, StoreUnderTest, needs
 
 if TYPE_CHECKING:
     from headgate.algorithms.holds import Holds
@@ -194,8 +194,9 @@ class History:
 class HistoryContract(StoreUnderTest):
     """Every verb, at any time, says what the pure algorithm says."""
 
+    @needs("exact")
     def test_a_random_history_is_that_of_the_pure_algorithm(self) -> None:
         for limit in (*TENS, *ODD):
-            for seed in range(4):
+            for seed in range(self.histories):
                 limiter = self.limiter(limit)
                 History(limit, limiter, self.clock, self.tick_ns, seed).live(150)

@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.limits import FixedWindow, SlidingWindowLog, TokenBucket
 from headgate.stores import Hit
-from headgate.testing.contract_subject import TENS, StoreUnderTest, seconds
+from headgate.testing.contract_subject import TENS, StoreUnderTest, needs, seconds
 
 NASTY: Final = (
     "a",
@@ -56,7 +56,7 @@ class KeysContract(StoreUnderTest):
                 limiter.hit(key, used)
             for used, key in enumerate(NASTY):
                 left = limiter.peek(key).remaining
-                assert left == 100 - used, f"{limit}: {key[:20]!r} has {left} left"
+                assert self.is_about(left, 100 - used, limit), f"{key[:20]!r} has {left} left"
 
     def test_a_decision_names_the_key_as_it_was_given(self) -> None:
         limiter = self.limiter(TokenBucket(10, 1))
@@ -82,12 +82,12 @@ class KeysContract(StoreUnderTest):
             (f"{{{first}}}", "b:c"),
             (first.upper(), "b:c"),
         )
-        limit = FixedWindow(10, 10)
+        limit = FixedWindow(1_000, 10)
         for used, (namespace, key) in enumerate(pairs, 1):
-            self.limiter(limit, namespace).hit(key, used)
+            self.limiter(limit, namespace).hit(key, 100 * used)
         for used, (namespace, key) in enumerate(pairs, 1):
             left = self.limiter(limit, namespace).peek(key).remaining
-            assert left == 10 - used, f"{namespace}, {key}: {left} left"
+            assert self.is_about(left, 1_000 - 100 * used, limit), f"{namespace}, {key}: {left}"
 
     def test_limiters_of_one_namespace_share_counters(self) -> None:
         for limit in TENS:
@@ -114,6 +114,7 @@ class KeysContract(StoreUnderTest):
                     left = {part.limit: part.remaining for part in limiter.peek("key").limits}
                     assert left == {wide: 8, tight: 0}, stack
 
+    @needs("exact")
     def test_a_stack_waits_for_the_slowest_and_has_left_the_least(self) -> None:
         limiter = self.limiter([TokenBucket(4, 1), TokenBucket(5, 0.1), TokenBucket(9, 0.01)])
         assert limiter.hit("key", 4).remaining == 0
@@ -140,6 +141,7 @@ class KeysContract(StoreUnderTest):
             assert [d.allowed for d in decisions] == [True, False, True, True, False, True], limit
             assert [d.remaining for d in decisions] == [4, 4, 0, 0, 0, 9], limit
 
+    @needs("exact")
     def test_hit_many_says_what_single_hits_would(self) -> None:
         costs = (3, 9, 0, 4, 11, 3, 1)
         for limit in TENS:

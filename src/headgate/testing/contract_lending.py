@@ -8,13 +8,14 @@ from headgate.errors import UsageError
 from headgate.limits import Concurrency, FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.stores import Check, Hold, Operation, Reset, Take
 from headgate.stores.operations import Absorb, Lend, Lent
-from headgate.testing.contract_subject import TENS, StoreUnderTest, seconds
+from headgate.testing.contract_subject import TENS, StoreUnderTest, needs, seconds
 
 SECOND = seconds(1)
 
 
+@needs("lends")
 class LendingContract(StoreUnderTest):
-    """`Lend`, for stores that lend. In the others nothing is tested here."""
+    """`Lend`, for stores that lend."""
 
     def lend(
         self,
@@ -38,8 +39,8 @@ class LendingContract(StoreUnderTest):
         )
 
     def lending(self) -> list[tuple[Limit, str]]:
-        """A limit of each algorithm, and a group of its own; none if the store does not lend."""
-        return [(limit, self.new_name()) for limit in TENS] if self.store.lends else []
+        """A limit of each algorithm, and a group of its own."""
+        return [(limit, self.new_name()) for limit in TENS]
 
     def test_a_loan_comes_on_top_of_the_check(self) -> None:
         for limit, group in self.lending():
@@ -127,8 +128,6 @@ class LendingContract(StoreUnderTest):
             assert self.left(limit, group) == 5, f"{limit}: what was used since is not paid"
 
     def test_a_licence_that_lapsed_long_ago_is_charged_as_long_as_that_means_anything(self) -> None:
-        if not self.store.lends:
-            return
         slow, group = TokenBucket(10, 0.01), self.new_name()
         self.lend(slow, "a", 5, is_charged=False, group=group)
         self.clock.advance_ns(seconds(300))
@@ -165,8 +164,6 @@ class LendingContract(StoreUnderTest):
             assert self.lend(limit, "b", 9, cost=2, group=group).wait_ns is None, limit
 
     def test_nothing_lasts_past_the_window_or_the_refill(self) -> None:
-        if not self.store.lends:
-            return
         self.start_of(seconds(10))
         self.clock.advance_ns(seconds(7))
         fixed = FixedWindow(10, 10)
@@ -180,8 +177,6 @@ class LendingContract(StoreUnderTest):
         assert lent.lasts_ns == seconds(10)
 
     def test_nothing_is_given_back_into_another_window(self) -> None:
-        if not self.store.lends:
-            return
         fixed, group = FixedWindow(10, 10), self.new_name()
         self.start_of(seconds(10))
         self.lend(fixed, "a", 5, ttl_ns=seconds(60), group=group)
@@ -194,8 +189,6 @@ class LendingContract(StoreUnderTest):
         assert self.left(fixed, group) == 0
 
     def test_it_is_given_back_where_it_was_charged(self) -> None:
-        if not self.store.lends:
-            return
         log, group = SlidingWindowLog(10, 10), self.new_name()
         self.lend(log, "a", 5, ttl_ns=seconds(60), group=group)
         self.clock.advance_ns(seconds(5))
@@ -240,16 +233,12 @@ class LendingContract(StoreUnderTest):
             assert self.left(limit, group) == 5, limit
 
     def test_holders_may_have_any_name(self) -> None:
-        if not self.store.lends:
-            return
         limit, group = FixedWindow(10, 10), self.new_name()
         for n, holder in enumerate(("", "a,b", "ä|\x00", "h", "\ud800", "x" * 1000), 1):
             assert self.lend(limit, holder, 1, group=group).holders == n
             assert self.lend(limit, holder, 1, unused=1, group=group).lent == n
 
     def test_slots_are_not_lent(self) -> None:
-        if not self.store.lends:
-            return
         check = Check(self.new_name(), "key", Concurrency(3, 10))
         operations: tuple[Operation[Any], ...] = (
             Lend(check, "a", 1, SECOND),

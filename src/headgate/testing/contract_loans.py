@@ -15,7 +15,7 @@ from headgate.algorithms import Outcome
 from headgate.limits import FixedWindow, SlidingWindowLog
 from headgate.stores import Charge, Check, Hold, MemoryStore, Operation, Refund, Reset, Take
 from headgate.stores.operations import Absorb, Draw, Lend, Lent, Pour
-from headgate.testing.contract_subject import ODD, TENS, StoreUnderTest
+from headgate.testing.contract_subject import ODD, TENS, StoreUnderTest, needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,18 +181,15 @@ class LoanHistory:
         return -(-nanoseconds // self.tick_ns) * self.tick_ns
 
 
+@needs("lends")
 class LoanHistoryContract(StoreUnderTest):
     """For stores that lend: whatever happens, they say what the memory store says."""
 
     def test_a_random_history_of_loans_is_that_of_the_memory_store(self) -> None:
-        if not self.store.lends:
-            return
         for seed, limit in enumerate((*TENS, *TENS, *ODD)):
             self.story((limit,), seed).live(70)
 
     def test_loans_outlive_a_change_of_the_limit_as_in_the_memory_store(self) -> None:
-        if not self.store.lends:
-            return
         for seed, limit in enumerate(TENS):
             for other in (TENS[0], FixedWindow(7, 10), SlidingWindowLog(13, 10)):
                 self.story((limit, other), seed).live(50)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from headgate.stores import Check, Take
 from headgate.stores.operations import MOST_ORIGINS, Share, Shared
-from headgate.testing.contract_subject import TENS, StoreUnderTest, seconds
+from headgate.testing.contract_subject import TENS, StoreUnderTest, needs, seconds
 
 
+@needs("shares")
 class SharingContract(StoreUnderTest):
     """`Share`, for stores that know it."""
 
     def test_who_tells_hears_what_all_have_told(self) -> None:
-        if not self.store.shares:
-            return
         group = self.new_name()
         assert self.share(group, "a", 0.5, 3) == {("a", 0.5, 3)}
         assert self.share(group, "b", 1, 0.25) == {("a", 0.5, 3), ("b", 1, 0.25)}
@@ -21,8 +20,6 @@ class SharingContract(StoreUnderTest):
         assert self.share(self.new_name(), "c", -2.5, 1e300) == {("c", -2.5, 1e300)}
 
     def test_who_has_no_weight_only_hears(self) -> None:
-        if not self.store.shares:
-            return
         group = self.new_name()
         assert self.share(group, "c", 1, 0) == set()
         self.share(group, "a", 0.5, 3)
@@ -30,8 +27,6 @@ class SharingContract(StoreUnderTest):
         assert self.share(group, "a", 1, 0) == {("a", 0.5, 3)}
 
     def test_what_was_told_lapses_unless_it_is_told_again(self) -> None:
-        if not self.store.shares:
-            return
         group = self.new_name()
         self.share(group, "a", 0.5, 3, ttl_ns=seconds(2))
         self.share(group, "b", 0.5, 3, ttl_ns=seconds(3))
@@ -47,8 +42,6 @@ class SharingContract(StoreUnderTest):
         assert self.share(group, "c", 1, 0) == set()
 
     def test_what_was_told_before_the_clock_was_set_back_counts_no_more(self) -> None:
-        if not self.store.shares:
-            return
         group = self.new_name()
         self.share(group, "dead", 0.1, 9, ttl_ns=seconds(3))
         self.share(group, "alive", 0.5, 1, ttl_ns=seconds(3))
@@ -61,8 +54,6 @@ class SharingContract(StoreUnderTest):
         assert self.share(group, "c", 1, 0) == {("alive", 0.5, 1)}
 
     def test_origins_and_keys_may_be_called_anything(self) -> None:
-        if not self.store.shares:
-            return
         group = self.new_name()
         origins = ("a,b", "|:{}", "\x00\r\n", "\N{SNOWMAN}", "long " * 100, "a", " ")
         for origin in origins:
@@ -72,8 +63,6 @@ class SharingContract(StoreUnderTest):
         assert self.share(group, "", 1, 0) == {(origin, 0.5, 1) for origin in origins}
 
     def test_one_origin_too_many_only_hears_until_another_lapses(self) -> None:
-        if not self.store.shares:
-            return
         group = self.new_name()
         self.share(group, "first", 1, 1, ttl_ns=seconds(1))
         for n in range(MOST_ORIGINS - 1):
@@ -86,7 +75,7 @@ class SharingContract(StoreUnderTest):
         assert ("late", 0.5, 1) in told
 
     def test_what_is_told_is_no_counter(self) -> None:
-        for limit in TENS if self.store.shares else ():
+        for limit in TENS:
             check = Check(self.new_name(), "key", limit, 4)
             self.run(Take((check,)))
             self.share(check.group, "a", 0.5, 3)

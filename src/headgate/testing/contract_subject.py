@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 from secrets import token_hex
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from headgate.aio import AsyncRateLimiter
 from headgate.limiter import RateLimiter
 from headgate.limits import (
+    EXACT,
     GCRA,
+    Accuracy,
     FixedWindow,
     LeakyBucket,
     Limit,
@@ -24,12 +26,17 @@ from headgate.testing.contract_driving import Blocking
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.decisions import Decision
     from headgate.plan import Limits
     from headgate.stores import Operation
     from headgate.testing.contract_driving import Driven
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+Capability = Literal["exact", "lends", "shares", "replicates"]
 
 START: Final = 1_700_000_000
 """When each test begins, in seconds: a multiple of the windows below, so that none ends early."""
@@ -59,18 +66,83 @@ ODD: Final[tuple[Limit, ...]] = (
 """Limits whose numbers do not divide evenly."""
 
 
+def needs(*capabilities: Capability) -> Callable[[T], T]:
+    """Collect a test, or all tests of a class, only over a store with all *capabilities*."""
+
+    def mark(what: T) -> T:
+        tests = vars(what).items() if isinstance(what, type) else [("test_", what)]
+        for name, test in tests:
+            if name.startswith("test_"):
+                vars(test)["needs"] = capabilities
+        return what
+
+    return mark
+
+
 class StoreUnderTest:
-    """What every part of the contract stands on."""
+    """What every part of the contract stands on.
+
+    The class variables declare what the store promises. A test that needs more is not collected.
+    """
 
     tick_ns: ClassVar[int] = 1
     """The resolution of the store's clock in nanoseconds."""
 
+    histories: ClassVar[int] = 4
+    """How many random histories of each limit the store goes through."""
+
+    lends: ClassVar[bool] = True
+    """As `Store.lends`: leases, and usage of other regions."""
+
+    shares: ClassVar[bool] = True
+    """As `Store.shares`: values that several nodes publish for each other."""
+
+    replicates: ClassVar[bool] = False
+    """Usage reaches the store that `peer` returns when `exchange` is called."""
+
+    accuracy: ClassVar[Accuracy] = EXACT
+    """How exactly the limiters of the tests ask the store to keep their limits. If this is not
+    exact, figures and amounts are held to the bound that `overshoot` states."""
+
     clock: ManualClock
     store: Store | AsyncStore
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, test in _tests_of(cls).items():
+            applies = all(cls._has(capability) for capability in getattr(test, "needs", ()))
+            setattr(cls, name, test if applies else None)
+
+    @classmethod
+    def _has(cls, capability: Capability) -> bool:
+        if capability == "exact":
+            return cls.accuracy.is_always_asked
+        return bool(getattr(cls, capability))
 
     def make_store(self, clock: ManualClock) -> Store | AsyncStore:
         """A store that counts on *clock*. Override this."""
         raise NotImplementedError(f"{type(self).__name__} has to say how to make its store")
+
+    def make_node(self, clock: ManualClock) -> Store | AsyncStore:
+        """Return a store on the same counters, as another process has one.
+
+        The store itself is right for counters that only one process has.
+        """
+        return self.store
+
+    def peer(self) -> Store | AsyncStore:
+        """Return the store of another region. Override this if the store replicates."""
+        raise NotImplementedError(f"{type(self).__name__} has to name the store of its peer")
+
+    def exchange(self) -> None:
+        """Send usage to the peer now. Override this if the store replicates."""
+        raise NotImplementedError(f"{type(self).__name__} has to say how usage is sent")
+
+    def overshoot(self, limit: Limit, nodes: int = 1) -> int:
+        """Return by how many units *nodes* nodes may miss *limit*, as `accuracy` states it."""
+        cap = self.accuracy.cap(limit.quota)
+        batches = (self.accuracy.batch or 0) * nodes
+        return batches if cap is None else cap
 
     def setup_method(self) -> None:
         """Begin a test, with a clock and a store of its own."""
@@ -78,36 +150,72 @@ class StoreUnderTest:
         self._runner = asyncio.Runner()
         self._names = (f"contract-{token_hex(4)}-{n}" for n in count())
         self.store = self.make_store(self.clock)
+        self._nodes: list[Store | AsyncStore] = []
 
     def teardown_method(self) -> None:
-        """End a test, and close its store."""
-        if isinstance(self.store, AsyncStore):
-            self._runner.run(self.store.aclose())
-        else:
-            self.store.close()
+        """End a test, and close its stores."""
+        for store in (*self._nodes, self.store):
+            self.close(store)
         self._runner.close()
 
-    def limiter(self, limits: Limits, namespace: str | None = None) -> Driven:
+    def close(self, store: Store | AsyncStore) -> None:
+        """Close *store*."""
+        if isinstance(store, AsyncStore):
+            self._runner.run(store.aclose())
+        else:
+            store.close()
+
+    def node(self) -> Store | AsyncStore:
+        """Return a store on the same counters; the test closes it at its end."""
+        node = self.make_node(self.clock)
+        if node is not self.store:
+            self._nodes.append(node)
+        return node
+
+    def limiter(
+        self,
+        limits: Limits,
+        namespace: str | None = None,
+        store: Store | AsyncStore | None = None,
+    ) -> Driven:
         """A limiter on the store; in a namespace that nobody else has, if none is given."""
+        store = self.store if store is None else store
         name = self.new_name() if namespace is None else namespace
         policy: Final = "fail_closed"
-        if isinstance(self.store, AsyncStore):
+        if isinstance(store, AsyncStore):
             limiter = AsyncRateLimiter(
-                limits, store=self.store, namespace=name, on_store_failure=policy
+                limits,
+                store=store,
+                namespace=name,
+                on_store_failure=policy,
+                accuracy=self.accuracy,
             )
             return Blocking(limiter, self._runner)
-        return RateLimiter(limits, store=self.store, namespace=name, on_store_failure=policy)
+        return RateLimiter(
+            limits,
+            store=store,
+            namespace=name,
+            on_store_failure=policy,
+            accuracy=self.accuracy,
+        )
 
-    def run(self, operation: Operation[R]) -> R:
+    def run(self, operation: Operation[R], store: Store | AsyncStore | None = None) -> R:
         """Have the store carry out *operation*, as a limiter would."""
-        if isinstance(self.store, AsyncStore):
-            return self._runner.run(self.store.run(operation))
-        return self.store.run(operation)
+        store = self.store if store is None else store
+        if isinstance(store, AsyncStore):
+            return self._runner.run(store.run(operation))
+        return store.run(operation)
 
-    def left(self, limit: Limit, group: str, key: str = "key") -> int:
+    def left(
+        self, limit: Limit, group: str, key: str = "key", store: Store | AsyncStore | None = None
+    ) -> int:
         """What is left in a counter."""
-        (outcome,) = self.run(Take((Check(group, key, limit, 0),), consume=False))
+        (outcome,) = self.run(Take((Check(group, key, limit, 0),), consume=False), store)
         return outcome.remaining
+
+    def is_about(self, units: int, expected: int, limit: Limit) -> bool:
+        """Return whether *units* is what is expected, within what *limit* may be missed by."""
+        return abs(units - expected) <= self.overshoot(limit)
 
     def new_name(self) -> str:
         """A namespace that was never used before, in this process or another."""
@@ -138,3 +246,12 @@ class StoreUnderTest:
 def seconds(number: int) -> int:
     """*number* seconds in nanoseconds."""
     return number * SECOND
+
+
+def _tests_of(cls: type) -> dict[str, Any]:
+    """Return the tests of *cls* by name, also those that a base class does not collect."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        tests = {name: test for name, test in vars(base).items() if name.startswith("test_")}
+        found |= {name: test for name, test in tests.items() if test is not None}
+    return found

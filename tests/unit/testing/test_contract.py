@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from headgate.algorithms import Outcome
+from headgate.limits import Accuracy
 from headgate.stores import (
     Charge,
     Check,
@@ -96,6 +97,7 @@ def _outcomes(reply: Any) -> list[Outcome]:
 
 class TestStoreThatCountsMicroseconds(StoreContract):
     tick_ns = 1_000
+    lends = shares = False
 
     def make_store(self, clock: ManualClock) -> ChangedStore:
         turns = ExactTurns()
@@ -178,6 +180,10 @@ def later(by_ns: int) -> Change:
         ("a_released_slot_is_free_at_once", ignored(Leave)),
         ("a_renewed_slot_lasts_longer", ignored(Renew)),
         ("the_last_that_gives_up_makes_the_queue_shorter", ignored(Vacate)),
+        (
+            "nodes_admit_no_more_in_any_interval_than_the_limit_and_the_bound",
+            each_check(key=lambda key: key + token_hex(2)),
+        ),
         ("turns_are_in_order_and_evenly_spaced", each_check(key=lambda key: key + token_hex(2))),
     ],
 )
@@ -195,6 +201,23 @@ def test_a_store_whose_waits_are_a_nanosecond_off_is_caught(by_ns: int) -> None:
 def test_a_store_on_a_clock_of_its_own_is_caught() -> None:
     own_clock = ManualClock(1_700_000_000)
     assert not is_kept("retry_after_is_exact_to_the_tick", lambda _: ChangedStore(own_clock))
+
+
+def test_what_a_store_does_not_promise_is_not_collected() -> None:
+    class Modest(StoreContract):
+        lends = False
+        accuracy = Accuracy(batch=3)
+
+    class Leasing(Modest):
+        lends = True
+
+    collected = {
+        cls: {name for name in dir(cls) if getattr(cls, name)} for cls in (Modest, Leasing)
+    }
+    of_loans = "test_a_loan_comes_on_top_of_the_check"
+    assert [of_loans in collected[cls] for cls in (Modest, Leasing)] == [False, True]
+    assert "test_retry_after_is_exact_to_the_tick" not in collected[Leasing]
+    assert "test_a_refused_cost_consumes_nothing" in collected[Modest]
 
 
 def is_kept(promise: str, make: Callable[[ManualClock], Store]) -> bool:

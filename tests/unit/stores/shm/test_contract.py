@@ -14,6 +14,8 @@ R = TypeVar("R")
 class WithoutShortCut(Store):
     """A store whose hits all go through `run`."""
 
+    shares = True
+
     def __init__(self, store: ShmStore) -> None:
         self.store = store
 
@@ -25,6 +27,8 @@ class WithoutShortCut(Store):
 
 
 class _InSharedMemory(StoreContract):
+    lends = False
+
     def setup_method(self) -> None:
         self.name = f"contract-{token_hex(8)}"
         super().setup_method()

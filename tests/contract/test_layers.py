@@ -1,0 +1,341 @@
+"""The layers keep the contract of the store that they wrap, for threads and for event loops.
+
+Circuit breaker and replication promise all that their inner store does. Leases do so where a limit
+is exact; elsewhere they promise the bound that the accuracy states. The store in shared memory does
+not lend, so it has no leases, and as a region it can only be the local one.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from secrets import token_hex
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import pytest
+
+from headgate.limits import Accuracy
+from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Store
+from headgate.stores.guarded import AsyncGuardedStore, BreakerTerms, GuardedStore
+from headgate.stores.leased import AsyncLeasedStore, LeasedStore
+from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.regional import AsyncRegionalStore, RegionalStore
+from headgate.stores.shm import AsyncShmStore, ShmStore
+from headgate.stores.shm.place import path_of
+from headgate.testing import StoreContract
+from headgate.units import HOUR, MILLISECOND, SECOND
+from tests.servers import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.stores.guarded.guard import Guard
+    from headgate.testing import ManualClock
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with RedisServer() as server:
+        yield server.url
+
+
+# ---- the inner stores -----------------------------------------------------------------------
+
+
+class Inner(StoreContract):
+    """The contract, over layers on one set of counters."""
+
+    histories = 1  # the store below has had the others
+
+    def counters(self, clock: ManualClock) -> Store:
+        """A store on the counters, the same ones each time in a test."""
+        raise NotImplementedError
+
+    def async_counters(self, clock: ManualClock) -> AsyncStore:
+        raise NotImplementedError
+
+
+class InMemory(Inner):
+    def setup_method(self) -> None:
+        self._memory: MemoryStore | None = None
+        super().setup_method()
+
+    def counters(self, clock: ManualClock) -> MemoryStore:
+        self._memory = self._memory or MemoryStore(clock=clock)
+        return self._memory
+
+    def async_counters(self, clock: ManualClock) -> AsyncStore:
+        return AsyncMemoryStore(self.counters(clock))
+
+
+class OnRedis(Inner):
+    tick_ns = 1_000
+    url: ClassVar[str]
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _server(cls, redis_url: str) -> None:
+        cls.url = redis_url
+
+    def counters(self, clock: ManualClock) -> Store:
+        return RedisStore(self.url, clock=clock)
+
+    def async_counters(self, clock: ManualClock) -> AsyncStore:
+        return AsyncRedisStore(self.url, clock=clock)
+
+
+class InSharedMemory(Inner):
+    lends = False
+
+    def setup_method(self) -> None:
+        self._name = f"contract-{token_hex(8)}"
+        super().setup_method()
+
+    def teardown_method(self) -> None:
+        super().teardown_method()
+        path_of(self._name).unlink(missing_ok=True)
+
+    def counters(self, clock: ManualClock) -> Store:
+        return ShmStore(f"shm://{self._name}?size=8MB", clock=clock)
+
+    def async_counters(self, clock: ManualClock) -> AsyncStore:
+        return AsyncShmStore(f"shm://{self._name}?size=8MB", clock=clock)
+
+
+# ---- circuit breaker ------------------------------------------------------------------------
+
+
+class Breaker(Inner):
+    def make_store(self, clock: ManualClock) -> Store | AsyncStore:
+        return GuardedStore(self.counters(clock))
+
+
+class AsyncBreaker(Inner):
+    def make_store(self, clock: ManualClock) -> AsyncStore:
+        return AsyncGuardedStore(self.async_counters(clock))
+
+
+class TestBreaker(Breaker, InMemory):
+    pass
+
+
+class TestAsyncBreaker(AsyncBreaker, InMemory):
+    pass
+
+
+class TestBreakerOverShm(Breaker, InSharedMemory):
+    pass
+
+
+class TestAsyncBreakerOverShm(AsyncBreaker, InSharedMemory):
+    pass
+
+
+class TestBreakerThatHasOnlyJustAnswered(InMemory):
+    """After an outage, while the breaker lets more and more calls through: here all of them."""
+
+    def make_store(self, clock: ManualClock) -> Store:
+        time = Time()
+        terms = BreakerTerms(first_share=1e-9)
+        store = GuardedStore(self.counters(clock), terms=terms, time_ns=time, chance=lambda: 0.0)
+        recover(store.guard, time)
+        return store
+
+
+class TestAsyncBreakerThatHasOnlyJustAnswered(InMemory):
+    def make_store(self, clock: ManualClock) -> AsyncStore:
+        time = Time()
+        terms = BreakerTerms(first_share=1e-9)
+        inner = self.async_counters(clock)
+        store = AsyncGuardedStore(inner, terms=terms, time_ns=time, chance=lambda: 0.0)
+        recover(store.guard, time)
+        return store
+
+
+class TestBreakerForEachPart(Breaker, InMemory):
+    """Over a store whose parts fail on their own, as the nodes of a cluster do."""
+
+    def counters(self, clock: ManualClock) -> MemoryStore:
+        store = super().counters(clock)
+        vars(store)["part_of"] = lambda key: str(len(key) % 3)
+        return store
+
+
+class Time:
+    """The clock of a breaker, which the test moves."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def recover(guard: Guard, time: Time) -> None:
+    """Let the store fail, and then answer the probe: the breaker stays on its ramp."""
+    breaker = guard.whole
+    while breaker.is_closed:
+        guard.failed((breaker,), (breaker.mark,), "timeout")
+    time.now_ns += HOUR
+    guard.answered(breaker, *guard.enter((breaker,)))
+    assert breaker.state == "ramping"
+
+
+# ---- leases ---------------------------------------------------------------------------------
+
+
+class Leases(Inner):
+    def make_store(self, clock: ManualClock) -> Store | AsyncStore:
+        return LeasedStore(GuardedStore(self.counters(clock)), clock=clock, keeps=False)
+
+    def make_node(self, clock: ManualClock) -> Store | AsyncStore:
+        return self.make_store(clock)
+
+
+class AsyncLeases(Inner):
+    def make_store(self, clock: ManualClock) -> AsyncStore:
+        inner = AsyncGuardedStore(self.async_counters(clock))
+        return AsyncLeasedStore(inner, clock=clock, keeps=False)
+
+    def make_node(self, clock: ManualClock) -> AsyncStore:
+        return self.make_store(clock)
+
+
+SHARE = Accuracy(max_overshoot=Fraction(3, 10))
+BATCH = Accuracy(batch=4)
+SYNC = Accuracy(max_overshoot=Fraction(3, 10), sync_ns=100 * MILLISECOND)
+SPLIT = Accuracy(max_overshoot=Fraction(8, 10), split=2)
+DENIALS = Accuracy(denials_ns=SECOND)
+
+
+class TestLeasesOfExactLimits(Leases, InMemory):
+    pass
+
+
+class TestAsyncLeasesOfExactLimits(AsyncLeases, InMemory):
+    pass
+
+
+class TestLeases(Leases, InMemory):
+    accuracy = SHARE
+
+
+class TestAsyncLeases(AsyncLeases, InMemory):
+    accuracy = SHARE
+
+
+class TestLeasesInBatches(Leases, InMemory):
+    accuracy = BATCH
+
+
+class TestLeasesThatSync(Leases, InMemory):
+    accuracy = SYNC
+
+
+class TestAsyncLeasesThatSync(AsyncLeases, InMemory):
+    accuracy = SYNC
+
+
+class TestLeasesOfSplitCounters(Leases, InMemory):
+    accuracy = SPLIT
+
+
+class TestDenialsThatAreRemembered(Leases, InMemory):
+    accuracy = DENIALS
+
+
+class TestLeasesOverRedis(Leases, OnRedis):
+    accuracy = SHARE
+
+
+class TestAsyncLeasesOverRedis(AsyncLeases, OnRedis):
+    accuracy = SHARE
+
+
+# ---- replication ----------------------------------------------------------------------------
+
+
+class Regions(Inner):
+    """Usage is sent when the test says so: the period between two exchanges is an hour."""
+
+    replicates = True
+
+    def make_store(self, clock: ManualClock) -> Store | AsyncStore:
+        self._peer = self.other_counters(clock)
+        peers = {"us": self._peer}
+        return RegionalStore(
+            self.counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
+        )
+
+    def other_counters(self, clock: ManualClock) -> Store:
+        return MemoryStore(clock=clock)
+
+    def peer(self) -> Store | AsyncStore:
+        return self._peer
+
+    def exchange(self) -> None:
+        cast("RegionalStore", self.store).exchange()
+
+
+class AsyncRegions(Inner):
+    replicates = True
+
+    def make_store(self, clock: ManualClock) -> AsyncStore:
+        self._peer = self.other_counters(clock)
+        peers = {"us": self._peer}
+        return AsyncRegionalStore(
+            self.async_counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
+        )
+
+    def other_counters(self, clock: ManualClock) -> AsyncStore:
+        return AsyncMemoryStore(MemoryStore(clock=clock))
+
+    def peer(self) -> AsyncStore:
+        return self._peer
+
+    def exchange(self) -> None:
+        self._runner.run(cast("AsyncRegionalStore", self.store).exchange())
+
+
+class TestRegions(Regions, InMemory):
+    pass
+
+
+class TestAsyncRegions(AsyncRegions, InMemory):
+    pass
+
+
+class TestRegionsOnRedis(Regions, OnRedis):
+    def other_counters(self, clock: ManualClock) -> Store:
+        return RedisStore(self.url.replace("/0?", "/1?"), clock=clock)
+
+
+class TestAsyncRegionsOnRedis(AsyncRegions, OnRedis):
+    def other_counters(self, clock: ManualClock) -> AsyncStore:
+        return AsyncRedisStore(self.url.replace("/0?", "/1?"), clock=clock)
+
+
+class TestRegionInSharedMemory(Regions, InSharedMemory):
+    pass
+
+
+class TestAsyncRegionInSharedMemory(AsyncRegions, InSharedMemory):
+    pass
+
+
+# ---- all of them ----------------------------------------------------------------------------
+
+
+class TestAllLayers(InMemory):
+    """Leases over a circuit breaker over replication, as a service in several regions has them."""
+
+    accuracy = SHARE
+
+    def make_store(self, clock: ManualClock) -> Store:
+        peers = {"us": MemoryStore(clock=clock)}
+        regions = RegionalStore(
+            self.counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
+        )
+        return LeasedStore(GuardedStore(regions), clock=clock, keeps=False)
+
+    def make_node(self, clock: ManualClock) -> Store:
+        return self.make_store(clock)
