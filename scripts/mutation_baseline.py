@@ -320,6 +320,7 @@ class Tree:
 
     def __init__(self, directory: Path) -> None:
         self.root = directory
+        self.original = directory.with_name("original")
         listed = subprocess.run(
             ["git", "ls-files", "-co", "--exclude-standard"],  # noqa: S607
             cwd=ROOT,
@@ -331,6 +332,7 @@ class Tree:
             if (ROOT / name).is_file():
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, directory / name)
+        shutil.copytree(directory / "src", self.original / "src")
         (directory / "src" / "mutation_probe.py").write_text(PLUGIN, encoding="utf-8")
 
     def with_probes(self, places: list[Place]) -> None:
@@ -357,7 +359,7 @@ class Tree:
 
     def restore(self, places: list[Place]) -> None:
         for name in {place.path for place in places}:
-            shutil.copy2(ROOT / name, self.root / name)
+            shutil.copy2(self.original / name, self.root / name)
 
     def pytest(self, arguments: list[str], *, cpu: int, wall: int, output: Path) -> int:
         """Run tests in a child process; return pytest's code, or -1 if a limit was reached."""
