@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-redis bench-rules bench-asgi bench-engine bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
+.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,21 +49,14 @@ format: $(VENV)/.dev  ## put the code in order
 bench: $(VENV)/.bench  ## speed and memory beside other limiters; BENCH=--quick for half a minute
 	$(BIN)/python -m benchmarks.inprocess $(BENCH)
 
+bench-budgets: $(VENV)/.bench servers  ## the performance budgets, beside peers; BENCH='--rows asgi --quick'
+	command -v wrk >/dev/null || sh scripts/install-servers wrk
+	$(BIN)/python -m benchmarks.budgets $(BENCH)
+
 bench-redis: $(VENV)/.bench servers  ## the same for the Redis store, beside redis-benchmark
 	$(BIN)/python -m benchmarks.redis $(BENCH)
 
-bench-rules: $(VENV)/.bench  ## 10 rules beside 10,000
-	$(BIN)/python -m benchmarks.rules $(BENCH)
-
-bench-asgi: $(VENV)/.bench  ## what a limit adds to a request, beside slowapi and fastapi-limiter
-	$(BIN)/python -m benchmarks.asgi $(BENCH)
-
-bench-engine: $(VENV)/.bench  ## a whole decision, stage by stage
-	$(BIN)/python -m benchmarks.engine $(BENCH)
-
-bench-service: $(VENV)/.bench servers  ## the service: HTTP and gRPC beside bare servers, and how long a change takes
-	command -v wrk >/dev/null || sh scripts/install-servers wrk
-	$(BIN)/python -m benchmarks.service.http $(BENCH)
+bench-service: $(VENV)/.bench servers  ## gRPC beside bare servers, and how long a change takes
 	$(BIN)/python -m benchmarks.service.grpc_transports $(BENCH)
 	$(BIN)/python -m benchmarks.service.propagation $(BENCH)
 

@@ -106,8 +106,15 @@ def our_apps() -> list[Contestant]:
     ]
 
 
+async def _nothing() -> None:
+    pass
+
+
 def peers() -> list[Contestant]:
     return [
+        Contestant(
+            "fastapi, an empty dependency", _fastapi(Depends(_nothing)), "fastapi", is_ours=False
+        ),
         *(_slowapi_decorated(headers=headers) for headers in (False, True)),
         _slowapi_middleware(SlowAPIASGIMiddleware, "ASGI middleware", headers=False),
         _slowapi_middleware(SlowAPIASGIMiddleware, "ASGI middleware", headers=True),

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import platform
-import tempfile
-from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.gateway.rounds import FULL, QUICK, RATE, latencies, shares
-from benchmarks.gateway.servers import AppServer, DecisionService, Gateway
+from benchmarks.gateway.servers import running
 from benchmarks.gateway.ways import (
     BARE,
     BY_HAND,
@@ -21,18 +19,15 @@ from benchmarks.gateway.ways import (
     EXAMPLE,
     LOCAL,
     QUOTA,
-    SOON_REACHED,
     WAYS,
-    policy,
 )
 from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.report import goal_lines, table, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from benchmarks.gateway.rounds import Effort, Share
-    from benchmarks.gateway.servers import Server
     from benchmarks.gateway.ways import Way
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "gateway.json"
@@ -44,7 +39,7 @@ def main() -> None:
     options = _parser().parse_args()
     effort = QUICK if options.quick else FULL
     ways = (*WAYS, *BY_HAND) if options.by_hand else WAYS
-    with _running(ways) as (gateways, servers):
+    with running(ways) as (gateways, servers):
         found = {where: shares(gateways, servers, where, effort) for where in effort.rounds}
         times = latencies(gateways, effort)
     for where, rows in found.items():
@@ -56,31 +51,6 @@ def main() -> None:
     ]
     print(goal_lines(goals))
     write_json(options.json, _record(found, times, goals, effort))
-
-
-@contextmanager
-def _running(ways: Sequence[Way]) -> Iterator[tuple[dict[Way, Gateway], list[Server]]]:
-    """A gateway for each of *ways*, that was seen to limit, and all servers."""
-    with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
-        app = AppServer(root / "app")
-        stack.enter_context(app)
-        services: dict[str, DecisionService] = {}
-        gateways: dict[Way, Gateway] = {}
-        for name in {way.service for way in ways}:
-            text = policy(name, SOON_REACHED)
-            services[name] = DecisionService(root / f"s{len(services)}", text)
-            stack.enter_context(services[name])
-        for way in ways:
-            place = root / f"g{len(gateways)}"
-            gateways[way] = Gateway(place, way, app.address, services[way.service])
-            stack.enter_context(gateways[way])
-            gateways[way].must_limit()
-        for name, service in services.items():
-            service.follow(policy(name))
-        for gateway in gateways.values():
-            gateway.must_pass()
-        yield gateways, [app, *services.values(), *gateways.values()]
 
 
 def _share_table(where: str, rows: dict[Way, Share]) -> str:

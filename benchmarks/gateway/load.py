@@ -42,12 +42,33 @@ class Sample:
     service_us: float
 
 
-def full(gateway: Gateway, app: Server, processors: Collection[int], seconds: int) -> Sample:
-    """As many requests as go through to *app*; the client is on *processors* too."""
+_MANY_CALLERS: Final = """
+local caller = 0
+request = function()
+  caller = (caller + 1) % 10000
+  wrk.headers["X-Api-Key"] = "caller-" .. caller
+  return wrk.format()
+end
+"""
+
+
+def full(
+    gateway: Gateway,
+    app: Server,
+    processors: Collection[int],
+    seconds: int,
+    *,
+    many_callers: bool = False,
+) -> Sample:
+    """As many requests as go through to *app*, of one caller or of 10,000; the client is on
+    *processors* too."""
     spenders = (_children_ns, app.cpu_ns, gateway.cpu_ns, gateway.service.cpu_ns)
     before = [spender() for spender in spenders]
     call = [*_on(processors), find("wrk"), "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s"]
-    said = _said(*call, *_headers(_SENT), _url(gateway))
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(_MANY_CALLERS if many_callers else "")
+        script.flush()
+        said = _said(*call, "-s", script.name, *_headers(_SENT), _url(gateway))
     spent = [spender() - was for spender, was in zip(spenders, before, strict=True)]
     assert "Non-2xx" not in said, f"{gateway.way.name}: {said}"
     assert "Socket errors" not in said, f"{gateway.way.name}: {said}"

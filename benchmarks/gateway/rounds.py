@@ -30,6 +30,7 @@ class Effort:
     seconds: int
     paced_rounds: int
     paced_seconds: float
+    many_callers: bool = False
 
 
 FULL: Final = Effort({"one core": 7, "all cores": 3}, 1, paced_rounds=4, paced_seconds=1.5)
@@ -106,7 +107,13 @@ def shares(
     ways = [way for way in gateways if way is not BARE]
 
     def sample(way: Way) -> Sample:
-        return full(gateways[way], servers[0], cores, effort.seconds)
+        return full(
+            gateways[way],
+            servers[0],
+            cores,
+            effort.seconds,
+            many_callers=effort.many_callers,
+        )
 
     bare = [sample(BARE)]
     taken: dict[Way, list[Sample]] = {way: [] for way in ways}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +27,7 @@ from tests.servers.envoy import envoy_binary
 from tests.servers.process import Driven, Process
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Sequence
 
     from benchmarks.gateway.ways import Way
 
@@ -114,7 +117,14 @@ class AppServer(Server):
         wait_until(lambda: _status(self.address) == 200, "nginx answers")
 
 
-class DecisionService(Server):
+class Service(Server):
+    """What a gateway asks: where it is served, by what it goes over."""
+
+    grpc: dict[str, str]
+    http: dict[str, str]
+
+
+class DecisionService(Service):
     """`headgate serve` under the policy *text*, on unix sockets and on ports."""
 
     def __init__(self, directory: Path, text: str, *flags: str) -> None:
@@ -138,14 +148,20 @@ class DecisionService(Server):
     def _serves(self) -> bool:
         if not self._running().is_running:
             raise RuntimeError(f"the service has ended: {self.log}")
-        return "serves with" in self.log
+        try:
+            for places in (self.grpc, self.http):
+                host, _, port = places["tcp"].rpartition(":")
+                socket.create_connection((host, int(port)), 1).close()
+        except OSError:
+            return False
+        return True
 
 
 class Gateway(Server):
     """An Envoy with one thread that decides in one *way*."""
 
     def __init__(
-        self, directory: Path, way: Way, app_port: int, service: DecisionService, **settings: Any
+        self, directory: Path, way: Way, app_port: int, service: Service, **settings: Any
     ) -> None:
         super().__init__(directory)
         self.way, self.service = way, service
@@ -220,6 +236,34 @@ class Gateway(Server):
         beside = place.with_name(f"{place.name}.new")
         beside.write_text(json.dumps(document), encoding="utf-8")
         beside.rename(place)
+
+
+@contextmanager
+def running(ways: Sequence[Way], *flags: str) -> Iterator[tuple[dict[Way, Gateway], list[Server]]]:
+    """A gateway for each of *ways*, that was seen to limit, and all servers.
+
+    *flags* are those of the services.
+    """
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
+        app = AppServer(root / "app")
+        stack.enter_context(app)
+        services: dict[str, DecisionService] = {}
+        gateways: dict[Way, Gateway] = {}
+        for name in {way.service for way in ways}:
+            text = policy(name, SOON_REACHED)
+            services[name] = DecisionService(root / f"s{len(services)}", text, *flags)
+            stack.enter_context(services[name])
+        for way in ways:
+            place = root / f"g{len(gateways)}"
+            gateways[way] = Gateway(place, way, app.address, services[way.service])
+            stack.enter_context(gateways[way])
+            gateways[way].must_limit()
+        for name, service in services.items():
+            service.follow(policy(name))
+        for gateway in gateways.values():
+            gateway.must_pass()
+        yield gateways, [app, *services.values(), *gateways.values()]
 
 
 def _status(port: int, path: str = "/") -> int:

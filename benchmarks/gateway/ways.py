@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.service.http_apps import DESIGN
-
 if TYPE_CHECKING:
     from headgate.rules.model import Decide
 
@@ -18,6 +16,36 @@ version: 1
 rules:
   - {{id: per-key, match: {{endpoint: "/api/**"}}, key_by: api_key, limit: {limit}}}
 """
+DESIGN: Final = """
+version: 1
+identity:
+  api_key: {header: x-api-key}
+  user_id: {header: x-user-id}
+  tenant:  {header: x-tenant-id}
+  tier:    {header: x-tier, default: free}
+  ip:      {trusted_proxies: [10.0.0.0/8], ipv6_prefix: 64}
+rules:
+  - id: login-brute-force
+    match: {endpoint: /login, method: POST}
+    key_by: ip
+    limit: 5/minute sliding_window_log
+    on_store_failure: fail_closed
+  - id: free-tier-default
+    match: {endpoint: /api/v1/*, tier: free}
+    algorithm: token_bucket
+    capacity: 1000000000
+    refill_rate_per_sec: 16700000
+    key_by: api_key
+    on_store_failure: fail_open
+  - id: per-tier
+    match: {endpoint: /api/**}
+    key_by: [tenant, endpoint]
+    limits: {free: 100000000/s, paid: "1000000000/s burst 2000000000", enterprise: 1000000000/s}
+    cost: {default: 1, endpoints: {"POST /export/pdf": 10}}
+    mode: shadow
+"""
+"""An example with large numbers: two of its rules are for the request, one of them
+in shadow."""
 NO_RULES: Final = "version: 1\nrules: []\n"
 
 

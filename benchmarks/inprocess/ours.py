@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Hit(Entry):
     """`limiter.hit(key)`, and the decision let go."""
 
-    def __init__(self, limit: Limit) -> None:
-        self._limiter = RateLimiter(limit)
+    def __init__(self, *limits: Limit) -> None:
+        self._limiter = RateLimiter(limits)
 
     def run(self, keys: Iterable[str]) -> int:
         limiter = self._limiter
@@ -153,6 +153,15 @@ def _async_hit_and_read(quota: Quota) -> Entry:
 
 TOKEN_BUCKET_HIT, TOKEN_BUCKET = _both_forms("token bucket", _token_bucket)
 GCRA_HIT, GCRA_FULL = _both_forms("gcra", _gcra)
+
+
+def _two_limits(quota: Quota) -> Entry:
+    return HitAndRead(
+        _token_bucket(quota), _token_bucket(Quota(10 * quota.amount, 2 * quota.seconds))
+    )
+
+
+STACKED = Contestant("headgate", "two token buckets", "full", _two_limits, weighed=False)
 
 OURS = (
     TOKEN_BUCKET_HIT,

@@ -17,6 +17,7 @@ from limits.strategies import (
     MovingWindowRateLimiter,
     SlidingWindowCounterRateLimiter,
 )
+from rust_py_rate_limit import RateLimiter as RustLimiter  # type: ignore[import-untyped]
 from throttled import MemoryStore, RateLimiterType, Throttled, per_duration
 
 from benchmarks.inprocess.contestant import AsyncEntry, Contestant, Entry, Quota
@@ -80,6 +81,27 @@ class ThrottledPy(Entry):
         return not self._limiter.limit(key).limited
 
 
+class RustPyRateLimit(Entry):
+    """rust-py-rate-limit: fixed windows in Rust; `check` returns a dict of all figures."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._limiter = RustLimiter(limit=quota.amount, window_seconds=quota.seconds)
+
+    def run(self, keys: Iterable[str]) -> int:
+        limiter = self._limiter
+        start = perf_counter_ns()
+        for key in keys:
+            result = limiter.check(key)
+            _allowed = result["allowed"]
+            _remaining = result["remaining"]
+            _retry_after = result["retry_after_seconds"]
+            _reset_after = result["reset_after_seconds"]
+        return perf_counter_ns() - start
+
+    def hit(self, key: str) -> bool:
+        return bool(self._limiter.allow(key))
+
+
 class Aiolimiter(AsyncEntry):
     """aiolimiter: a limiter for each key, which says yes or no and nothing else."""
 
@@ -132,6 +154,7 @@ PEERS = (
     _throttled("leaky bucket", RateLimiterType.LEAKING_BUCKET),
     _throttled("fixed window", RateLimiterType.FIXED_WINDOW),
     _throttled("sliding window counter", RateLimiterType.SLIDING_WINDOW),
+    Contestant("rust-py-rate-limit", "fixed window", "full", RustPyRateLimit),
     *PYRATE,
     Contestant("aiolimiter", "leaky bucket, async", "yes/no", Aiolimiter),
 )

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from benchmarks.inprocess.memory import MemoryTable
     from benchmarks.inprocess.speed import SpeedTable
 
-PEER_PACKAGES = ("limits", "throttled-py", "pyrate-limiter", "aiolimiter")
+PEER_PACKAGES = (
+    "limits",
+    "throttled-py",
+    "rust-py-rate-limit",
+    "pyrate-limiter",
+    "aiolimiter",
+)
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -62,11 +62,12 @@ def scenarios(effort: Effort) -> tuple[Scenario, ...]:
 
 def measure_speed(contestants: Sequence[Contestant], effort: Effort) -> SpeedTable:
     return {
-        scenario.name: _measure(scenario, contestants, effort) for scenario in scenarios(effort)
+        scenario.name: measure_scenario(scenario, contestants, effort)
+        for scenario in scenarios(effort)
     }
 
 
-def _measure(
+def measure_scenario(
     scenario: Scenario, contestants: Sequence[Contestant], effort: Effort
 ) -> dict[str, Timing]:
     keys = numbered_keys(scenario.keys)

@@ -14,7 +14,11 @@ from benchmarks.redis.samples import columns
 from benchmarks.redis.traffic import entered, in_turns, many_keys, one_key, rate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.redis.contestant import AsyncContestant
     from benchmarks.redis.effort import Effort
+    from benchmarks.redis.redis_benchmark import Way
     from benchmarks.redis.samples import Samples
     from tests.servers import RedisServer
 
@@ -31,17 +35,22 @@ async def prove_all(server: RedisServer) -> None:
         await prove(contestant, server)
 
 
-async def measure_throughput(server: RedisServer, effort: Effort) -> Samples:
+async def measure_throughput(
+    server: RedisServer,
+    effort: Effort,
+    contestants: Sequence[AsyncContestant] = EVERYBODY,
+    ways: Sequence[Way] = WAYS,
+) -> Samples:
     """200 callers, many keys; redis-benchmark takes its turn like everybody else."""
     server.cli("flushall")
-    async with entered(EVERYBODY, server.bare_url, NEVER_REACHED, CALLERS) as entries:
+    async with entered(contestants, server.bare_url, NEVER_REACHED, CALLERS) as entries:
         keys = many_keys()
         samples = {
             name: partial(rate, entry, CALLERS, keys, effort.sample_s)
             for name, entry in entries.items()
         }
-        ways = {way.name: partial(way.rate, server, effort.requests) for way in WAYS}
-        return await in_turns({**samples, **ways}, effort.rounds)
+        given = {way.name: partial(way.rate, server, effort.requests) for way in ways}
+        return await in_turns({**samples, **given}, effort.rounds)
 
 
 async def measure_curve(server: RedisServer, effort: Effort) -> dict[str, Rates]:

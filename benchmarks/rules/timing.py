@@ -12,7 +12,7 @@ from benchmarks.rules.shapes import PATHS
 from headgate.rules.matching import Matcher, normalised_path, readings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from benchmarks.rules.shapes import Shape
     from headgate.rules.request import Request
@@ -70,15 +70,18 @@ def compare(shape: Shape, effort: Effort) -> Comparison:
     return Comparison(**timings, build_ms=round(build_ms, 1))
 
 
-def time_paths(effort: Effort) -> dict[str, dict[str, Timing]]:
-    """Nanoseconds to normalise each of `PATHS`, and to read it in all the ways there are."""
+def time_paths(effort: Effort, names: Iterable[str] = PATHS) -> dict[str, dict[str, Timing]]:
+    """Nanoseconds to normalise these of `PATHS`, and to read each in all the ways there are."""
     timed: dict[str, Callable[[str], object]] = {"normalised": normalised_path, "read": readings}
     return {
         name: in_turns(
-            {label: _sample_path(function, path, effort) for label, function in timed.items()},
+            {
+                label: _sample_path(function, PATHS[name], effort)
+                for label, function in timed.items()
+            },
             effort.repeats,
         )
-        for name, path in PATHS.items()
+        for name in names
     }
 
 

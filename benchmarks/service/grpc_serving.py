@@ -41,7 +41,7 @@ DECIDING: Final = {
 """The transport, and what the policy has besides its rule: with overrides nothing is remembered."""
 NAMES: Final = (*BARE, *DECIDING)
 
-_POLICY: Final = """
+POLICY: Final = """
 version: 1
 rules:
   - id: per-address
@@ -60,12 +60,12 @@ def should_rate_limit(body: bytes) -> bytes:
     return bytes(reply.SerializeToString())
 
 
-def sample_request() -> bytes:
+def sample_request(address: str = "203.0.113.7") -> bytes:
     """What Envoy asks, of a usual size."""
     request = RateLimitRequest(domain="bench", hits_addend=1)
     descriptor = request.descriptors.add()
     descriptor.entries.add(key="generic_key", value="api")
-    descriptor.entries.add(key="remote_address", value="203.0.113.7")
+    descriptor.entries.add(key="remote_address", value=address)
     return bytes(request.SerializeToString())
 
 
@@ -77,7 +77,7 @@ def main() -> None:
         kind, more = DECIDING[name]
         # grpcio's server and uvloop do not get on.
         runner = uvloop.run if kind == "lean" else asyncio.run
-        runner(_serve(kind, port, _deciding(_POLICY + more)))
+        runner(_serve(kind, port, deciding(POLICY + more)))
     elif name == "lean on uvloop":
         uvloop.run(_serve("lean", port, should_rate_limit))
     else:
@@ -85,7 +85,8 @@ def main() -> None:
         asyncio.run(_serve(kind, port, should_rate_limit))
 
 
-def _deciding(policy: str) -> Unary:
+def deciding(policy: str) -> Unary:
+    """The method as the service has it, with counters in memory."""
     engine = AsyncRuleEngine(read_policy(policy), salt=b"salt")
     core = Core(engine=engine, clock=time.time_ns, secret=b"a secret of the benchmark")
     return RateLimitCalls(core).should_rate_limit

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Barrier
 
-RESULTS: Final = Path(__file__).parents[1] / "results" / "shm.json"
+RESULTS: Final = Path(__file__).parent / "results" / "shm.json"
 LEAST: Final = 10.0
 HELD: Final = ("token bucket", "fixed window")
 PROCESSES: Final = (1, 2, 4)

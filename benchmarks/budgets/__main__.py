@@ -1,0 +1,102 @@
+"""`python -m benchmarks.budgets`: print the table of budgets, and write it as JSON.
+
+`--compare REVISION` measures another revision and this tree alternately and compares the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.budgets import library, rls, service, web
+from benchmarks.budgets.compare import compare
+from benchmarks.budgets.row import HEADINGS, Effort, markdown
+from benchmarks.surroundings import when_and_where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.budgets.row import Row
+
+RESULTS: Final = Path(__file__).parents[1] / "results" / "budgets.json"
+GROUPS: Final[dict[str, Callable[[Effort], list[Row]]]] = {
+    "memory": library.memory,
+    "threads": library.threads,
+    "asgi": web.asgi,
+    "wsgi": web.wsgi,
+    "redis": library.redis,
+    "rls": rls.rls,
+    "http": service.http,
+    "envoy": service.envoy,
+    "leases": library.leases,
+    "shm": library.shm,
+    "rules": library.rules,
+    "start": library.start,
+}
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    if options.compare:
+        return compare(options.compare, options.rows, quick=options.quick, most=options.most)
+    effort = Effort(0.5 if options.quick else 1.0, with_peers=not options.alone)
+    rows: list[Row] = []
+    took: dict[str, float] = {}
+    for name in options.rows:
+        began = time.monotonic()
+        rows += GROUPS[name](effort)
+        took[name] = round(time.monotonic() - began, 1)
+        print(f"{name}: {took[name]} s", file=sys.stderr)
+    print(markdown(HEADINGS, [row.cells() for row in rows]))
+    record = {
+        **when_and_where(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "quick": options.quick,
+        "seconds": took,
+        "rows": [row.record() for row in rows],
+    }
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _cpu() -> str:
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
+def _groups(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in GROUPS]:
+        raise argparse.ArgumentTypeError(f"no rows {', '.join(unknown)}; there are {_ALL}")
+    return names
+
+
+_ALL: Final = ",".join(GROUPS)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.budgets", description=__doc__)
+    parser.add_argument("--rows", type=_groups, default=list(GROUPS), help=f"some of {_ALL}")
+    parser.add_argument("--quick", action="store_true", help="half of the time, rough figures")
+    parser.add_argument("--alone", action="store_true", help="without the peers")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="the file to write")
+    parser.add_argument("--compare", metavar="REVISION", help="a commit with this module in it")
+    parser.add_argument(
+        "--most", type=float, default=1.15, help="how much slower a row may be (default 1.15)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

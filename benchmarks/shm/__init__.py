@@ -1,1 +1,0 @@
-"""Speed of the store in shared memory, beside Redis on loopback."""
