@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -48,9 +49,14 @@ def main() -> int:
     effort = Effort(0.5 if options.quick else 1.0, with_peers=not options.alone)
     rows: list[Row] = []
     took: dict[str, float] = {}
+    failed: list[str] = []
     for name in options.rows:
         began = time.monotonic()
-        rows += GROUPS[name](effort)
+        try:
+            rows += GROUPS[name](effort)
+        except Exception:  # noqa: BLE001 - the other rows count all the same
+            failed.append(name)
+            traceback.print_exc()
         took[name] = round(time.monotonic() - began, 1)
         print(f"{name}: {took[name]} s", file=sys.stderr)
     print(markdown(HEADINGS, [row.cells() for row in rows]))
@@ -61,11 +67,14 @@ def main() -> int:
         "kernel": platform.release(),
         "quick": options.quick,
         "seconds": took,
+        "failed": failed,
         "rows": [row.record() for row in rows],
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    return 0
+    if failed:
+        print(f"not measured, see above: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _cpu() -> str:

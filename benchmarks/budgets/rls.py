@@ -231,7 +231,7 @@ class _Services:
 
 def rls(effort: Effort) -> list[Row]:
     """Calls per CPU-second of the service, and how long they take."""
-    calls, rounds = int(effort.seconds(20_000)), effort.rounds(4)
+    calls, rounds = CALLERS, effort.rounds(5)
     with ExitStack() as stack:
         redis = stack.enter_context(RedisServer())
         services = _Services(stack, redis, effort)

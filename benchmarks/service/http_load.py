@@ -116,4 +116,5 @@ def cpu_us(server: Server, address: str, load: Load, seconds: float) -> float:
     assert "Socket errors" not in printed, printed
     found = re.search(r"(\d+) requests in", printed)
     assert found, printed
+    assert int(found[1]), printed
     return spent / int(found[1]) / 1000
