@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build clean
+.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build differential clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -89,6 +89,9 @@ screens: $(VENV)/.bench servers  ## take the pictures of pages in the docs, with
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried
 	sh scripts/try-wheel $(BIN)/python
+
+differential: $(VENV)/.dev servers  ## compare decisions with those of release 0.1, on random cases; SEED=2
+	$(BIN)/python -m scripts.differential $(if $(SEED),--seed $(SEED))
 
 clean:  ## forget everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
