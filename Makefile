@@ -56,8 +56,7 @@ bench-budgets: $(VENV)/.bench servers  ## the performance budgets, beside peers;
 bench-redis: $(VENV)/.bench servers  ## the same for the Redis store, beside redis-benchmark
 	$(BIN)/python -m benchmarks.redis $(BENCH)
 
-bench-service: $(VENV)/.bench servers  ## gRPC beside bare servers, and how long a change takes
-	$(BIN)/python -m benchmarks.service.grpc_transports $(BENCH)
+bench-service: $(VENV)/.bench servers  ## how long a change of the policy takes to reach all nodes
 	$(BIN)/python -m benchmarks.service.propagation $(BENCH)
 
 bench-gateway: $(VENV)/.bench servers  ## the gateway: what each way to decide costs, and how close it comes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import tempfile
+import time
 from contextlib import ExitStack
 from functools import partial
 from itertools import count, islice
@@ -19,8 +20,11 @@ from benchmarks.budgets.row import Budget, Effort, Row
 from benchmarks.gateway.servers import DecisionService, Server, Service
 from benchmarks.inprocess.measure import in_turns
 from benchmarks.service.grpc_load import Target, full_load, paced_load
-from benchmarks.service.grpc_serving import POLICY, deciding, sample_request
-from headgate.service.rls.messages import PATH
+from headgate.engine import AsyncRuleEngine
+from headgate.rules.reading import read_policy
+from headgate.service.core import Core
+from headgate.service.rls import RateLimitCalls
+from headgate.service.rls.messages import PATH, RateLimitRequest
 from tests.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
@@ -35,13 +39,32 @@ ENVOY_KEYS: Final = ("method", "path", "host", "remote_address", "x-api-key")
 """The entries of a descriptor that `benchmarks.gateway.by_hand` has Envoy send."""
 
 
+POLICY: Final = f"""
+version: 1
+rules:
+  - id: per-address
+    match: {{attributes: {{generic_key: api}}}}
+    key_by: attribute:remote_address
+    limit: {LIMIT}/minute
+"""
+
+
+def request_of(address: str) -> bytes:
+    """What Envoy asks, of a usual size."""
+    request = RateLimitRequest(domain="bench", hits_addend=1)
+    descriptor = request.descriptors.add()
+    descriptor.entries.add(key="generic_key", value="api")
+    descriptor.entries.add(key="remote_address", value=address)
+    return bytes(request.SerializeToString())
+
+
 def addresses() -> Iterator[str]:
     """Addresses that are all different."""
     for number in count():
         yield f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
 
-BODIES: Final = tuple(map(sample_request, islice(addresses(), CALLERS)))
+BODIES: Final = tuple(map(request_of, islice(addresses(), CALLERS)))
 
 
 class Peer(Service):
@@ -282,7 +305,9 @@ def rls(effort: Effort) -> list[Row]:
 
 def _handler(effort: Effort) -> Row:
     """A call of somebody who has not called before, without a network."""
-    handle, bodies = deciding(POLICY), map(sample_request, addresses())
+    engine = AsyncRuleEngine(read_policy(POLICY), salt=b"salt")
+    core = Core(engine=engine, clock=time.time_ns, secret=b"a secret of the benchmark")
+    handle, bodies = RateLimitCalls(core).should_rate_limit, map(request_of, addresses())
 
     def sample(calls: int = 1_000) -> float:
         some = list(islice(bodies, calls))
