@@ -60,7 +60,7 @@ def _table(runs: list[dict[str, Any]], most: float) -> tuple[list[list[str]], in
     """The rows that both trees have, and how many of them are too slow."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in runs:
-        values.setdefault(row["name"], {}).setdefault(row["tree"], []).append(row["value"])
+        values.setdefault(row["name"], {}).setdefault(row["tree"], []).append(row["compared"])
     better_if_higher = {row["name"] for row in runs if row["higher_is_better"]}
     lines, slower = [], 0
     for name, both in values.items():

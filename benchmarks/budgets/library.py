@@ -125,6 +125,7 @@ def threads(effort: Effort) -> list[Row]:
             "us",
             (Budget(5),),
             {"the work": without},
+            whole=timing.median / 1000,
         )
         for name, timing in timings.items()
     ]

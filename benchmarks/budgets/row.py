@@ -37,7 +37,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One path. *name* is short and stable: two runs are compared by it."""
+    """One path. *name* is short and stable: two runs are compared by it.
+
+    *whole* is compared in place of a value that is a difference and may be close to zero.
+    """
 
     name: str
     path: str
@@ -47,6 +50,7 @@ class Row:
     beside: dict[str, float] = field(default_factory=dict)
     higher_is_better: bool = False
     note: str = ""
+    whole: float | None = None
 
     def ratio(self, budget: Budget) -> float | None:
         """What *budget* bounds; None if its peer was not measured."""
@@ -89,6 +93,7 @@ class Row:
             "name": self.name,
             "path": self.path,
             "value": round(self.value, 4),
+            "compared": round(self.value if self.whole is None else self.whole, 4),
             "unit": self.unit,
             "higher_is_better": self.higher_is_better,
             "beside": {name: round(value, 4) for name, value in self.beside.items()},
