@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from email.utils import parsedate_to_datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tests.golden.recorder import check_text, check_wire
@@ -22,13 +21,15 @@ TEXT = "<text>"
 PROSE = frozenset({"title", "detail", "message", "hint", "reason", "what", "why", "reasons"})
 """The names of JSON fields that are texts for people."""
 
-VERSION = version("headgate")
+SPREAD = {"retry-after": "[1-6]", "$.retry_after": "[1-6]", "$.retry_after_ms": "[1-9][0-9]{3}"}
+"""How long to wait, where that is drawn at random."""
 
 
 class Transcript:
     """The calls of one recording, `wire/<name>.json` and `text/<name>.txt`.
 
-    *unstable* has, by the name of a JSON field or a header, the form of what is new in each run.
+    *unstable* has the form of what is new in each run, by the name of a header or of a JSON field,
+    or by its place as `$.a.b`.
     """
 
     def __init__(
@@ -53,13 +54,22 @@ class Transcript:
         """Record a text for people."""
         self._texts.append(f"[{call}] {place}: {text}")
 
-    def add_response(self, call: str, response: httpx.Response) -> None:
-        """Record a response over HTTP: its status, all its headers, and its body."""
+    def add_response(self, call: str, response: httpx.Response, *, is_spread: bool = False) -> None:
+        """Record a response over HTTP: its status, all its headers, and its body.
+
+        *is_spread*: what it says about waiting is random.
+        """
+        if is_spread:
+            once = Transcript(self._name, prose=self._prose, unstable={**self._unstable, **SPREAD})
+            once.add_response(call, response)
+            self._calls |= once._calls
+            self._texts += [re.sub(r"\d+ seconds?", "<seconds>", text) for text in once._texts]
+            return
         wire: dict[str, object] = {
             "status": response.status_code,
             "headers": self._headers(response),
         }
-        if "json" in response.headers.get("content-type", ""):
+        if response.content and "json" in response.headers.get("content-type", ""):
             wire["json"] = self.data(call, response.json())
         elif response.content:
             wire["body"] = TEXT
@@ -76,8 +86,9 @@ class Transcript:
             return [
                 self.data(call, one, f"{place}[{number}]", name) for number, one in enumerate(value)
             ]
-        if name in self._unstable and value is not None:
-            return self._placeholder(name, value)
+        for known in (name, place):
+            if known in self._unstable and value is not None:
+                return self._placeholder(known, value)
         if name in self._prose and isinstance(value, str):
             self.add_text(call, place, value)
             return TEXT
