@@ -26,7 +26,8 @@ class Wait:
 
 @dataclass(frozen=True)
 class Call:
-    """A request. *path* goes out as it is, but `{id}` is that of the reservation made last.
+    """A request. *path* goes out as it is, but `{id}` is that of the reservation made last, and
+    `{token}` in a header is the debug token made last.
 
     *is_spread*: how long the caller is to wait is drawn at random, from 1 to 5 seconds.
     """
@@ -73,26 +74,26 @@ def spread(call: Call) -> Call:
 
 def record(service: ServiceProcess, corpus: Mapping[str, Step], transcript: Transcript) -> None:
     """Make all calls of *corpus*, one after the other."""
-    reservation = "none"
+    made = {"id": "", "token": ""}
     for name, step in corpus.items():
         if isinstance(step, Wait):
             service.advance(step.seconds)
             continue
         for number in range(1, step.times + 1):
-            response = send(service, step, reservation)
+            response = _send(service, step, made)
             call = name if step.times == 1 else f"{name} #{number}"
             transcript.add_response(call, response, is_spread=step.is_spread)
-            if response.status_code == 201:
-                reservation = response.json()["id"]
+            if response.status_code == 201 or step.path.endswith("/debug-tokens"):
+                made |= response.json()
 
 
-def send(service: ServiceProcess, call: Call, reservation: str = "") -> httpx.Response:
-    """Make one call."""
+def _send(service: ServiceProcess, call: Call, made: Mapping[str, str]) -> httpx.Response:
     lines = call.headers if isinstance(call.headers, list) else list(call.headers.items())
     names = {name.lower() for name, _ in lines}
     if "host" not in names:
         lines = [("host", "golden.test"), *lines]
-    target = call.path.replace("{id}", reservation)
+    lines = [(name, value.replace("{token}", made["token"])) for name, value in lines]
+    target = call.path.replace("{id}", made["id"])
     request = service.http.build_request(
         call.method,
         "/",

@@ -29,6 +29,8 @@ START = datetime(2030, 1, 1, 10, 20, 30, 400_000, tzinfo=UTC)
 """When a service starts, on its own clock: later than any file that it reads was written, and on no
 boundary of a second, a minute or an hour."""
 _START_NS = int(START.timestamp() * 10) * (_SECOND_NS // 10)
+_WRITTEN_NS = _START_NS - 3600 * _SECOND_NS
+"""When its files were written."""
 
 
 class ServiceProcess:
@@ -99,6 +101,7 @@ def service_process(
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        os.utime(path, ns=(_WRITTEN_NS, _WRITTEN_NS))
     _write_time(directory / "time", 0)
     port, grpc_port = free_port(), free_port()
     program = Path(sys.executable).with_name("headgate")
