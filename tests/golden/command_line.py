@@ -30,7 +30,7 @@ class Ran:
 
     def as_text(self, call: str) -> str:
         """The call and its output, as a terminal shows them."""
-        return f"$ headgate {call}\n{self.out}{self.err}exit status {self.status}\n\n"
+        return f"$ headgate {call}\n{self.out}{_stable(self.err)}exit status {self.status}\n\n"
 
 
 def run(*arguments: str, typed: str = "", env: Mapping[str, str] | None = None) -> Ran:
@@ -46,6 +46,11 @@ def run(*arguments: str, typed: str = "", env: Mapping[str, str] | None = None) 
     ):
         status = main(list(arguments))
     return Ran(status, out.getvalue(), err.getvalue())
+
+
+def _stable(message: str) -> str:
+    """*message* as all versions of argparse write it: newer ones quote no choices."""
+    return re.sub(r"\(choose from .*?\)", lambda found: found[0].replace("'", ""), message)
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
