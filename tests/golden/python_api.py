@@ -4,18 +4,80 @@ from collections.abc import Sequence
 from typing import Any
 
 from headgate.cli import main
+from headgate.enforcement import Gate
+from headgate.enforcement.asgi import RateLimitMiddleware as AsgiMiddleware
+from headgate.enforcement.asgi import StatusApp as AsgiStatus
+from headgate.enforcement.django import RateLimitMiddleware as DjangoMiddleware
+from headgate.enforcement.django import current_gate as django_gate
+from headgate.enforcement.django import limit as django_limit
+from headgate.enforcement.django import report as django_report
+from headgate.enforcement.django import status as django_status
+from headgate.enforcement.drf import RateLimitThrottle as DrfThrottle
+from headgate.enforcement.fastapi import RateLimit as FastAPIDependency
+from headgate.enforcement.fastapi import limit as fastapi_limit
+from headgate.enforcement.flask import RateLimits as FlaskExtension
+from headgate.enforcement.starlette import limit as starlette_limit
+from headgate.enforcement.starlette import report as asgi_report
+from headgate.enforcement.wsgi import RateLimitMiddleware as WsgiMiddleware
+from headgate.enforcement.wsgi import StatusApp as WsgiStatus
+from headgate.enforcement.wsgi import report as wsgi_report
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Places
 from headgate.gateway.settings import GatewaySettings
 from headgate.gateway.upstreams import parse_upstream
+from headgate.limits import Concurrency
+from headgate.responses import ResponseOptions
+from headgate.responses.debugging import debug_token
 from headgate.rules.reading import read_policy
 from headgate.settings import Address
+from headgate.testing import ManualClock
 
-__all__ = ["envoy_files", "main"]
+DJANGO_MIDDLEWARE = f"{DjangoMiddleware.__module__}.{DjangoMiddleware.__qualname__}"
+
+__all__ = [
+    "DJANGO_MIDDLEWARE",
+    "AsgiMiddleware",
+    "AsgiStatus",
+    "Concurrency",
+    "DrfThrottle",
+    "FastAPIDependency",
+    "FlaskExtension",
+    "Gate",
+    "ManualClock",
+    "WsgiMiddleware",
+    "WsgiStatus",
+    "asgi_report",
+    "django_gate",
+    "django_limit",
+    "django_report",
+    "django_status",
+    "envoy_files",
+    "fastapi_limit",
+    "gate_options",
+    "main",
+    "signed_debug_token",
+    "starlette_limit",
+    "wsgi_report",
+]
+
+
+def gate_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a middleware: a policy as text, options of responses as a mapping."""
+    options = dict(given)
+    if "policy" in options:
+        options["policy"] = read_policy(options["policy"])
+    if "responses" in options:
+        options["responses"] = ResponseOptions(**options["responses"])
+    return options
+
+
+def signed_debug_token(secret: bytes, now: int) -> str:
+    """A token for the debug header, good for a minute from *now* on."""
+    return debug_token(secret, now_ns=now * 10**9, ttl_s=60)[0]
 
 
 def envoy_files(policy: str, upstreams: Sequence[str], **settings: Any) -> dict[str, Any]:
-    """The files that `headgate up` writes for Envoy, the rules by how they are decided, warnings."""
+    """What `headgate up` writes for Envoy, how each rule is decided, and what it says of that."""
     if "listen" in settings:
         settings["listen"] = tuple(Address(*address) for address in settings["listen"])
     made = documents(
