@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from headgate import AsyncRateLimiter, HeadgateError, Hit, RateLimiter
 from headgate.cli import main
 from headgate.enforcement import Gate
 from headgate.enforcement.asgi import RateLimitMiddleware as AsgiMiddleware
@@ -25,11 +26,13 @@ from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Places
 from headgate.gateway.settings import GatewaySettings
 from headgate.gateway.upstreams import parse_upstream
-from headgate.limits import Concurrency
+from headgate.limits import Concurrency, LeakyQueue, parse_limit
 from headgate.responses import ResponseOptions
 from headgate.responses.debugging import debug_token
 from headgate.rules.reading import read_policy
 from headgate.settings import Address
+from headgate.stores.operations import Absorb, Check, Draw, Lend, Operation, Pour, Share
+from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import ManualClock
 
 DJANGO_MIDDLEWARE = f"{DjangoMiddleware.__module__}.{DjangoMiddleware.__qualname__}"
@@ -38,12 +41,19 @@ __all__ = [
     "DJANGO_MIDDLEWARE",
     "AsgiMiddleware",
     "AsgiStatus",
+    "AsyncRateLimiter",
+    "AsyncRedisStore",
     "Concurrency",
     "DrfThrottle",
     "FastAPIDependency",
     "FlaskExtension",
     "Gate",
+    "HeadgateError",
+    "Hit",
+    "LeakyQueue",
     "ManualClock",
+    "RateLimiter",
+    "RedisStore",
     "WsgiMiddleware",
     "WsgiStatus",
     "asgi_report",
@@ -55,6 +65,7 @@ __all__ = [
     "fastapi_limit",
     "gate_options",
     "main",
+    "operation",
     "signed_debug_token",
     "starlette_limit",
     "wsgi_report",
@@ -90,3 +101,23 @@ def envoy_files(policy: str, upstreams: Sequence[str], **settings: Any) -> dict[
         "decided": {one.rule: one.decide for one in made.decided},
         "prose": [*(f"{one.rule}: {one.why}" for one in made.decided if one.why), *made.warnings],
     }
+
+
+def operation(verb: str, given: dict[str, Any]) -> Operation[Any]:
+    """An operation of a store that no verb of a limiter shows; times are in seconds."""
+    options = dict(given)
+    if "ttl" in options:
+        options["ttl_ns"] = round(options.pop("ttl") * 10**9)
+    if "limit" in options:
+        limit = parse_limit(options.pop("limit"))
+        check = Check("8:headgate:0", options.pop("key"), limit, options.pop("cost", 1))
+        return {"lend": _lend, "merge": _merge}[verb](check, options)
+    return {"pour": Pour, "draw": Draw, "publish": Share}[verb](group="8:headgate:0", **options)
+
+
+def _lend(check: Check, options: dict[str, Any]) -> Operation[Any]:
+    return Lend(check, **options)
+
+
+def _merge(check: Check, options: dict[str, Any]) -> Operation[Any]:
+    return Absorb((check,), **options)
