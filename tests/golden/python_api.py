@@ -112,7 +112,9 @@ def operation(verb: str, given: dict[str, Any]) -> Operation[Any]:
         limit = parse_limit(options.pop("limit"))
         check = Check("8:headgate:0", options.pop("key"), limit, options.pop("cost", 1))
         return {"lend": _lend, "merge": _merge}[verb](check, options)
-    return {"pour": Pour, "draw": Draw, "publish": Share}[verb](group="8:headgate:0", **options)
+    kinds: dict[str, Any] = {"pour": Pour, "draw": Draw, "publish": Share}
+    made: Operation[Any] = kinds[verb](group="8:headgate:0", **options)
+    return made
 
 
 def _lend(check: Check, options: dict[str, Any]) -> Operation[Any]:

@@ -23,7 +23,7 @@ from tests.golden.python_api import (
 from tests.golden.recorder import check_wire
 from tests.golden.redis_state import RedisState, SlowError
 from tests.golden.test_middlewares import CASES, SOFT
-from tests.servers import RedisServer
+from tests.servers import ClusterSetup, RedisServer
 
 NOW = 1_800_000_000
 TRIES = 50
@@ -339,7 +339,7 @@ class Operating:
 
 async def played(subject: Any, clock: Any, steps: Sequence[Step], state: RedisState) -> Any:
     """What each of *steps* answered and changed."""
-    found = []
+    found: list[Any] = []
     for verb, *given in steps:
         if verb == "advance":
             clock.advance(*given)
@@ -460,3 +460,12 @@ def test_what_is_written_on_the_clock_of_the_server_lives_no_longer_than_needed(
         assert all(0 < left <= most * 1000 for _, left in kinds.values()), (limit, kinds)
         found[limit] = {key: f"{kind}, at most {most} s" for key, (kind, _) in kinds.items()}
     check_wire("redis_own_clock", found)
+
+
+def test_keys_in_a_cluster_have_a_tag() -> None:
+    with ClusterSetup() as cluster:
+        with RateLimiter("5/hour; 9/hour sliding_window_log", store=cluster.url) as limiter:
+            for number in range(20):
+                limiter.hit(f"user:{number}")
+        found = [key for node in cluster.primaries() for key in node.cli("keys", "*").split()]
+    check_wire("redis_cluster", sorted(found))
