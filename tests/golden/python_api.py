@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import headgate
 from headgate import AsyncRateLimiter, HeadgateError, Hit, RateLimiter
 from headgate.cli import main
-from headgate.enforcement import Gate
+from headgate.enforcement import Allowance, Gate, by_header
 from headgate.enforcement.asgi import RateLimitMiddleware as AsgiMiddleware
 from headgate.enforcement.asgi import StatusApp as AsgiStatus
 from headgate.enforcement.django import RateLimitMiddleware as DjangoMiddleware
@@ -37,8 +38,28 @@ from headgate.testing import ManualClock
 
 DJANGO_MIDDLEWARE = f"{DjangoMiddleware.__module__}.{DjangoMiddleware.__qualname__}"
 
+PUBLIC: dict[str, Any] = {
+    **{name: getattr(headgate, name) for name in headgate.__all__},
+    "Allowance": Allowance,
+    "AsgiMiddleware": AsgiMiddleware,
+    "FastAPIDependency": FastAPIDependency,
+    "FlaskExtension": FlaskExtension,
+    "Gate": Gate,
+    "ManualClock": ManualClock,
+    "ResponseOptions": ResponseOptions,
+    "WsgiMiddleware": WsgiMiddleware,
+    "by_header": by_header,
+    "debug_token": debug_token,
+    "django_limit": django_limit,
+    "fastapi_limit": fastapi_limit,
+    "read_policy": read_policy,
+    "starlette_limit": starlette_limit,
+}
+"""Names that expressions in the corpus of messages use."""
+
 __all__ = [
     "DJANGO_MIDDLEWARE",
+    "PUBLIC",
     "AsgiMiddleware",
     "AsgiStatus",
     "AsyncRateLimiter",
