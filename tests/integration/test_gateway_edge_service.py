@@ -79,7 +79,7 @@ def test_a_service_that_hangs_is_left_alone_and_found_again(tmp_path: Path) -> N
         assert "retry-after" not in closed[0].headers
         assert opened == [200] * 20
         service.resume()
-        wait_until(lambda: _is_asked(client, "/closed"), "it is found again", within=5.0)
+        wait_until(lambda: _is_asked(client, "/closed"), "it is found again")
         assert _is_asked(client, "/open")
 
 

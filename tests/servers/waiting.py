@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def wait_until(
-    condition: Callable[[], bool], what: str, *, within: float = 15.0, every: float = 0.02
+    condition: Callable[[], bool], what: str, *, within: float = 60.0, every: float = 0.02
 ) -> None:
     """Ask *condition* until it is true; raise `ServerError` if it is not, *within* so many seconds.
 
