@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-JOBS   ?= auto
+JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build differential clean
@@ -15,6 +15,7 @@ help:  ## what there is to make
 run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules ...' for your own
 	$(BIN)/headgate up $(UP)
 
+# Tests wait for processes now and then, so there are two more workers than cores.
 # The tests start hundreds of processes: without bytecode files each would compile Headgate again.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev servers  ## all tests, none skipped, on all cores; JOBS=2 runs two files at a time
