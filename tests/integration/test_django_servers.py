@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from tests.servers import RedisServer, free_port, release_port, wait_until
 from tests.servers.process import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 PROJECT = """
@@ -164,66 +165,90 @@ def _answers(client: httpx.Client) -> bool:
         return False
 
 
+class Project(NamedTuple):
+    """A client of a project that is served, and the directory that it is in."""
+
+    client: httpx.Client
+    where: Path
+
+
+@pytest.fixture(scope="module")
+def projects(
+    redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Project]]:
+    """The project with a store, on each kind of server that is asked for."""
+    with ExitStack() as stack:
+
+        @cache
+        def project(kind: str) -> Project:
+            where = tmp_path_factory.mktemp(kind)
+            return Project(stack.enter_context(served(kind, where, redis.url, kind)), where)
+
+        yield project
+
+
+@pytest.fixture
+def project(kind: str, projects: Callable[[str], Project], redis: RedisServer) -> Project:
+    """The project on a server of this *kind*, with nothing counted yet."""
+    redis.cli("flushall")
+    return projects(kind)
+
+
 @pytest.mark.parametrize(
     ("kind", "path"), [("wsgi", "/blocking"), ("wsgi", "/async"), ("asgi", "/async")]
 )
 def test_exactly_as_many_are_admitted_by_all_processes_together(
-    kind: str, path: str, redis: RedisServer, tmp_path: Path
+    project: Project, path: str
 ) -> None:
-    store = redis.url
-    with served(kind, tmp_path, store, f"many-{kind}{path.strip('/')}") as client:
-        with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _: client.get(path, headers=APART).status_code, range(60)))
-        assert sorted(set(found)) == [200, 429]
-        assert found.count(200) == 10
+    def status(_: int) -> int:
+        return project.client.get(path, headers=APART).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(status, range(60)))
+    assert sorted(set(found)) == [200, 429]
+    assert found.count(200) == 10
 
 
 APART = {"Connection": "close"}  # so that both workers get some
 
 
 @pytest.mark.parametrize(("kind", "path"), [("wsgi", "/stream"), ("asgi", "/async_stream")])
-def test_a_stream_is_not_held_back(kind: str, path: str, tmp_path: Path) -> None:
-    with (
-        served(kind, tmp_path, "memory://", "stream") as client,
-        client.stream("GET", path) as response,
-    ):
+def test_a_stream_is_not_held_back(project: Project, path: str) -> None:
+    with project.client.stream("GET", path) as response:
         assert response.headers["X-RateLimit-Remaining"] == "8"
         lines = response.iter_lines()
         assert next(lines) == "first"
-        (tmp_path / "go_on").touch()
+        (project.where / "go_on").touch()
         assert list(lines) == ["last"]
 
 
 @pytest.mark.parametrize(("kind", "path"), [("wsgi", "/occupied"), ("asgi", "/async_occupied")])
 def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_used(
-    kind: str, path: str, redis: RedisServer, tmp_path: Path
+    project: Project, path: str
 ) -> None:
+    client = project.client
+
     def is_free() -> bool:
         return client.get(f"{path}?quick").status_code == 200
 
-    with served(kind, tmp_path, redis.url, f"gone-{kind}") as client:
-        with client.stream("GET", path) as response:
-            lines = response.iter_lines()  # the connection is closed when nobody has them
-            assert next(lines) == "again"
-            assert client.get(f"{path}?quick").status_code == 429
-        wait_until(is_free, "the slot is free", within=PATIENCE)
-        left = client.get(f"{path}?quick").headers["RateLimit"]
-        assert '"tokens";r=47' in left  # 3 are used and 50 held
+    with client.stream("GET", path) as response:
+        lines = response.iter_lines()  # the connection is closed when nobody has them
+        assert next(lines) == "again"
+        assert client.get(f"{path}?quick").status_code == 429
+    wait_until(is_free, "the slot is free", within=PATIENCE)
+    left = client.get(f"{path}?quick").headers["RateLimit"]
+    assert '"tokens";r=47' in left  # 3 are used and 50 held
 
 
 @pytest.mark.parametrize(
     ("kind", "path"),
     [("wsgi", "/occupied"), ("asgi", "/occupied"), ("asgi", "/async_occupied")],
 )
-def test_a_stream_that_fails_frees_its_slot(
-    kind: str, path: str, redis: RedisServer, tmp_path: Path
-) -> None:
-    namespace = f"fails-{kind}-{path.strip('/')}"
-    with served(kind, tmp_path, redis.url, namespace) as client:
-        for _ in range(3):
-            with pytest.raises(httpx.RemoteProtocolError):
-                client.get(f"{path}?fail").raise_for_status()
-            assert client.get(f"{path}?quick").status_code == 200
+def test_a_stream_that_fails_frees_its_slot(project: Project, path: str) -> None:
+    for _ in range(3):
+        with pytest.raises(httpx.RemoteProtocolError):
+            project.client.get(f"{path}?fail").raise_for_status()
+        assert project.client.get(f"{path}?quick").status_code == 200
 
 
 @pytest.mark.parametrize("kind", SERVERS)
