@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cache
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,9 @@ from tests.servers import RedisServer, wait_until
 from .wsgi_serving import gunicorn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from .wsgi_serving import Serving
 
 KINDS = ("sync", "gthread")
 
@@ -102,55 +106,72 @@ def test_two_workers_admit_exactly_as_many_as_the_limits_say(kind: str, redis: R
     assert set(told) == {'"default";q=50;w=3600, "index";q=10;w=3600'}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_arrives_while_it_is_being_made(kind: str, redis: RedisServer) -> None:
-    with gunicorn(source(redis.url), kind=kind) as serving:
-        os.mkfifo(serving.directory / "gate")
-        url = f"{serving.url}/stream?more=1000"
-        with httpx.stream("GET", url, trust_env=False, timeout=30) as answer:
-            parts = answer.iter_raw()
-            assert next(parts) == b"first"
-            (serving.directory / "gate").write_text("go on")
-            assert sum(len(part) for part in parts) == 4_000_000
+@pytest.fixture(scope="module")
+def apps(redis: RedisServer) -> Iterator[Callable[[str], Serving]]:
+    """The app on one worker, of each kind that is asked for."""
+    with ExitStack() as stack:
+
+        @cache
+        def app(kind: str) -> Serving:
+            serving = stack.enter_context(gunicorn(source(redis.url), kind=kind))
+            os.mkfifo(serving.directory / "gate")
+            return serving
+
+        yield app
 
 
-def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_had(redis: RedisServer) -> None:
-    with gunicorn(source(redis.url), kind="gthread") as serving:
-        gate = serving.directory / "gate"
-        os.mkfifo(gate)
-        url = f"{serving.url}/stream"
-        with httpx.stream("GET", f"{url}?more=10000", trust_env=False, timeout=30) as answer:
-            assert next(answer.iter_raw()) == b"first"
-            assert serving.get("/stream").status_code == 429
-        gate.write_text("go on")
-
-        def admitted() -> bool:
-            with httpx.stream("GET", f"{url}?more=0", trust_env=False, timeout=30) as again:
-                if again.status_code == 429:
-                    return False
-                left = again.headers["RateLimit"].partition('"chunks";r=')[2].partition(";")[0]
-                assert int(left) in (99, 100)  # 900 are set aside, and one comes back in 4 s
-                gate.write_text("go on")
-                return again.status_code == 200 and len(again.read()) == 5
-
-        wait_until(admitted, "the slot is free")
-
-
-def test_files_give_their_slot_back(redis: RedisServer) -> None:
-    with gunicorn(source(redis.url)) as serving:
-        assert [serving.get("/file").status_code for _ in range(3)] == [200] * 3
+@pytest.fixture
+def app(kind: str, apps: Callable[[str], Serving], redis: RedisServer) -> Serving:
+    """The app on one worker of this *kind*, with nothing counted yet."""
+    redis.cli("flushall")
+    return apps(kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_arrive_whole_whoever_sends_them(kind: str, redis: RedisServer) -> None:
-    with gunicorn(source(redis.url), kind=kind) as serving:
-        there = (serving.directory / "served.py").read_text()
-        assert [serving.get(path).text for path in ("/kernel", "/file")] == [there] * 2
+def test_a_stream_arrives_while_it_is_being_made(app: Serving) -> None:
+    url = f"{app.url}/stream?more=1000"
+    with httpx.stream("GET", url, trust_env=False, timeout=30) as answer:
+        parts = answer.iter_raw()
+        assert next(parts) == b"first"
+        (app.directory / "gate").write_text("go on")
+        assert sum(len(part) for part in parts) == 4_000_000
 
 
-def test_a_slot_that_a_stream_takes_on_its_way_is_free_at_its_end(redis: RedisServer) -> None:
-    with gunicorn(source(redis.url)) as serving:
-        assert [serving.get("/late").text for _ in range(3)] == ["first, second"] * 3
+@pytest.mark.parametrize("kind", ["gthread"])
+def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_had(app: Serving) -> None:
+    gate = app.directory / "gate"
+    url = f"{app.url}/stream"
+    with httpx.stream("GET", f"{url}?more=10000", trust_env=False, timeout=30) as answer:
+        assert next(answer.iter_raw()) == b"first"
+        assert app.get("/stream").status_code == 429
+    gate.write_text("go on")
+
+    def admitted() -> bool:
+        with httpx.stream("GET", f"{url}?more=0", trust_env=False, timeout=30) as again:
+            if again.status_code == 429:
+                return False
+            left = again.headers["RateLimit"].partition('"chunks";r=')[2].partition(";")[0]
+            assert int(left) in (99, 100)  # 900 are set aside, and one comes back in 4 s
+            gate.write_text("go on")
+            return again.status_code == 200 and len(again.read()) == 5
+
+    wait_until(admitted, "the slot is free")
+
+
+@pytest.mark.parametrize("kind", ["sync"])
+def test_files_give_their_slot_back(app: Serving) -> None:
+    assert [app.get("/file").status_code for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_arrive_whole_whoever_sends_them(app: Serving) -> None:
+    there = (app.directory / "served.py").read_text()
+    assert [app.get(path).text for path in ("/kernel", "/file")] == [there] * 2
+
+
+@pytest.mark.parametrize("kind", ["sync"])
+def test_a_slot_that_a_stream_takes_on_its_way_is_free_at_its_end(app: Serving) -> None:
+    assert [app.get("/late").text for _ in range(3)] == ["first, second"] * 3
 
 
 @pytest.mark.parametrize(("policy", "code"), [("fail_open", 200), ("fail_closed", 503)])
