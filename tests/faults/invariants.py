@@ -103,10 +103,16 @@ class Trail:
 
 
 class Ordeal:
-    """All kinds of subjects in the same fault, each in a thread of its own."""
+    """All kinds of subjects in the same fault, each in a thread of its own.
 
-    def __init__(self, url: str, kinds: Sequence[type[Subject]] = KINDS) -> None:
-        self.subjects = [subject(kind, url) for kind in kinds]
+    *is_patient* is for faults in which the store answers each time: a busy machine may take longer
+    than the short deadline, and then it would be a fault of its own.
+    """
+
+    def __init__(
+        self, url: str, kinds: Sequence[type[Subject]] = KINDS, *, is_patient: bool = False
+    ) -> None:
+        self.subjects = [subject(kind, url, is_patient=is_patient) for kind in kinds]
         self.trails = {
             one: [Trail(mode, one.accuracy) for mode in one.modes] for one in self.subjects
         }
@@ -212,9 +218,11 @@ class Ordeal:
 
 
 @contextmanager
-def ordeal(url: str, kinds: Sequence[type[Subject]] = KINDS) -> Iterator[Ordeal]:
+def ordeal(
+    url: str, kinds: Sequence[type[Subject]] = KINDS, *, is_patient: bool = False
+) -> Iterator[Ordeal]:
     """An `Ordeal` for the length of a block."""
-    one = Ordeal(url, kinds)
+    one = Ordeal(url, kinds, is_patient=is_patient)
     try:
         yield one
     finally:

@@ -91,9 +91,9 @@ class Subject(ABC):
         return type(self)(url, self.namespace, is_patient=True)
 
 
-def subject(kind: type[Subject], url: str) -> Subject:
+def subject(kind: type[Subject], url: str, *, is_patient: bool) -> Subject:
     """A subject of *kind* in a namespace of its own."""
-    return kind(url, f"faults-{token_hex(4)}", is_patient=False)
+    return kind(url, f"faults-{token_hex(4)}", is_patient=is_patient)
 
 
 def _answer(decision: Decision) -> Answer:

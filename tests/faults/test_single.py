@@ -62,7 +62,7 @@ def test_the_invariants_hold_in_a_change_of_the_password() -> None:
 
 
 def suffer(scene: Scene, fault: Fault) -> None:
-    with ordeal(scene.url) as one:
+    with ordeal(scene.url, is_patient=fault.effect == "none") as one:
         one.suffer(
             contextmanager(fault.inflict)(scene),
             scene.server.url,
@@ -76,7 +76,7 @@ def test_what_was_admitted_meanwhile_is_charged_afterwards_and_once(
     name: str, scene: Scene
 ) -> None:
     fault = contextmanager(FAULTS[name].inflict)(scene)
-    with ordeal(scene.url, DECIDING) as one:
+    with ordeal(scene.url, DECIDING, is_patient=name in UNDONE) as one:
         one.be_merged(fault, scene.server.url, is_exact=name in UNDONE)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 
 LIMIT = 2
-TTL = 3.0
+TTL = 5.0
 """Seconds: long enough for a busy machine to renew a lease in time."""
 
 
