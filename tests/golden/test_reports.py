@@ -9,6 +9,7 @@ import pytest
 
 from tests.golden.http_calls import Step, Wait, get, post, record
 from tests.golden.metrics import record_metrics
+from tests.golden.recorder import check_text
 from tests.golden.transcript import PROSE, Transcript
 from tests.servers import free_port, release_port
 from tests.support.service_process import ServiceProcess, service_process
@@ -104,6 +105,16 @@ def test_figures(service: ServiceProcess) -> None:
     record_metrics("metrics", response.text, metrics)
     transcript.check()
     metrics.check()
+
+
+def test_log(tmp_path: Path) -> None:
+    """What is logged by a service that starts, refuses a request, and stops."""
+    flags = ("--rules", "rules.yaml", "--log-level", "debug", "--log-denials", "5")
+    with service_process(tmp_path, *flags, files={"rules.yaml": RULES}) as running:
+        record(running, {"denied": _checks("/api/x", "192.0.2.1", times=4)}, Transcript("unused"))
+    log = re.sub(r"(?<=127\.0\.0\.1:)\d+", "<port>", running.log)
+    log = re.sub(r"(?<=headgate )\d+\.\d+\.\d+\S*", "<version>", log)
+    check_text("reports/log", log)
 
 
 def test_openapi(service: ServiceProcess) -> None:

@@ -107,6 +107,7 @@ def service_process(
     program = Path(sys.executable).with_name("headgate")
     call = [
         *("env", "--chdir", str(directory)),
+        *(f"--unset={name}" for name in os.environ if name.startswith("HEADGATE_")),
         *(f"{name}={value}" for name, value in _environment(directory, env or {}).items()),
         *(str(program), "serve", "--http", f"127.0.0.1:{port}", "--grpc", f"127.0.0.1:{grpc_port}"),
         *("--linger", "0", *flags),
