@@ -401,24 +401,3 @@ def test_history_of_a_policy(tmp_path: Path) -> None:
             transcripts.append(transcript)
         for transcript in transcripts:
             transcript.check()
-
-
-READ_ONLY: dict[str, Step] = {
-    "rules": reads("/rules"),
-    "put": writes("PUT", "/rules/login", LOGIN),
-    "status": reads("/status"),
-    "block": writes("POST", "/keys:block", {"rule": "nobody", "key": "ip=::1", "ttl": 1}),
-}
-
-
-def test_without_rules(tmp_path: Path) -> None:
-    """A service that has nothing but the files of envoyproxy/ratelimit has no rules to change."""
-    config = (
-        "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
-    )
-    flags = ("--config", "headgate.yaml", "--envoy-config", "envoy")
-    files = {"headgate.yaml": CONFIG, "envoy/shop.yaml": config}
-    with service_process(tmp_path, *flags, files=files) as service:
-        transcript = Transcript("admin/without_rules", unstable={"place": ".*"})
-        record(service, READ_ONLY, transcript)
-        transcript.check()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.golden.http_calls import Call, Step, Wait, get, post, record, spread
+from tests.golden.metrics import record_metrics
 from tests.golden.transcript import TEXT, Transcript
 from tests.servers import free_port, release_port
 from tests.support.service_process import ServiceProcess, service_process
@@ -591,13 +592,20 @@ priority: [{class: critical, match: {headers: {x-critical: "1"}}}]
 
 
 def test_without_a_store(tmp_path: Path) -> None:
+    """Two workers, of which one answers: the one that has the only connection."""
     port = free_port()
-    flags = ("--rules", "rules.yaml", "--store", f"redis://127.0.0.1:{port}/0")
+    store = f"redis://127.0.0.1:{port}/0"
+    flags = ("--rules", "rules.yaml", "--store", store, "--workers", "2")
     try:
-        with service_process(tmp_path, *flags, files={"rules.yaml": OUTAGE_RULES}) as running:
+        files = {"rules.yaml": OUTAGE_RULES}
+        with service_process(tmp_path, *flags, files=files, has_store=False) as running:
             transcript = Transcript("http/without_a_store", unstable=UNSTABLE)
             record(running, OUTAGE, transcript)
             transcript.check()
+            metrics = Transcript("reports/workers")
+            text = running.http.get("/metrics").text
+            record_metrics("metrics", text, metrics, has_values=False)
+            metrics.check()
     finally:
         release_port(port)
 

@@ -11,12 +11,11 @@ from tests.golden.http_calls import Step, Wait, get, post, record
 from tests.golden.metrics import record_metrics
 from tests.golden.recorder import check_text
 from tests.golden.transcript import PROSE, Transcript
-from tests.servers import free_port, release_port
+from tests.servers import wait_until
 from tests.support.service_process import ServiceProcess, service_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 TOKEN = {"authorization": "Bearer token-of-the-golden-tests"}
 ENV = {"HEADGATE_ADMIN_TOKEN": "token-of-the-golden-tests"}
@@ -90,7 +89,10 @@ UNSTABLE = {
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     directory = tmp_path_factory.mktemp("service")
     files = {"rules.yaml": RULES}
-    with service_process(directory, "--rules", "rules.yaml", files=files, env=ENV) as running:
+    flags = ("--rules", "rules.yaml", "--log-level", "debug", "--log-denials", "5")
+    with service_process(directory, *flags, files=files, env=ENV) as running:
+        port = str(running.port)
+        wait_until(lambda: port in running.log, "the service says where it is", within=60.0)
         yield running
 
 
@@ -103,17 +105,10 @@ def test_figures(service: ServiceProcess) -> None:
     metrics = Transcript("reports/metrics")
     metrics.add("type", response.headers["content-type"])
     record_metrics("metrics", response.text, metrics)
+    log = re.sub(r"(?<=127\.0\.0\.1:)\d+", "<port>", service.log)
+    log = re.sub(r"(?<=headgate )\d+\.\d+\.\d+\S*", "<version>", log)
     transcript.check()
     metrics.check()
-
-
-def test_log(tmp_path: Path) -> None:
-    """What is logged by a service that starts, refuses a request, and stops."""
-    flags = ("--rules", "rules.yaml", "--log-level", "debug", "--log-denials", "5")
-    with service_process(tmp_path, *flags, files={"rules.yaml": RULES}) as running:
-        record(running, {"denied": _checks("/api/x", "192.0.2.1", times=4)}, Transcript("unused"))
-    log = re.sub(r"(?<=127\.0\.0\.1:)\d+", "<port>", running.log)
-    log = re.sub(r"(?<=headgate )\d+\.\d+\.\d+\S*", "<version>", log)
     check_text("reports/log", log)
 
 
@@ -136,20 +131,3 @@ def test_dashboard(service: ServiceProcess) -> None:
     for path in sorted(set(re.findall(r'(?:src|href)="(/?dashboard/[^"]+)"', page.text))):
         transcript.add_head(path, service.http.get("/" + path.lstrip("/")))
     transcript.check()
-
-
-def test_metrics_of_several_workers_without_a_store(tmp_path: Path) -> None:
-    """Which of the workers answers is left to chance, so their figures are, too."""
-    port = free_port()
-    store = f"redis://127.0.0.1:{port}/0"
-    flags = ("--rules", "rules.yaml", "--workers", "2", "--store", store)
-    try:
-        with service_process(tmp_path, *flags, files={"rules.yaml": RULES}, env=ENV) as running:
-            transcript = Transcript("reports/workers")
-            for _ in range(3):  # on one connection, so by one worker
-                running.http.post("/v1/check", json={"path": "/api/x", "ip": "192.0.2.1"})
-            text = running.http.get("/metrics").text
-            record_metrics("metrics", text, transcript, has_values=False)
-            transcript.check()
-    finally:
-        release_port(port)

@@ -108,7 +108,8 @@ class Stream:
 
     def __post_init__(self) -> None:
         calling: Any = self.channel.stream_stream(METHOD)
-        messages = calling(iter(self.outbox.get, None), timeout=100)
+        sent = iter(self.outbox.get, None)
+        messages = calling(sent, timeout=100, wait_for_ready=True)
         threading.Thread(target=self._read, args=(messages,), daemon=True).start()
 
     def _read(self, messages: Iterator[bytes]) -> None:

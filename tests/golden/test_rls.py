@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from tests.golden.http_calls import Step as HttpStep
+from tests.golden.http_calls import get, post, sent
+from tests.golden.http_calls import record as record_http
 from tests.golden.rls_messages import (
     Repeat,
     Step,
@@ -429,7 +432,7 @@ OTHER_SETTINGS: dict[str, Step] = {
     "metadata": Repeat(call("shop", descriptor("gold=x"), descriptor("silver=x")), 3),
     "metadata of hits": call("shop", descriptor("user=eve", hits=2, limit=(5, HOUR)), hits=3),
     "merged domain": Repeat(call("shop", descriptor("merged=x")), 2),
-    "rule": Repeat(call("rules", USER), 2),
+    "no rules": call("rules", USER),
     "zero looks": call("shop", descriptor("user=fay", hits=0)),
     "no report": Repeat(call("shop", descriptor("user=fay", hits=2)), 2),
     "invalid": call("", USER),
@@ -453,6 +456,20 @@ IN_JSON: dict[str, object] = {
     "wrong type": {"domain": 5},
     "too many descriptors": {"domain": "a", "descriptors": [{}] * 257},
 }
+
+
+TOKEN = {"authorization": "Bearer token-of-the-golden-tests"}
+NO_RULES: dict[str, HttpStep] = {
+    "rules": get("/admin/v1/rules", TOKEN),
+    "put": sent("PUT", "/admin/v1/rules/a", {"key_by": "ip", "limit": "1/s"}, TOKEN),
+    "policy": get("/admin/v1/policy", TOKEN),
+    "history": get("/admin/v1/history", TOKEN),
+    "status": get("/admin/v1/status", TOKEN),
+    "block": post("/admin/v1/keys:block", {"rule": "a", "key": "ip=::1", "ttl": 1}, TOKEN),
+    "check": post("/v1/check", {"path": "/"}),
+    "ready": get("/readyz"),
+}
+"""What the admin API says where there are no rules to change."""
 
 
 @pytest.fixture(scope="module")
@@ -523,14 +540,18 @@ def test_under_configuration(tmp_path: Path) -> None:
         transcript.check()
 
 
-def test_with_other_settings(tmp_path: Path) -> None:
-    files = {**YAML, "envoy/more.yaml": MERGED, "rules.yaml": ENVOY_RULES}
+def test_with_other_settings_and_no_rules(tmp_path: Path) -> None:
+    files = {**YAML, "envoy/more.yaml": MERGED}
     flags = (
-        *("--envoy-config", "envoy", "--envoy-merge-domains", "true", "--rules", "rules.yaml"),
+        *("--envoy-config", "envoy", "--envoy-merge-domains", "true"),
         *("--rls-charge", "always", "--rls-metadata", "true", "--rls-headers", "false"),
         *("--rls-reports", "never", "--grpc-transport", "grpcio"),
     )
-    with service_process(tmp_path, *flags, files=files) as service:
+    env = {"HEADGATE_ADMIN_TOKEN": "token-of-the-golden-tests"}
+    with service_process(tmp_path, *flags, files=files, env=env) as service:
         transcript = Transcript("rls/other_settings")
         record(service, OTHER_SETTINGS, transcript)
+        of_admin = Transcript("admin/without_rules", unstable={"place": ".*"})
+        record_http(service, NO_RULES, of_admin)
         transcript.check()
+        of_admin.check()

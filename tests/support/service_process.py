@@ -78,7 +78,7 @@ class ServiceProcess:
     def call(self, method: str, message: bytes) -> bytes:
         """The reply to a unary gRPC call. Raises `grpc.RpcError`."""
         asking: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(method)
-        return asking(message, timeout=30)
+        return asking(message, timeout=30, wait_for_ready=True)
 
     def close(self) -> None:
         """Close the connections to the service."""
@@ -92,16 +92,19 @@ def service_process(
     *flags: str,
     files: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
+    has_store: bool = True,
 ) -> Iterator[ServiceProcess]:
     """Run `headgate serve` with *flags* in *directory*, which holds *files*, until the end.
+
+    It is ready at the beginning; or alive, where it never becomes ready for want of a store.
 
     Flags name files relative to the directory. HTTP and gRPC are on free ports of 127.0.0.1.
     """
     for name, text in (files or {}).items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        os.utime(path, ns=(_WRITTEN_NS, _WRITTEN_NS))
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        os.utime(file, ns=(_WRITTEN_NS, _WRITTEN_NS))
     _write_time(directory / "time", 0)
     port, grpc_port = free_port(), free_port()
     program = Path(sys.executable).with_name("headgate")
@@ -115,7 +118,8 @@ def service_process(
     process = Process(call, directory / "log")
     service = ServiceProcess(process, directory, port, grpc_port)
     try:
-        wait_until(lambda: _is_alive(service), "the service answers", within=60.0)
+        path = "/readyz" if has_store else "/healthz"
+        wait_until(lambda: _answers(service, path), f"{path} is good", within=100.0)
         yield service
     finally:
         service.close()
@@ -138,11 +142,11 @@ def _inherited(name: str) -> list[str]:
     return [os.environ[name]] if os.environ.get(name) else []
 
 
-def _is_alive(service: ServiceProcess) -> bool:
+def _answers(service: ServiceProcess, path: str) -> bool:
     if not service.is_running:
         raise RuntimeError(f"the service has ended: {service.log}")
     try:
-        return service.http.get("/healthz").status_code == 200
+        return service.http.get(path).status_code == 200
     except httpx.TransportError:
         return False
 
