@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.golden.python_api import PUBLIC, AsyncRateLimiter, RateLimiter
@@ -257,7 +258,7 @@ def record(name: str, errors: dict[str, Exception]) -> None:
 
 def test_texts_that_are_no_limits_are_told_with_their_place() -> None:
     parse = PUBLIC["parse_limits"]
-    errors = {ascii(text)[:60]: raised(lambda text=text: parse(text)) for text in LIMITS}
+    errors = {ascii(text)[:60]: raised(partial(parse, text)) for text in LIMITS}
     record("limits", errors)
     places = {case: getattr(error, "position", None) for case, error in errors.items()}
     check_wire("errors_limits_places", places)
@@ -265,17 +266,14 @@ def test_texts_that_are_no_limits_are_told_with_their_place() -> None:
 
 def test_wrong_calls_are_told() -> None:
     names = {**PUBLIC, "asyncio": asyncio}
-    errors = {
-        case: raised(lambda case=case: eval(case, dict(names)))  # noqa: S307 (from above)
-        for case in EXPRESSIONS
-    }
+    errors = {case: raised(partial(eval, case, dict(names))) for case in EXPRESSIONS}
     record("calls", errors)
 
 
 def test_wrong_store_urls_are_told() -> None:
-    errors = {url: raised(lambda url=url: RateLimiter("5/s", store=url)) for url in URLS}
+    errors = {url: raised(partial(RateLimiter, "5/s", store=url)) for url in URLS}
     record("store_urls", errors)
-    twins = {url: raised(lambda url=url: AsyncRateLimiter("5/s", store=url)) for url in URLS}
+    twins = {url: raised(partial(AsyncRateLimiter, "5/s", store=url)) for url in URLS}
     assert {url: str(error) for url, error in twins.items()} == {
         url: str(error) for url, error in errors.items()
     }
