@@ -28,7 +28,9 @@ from tests.golden.python_api import (
     DJANGO_MIDDLEWARE,
     AsgiMiddleware,
     AsgiStatus,
+    AsyncFairGate,
     DrfThrottle,
+    FairMiddleware,
     FastAPIDependency,
     FlaskExtension,
     Gate,
@@ -139,11 +141,7 @@ def _run(steps: Steps, options: Options) -> tuple[Run, Any]:
 # The whole app is limited.
 
 
-def asgi(options: Options, steps: Steps) -> Log:
-    """The ASGI middleware around a bare app."""
-    run, gate = _run(steps, options)
-    status = AsgiStatus(gate)
-
+def _bare_asgi(run: Run, status: Any = None) -> Any:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
             await receive()
@@ -165,7 +163,20 @@ def asgi(options: Options, steps: Steps) -> Log:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body"})
 
-    return run.of_asgi(AsgiMiddleware(app, gate), gate)
+    return app
+
+
+def asgi(options: Options, steps: Steps) -> Log:
+    """The ASGI middleware around a bare app."""
+    run, gate = _run(steps, options)
+    return run.of_asgi(AsgiMiddleware(_bare_asgi(run, AsgiStatus(gate)), gate), gate)
+
+
+def fair_turns(steps: Steps) -> Log:
+    """A bare ASGI app whose requests take turns, one at a time, nobody waiting."""
+    run = Run(steps, ManualClock(1_800_000_000))
+    turns = AsyncFairGate(slots=1, queue=0, clock=run.clock)
+    return run.of_asgi(FairMiddleware(_bare_asgi(run), turns, clock=run.clock))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 PEER = "203.0.113.7"
-PROSE = frozenset({"message", "detail"})
+PROSE = frozenset({"message", "detail", "title"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Log:
         if not body.startswith("{"):
             return body
         found = json.loads(body)
-        for name in PROSE & found.keys():
+        for name in sorted(PROSE & found.keys()):
             self.prose.append(f"{asked.line}: {found[name]}")
             found[name] = "<prose>"
         return found

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import headgate
-from headgate import AsyncRateLimiter, HeadgateError, Hit, RateLimiter
+from headgate import Accuracy, AsyncRateLimiter, HeadgateError, Hit, RateLimiter
 from headgate.cli import main
 from headgate.enforcement import Allowance, Gate, by_header
+from headgate.enforcement.asgi import FairMiddleware
 from headgate.enforcement.asgi import RateLimitMiddleware as AsgiMiddleware
 from headgate.enforcement.asgi import StatusApp as AsgiStatus
 from headgate.enforcement.django import RateLimitMiddleware as DjangoMiddleware
@@ -32,6 +33,7 @@ from headgate.responses import ResponseOptions
 from headgate.responses.debugging import debug_token
 from headgate.rules.reading import read_policy
 from headgate.settings import Address
+from headgate.shaping import AsyncFairGate, LoadShedder
 from headgate.stores.operations import Absorb, Check, Draw, Lend, Operation, Pour, Share
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import ManualClock
@@ -60,12 +62,15 @@ PUBLIC: dict[str, Any] = {
 __all__ = [
     "DJANGO_MIDDLEWARE",
     "PUBLIC",
+    "Accuracy",
     "AsgiMiddleware",
     "AsgiStatus",
+    "AsyncFairGate",
     "AsyncRateLimiter",
     "AsyncRedisStore",
     "Concurrency",
     "DrfThrottle",
+    "FairMiddleware",
     "FastAPIDependency",
     "FlaskExtension",
     "Gate",
@@ -94,8 +99,14 @@ __all__ = [
 
 
 def gate_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a middleware: a policy as text, options of responses as a mapping."""
+    """The options of a middleware: a policy as text, options of responses as a mapping, a load
+    shedder as the level that it has come to."""
     options = dict(given)
+    if "shedder" in options:
+        shedder = LoadShedder(rise=1, fall=10)
+        for second in range(options["shedder"] + 1):
+            shedder.observe(1, now_ns=second * 10**9)
+        options["shedder"] = shedder
     if "policy" in options:
         options["policy"] = read_policy(options["policy"])
     if "responses" in options:

@@ -139,6 +139,15 @@ rules:
     on_store_failure: {mode: fail_open, share: 50%, max_fail_open: 10s, then: local}
 """
 
+SHED = """\
+version: 1
+priority:
+  - {class: critical, match: {endpoint: /pay/**}}
+  - {class: sheddable, match: {endpoint: /export/**}}
+rules:
+  - {id: all, key_by: ip, limit: 3/minute}
+"""
+
 Case = tuple[dict[str, Any], list[str | float]]
 
 CASES: dict[str, Case] = {
@@ -327,6 +336,14 @@ CASES: dict[str, Case] = {
             "GET /turns/nested",
             "GET /turns/",
         ],
+    ),
+    "a load shedder": (
+        {"policy": SHED, "shedder": 1},
+        ["GET /export/1", f"GET /export/1 {PROBLEM}", "GET /", "GET /pay/1"],
+    ),
+    "a load shedder at its height": (
+        {"policy": SHED, "shedder": 2},
+        ["GET /export/1", "GET /", "GET /pay/1"],
     ),
     "no store": (
         {"policy": OUTAGE, "store": GONE},
@@ -517,3 +534,8 @@ def test_a_route_with_limits_answers_as_recorded(name: str) -> None:
     for case, (options, limits, steps) in cases.items():
         logs[case] = DECORATORS[name](options, limits, steps)
     record(name, logs)
+
+
+def test_requests_that_take_turns_are_answered_as_recorded() -> None:
+    steps = ["GET /nested", "GET /", f"GET /nested {CORS}", PREFLIGHT, "GET /own", "GET /boom"]
+    record("fair", {"one slot": apps.fair_turns(steps)})

@@ -3,12 +3,14 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from tests.golden import framework_apps as apps
 from tests.golden.python_api import (
+    Accuracy,
     AsyncRateLimiter,
     AsyncRedisStore,
     Concurrency,
@@ -233,6 +235,12 @@ POLICIES: dict[str, tuple[dict[str, Any], Sequence[str | float]]] = {
     "only failures count": CASES["only failures count"],
     "two limits": ({**CASES["two limits"][0], "namespace": "shop"}, CASES["two limits"][1]),
     "a salt": ({**CASES["rules"][0], "salt": b"salt"}, ["GET /api/x x-api-key=k1"]),
+}
+
+ACCURACIES = {
+    "units for each node": Accuracy(batch=10),
+    "a share of the limit": Accuracy(max_overshoot=Fraction(1, 10)),
+    "exchanged at intervals": Accuracy(sync_ns=100_000_000, batch=5),
 }
 
 OWN_CLOCK: dict[str, tuple[Any, int]] = {
@@ -460,6 +468,20 @@ def test_what_is_written_on_the_clock_of_the_server_lives_no_longer_than_needed(
         assert all(0 < left <= most * 1000 for _, left in kinds.values()), (limit, kinds)
         found[limit] = {key: f"{kind}, at most {most} s" for key, (kind, _) in kinds.items()}
     check_wire("redis_own_clock", found)
+
+
+def test_what_was_used_under_leases_is_all_there_in_the_end(url: str, state: RedisState) -> None:
+    found = {}
+    for name, accuracy in ACCURACIES.items():
+        clock = ManualClock(NOW)
+        state.empty()
+        store = RedisStore(url, clock=clock)
+        with RateLimiter("100/minute fixed_window", store=store, accuracy=accuracy) as limiter:
+            for _ in range(12):
+                assert limiter.hit("user:1")
+                clock.advance(0.1)
+        found[name] = state.values()[":user:1"]
+    check_wire("redis_leases", found)
 
 
 def test_keys_in_a_cluster_have_a_tag() -> None:

@@ -12,7 +12,9 @@ import pytest
 from tests.golden.command_line import CORPUS, ROOT, cases, run
 from tests.golden.recorder import check_text, check_wire
 
-PROSE = frozenset({"reason", "account", "kept", "outage", "cost_after", "message", "detail"})
+PROSE = frozenset(
+    {"reason", "account", "kept", "outage", "cost_after", "message", "detail", "title"}
+)
 """Fields whose text may be reworded."""
 
 REQUESTS = (
