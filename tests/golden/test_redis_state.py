@@ -243,14 +243,15 @@ ACCURACIES = {
     "exchanged at intervals": Accuracy(sync_ns=100_000_000, batch=5),
 }
 
-OWN_CLOCK: dict[str, tuple[Any, int]] = {
-    "10/s burst 20": ("hit", 4),
-    "100/minute": ("hit", 4),
-    "10/minute fixed_window": ("hit", 62),
-    "10/minute sliding_window_counter": ("hit", 122),
-    "10/minute sliding_window_log": ("hit", 62),
-    "10/hour": ("reserve", 3602),
-    "10/minute gcra": ("charge", 32),
+OWN_CLOCK: dict[str, tuple[str, int]] = {
+    "10/hour burst 20": ("hit", 362),
+    "1/minute": ("hit", 62),
+    "10/day fixed_window": ("hit", 86_402),
+    "10/day sliding_window_counter": ("hit", 172_802),
+    "10/day sliding_window_log": ("hit", 86_402),
+    "10/hour": ("reserve", 422),
+    "6/hour gcra": ("charge", 602),
+    "60/hour leaky_bucket": ("charge", 62),
 }
 """Limits, a verb, and the most seconds that what it writes may live."""
 
