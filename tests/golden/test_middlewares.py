@@ -14,8 +14,8 @@ from tests.golden.recorder import check_text, check_wire
 NOW = 1_800_000_000
 SECRET = b"known to those who look"
 TOKEN = signed_debug_token(SECRET, NOW)
-GONE = "redis://127.0.0.1:1/0"
-"""A store that nobody serves."""
+GONE = "redis://127.0.0.1:1/0?timeout=10"
+"""A store that nobody serves; asked without haste, or a busy machine is an outage of its own."""
 
 PROBLEM = "'accept=application/problem+json'"
 CORS = "origin=https://shop.example"
