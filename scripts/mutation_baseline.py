@@ -367,25 +367,18 @@ class Tree:
         child = os.fork()
         if child == 0:
             self._be_pytest(arguments, cpu, output)
-        deadline = time.monotonic() + wall
-        code: int | None = None
-        while code is None:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > deadline:
-                code = -1
-            else:
-                time.sleep(0.02)
         try:
-            os.killpg(child, signal.SIGKILL)  # the child, and servers that its tests left
-            os.waitpid(child, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
-        return max(code, -1)
+            return max(_wait(child, wall), -1)
+        finally:
+            try:
+                os.killpg(child, signal.SIGKILL)  # the child, and servers that its tests left
+                os.waitpid(child, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
 
     def _be_pytest(self, arguments: list[str], cpu: int, output: Path) -> None:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         log = os.open(output.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -410,6 +403,17 @@ class Tree:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+
+def _wait(child: int, wall: int) -> int:
+    """Return the exit code of *child*; negative if it was stopped or does not end in time."""
+    deadline = time.monotonic() + wall
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    return -1
 
 
 # ---- a package ------------------------------------------------------------------------------
@@ -543,6 +547,7 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="keep packages of the record")
     parser.add_argument("--dry-run", action="store_true", help="write no record")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stop tests and remove the copy first
     for name in OUTSIDE:
         __import__(name)
     done = read(options.seed) if options.resume or options.packages else {}
