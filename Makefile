@@ -37,8 +37,9 @@ lint: $(VENV)/.dev  ## style, and the list of behaviours
 	$(BIN)/ruff format --check
 	$(BIN)/python scripts/behaviours.py --check
 
-types: $(VENV)/.bench  ## mypy --strict
+types: $(VENV)/.bench  ## mypy --strict; pyright for the samples of README and docs
 	$(BIN)/mypy
+	$(BIN)/python scripts/check_samples.py
 
 contracts: $(VENV)/.dev  ## which part may import which
 	$(BIN)/lint-imports

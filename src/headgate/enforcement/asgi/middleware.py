@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 SHUTDOWN: Final = frozenset({"lifespan.shutdown.complete", "lifespan.shutdown.failed"})
 
+_SLOTS: Final = ("__call__", "_is_its_own", "app", "gate")
+"""By name, since pyright takes a method that is among literal slots for a variable."""
+
 
 class RateLimitMiddleware:
     """Limits the requests to *app* as *gate* says, or as a gate made with the same options would.
@@ -32,7 +35,7 @@ class RateLimitMiddleware:
     The gate that it made itself is closed with the app (`lifespan.shutdown`).
     """
 
-    __slots__ = ("__call__", "_is_its_own", "app", "gate")
+    __slots__ = _SLOTS
 
     if TYPE_CHECKING:
 
