@@ -36,8 +36,12 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from _pytest.config import default_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +86,17 @@ TESTS: dict[str, tuple[str, ...]] = {
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "tests" / "mutation_baseline.json"
-OUTSIDE = ("django", "fastapi", "flask", "httpx", "redis", "requests", "starlette", "yaml")
+OUTSIDE = (
+    "django",
+    "fastapi",
+    "flask",
+    "httpx",
+    "hypothesis",
+    "redis",
+    "requests",
+    "starlette",
+    "yaml",
+)
 """Packages that are imported once, before each run of tests is forked off."""
 PYTEST = ("-q", "--tb=line", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
 MOST_OF_A_KIND = 10
@@ -394,8 +408,6 @@ class Tree:
         sys.path[:0] = [str(self.root / "src"), str(self.root)]
         code = 3
         try:
-            import pytest
-
             code = int(pytest.main([*arguments, *PYTEST]))
         except BaseException:  # noqa: BLE001 (whatever it is, the child ends here)
             traceback.print_exc()
@@ -538,6 +550,15 @@ def read(seed: int) -> dict[str, Any]:
     return {package: recorded[package] for package in SOURCES if package in recorded}
 
 
+def load_outside() -> None:
+    """Import what every run of tests needs, so that a forked child starts at once."""
+    for plugin in (*default_plugins, *OUTSIDE):
+        __import__(plugin if plugin in OUTSIDE else f"_pytest.{plugin}")
+    for entry in entry_points(group="pytest11"):
+        if entry.name != "valkey":  # switched off in pyproject.toml
+            entry.load()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("packages", nargs="*", help=f"some of: {', '.join(SOURCES)}")
@@ -548,8 +569,7 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="write no record")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stop tests and remove the copy first
-    for name in OUTSIDE:
-        __import__(name)
+    load_outside()
     done = read(options.seed) if options.resume or options.packages else {}
     wanted = options.packages or [
         package for package in SOURCES if not (options.resume and package in done)
