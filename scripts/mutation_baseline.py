@@ -2,7 +2,7 @@
 
     nice -n 15 python scripts/mutation_baseline.py            all packages, about 40 minutes
     nice -n 15 python scripts/mutation_baseline.py engine     one of them again
-    nice -n 15 python scripts/mutation_baseline.py --resume   those that the record lacks
+    nice -n 15 python scripts/mutation_baseline.py --resume   what the record lacks
 
 The record is `tests/mutation_baseline.json`: the figures of each package, and every mutant with its
 verdict. Mutants differ as soon as code does, so compare the share of killed mutants of a package,
@@ -498,56 +498,89 @@ def judge(tree: Tree, place: Place, tests: list[str], scratch: Path) -> Verdict:
 
 def check_unchanged(tree: Tree, package: str, chosen: list[list[str]], scratch: Path) -> None:
     """Stop unless the tests pass, alone and in this order, on code that is as it was."""
-    some = sorted({test for tests in chosen[::8] for test in tests})
+    some = next(filter(None, chosen), [])
     if some and tree.pytest(["-x", *some], cpu=600, wall=3600, output=scratch / "control"):
         log = (scratch / "control.log").read_text(encoding="utf-8")
         raise SystemExit(f"The tests of {package} fail without a mutation:\n{log[-2000:]}")
 
 
 def run_package(
-    tree: Tree, package: str, options: argparse.Namespace, scratch: Path
-) -> dict[str, Any]:
+    tree: Tree, package: str, options: argparse.Namespace, scratch: Path, record: Record
+) -> None:
     places = choose(package, options.mutants, options.seed)
     print(f"{package}: {len(places)} places", flush=True)
+    places = [place for place in places if not record.has(package, place)]
+    if not places:
+        return
     reach = measure(tree, package, places, scratch)
     chosen = [
         select(reach.tests.get(number, []), reach.times, options.budget)
         for number in range(len(places))
     ]
     check_unchanged(tree, package, chosen, scratch)
-    mutants = []
-    for number, (place, tests) in enumerate(zip(places, chosen, strict=True)):
+    for place, tests in zip(places, chosen, strict=True):
         verdict = judge(tree, place, tests, scratch)
-        mutants.append({"mutant": place.text(), "kind": place.kind, "verdict": verdict})
-        print(f"  {number + 1:2} {verdict}: {place.text()}", flush=True)
-    mutants.sort(key=lambda mutant: mutant["mutant"])
-    killed = sum(mutant["verdict"].startswith("killed") for mutant in mutants)
-    print(f"{package}: {killed} of {len(mutants)} killed", flush=True)
-    return {"mutants": len(mutants), "killed": killed, "verdicts": mutants}
+        print(f"  {verdict}: {place.text()}", flush=True)
+        record.add(package, place, verdict)
+    print(record.figures(package), flush=True)
+
+
+# ---- the record -----------------------------------------------------------------------------
+
+
+class Record:
+    """The verdicts, on disk after each of them: a run that is stopped goes on with --resume."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._head = {"seed": options.seed, "budget": options.budget}
+        self._is_kept = not options.dry_run
+        self._verdicts: dict[str, dict[str, dict[str, str]]] = {}
+        if RECORD.exists() and (options.resume or options.packages):
+            self._read(options)
+
+    def _read(self, options: argparse.Namespace) -> None:
+        recorded = json.loads(RECORD.read_text(encoding="utf-8"))
+        if {key: recorded.get(key) for key in self._head} != self._head:
+            raise SystemExit("The record is of another seed or budget: start without --resume.")
+        again = () if options.resume else options.packages
+        for package in recorded.keys() & SOURCES.keys() - set(again):
+            found = recorded[package]["verdicts"]
+            self._verdicts[package] = {one["mutant"]: one for one in found}
+
+    def has(self, package: str, place: Place) -> bool:
+        return place.text() in self._verdicts.get(package, {})
+
+    def add(self, package: str, place: Place, verdict: Verdict) -> None:
+        one = {"mutant": place.text(), "kind": place.kind, "verdict": verdict}
+        self._verdicts.setdefault(package, {})[place.text()] = one
+        if self._is_kept:
+            self._write()
+
+    def figures(self, package: str) -> str:
+        counts = self._counts(package)
+        return f"{package}: {counts['killed']} of {counts['mutants']} killed"
+
+    def _counts(self, package: str) -> dict[str, int]:
+        found = [one["verdict"] for one in self._verdicts.get(package, {}).values()]
+        killed = sum(verdict.startswith("killed") for verdict in found)
+        return {
+            "mutants": len(found),
+            "killed": killed,
+            "survived": found.count("survived"),
+            "not reached": found.count("not reached"),
+        }
+
+    def _write(self) -> None:
+        """Write one line for each mutant."""
+        parts = [f' "{key}": {value}' for key, value in self._head.items()]
+        for package, found in sorted(self._verdicts.items()):
+            lines = ",\n".join(f"   {json.dumps(found[name])}" for name in sorted(found))
+            figures = json.dumps(self._counts(package))[1:-1]
+            parts.append(f' "{package}": {{{figures}, "verdicts": [\n{lines}\n  ]}}')
+        RECORD.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
 
 # ---- the command ----------------------------------------------------------------------------
-
-
-def write(record: dict[str, Any]) -> None:
-    """Write the record with one line for each mutant."""
-    lines = [f' "seed": {record["seed"]}', f' "budget": {record["budget"]}']
-    for package, result in sorted(record["packages"].items()):
-        head = {key: value for key, value in result.items() if key != "verdicts"}
-        mutants = ",\n".join(f"   {json.dumps(one)}" for one in result["verdicts"])
-        figures = json.dumps(head)[1:-1]
-        lines.append(f' "{package}": {{{figures}, "verdicts": [\n{mutants}\n  ]}}')
-    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-
-
-def read(seed: int) -> dict[str, Any]:
-    """Return the results of a record that was made with the same seed."""
-    if not RECORD.exists():
-        return {}
-    recorded = json.loads(RECORD.read_text(encoding="utf-8"))
-    if recorded.get("seed") != seed:
-        return {}
-    return {package: recorded[package] for package in SOURCES if package in recorded}
 
 
 def load_outside() -> None:
@@ -564,25 +597,21 @@ def main() -> int:
     parser.add_argument("packages", nargs="*", help=f"some of: {', '.join(SOURCES)}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=int, default=40, help="in each package")
-    parser.add_argument("--budget", type=float, default=6.0, help="seconds of tests for a mutant")
-    parser.add_argument("--resume", action="store_true", help="keep packages of the record")
+    parser.add_argument("--budget", type=float, default=4.0, help="seconds of tests for a mutant")
+    parser.add_argument("--resume", action="store_true", help="keep the verdicts of the record")
     parser.add_argument("--dry-run", action="store_true", help="write no record")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stop tests and remove the copy first
     load_outside()
-    done = read(options.seed) if options.resume or options.packages else {}
-    wanted = options.packages or [
-        package for package in SOURCES if not (options.resume and package in done)
-    ]
+    record = Record(options)
+    packages = options.packages or list(SOURCES)
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         scratch = Path(directory)
         tree = Tree(scratch / "tree")
-        for package in wanted:
-            done[package] = run_package(tree, package, options, scratch)
-            if not options.dry_run:
-                write({"seed": options.seed, "budget": options.budget, "packages": done})
-    for package, result in sorted(done.items()):
-        print(f"{package:14} {result['killed']:3} of {result['mutants']} killed")
+        for package in packages:
+            run_package(tree, package, options, scratch, record)
+    for package in packages:
+        print(record.figures(package))
     return 0
 
 
