@@ -47,6 +47,8 @@ PACKAGES = {
 
 # The area of all other tests: the first pattern that a path below tests/ matches.
 AREAS = (
+    ("goldens", r"^golden/"),
+    ("test support", r"^support/|test_servers|test_proxy"),
     ("store contract", r"contract_|store_contract/|unit/.*test_contract"),
     ("store contract", r"contract/test_(memory|redis|shm|layers)"),
     ("control", r"policy_storage|policy_reload|etcd|candidates"),
@@ -68,8 +70,6 @@ AREAS = (
     ("policy", r"matching|identity"),
     ("responses", r"responses|header_lines"),
     ("fleets under faults", r"^faults/|^simulation/"),
-    ("goldens", r"^golden/"),
-    ("test support", r"^support/|test_servers|test_proxy"),
     ("docs, deployment and packaging", r"docs|deploy|public_names|protos|behaviours|samples"),
 )
 ELSEWHERE = "other"
