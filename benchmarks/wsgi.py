@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask
@@ -103,10 +103,10 @@ def sample_of(app: WSGIApplication, sample_ns: int) -> Callable[[], float]:
 
     def run(count: int) -> int:
         environs = [ENVIRON.copy() for _ in range(count)]
-        start = perf_counter_ns()
+        start = thread_time_ns()
         for environ in environs:
             _serve(app, environ)
-        return perf_counter_ns() - start
+        return thread_time_ns() - start
 
     fastest = min(run(50) for _ in range(5))
     count = max(50, sample_ns * 50 // fastest)

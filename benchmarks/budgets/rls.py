@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from statistics import median
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import TYPE_CHECKING, Final
 
 import uvloop
@@ -311,10 +311,10 @@ def _handler(effort: Effort) -> Row:
 
     def sample(calls: int = 1_000) -> float:
         some = list(islice(bodies, calls))
-        began = perf_counter_ns()
+        began = thread_time_ns()
         for body in some:
             reply = handle(body)
-        taken = perf_counter_ns() - began
+        taken = thread_time_ns() - began
         assert isinstance(reply, bytes)
         assert reply.startswith(OK)
         return taken / calls

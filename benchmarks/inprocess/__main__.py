@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.inprocess import report
 from benchmarks.inprocess.curve import measure_curve
 from benchmarks.inprocess.floor import EMPTY_LOOP, FLOOR
-from benchmarks.inprocess.goals import memory_goals, speed_goals
 from benchmarks.inprocess.measure import FULL, QUICK
 from benchmarks.inprocess.memory import measure_memory
 from benchmarks.inprocess.ours import OURS, TOKEN_BUCKET, TOKEN_BUCKET_HIT
@@ -18,7 +16,6 @@ from benchmarks.inprocess.peers import PEERS
 from benchmarks.inprocess.speed import measure_speed
 
 if TYPE_CHECKING:
-    from benchmarks.inprocess.goals import Goal
     from benchmarks.inprocess.measure import Effort
 
 PARTS = ("speed", "memory", "curve")
@@ -43,13 +40,13 @@ def main() -> None:
 def _speed(effort: Effort, _json: Path) -> dict[str, object]:
     speed = measure_speed(EVERYBODY, effort)
     print(report.speed_table(speed, EVERYBODY), end="\n\n")
-    return {"ns_per_check": speed, "goals": _shown(speed_goals(speed))}
+    return {"ns_per_check": speed}
 
 
 def _memory(effort: Effort, _json: Path) -> dict[str, object]:
     memory = measure_memory(WEIGHED, effort.memory_keys)
     print(report.memory_table(memory), end="\n\n")
-    return {"bytes_per_key": memory, "goals": _shown(memory_goals(memory))}
+    return {"bytes_per_key": memory}
 
 
 def _curve(effort: Effort, json: Path) -> dict[str, object]:
@@ -57,11 +54,6 @@ def _curve(effort: Effort, json: Path) -> dict[str, object]:
     print(report.curve_table(points, ON_THE_CURVE, FLOOR), end="\n\n")
     report.plot_curve(json.with_name("keys_curve.png"), points, ON_THE_CURVE, FLOOR)
     return {"points": points}
-
-
-def _shown(goals: list[Goal]) -> list[dict[str, object]]:
-    print(report.goal_lines(goals), end="\n\n")
-    return [{**dataclasses.asdict(goal), "met": goal.met} for goal in goals]
 
 
 def _parser() -> argparse.ArgumentParser:

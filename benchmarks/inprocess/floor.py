@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import TYPE_CHECKING
 
 from benchmarks.inprocess.contestant import Contestant, Entry, Quota
@@ -20,10 +20,10 @@ class BareDict(Entry):
 
     def run(self, keys: Iterable[str]) -> int:
         check = self._check
-        start = perf_counter_ns()
+        start = thread_time_ns()
         for key in keys:
             check(key)
-        return perf_counter_ns() - start
+        return thread_time_ns() - start
 
     def hit(self, key: str) -> bool:
         return self._check(key) > 0
@@ -36,10 +36,10 @@ class EmptyLoop(Entry):
         pass
 
     def run(self, keys: Iterable[str]) -> int:
-        start = perf_counter_ns()
+        start = thread_time_ns()
         for _key in keys:
             pass
-        return perf_counter_ns() - start
+        return thread_time_ns() - start
 
     def hit(self, key: str) -> bool:
         return bool(key)

@@ -7,7 +7,7 @@ set beside the peers.
 from __future__ import annotations
 
 from fractions import Fraction
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import TYPE_CHECKING
 
 from benchmarks.inprocess.contestant import AsyncEntry, Contestant, Entry, Quota
@@ -36,10 +36,10 @@ class Hit(Entry):
 
     def run(self, keys: Iterable[str]) -> int:
         limiter = self._limiter
-        start = perf_counter_ns()
+        start = thread_time_ns()
         for key in keys:
             limiter.hit(key)
-        return perf_counter_ns() - start
+        return thread_time_ns() - start
 
     def hit(self, key: str) -> bool:
         return self._limiter.hit(key).allowed
@@ -53,14 +53,14 @@ class HitAndRead(Hit):
 
     def run(self, keys: Iterable[str]) -> int:
         limiter = self._limiter
-        start = perf_counter_ns()
+        start = thread_time_ns()
         for key in keys:
             decision = limiter.hit(key)
             _allowed = decision.allowed
             _remaining = decision.remaining
             _retry_after = decision.retry_after
             _reset_after = decision.reset_after
-        return perf_counter_ns() - start
+        return thread_time_ns() - start
 
 
 class AsyncHit(AsyncEntry):
@@ -72,10 +72,10 @@ class AsyncHit(AsyncEntry):
 
     async def run_async(self, keys: Iterable[str]) -> int:
         limiter = self._limiter
-        start = perf_counter_ns()
+        start = thread_time_ns()
         for key in keys:
             await limiter.hit(key)
-        return perf_counter_ns() - start
+        return thread_time_ns() - start
 
     async def hit_async(self, key: str) -> bool:
         return (await self._limiter.hit(key)).allowed
@@ -90,14 +90,14 @@ class AsyncHitAndRead(AsyncHit):
 
     async def run_async(self, keys: Iterable[str]) -> int:
         limiter = self._limiter
-        start = perf_counter_ns()
+        start = thread_time_ns()
         for key in keys:
             decision = await limiter.hit(key)
             _allowed = decision.allowed
             _remaining = decision.remaining
             _retry_after = decision.retry_after
             _reset_after = decision.reset_after
-        return perf_counter_ns() - start
+        return thread_time_ns() - start
 
 
 def _per_second(quota: Quota) -> Fraction:
