@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -148,13 +147,8 @@ class DecisionService(Service):
     def _serves(self) -> bool:
         if not self._running().is_running:
             raise RuntimeError(f"the service has ended: {self.log}")
-        try:
-            for places in (self.grpc, self.http):
-                host, _, port = places["tcp"].rpartition(":")
-                socket.create_connection((host, int(port)), 1).close()
-        except OSError:
-            return False
-        return True
+        port = int(self.http["tcp"].rpartition(":")[2])
+        return _status(port, "/readyz") == 200
 
 
 class Gateway(Server):
