@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.engine.interest import headers_of_interest
 from headgate.engine.softening import FULL
 from headgate.service.http.original import FORWARDED_FOR, SAID_BY_GATEWAYS
-from headgate.service.remembered import LARGEST, Remembered
+from headgate.service.remembered import LARGEST, MOST_BYTES, Remembered, size_of
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     """The plan, and the status of a refusal."""
 
 _ALWAYS: Final = SAID_BY_GATEWAYS | {FORWARDED_FOR, b"host"}
+_ENTRY_BYTES: Final = 1_000
+"""What a plan and its key take without rules and texts."""
+
+_LINE_BYTES: Final = 200
+"""What a header line takes besides its text."""
 
 
 class Familiar:
@@ -44,8 +49,8 @@ class Familiar:
         names = headers_of_interest(engine.policy)
         self._names = _ALWAYS | {name.encode("latin-1", "replace") for name in names}
         self._is_usable = not (engine.policy.overrides or engine.has_slots)
-        self._known: Remembered[Key, Known] = Remembered()
-        self._bodies: Remembered[bytes, Plan] = Remembered()
+        self._known: Remembered[Key, Known] = Remembered(MOST_BYTES // 2)
+        self._bodies: Remembered[bytes, Plan] = Remembered(MOST_BYTES // 2)
 
     def key_of(self, scope: Scope, rest: bytes, peer: str) -> Key:
         """What the plan for the request in *scope* depends on."""
@@ -61,8 +66,13 @@ class Familiar:
 
     def keep(self, key: Key, plan: Plan, denied_as: int) -> None:
         """Know the *plan* from now on, if it is good for all such requests."""
-        if self._is_usable and plan.is_plain and _size(key) <= LARGEST:
-            self._known.keep(key, (plan, denied_as))
+        if not (self._is_usable and plan.is_plain):
+            return
+        text = _text(key)
+        if len(text) <= LARGEST:
+            base = _ENTRY_BYTES + _LINE_BYTES * len(key[-1])
+            size = size_of(text, checks=_checks(plan), base=base)
+            self._known.keep(key, (plan, denied_as), size)
 
     def described(self, body: bytes) -> Plan | None:
         """The plan for the request that *body* describes, if it is known."""
@@ -71,9 +81,15 @@ class Familiar:
     def keep_described(self, body: bytes, plan: Plan) -> None:
         """As `keep`."""
         if self._is_usable and plan.is_plain and len(body) <= LARGEST:
-            self._bodies.keep(body, plan)
+            self._bodies.keep(body, plan, size_of(body, checks=_checks(plan), base=_ENTRY_BYTES))
 
 
-def _size(key: Key) -> int:
-    _, rest, query, _, lines = key
-    return len(rest) + len(query) + sum([len(value) for _, value in lines])
+def _text(key: Key) -> bytes:
+    """All that *key* consists of; names of headers are those that the policy has."""
+    method, rest, query, peer, lines = key
+    texts = [method.encode("utf-8", "surrogatepass"), rest, query, peer.encode()]
+    return b"".join(texts + [value for _, value in lines])
+
+
+def _checks(plan: Plan) -> int:
+    return sum([len(one.checks) for one in plan.rules])

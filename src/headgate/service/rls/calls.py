@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headgate.service.remembered import LARGEST, Remembered
+from headgate.service.remembered import LARGEST, Remembered, size_of
 from headgate.service.rls.amounts import Amounts
 from headgate.service.rls.answering import Answering
 from headgate.service.rls.asked import Asked
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from headgate.service.core import Core
     from headgate.service.rls.steps import Said
     from headgate.service.rls.ways import Answer
+
+_ENTRY_BYTES: Final = 2_000
+"""What an answer that is ready takes."""
+
+_LINE_BYTES: Final = 600
+"""What it takes for each descriptor."""
 
 
 class RateLimitCalls:
@@ -92,7 +98,10 @@ class RateLimitCalls:
             return lambda: self._answer_debugged(Question(asked))
         answer = self._answer_to(asked)
         if len(request) <= LARGEST and not engine.policy.overrides:  # those end some time
-            self._remembered.keep(request, answer)
+            checks = sum([len(part.checks) for part in asked.parts])
+            base = _ENTRY_BYTES + _LINE_BYTES * len(asked.lines)
+            size = size_of(request, checks=checks, base=base)
+            self._remembered.keep(request, answer, size)
         return answer
 
     def _answer_to(self, asked: Asked) -> Answer:
