@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 
 from tests.integration.edge_driving import HOST, Gateway, echoing
 from tests.integration.serve_driving import PLAIN, serving
@@ -25,6 +26,9 @@ rules:
   - {id: lines, match: {endpoint: /lines, headers: {x-app: [one, two]}}, key_by: global,
      limit: 1/day}
   - {id: cookie, match: {endpoint: /cookie}, key_by: "cookie:session", limit: 2/day}
+  - {id: exact, match: {endpoint: /exact}, key_by: "cookie:session", limit: 2/day, decide: exact}
+  - {id: quota, match: {endpoint: /quota}, key_by: "cookie:session", limit: 2/day, decide: quota}
+  - {id: local, match: {endpoint: /local}, key_by: "cookie:session", limit: 2/day, decide: local}
   - {id: bytes, match: {endpoint: /bytes}, key_by: user_id, limit: 1000000/day,
      cost: {after: {bytes: true}}}
 """
@@ -71,6 +75,28 @@ def test_no_second_line_of_a_header_or_of_cookies_escapes(tmp_path: Path) -> Non
     names = [name for name, _ in reply.json()["headers"]]
     assert names.count("cookie") == 1
     assert not [name for name in names if "headgate" in name]
+
+
+@pytest.mark.parametrize("mode", ["exact", "quota", "local"])
+def test_no_second_cookie_of_a_name_gives_a_fresh_counter(tmp_path: Path, mode: str) -> None:
+    with _gateway(tmp_path) as (gateway, _):
+
+        def status(cookies: str) -> int:
+            return httpx.get(f"{gateway.url}/{mode}", headers={"cookie": cookies}).status_code
+
+        spellings = [
+            "session=r{n}; session=own",
+            "session=own; session=r{n}",
+            "session=own,r{n}",
+            "session=r{n}; SESSION=own",
+            "a=1 session=own; session=r{n}",
+            'session="own; r{n}"',
+        ]
+        sent = [one.format(n=n) for n in range(3) for one in spellings]
+        assert [status(one) for one in sent] == [200, 200, *[429] * (len(sent) - 2)]
+        alike = ["session=own", 'session="own"', "session=%6fwn", 'session="\\157wn"']
+        assert [status(one) for one in alike] == [200, 200, 429, 429]
+        assert status("session=another") == 200
 
 
 def test_who_hangs_up_before_the_end_has_paid_for_what_was_sent(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def named_fit(wanted: tuple[tuple[str, tuple[str, ...] | None], ...], there: Loo
 
 def cookie_values(request: Request, wanted: str) -> list[str]:
     pairs = [pair for line in request.header_lines("cookie") for pair in line.split("; ")]
-    return [pair.split("=")[1] for pair in pairs if pair.split("=")[0] == wanted][:1]
+    return [pair.split("=")[1] for pair in pairs if pair.split("=")[0] == wanted]
 
 
 def rule_fits(rule: Rule, request: Request, found: dict[str, str | None]) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.identity.forwarding import peer_address
 from headgate.identity.found import UNKNOWN
-from headgate.identity.parts import claim_of
+from headgate.identity.parts import claim_of, fallback_of
 from headgate.identity.spelling import hashed
 from headgate.rules.matching import endpoint_of, methods_of, normalised_host
 from headgate.rules.model import GLOBAL
@@ -47,11 +47,12 @@ def _method(methods: Sequence[str]) -> str:
 def _claim(claim: Claim, found: Found, fallback: Fallback, salt: bytes) -> str:
     place = place_of(claim.source)
     value = claim.value(found)
+    state = "is ambiguous" if found.is_ambiguous(claim.source) else "is missing"
     if value is None:
-        return f"{place} is missing, so {_stand_in(found, fallback)}"
+        return f"{place} {state}, so {_stand_in(found, fallback_of(claim.source, found, fallback))}"
     shown = f"{hashed(value, salt)}, a secret" if claim.secret else _shown(value)
     if found.stated(claim.source) is None:
-        return f"default = {shown}, as {place} is missing"
+        return f"default = {shown}, as {place} {state}"
     return f"{place} = {shown}"
 
 

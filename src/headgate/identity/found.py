@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from headgate.rules.matching import cookies_of
+from headgate.rules.matching import cookie_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +19,6 @@ UNKNOWN: Final = "unknown"
 """The address of all callers that have none, together."""
 
 _BLANKS: Final = " \t"
-_ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 
 
 class Found(Mapping[str, str | None]):
@@ -91,21 +89,14 @@ class Found(Mapping[str, str | None]):
             line = self.request.header(source.header)
             return None if line is None else line.strip(_BLANKS) or None
         if source.cookie is not None:
-            return cookie(self.request, source.cookie)
+            return cookie_of(self.request, source.cookie).value
         if source.attribute is not None:
             return self.request.attributes.get(source.attribute) or None
         other = None if source.lookup is None else self[source.lookup]
         return None if other is None else source.values.get(other)
 
-
-def cookie(request: Request, name: str) -> str | None:
-    """The value of the cookie *name*, the first of that name; None if there is none or it is empty.
-
-    Escapes are undone, as servers do that in quotes: what they take for one session must not have
-    several spellings, each with a counter of its own.
-    """
-    return _ESCAPED.sub(_unescaped, cookies_of(request).get(name, "")) or None
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    return chr(int(escape[1], 8)) if escape[1] else escape[2]
+    def is_ambiguous(self, source: Source) -> bool:
+        """Whether what *source* has can be read in several ways: it counts as missing."""
+        if source.lookup is not None:
+            return self.is_ambiguous(self._identity.sources[source.lookup])
+        return source.cookie is not None and cookie_of(self.request, source.cookie).is_ambiguous

@@ -4,6 +4,7 @@ tenant=acme             what the caller said
 api_key=~3fa0...        the same of a secret
 api_key!ip=1.2.3.4      missing: the address stands in
 api_key!shared          missing: one counter for all of whom it is
+session!ip=1.2.3.4      ambiguous, as several cookies are: as if it was missing
 endpoint=/login         what is asked, not who asks: never missing
 global                  one counter for everybody
 """
@@ -62,10 +63,16 @@ class Claim:
                 return texts[name]
             value = found[name] if is_named else self.value(found)
             told = None if value is None else f"{label}={spell(value)}"
-            texts[name] = told or _missing(label, found, fallback)
+            texts[name] = told or _missing(label, found, fallback_of(self.source, found, fallback))
             return texts[name]
 
         return text
+
+
+def fallback_of(source: Source, found: Found, fallback: Fallback) -> Fallback:
+    """What stands in for *source*, which has no value: *fallback*; but nobody skips a rule by
+    saying who it is in a way that can be read as somebody else."""
+    return "ip" if fallback == "skip" and found.is_ambiguous(source) else fallback
 
 
 def _missing(label: str, found: Found, fallback: Fallback) -> str | None:

@@ -37,6 +37,8 @@ def test_a_method_that_counts_as_another() -> None:
 def test_a_secret_is_shown_as_its_hash_alone() -> None:
     [line] = account(asked(x_api_key="hush"), "api_key")
     assert line == f"api_key: header x-api-key = {hashed('hush', b'salt')}, a secret"
+    [line] = account(asked(cookie="sid=hush; sid=hush2"), "cookie:sid")
+    assert line == "cookie:sid: cookie sid is ambiguous, so the address 1.2.3.4 stands in"
     [line] = account(asked(cookie="sid=hush"), "cookie:sid")
     assert line == f"cookie:sid: cookie sid = {hashed('hush', b'salt')}, a secret"
 

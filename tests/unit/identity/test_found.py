@@ -6,7 +6,6 @@ import pytest
 
 from headgate.errors import OptionError
 from headgate.identity import Identifier
-from headgate.identity.found import cookie
 from headgate.rules.model import Identity, Source
 from headgate.rules.request import Request
 
@@ -89,35 +88,13 @@ def test_a_lookup_that_leads_to_itself_is_an_error() -> None:
         Identifier(identity(a=Source(lookup="b"), b=Source(lookup="a")))
 
 
-@pytest.mark.parametrize(
-    ("lines", "value"),
-    [
-        (["sid=abc"], "abc"),
-        (["a=1; sid=abc; b=2"], "abc"),
-        (["a=1;sid = abc ;b=2"], "abc"),
-        (["a=1", "sid=abc"], "abc"),
-        (["sid=abc; sid=def"], "abc"),
-        (["sid=a=b"], "a=b"),
-        (['sid="abc"'], "abc"),
-        (['sid="\\141b\\c"'], "abc"),
-        (['sid="'], '"'),
-        (["sid=Abc"], "Abc"),
-        (["sid="], None),
-        (['sid=""'], None),
-        (["sid"], None),
-        (["SID=abc; xsid=abc; sid2=abc; a=sid=abc"], None),
-        ([";" * 65536], None),
-        (["; " + " " * 65536], None),
-        ([], None),
-    ],
-)
-def test_a_cookie_is_found_by_its_name(lines: list[str], value: str | None) -> None:
-    request = Request(headers=tuple(("Cookie", line) for line in lines))
-    assert cookie(request, "sid") == value
-
-
-def test_a_cookies_name_is_no_pattern() -> None:
-    assert cookie(Request(headers=(("cookie", "aXb=1"),)), "a.b") is None
+def test_an_ambiguous_cookie_has_no_value() -> None:
+    of = identity(session=Source(cookie="sid"), team=Source(lookup="session", values={"a": "red"}))
+    for line, session, team in (("sid=a", "a", "red"), ("sid=a; sid=b", None, None)):
+        found = Identifier(of).find(Request(headers=(("Cookie", line),)))
+        assert (found["session"], found["team"]) == (session, team)
+        for source in ("session", "team"):
+            assert found.is_ambiguous(of.sources[source]) is (session is None)
 
 
 def test_the_address_is_found_too() -> None:

@@ -1,6 +1,6 @@
 """Which rules are for a request, and what it costs."""
 
-from headgate.rules.matching.cookie import cookies_of
+from headgate.rules.matching.cookie import cookie_of, cookies_of
 from headgate.rules.matching.costing import cost_after, cost_of, cost_said_after
 from headgate.rules.matching.endpoint import endpoint_of
 from headgate.rules.matching.host import normalised_host
@@ -15,6 +15,7 @@ __all__ = [
     "Matcher",
     "Pattern",
     "compiled",
+    "cookie_of",
     "cookies_of",
     "cost_after",
     "cost_of",

@@ -81,9 +81,9 @@ class Enquiry:
         if self._headers:
             self._add_headers(facts, request)
         if self._cookies:
-            _add(facts, self._cookies, cookies_of(request))
+            self._add_cookies(facts, request)
         if self._attributes:
-            _add(facts, self._attributes, request.attributes)
+            self._add_attributes(facts, request)
         return facts
 
     def _add_host(self, facts: Facts, request: Request) -> None:
@@ -99,12 +99,20 @@ class Enquiry:
             if subject is not None:
                 facts[subject] = (*facts.get(subject, (None,)), value.strip())
 
+    def _add_cookies(self, facts: Facts, request: Request) -> None:
+        cookies = cookies_of(request)
+        for name in _both(self._cookies, cookies):
+            facts[self._cookies[name]] = (None, *cookies[name])
 
-def _add(facts: Facts, subjects: Mapping[str, str], values: Mapping[str, str]) -> None:
-    """Add those of *values* that are asked for, at the cost of the smaller of the two."""
-    for name in values if len(values) < len(subjects) else subjects:
-        if name in subjects and name in values:
-            facts[subjects[name]] = (None, values[name])
+    def _add_attributes(self, facts: Facts, request: Request) -> None:
+        for name in _both(self._attributes, request.attributes):
+            facts[self._attributes[name]] = (None, request.attributes[name])
+
+
+def _both(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """The names in both, at the cost of the smaller of the two."""
+    fewer, more = (one, other) if len(one) < len(other) else (other, one)
+    return [name for name in fewer if name in more]
 
 
 def _named(subject: str, values: Values) -> Condition:
