@@ -143,8 +143,9 @@ def gateway(name: str, config: str, *call: str, at: str) -> Iterator[str]:
 
 
 @contextmanager
-def nginx(at: str) -> Iterator[str]:
-    with gateway("nginx", NGINX, "nginx", "-c", "{config}", "-p", "{directory}", at=at) as url:
+def nginx(at: str, *, answer: str = "the app") -> Iterator[str]:
+    config = NGINX.replace("the app", answer)
+    with gateway("nginx", config, "nginx", "-c", "{config}", "-p", "{directory}", at=at) as url:
         yield url
 
 

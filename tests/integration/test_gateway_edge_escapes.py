@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import httpx
@@ -32,17 +33,23 @@ rules:
   - {id: bytes, match: {endpoint: /bytes}, key_by: user_id, limit: 1000000/day,
      cost: {after: {bytes: true}}}
 """
+BY_ENDPOINT = """\
+version: 1
+rules:
+  - {id: endpoint, match: {endpoint: "/acct/**"}, key_by: endpoint, limit: 2/day, decide: MODE}
+  - {id: anywhere, match: {headers: {x-all: true}}, key_by: endpoint, limit: 2/day, decide: MODE}
+"""
 _LARGE = 4_000_000
 
 
 @contextmanager
-def _gateway(directory: Path) -> Iterator[tuple[Gateway, Service]]:
+def _gateway(directory: Path, rules: str = RULES) -> Iterator[tuple[Gateway, Service]]:
     with (
-        serving(directory, rules=RULES, grpc=1) as service,
+        serving(directory, rules=rules, grpc=1) as service,
         echoing() as upstream,
         Gateway(
             directory,
-            RULES,
+            rules,
             f"{HOST}:{service.grpc_port}",
             upstream=[upstream],
             decision_timeout=10.0,
@@ -97,6 +104,38 @@ def test_no_second_cookie_of_a_name_gives_a_fresh_counter(tmp_path: Path, mode: 
         alike = ["session=own", 'session="own"', "session=%6fwn", 'session="\\157wn"']
         assert [status(one) for one in alike] == [200, 200, 429, 429]
         assert status("session=another") == 200
+
+
+@pytest.mark.parametrize("mode", ["exact", "quota", "local"])
+def test_no_spelling_of_a_path_gives_a_fresh_counter(tmp_path: Path, mode: str) -> None:
+    spellings = (
+        "/acct/me",
+        "/r{n}%23/../acct/me",
+        "/r{n}%3f/../acct/me",
+        "/r{n}%23/%2e%2e/acct/me;x",
+        "/r{n}%23\\..\\acct\\me",
+        "/ACCT/me/",
+        "/acct/me;r{n}",
+    )
+    sent = [one.format(n=n) for n in range(3) for one in spellings]
+    with _gateway(tmp_path, BY_ENDPOINT.replace("MODE", mode)) as (gateway, _):
+        for headers in ({}, {"x-all": "1"}):
+            statuses = [_status(gateway, path, headers) for path in sent]
+            allowed = 0 if headers else 2
+            assert statuses == [200] * allowed + [429] * (len(sent) - allowed)
+        for path in ("/other", "/r{n}%23/../other"):
+            told = [_status(gateway, path.format(n=n), {"x-all": "1"}) for n in range(3)]
+            assert told.count(200) <= 2
+
+
+def _status(gateway: Gateway, target: str, headers: dict[str, str]) -> int:
+    """The status of a request for *target*, sent as it is."""
+    with closing(HTTPConnection(HOST, gateway.port, timeout=30)) as connection:
+        connection.putrequest("GET", target)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        return connection.getresponse().status
 
 
 def test_who_hangs_up_before_the_end_has_paid_for_what_was_sent(tmp_path: Path) -> None:

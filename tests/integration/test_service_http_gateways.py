@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import httpx
@@ -67,6 +68,38 @@ def test_a_gateway_asks_about_every_request_and_passes_refusals_on(url: str) -> 
         assert client.get("/items", headers=shop).status_code == 200
         assert client.get("/items", headers=shop).status_code == 429
         assert client.get("/items", headers={"host": url.partition("//")[2]}).status_code == 200
+
+
+ENDPOINTS = """
+version: 1
+rules:
+  - {id: account, match: {endpoint: "/acct/**"}, key_by: endpoint, limit: 2/hour}
+  - {id: anywhere, key_by: [ip, endpoint], limit: 2/hour}
+"""
+SPELLINGS = (
+    *("/r{n}%23/../acct/me", "/r{n}%3f/../acct/me", "/r{n}%3F/%2e%2e/acct/me"),
+    *("/r{n}%23/..//acct/me", "/r{n}%23%2f..%2facct/me", "/r{n}%2fa/../../acct/me"),
+    *("/acct/me", "/acct/r{n}%23/../me", "/acct/./r{n}%3f/../me"),
+)
+"""Paths that are /acct/me for nginx."""
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_behind_nginx_no_spelling_of_a_path_gives_a_fresh_counter(spelling: str) -> None:
+    with service(ENDPOINTS) as at, nginx(at, answer="$uri") as url:
+        port = int(url.rpartition(":")[2])
+        replies = [_get(port, spelling.format(n=n)) for n in range(8)]
+    assert replies[0] == (200, "/acct/me"), "what nginx takes it for"
+    assert [status for status, _ in replies] == [200, 200, *[429] * 6]
+
+
+def _get(port: int, target: str) -> tuple[int, str]:
+    """What a request for *target*, sent as it is, is answered."""
+    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.putrequest("GET", target)
+        connection.endheaders()
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
 
 
 def test_a_client_cannot_say_which_request_it_is(url: str) -> None:

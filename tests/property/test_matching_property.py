@@ -10,7 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.limits import TokenBucket
-from headgate.rules.matching import Matcher, compiled, cost_of, normalised_path, readings
+from headgate.rules.matching import (
+    Matcher,
+    compiled,
+    cost_of,
+    endpoint_of,
+    normalised_path,
+    readings,
+)
 from headgate.rules.matching.caller import CallerMatcher
 from headgate.rules.model import Cost, EndpointCost, Match, Policy, Rule
 from headgate.rules.request import Request
@@ -224,6 +231,15 @@ def test_a_normalised_path_has_a_slash_in_front_and_no_loose_ends(raw: str) -> N
     assert not {".", ".."} & set(segments)
     assert not set(path) & {*map(chr, range(32)), "\x7f", "\\", "?", "#", ";"}
     assert path.encode()
+
+
+@examples(1000)
+@given(odd_paths)
+def test_no_reading_of_a_path_has_another_counter_than_the_plain_path(raw: str) -> None:
+    endpoint = endpoint_of(Request(path=raw))
+    if endpoint is not None:
+        for way in readings(raw):
+            assert normalised_path("/" + "/".join(way)) == endpoint
 
 
 @examples(1000)

@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from headgate.identity.forwarding import Trail
     from headgate.identity.found import Found
     from headgate.identity.parts import Claim
-    from headgate.rules.model import Fallback, Identity, Source
+    from headgate.rules.model import Fallback, Identity, Rule, Source
 
 LONGEST_SHOWN: Final = 80
 """Longer values are cut when they are shown."""
 
 
-def account_of(name: str, found: Found, identity: Identity, trail: Trail, salt: bytes) -> str:
-    """Where the part *name* of a key comes from."""
+def account_of(
+    name: str, rule: Rule, found: Found, identity: Identity, trail: Trail, salt: bytes
+) -> str:
+    """Where the part *name* of the key of *rule* comes from."""
     request = found.request
     if name == GLOBAL:
         return "one counter for everybody"
     if name == "endpoint":
-        return f"{_shown(endpoint_of(request))}, of the path {_shown(request.path)}"
+        return _endpoint(endpoint_of(request, rule.match.endpoints), request.path)
     if name == "method":
         return _method(methods_of(request))
     if name == "host":
@@ -37,6 +39,12 @@ def account_of(name: str, found: Found, identity: Identity, trail: Trail, salt: 
     if name == "ip":
         return _address(found, trail)
     return _claim(claim_of(name, identity), found, identity.fallback, salt)
+
+
+def _endpoint(endpoint: str | None, path: str) -> str:
+    if endpoint is None:
+        return f"ambiguous, of the path {_shown(path)}, so all such paths share a counter"
+    return f"{_shown(endpoint)}, of the path {_shown(path)}"
 
 
 def _method(methods: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ class Identifier:
         self._identity = identity
         self._salt = salt
         self._trail = Trail(identity.address)
-        self._wholes: dict[tuple[str, ...], Part] = {}
+        self._wholes: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
 
     def find(self, request: Request) -> Found:
         """What *request* says of its caller; read as far as it is asked for."""
@@ -46,7 +46,7 @@ class Identifier:
         bytes a part, and different callers never share one. Raises `OptionError` for a `key_by`
         that the identity does not know.
         """
-        whole = self._wholes.get(rule.key_by)
+        whole = self._wholes.get((rule.key_by, _endpoints(rule)))
         if whole is None:
             whole = self.prepare(rule)
         return whole(request, found)
@@ -55,7 +55,7 @@ class Identifier:
         """Where each part of the key of *rule* comes from, in words; secrets only hashed."""
         found = self.find(request)
         return [
-            f"{name}: {account_of(name, found, self._identity, self._trail, self._salt)}"
+            f"{name}: {account_of(name, rule, found, self._identity, self._trail, self._salt)}"
             for name in rule.key_by
         ]
 
@@ -73,9 +73,16 @@ class Identifier:
         knows."""
         if not rule.key_by:
             raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
-        parts = tuple(part_of(name, self._identity, self._salt) for name in rule.key_by)
-        whole = self._wholes[rule.key_by] = parts[0] if len(parts) == 1 else joined(parts)
+        endpoints = _endpoints(rule)
+        parts = tuple(part_of(name, self._identity, self._salt, endpoints) for name in rule.key_by)
+        whole = parts[0] if len(parts) == 1 else joined(parts)
+        self._wholes[rule.key_by, endpoints] = whole
         return whole
+
+
+def _endpoints(rule: Rule) -> tuple[str, ...]:
+    """The endpoints of *rule* as far as its key depends on them."""
+    return rule.match.endpoints if "endpoint" in rule.key_by else ()
 
 
 def _check_lookups(name: str, sources: Mapping[str, Source]) -> None:

@@ -6,6 +6,7 @@ api_key!ip=1.2.3.4      missing: the address stands in
 api_key!shared          missing: one counter for all of whom it is
 session!ip=1.2.3.4      ambiguous, as several cookies are: as if it was missing
 endpoint=/login         what is asked, not who asks: never missing
+endpoint!ambiguous      servers take the path for different resources: one counter for all such
 global                  one counter for everybody
 """
 
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.identity.spelling import hasher, spelled, speller
-from headgate.rules.matching import endpoint_of, methods_of, normalised_host, normalised_path
-from headgate.rules.matching.endpoint import ROUTE
+from headgate.rules.matching import endpoint_of, methods_of, normalised_host
+from headgate.rules.matching.endpoint import ROUTE, endpoint_at
 from headgate.rules.matching.path import SHORT
 from headgate.rules.model import BUILT_IN_PARTS, GLOBAL, Source
 
@@ -34,6 +35,8 @@ SECRET_HEADERS: Final = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"}
 )
 """Headers that are secret whatever a policy says. So is every cookie."""
+
+AMBIGUOUS_ENDPOINT: Final = "endpoint!ambiguous"
 
 Part = Callable[["Request", "Found"], str | None]
 """The text of one part of the key of a request; None: the rule does not apply."""
@@ -117,8 +120,10 @@ def _secret(source: Source, identity: Identity) -> bool:
     )
 
 
-def part_of(name: str, identity: Identity, salt: bytes) -> Part:
-    """The part of keys that *name* means in `key_by`."""
+def part_of(name: str, identity: Identity, salt: bytes, endpoints: tuple[str, ...] = ()) -> Part:
+    """The part of keys that *name* means in the `key_by` of a rule for *endpoints*."""
+    if name == "endpoint":
+        return _endpoint(endpoints)
     built_in = _BUILT_IN.get(name)
     return claim_of(name, identity).part(identity.fallback, salt) if built_in is None else built_in
 
@@ -138,16 +143,23 @@ def joined(parts: Sequence[Part]) -> Part:
     return text
 
 
-def _endpoint(request: Request, _: Found) -> str:
-    path = request.path
-    if len(path) > SHORT or request.attributes.get(ROUTE):
-        return f"endpoint={spelled(endpoint_of(request))}"
-    return _endpoint_at(path)
+def _endpoint(endpoints: tuple[str, ...]) -> Part:
+    def text(request: Request, _: Found) -> str:
+        path = request.path
+        if len(path) > SHORT or request.attributes.get(ROUTE):
+            return _endpoint_text(endpoint_of(request, endpoints))
+        return _endpoint_at(path, endpoints)
+
+    return text
 
 
 @lru_cache(maxsize=4096)
-def _endpoint_at(path: str) -> str:
-    return f"endpoint={spelled(normalised_path(path))}"
+def _endpoint_at(path: str, endpoints: tuple[str, ...]) -> str:
+    return _endpoint_text(endpoint_at(path, endpoints))
+
+
+def _endpoint_text(endpoint: str | None) -> str:
+    return AMBIGUOUS_ENDPOINT if endpoint is None else f"endpoint={spelled(endpoint)}"
 
 
 def _method(request: Request, _: Found) -> str:
@@ -168,7 +180,6 @@ def _global(_: Request, __: Found) -> str:
 
 _BUILT_IN: Final[dict[str, Part]] = {
     "ip": _ip,
-    "endpoint": _endpoint,
     "method": _method,
     "host": _host,
     GLOBAL: _global,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.errors import OptionError
 from headgate.identity import Identifier, hashed
-from headgate.rules.model import Fallback, Identity, Source
+from headgate.rules.model import Fallback, Identity, Match, Source
 from headgate.rules.request import Request
 
 from .asking import asked, behind, by, identity, sent
@@ -117,6 +119,20 @@ def test_every_kind_of_claim_falls_back_alike(
 ) -> None:
     expected = None if end is None else part + end
     assert key(asked(), part, of=identity(fallback=fallback)) == expected
+
+
+def test_an_ambiguous_path_has_no_counter_of_its_own() -> None:
+    keys = {key(Request(path=f"/r{n}%23/../acct/me"), "endpoint") for n in range(5)}
+    assert keys == {"endpoint!ambiguous"}
+    assert key(Request(path="/ambiguous"), "endpoint") == "endpoint=/ambiguous"
+
+
+def test_an_ambiguous_path_is_counted_by_what_the_rule_is_for() -> None:
+    identifier = Identifier(Identity())
+    request = Request(path="/r1%23/../acct/me")
+    for endpoint, expected in (("/acct/*", "endpoint=/acct/me"), ("/**", "endpoint!ambiguous")):
+        rule = replace(by("endpoint"), match=Match(endpoints=(endpoint,)))
+        assert identifier.key(rule, request, identifier.find(request)) == expected
 
 
 @pytest.mark.parametrize("part", ["cookie:sid", "session", "team"])

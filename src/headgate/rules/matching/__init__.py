@@ -6,7 +6,7 @@ from headgate.rules.matching.endpoint import endpoint_of
 from headgate.rules.matching.host import normalised_host
 from headgate.rules.matching.matcher import Matcher
 from headgate.rules.matching.method import methods_of
-from headgate.rules.matching.path import normalised_path, readings
+from headgate.rules.matching.path import normalised_path, readings, resources
 from headgate.rules.matching.pattern import Pattern, compiled
 from headgate.rules.matching.priorities import Classifier
 
@@ -25,4 +25,5 @@ __all__ = [
     "normalised_host",
     "normalised_path",
     "readings",
+    "resources",
 ]

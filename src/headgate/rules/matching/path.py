@@ -21,6 +21,10 @@ what some server might take for /login is /login. In this order:
 No view alone is safe, though: `/files/../x` is `/x` for one server and in `/files/**` for another;
 `/item/a%2Fb` is one segment below `/item` for one server, and two for another. `readings` has all
 the views that make a difference: a rule is for a request if it is for any reading of its path.
+
+For keys it matters which resource a server may take a path for. `/a;x/b` is read in two ways, but
+`/a/b` is the one spelling of both. `/a%23/../b` is `/b` for nginx and `/a` for others: it is
+ambiguous, and `resources` has both, or a caller would have a new counter for every `a`.
 """
 
 from __future__ import annotations
@@ -64,6 +68,12 @@ _UNSPELT = re.compile("[%\udc00-\udcff]")
 _OCTETS = re.compile("[\udc80-\udcff]+")
 
 _DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
+_SHIFTY = re.compile(rf"{_DOTTED.pattern}|[\\{_SLASH}]")
+"""What may be another resource for another server: dots, and what may be a slash."""
+
+_HIDING = re.compile(rf"[\0?#]|[/\\{_SLASH}][{_BLANKS}]*;")
+"""What makes one server drop segments that another one resolves dots among."""
+
 _NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
 _ALL_DOTS: tuple[Dots, ...] = ("resolved", "resolved among empty segments", "kept")
 _MAIN_WAYS: tuple[tuple[bool, bool, Dots], ...] = (
@@ -71,6 +81,10 @@ _MAIN_WAYS: tuple[tuple[bool, bool, Dots], ...] = (
     (False, True, "resolved"),  # nginx
     (False, True, "kept"),  # WSGI and ASGI
     (False, False, "kept"),  # Express, and all that routes before it decodes
+)
+_MAIN_RESOURCES: tuple[tuple[bool, bool, Dots], ...] = (
+    *((mild, separators, _ALL_DOTS[0]) for mild in (True, False) for separators in (True, False)),
+    *((mild, True, _ALL_DOTS[1]) for mild in (True, False)),
 )
 
 
@@ -106,7 +120,34 @@ def readings(raw: str) -> tuple[Segments, ...]:
         text = lenient if mild else literal
         pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
         found[tuple(_looked_at(pieces))] = None
-    return tuple(dict.fromkeys(map(_spelt_each, found)))
+    ways = dict.fromkeys(map(_spelt_each, found))
+    if _HIDING.search(lenient) is not None and _DOTTED.search(lenient) is not None:
+        # Of two servers in a row the second one reads what the first has made of it.
+        ways |= dict.fromkeys([segments_of(path) for path, _ in _resources(lenient, literal)])
+    return tuple(ways)
+
+
+def resources(raw: str) -> tuple[tuple[str, Segments], ...]:
+    """Which normalised paths servers may take the path *raw* for, each with segments as they are
+    read: all readings that may differ in it. One path, and no segments, for an ordinary path."""
+    plain = _plain(raw)
+    if plain is not None:
+        return ((plain, ()),)
+    lenient, literal = _texts(raw)
+    if _SHIFTY.search(lenient) is None:
+        return ((normalised_path(raw), ()),)
+    return _resources(lenient, literal)
+
+
+def _resources(lenient: str, literal: str) -> tuple[tuple[str, Segments], ...]:
+    ways = _MAIN_RESOURCES if len(literal) > LONG else _ways(lenient, literal)
+    found: dict[tuple[str, Segments], None] = {}
+    for mild, separators, dots in ways:
+        text = lenient if mild else literal
+        pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
+        path = _normalised("/" + _spelt("/".join(pieces)))
+        found[path, _spelt_each(tuple(_looked_at(pieces)))] = None
+    return tuple(found)
 
 
 def segments_of(path: str) -> Segments:

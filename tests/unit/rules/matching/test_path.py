@@ -153,6 +153,7 @@ def test_an_ordinary_path_is_read_in_one_way(raw: str) -> None:
         ("/item/%00", {("item", "\0")}),
         ("/item/%3fx", {("item", "?x")}),
         ("/item/#x", {("item", "#x")}),
+        ("/a%23/../b;x", {("b;x",), ("a#", "..", "b;x"), ("b",)}),
     ],
 )
 def test_what_servers_disagree_on_is_read_in_each_way(

@@ -1,8 +1,9 @@
-"""Cookies that frameworks read differently give no caller a fresh counter in an app."""
+"""Cookies and paths that servers read differently give no caller a fresh counter in an app."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 from flask import Flask
@@ -14,7 +15,7 @@ from werkzeug.test import Client
 
 from headgate.enforcement import asgi, wsgi
 from headgate.rules.reading import read_policy
-from tests.unit.enforcement.asgi.driving import drive, http
+from tests.unit.enforcement.asgi.driving import Answering, drive, http, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,3 +83,15 @@ def test_spellings_of_one_session_share_its_counter(make: Callable[[], Ask]) -> 
     ask = make()
     spellings = ["sid=own", 'sid="own"', 'sid="\\157wn"', "sid=own; sid=own", 'sid="o\\wn"']
     assert [ask(one)[0] for one in spellings] == [200] * LIMIT + [429] * 2
+
+
+@pytest.mark.parametrize("spelling", ["/r{n}%23/../acct", "/r{n}%3f/../acct", "/r{n}//../acct"])
+@pytest.mark.parametrize("endpoint", ["/acct", "/**"])
+def test_an_ambiguous_path_has_no_fresh_counter(spelling: str, endpoint: str) -> None:
+    rule = f"{{id: r, match: {{endpoint: '{endpoint}'}}, key_by: endpoint, limit: {LIMIT}/day}}"
+    policy = read_policy(f"version: 1\nrules: [{rule}]")
+    app = asgi.RateLimitMiddleware(Answering(), policy=policy)
+    paths = [spelling.format(n=n) for n in range(2 * LIMIT)]
+    scopes = [http(unquote(path), raw_path=path.encode()) for path in paths]
+    assert statuses(app, *scopes) == [200] * LIMIT + [429] * LIMIT
+    assert statuses(app, http("/acct")) == [429 if endpoint == "/acct" else 200]
