@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-shaping bench-simulator docs screens build differential clean
+.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-overload bench-simulator docs screens build differential clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -71,8 +71,8 @@ bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, 
 bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, with 1, 2 and 4 processes
 	$(BIN)/python -m benchmarks.shm --json benchmarks/results/shm.json $(BENCH)
 
-bench-shaping: $(VENV)/.bench  ## what a turn costs with nobody in the way, and in a queue of thousands
-	$(BIN)/python -m benchmarks.shaping.costs $(BENCH)
+bench-overload: $(VENV)/.bench  ## what a turn costs with nobody in the way, and in a queue of thousands
+	$(BIN)/python -m benchmarks.overload.costs $(BENCH)
 
 bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
 	$(BIN)/python -m benchmarks.simulator --record benchmarks/results/simulator.json $(BENCH)
@@ -81,7 +81,7 @@ PICTURES := shape fair shares adaptive shedding pressure credits backpressure
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python examples/algorithms.py
-	for picture in $(PICTURES); do $(BIN)/python -m benchmarks.shaping.$$picture || exit 1; done
+	for picture in $(PICTURES); do $(BIN)/python -m benchmarks.overload.$$picture || exit 1; done
 	$(BIN)/python -m benchmarks.gallery
 	$(BIN)/python examples/gateway_terminal.py
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from headgate.cli import main as headgate
-from tests.integration.serve_driving import serving
-from tests.servers.browser import Browser
+from tests.support.decision_service import serving
+from tests.support.servers.browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,8 @@ from benchmarks.inprocess.report import goal_lines, write_json
 from benchmarks.surroundings import when_and_where
 from headgate import RateLimiter
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, TokenBucket
-from headgate.stores.shm.place import path_of
-from tests.servers import RedisServer
+from headgate.stores.shm.file import path_of
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

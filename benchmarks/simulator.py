@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from benchmarks.surroundings import when_and_where
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.simulator import open_trace, replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headgate.rules.model import Policy
+    from headgate.policy.model import Policy
 
 RESULTS: Final = Path(__file__).parent / "results" / "simulator.json"
 CALLERS: Final = 1000

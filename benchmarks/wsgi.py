@@ -11,8 +11,8 @@ from flask_limiter import Limiter
 from flask_limiter.util import get_remote_address
 
 from benchmarks.asgi.apps import NEVER_REACHED
-from headgate.enforcement.flask import RateLimits
-from headgate.enforcement.wsgi import RateLimitMiddleware
+from headgate.integrations.flask import RateLimits
+from headgate.integrations.wsgi import RateLimitMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -28,7 +28,7 @@ settings.configure(
     SECRET_KEY=os.environ.get("SECRET_KEY") or secrets.token_hex(),
     ALLOWED_HOSTS=["localhost", "127.0.0.1"],
     ROOT_URLCONF=__name__,
-    MIDDLEWARE=["headgate.enforcement.django.RateLimitMiddleware"],
+    MIDDLEWARE=["headgate.integrations.django.RateLimitMiddleware"],
     HEADGATE={
         "limits": "10/minute",
         "exempt": ["/health"],
@@ -36,8 +36,8 @@ settings.configure(
     },
 )
 
-from headgate.enforcement import Responded  # noqa: E402 (Django is configured in this file)
-from headgate.enforcement.django import limit, report, status  # noqa: E402
+from headgate.integrations import Responded  # noqa: E402 (Django is configured in this file)
+from headgate.integrations.django import limit, report, status  # noqa: E402
 
 
 def index(_request: HttpRequest) -> HttpResponse:

@@ -16,7 +16,7 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from headgate.enforcement.fastapi import (
+from headgate.integrations.fastapi import (
     Passage,
     RateLimit,
     RateLimitMiddleware,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, request, stream_with_context
 
-from headgate.enforcement.flask import RateLimits, report
+from headgate.integrations.flask import RateLimits, report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.demo.introduction import lines_to_try
+from headgate.gateway.demo import lines_to_try
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from headgate import Concurrency
-from headgate.enforcement.fastapi import RateLimitMiddleware, limit, report
+from headgate.integrations.fastapi import RateLimitMiddleware, limit, report
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 
 from headgate import RateLimiter
-from headgate.enforcement.outgoing.httpx import PacedTransport
+from headgate.clients.httpx import PacedTransport
 
 CALLS = 20
 LIMIT = "10/s"

@@ -17,8 +17,8 @@ import statistics
 from collections import Counter, deque
 from typing import Any, cast
 
-from headgate.enforcement.asgi import RateLimitMiddleware
-from headgate.rules.reading import read_policy_data
+from headgate.integrations.asgi import RateLimitMiddleware
+from headgate.policy.loader import read_policy_data
 from headgate.testing import VirtualLoop, run_virtually
 
 WORKERS, TAKES, PATIENCE = 10, 0.2, 1.0

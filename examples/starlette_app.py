@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from headgate.enforcement.starlette import RateLimitMiddleware, exempt, limit
+from headgate.integrations.starlette import RateLimitMiddleware, exempt, limit
 
 
 @exempt

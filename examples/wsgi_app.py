@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import make_server
 
-from headgate.enforcement import Gate
-from headgate.enforcement.wsgi import RateLimitMiddleware, StatusApp
+from headgate.integrations import Gate
+from headgate.integrations.wsgi import RateLimitMiddleware, StatusApp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -31,32 +31,21 @@ ROOT = Path(__file__).parent.parent
 LIST = ROOT / "tests" / "BEHAVIOURS.md"
 SOURCES = ("tests", "src/headgate/testing")
 
-# The area of unit tests, by folder. A package that moves has its old name and its new name here.
-PACKAGES = {
-    "enforcement/outgoing": "clients",
-    "enforcement": "integrations",
-    "rules": "policy",
-    "identity": "policy",
-    "shaping": "overload",
-    "fallback": "runtime",
-    "decisions": "engine",
-    "settings": "config",
-    "testing": "test support",
-    "cli": "command line",
-}
+# The area of unit tests is their folder, but for these.
+PACKAGES = {"testing": "test support", "cli": "command line"}
 
 # The area of all other tests: the first pattern that a path below tests/ matches.
 AREAS = (
     ("goldens", r"^golden/"),
+    ("control", r"policy_storage|policy_reload|etcd|candidates"),
     ("test support", r"^support/|test_servers|test_proxy"),
     ("store contract", r"contract_|store_contract/|unit/.*test_contract"),
     ("store contract", r"contract/test_(memory|redis|shm|layers)"),
-    ("control", r"policy_storage|policy_reload|etcd|candidates"),
     ("algorithms", r"^property/.*(bucket|window|gcra|holds|leaky|clock|debt|test_concurrency)"),
     ("limits", r"^property/test_(scaling|shares)"),
     ("engine", r"engine|explain|priorities|shadows|quick_way|test_plan"),
-    ("runtime", r"fallback|heartbeat|waiting|holding|concluding"),
-    ("limiter", r"limiter|test_aio|decorating|slots|errors|units"),
+    ("runtime", r"fallback|heartbeat|waiting"),
+    ("limiter", r"limiter|limit_decorator|slots|errors|units"),
     ("overload", r"shaper|pressure|fair_queue|overload|rate_redis|backpressure|credits"),
     ("gateway", r"integration/test_gateway|property/gateways"),
     ("command line", r"test_cli_"),
@@ -70,7 +59,10 @@ AREAS = (
     ("policy", r"matching|identity"),
     ("responses", r"responses|header_lines"),
     ("fleets under faults", r"^faults/|^simulation/"),
-    ("docs, deployment and packaging", r"docs|deploy|public_names|protos|behaviours|samples"),
+    (
+        "docs, deployment and packaging",
+        r"docs|deploy|public_names|protos|behaviours|samples|complete|install|apt",
+    ),
 )
 ELSEWHERE = "other"
 
@@ -128,8 +120,8 @@ def find_tests() -> Listing:
 
 def _area(path: Path) -> str:
     inside = path.relative_to(ROOT).as_posix().removeprefix("tests/")
-    if "contract" not in path.stem and (match := re.match(r"unit/((\w+)(?:/\w+)?)/", inside)):
-        return PACKAGES.get(match[1]) or PACKAGES.get(match[2], match[2])
+    if "contract" not in path.stem and (match := re.match(r"unit/(\w+)/", inside)):
+        return PACKAGES.get(match[1], match[1])
     return next((area for area, pattern in AREAS if re.search(pattern, inside)), ELSEWHERE)
 
 

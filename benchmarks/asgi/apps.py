@@ -16,10 +16,10 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.enforcement.asgi import RateLimitMiddleware
-from headgate.enforcement.fastapi import RateLimit
-from headgate.enforcement.starlette import limit
-from headgate.rules.reading import read_policy
+from headgate.integrations.asgi import RateLimitMiddleware
+from headgate.integrations.fastapi import RateLimit
+from headgate.integrations.starlette import limit
+from headgate.policy.loader import read_policy
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -33,8 +33,8 @@ from benchmarks.rules.timing import compare, time_paths
 from benchmarks.shm import Case, measured
 from headgate import RateLimiter
 from headgate.limits import Accuracy, TokenBucket
-from headgate.stores.shm.place import path_of
-from tests.servers import RedisServer
+from headgate.stores.shm.file import path_of
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,11 +21,11 @@ from benchmarks.gateway.servers import DecisionService, Server, Service
 from benchmarks.inprocess.measure import in_turns
 from benchmarks.service.grpc_load import Target, full_load, paced_load
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.rls import RateLimitCalls
 from headgate.service.rls.messages import PATH, RateLimitRequest
-from tests.servers import RedisServer, wait_until
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from benchmarks.gateway.rounds import Effort as GatewayEffort
 from benchmarks.gateway.servers import DecisionService, Gateway, running
 from benchmarks.gateway.ways import BARE, EXACT, Way
 from benchmarks.service.http_load import AUTHORIZE, CHECK, BareServer, cpu_us
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from benchmarks.gateway.servers import Server

@@ -15,7 +15,7 @@ from benchmarks.redis.effort import FULL, QUICK
 from benchmarks.redis.latency import lone_latencies
 from benchmarks.redis.samples import medians
 from benchmarks.redis.traffic import entered, in_turns, many_keys, rate
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from benchmarks.redis.effort import Effort

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.gallery.drawing import ADMITTED, ROW, crosses
 from benchmarks.gallery.subjects import SUBJECTS, course_of
 from benchmarks.gallery.traffic import QUOTA, WINDOW, Course
-from benchmarks.shaping.drawing import GREY, plt, save
+from benchmarks.overload.drawing import GREY, plt, save
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from benchmarks.gallery.traffic import SECONDS, Course
-from benchmarks.shaping.drawing import GREY, plt, save
+from benchmarks.overload.drawing import GREY, plt, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

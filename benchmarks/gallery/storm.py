@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.gallery.drawing import ADMITTED, REFUSED, ROW
-from benchmarks.shaping.drawing import GREY, plt, save
+from benchmarks.overload.drawing import GREY, plt, save
 from headgate import RateLimiter
 from headgate.testing import ManualClock
 from headgate.units import SECOND

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.gallery.traffic import QUOTA, SECONDS, WINDOW, Course, arrivals, in_seconds
 from headgate import RateLimiter
-from headgate.shaping import AsyncShaper
+from headgate.overload import AsyncShaper
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND, SECOND
@@ -16,7 +16,7 @@ from headgate.units import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
 
 _KEY: Final = "key"
 _SAMPLED_NS: Final = 50 * MILLISECOND

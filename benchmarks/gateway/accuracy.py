@@ -23,15 +23,15 @@ from benchmarks.gateway.servers import DecisionService, Gateway
 from benchmarks.gateway.ways import EXACT, LOCAL, QUOTA, policy
 from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.report import goal_lines, table, write_json
-from tests.integration.counting_upstream import counting_upstream
-from tests.servers import RedisServer
-from tests.servers.process import find
+from tests.support.counting_upstream import counting_upstream
+from tests.support.servers import RedisServer
+from tests.support.servers.process import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from benchmarks.gateway.ways import Way
-    from tests.integration.counting_upstream import Upstream
+    from tests.support.counting_upstream import Upstream
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "gateway_accuracy.json"
 LIMIT: Final = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.envoy.values import Documents
-from tests.servers.envoy import cluster, http_listener
+from tests.support.servers.envoy import cluster, http_listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.gateway.ways import MEASURED
-from tests.servers.process import find
+from tests.support.servers.process import find
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

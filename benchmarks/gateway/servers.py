@@ -14,16 +14,15 @@ import httpx
 
 from benchmarks.gateway import by_hand
 from benchmarks.gateway.ways import NO_RULES, SOON_REACHED, policy
+from headgate.config import Address
+from headgate.config.gateway import GatewaySettings, Upstream
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Documents, Places
-from headgate.gateway.settings import GatewaySettings
-from headgate.gateway.upstreams import Upstream
-from headgate.rules.reading import read_policy
-from headgate.settings import Address
-from tests.integration.gateways import NGINX_HEAD
-from tests.servers import ServerError, free_port, release_port, wait_until
-from tests.servers.envoy import envoy_binary
-from tests.servers.process import Driven, Process
+from headgate.policy.loader import read_policy
+from tests.support.gateways import NGINX_HEAD
+from tests.support.servers import ServerError, free_port, release_port, wait_until
+from tests.support.servers.envoy import envoy_binary
+from tests.support.servers.process import Driven, Process
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.rules.model import Decide
+    from headgate.policy.model import Decide
 
 NEVER_REACHED: Final = "100000000/s"
 SOON_REACHED: Final = "3/hour"

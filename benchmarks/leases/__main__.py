@@ -19,7 +19,7 @@ from benchmarks.leases.picture import DRAWN, draw
 from benchmarks.leases.report import alone_table, fleet_tables, goals_of, record_of
 from benchmarks.redis.awake import processors_awake
 from benchmarks.redis.report import goal_lines, heading
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "leases.json"
 

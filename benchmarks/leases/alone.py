@@ -19,7 +19,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from benchmarks.leases.ways import Way
     from benchmarks.redis.samples import Samples
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 IN_MEMORY: Final = "memory://"
 ALONE: Final = (LARGE, *reversed(LEASES), SYNC, ASK_ALWAYS)

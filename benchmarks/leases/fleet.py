@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
     from benchmarks.leases.ways import Traffic, Way
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 MICROSECONDS: Final = 1_000_000
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 _SCRIPTS: Final = ("eval", "evalsha", "fcall")
 """A decision and an exchange are one script each, and one round trip."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.leases.alone import Cost
     from benchmarks.leases.fleet import Case, Figures
     from benchmarks.leases.ways import Way
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 MOST_OF_MEMORY: Final = 2.0
 

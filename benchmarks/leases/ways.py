@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from headgate.limits import EXACT, Accuracy, TokenBucket
-from headgate.stores.leased.sizing import Size
+from headgate.stores.layers.leases.lease import Size
 from headgate.units import MILLISECOND
 
 LIMIT: Final = TokenBucket(4_000, 4_000)

@@ -27,7 +27,7 @@ from benchmarks.redis.throughput import (
     prove_all,
 )
 from benchmarks.redis.topologies import measure_topologies
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from benchmarks.redis.contestant import AsyncEntry
     from benchmarks.redis.effort import Effort
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 RATE = 10_000
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)

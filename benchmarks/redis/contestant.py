@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 Role = Literal["ours", "peer", "bare"]
 """Headgate, another limiter, or a client library that runs the plain script of `script`."""

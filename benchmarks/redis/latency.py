@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.redis.contestant import AsyncContestant, AsyncEntry, Entry
     from benchmarks.redis.effort import Effort
     from benchmarks.redis.samples import Samples
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 WARM_UP_CHECKS = 500
 

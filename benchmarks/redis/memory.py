@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.redis.contestant import WEIGHED, WrongAnswerError
 from benchmarks.redis.ours import ALGORITHMS, ours
 from benchmarks.redis.peers import PEERS
-from tests.servers import RedisServer, wait_until
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

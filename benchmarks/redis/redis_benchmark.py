@@ -14,7 +14,7 @@ from benchmarks.redis.script import BATCH, CHECKS_IN_A_BATCH, SINGLE, arguments
 from benchmarks.redis.traffic import KEYS
 
 if TYPE_CHECKING:
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 CONNECTIONS = 50
 PIPELINE = 16

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.redis.memory import Weight
     from benchmarks.redis.samples import Samples
     from benchmarks.redis.throughput import Rates
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 PACKAGES = ("redis", "hiredis", "limits", "throttled-py", "pyrate-limiter")
 

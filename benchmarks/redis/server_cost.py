@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.redis.effort import Effort
     from benchmarks.redis.redis_benchmark import Way
     from benchmarks.redis.samples import Samples
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 SCRIPT_COMMANDS = ("eval", "evalsha", "fcall")
 MICROSECONDS = 1_000_000

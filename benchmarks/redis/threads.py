@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.redis.contestant import Entry
     from benchmarks.redis.effort import Effort
     from benchmarks.redis.samples import Samples
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 THREADS = 16
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.redis.effort import Effort
     from benchmarks.redis.redis_benchmark import Way
     from benchmarks.redis.samples import Samples
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 CALLERS = 200
 EVERYBODY = (OURS_ASYNC, BARE_ASYNC, *PEERS)

@@ -17,14 +17,14 @@ from benchmarks.redis.ours import OURS_ASYNC
 from benchmarks.redis.samples import columns
 from benchmarks.redis.throughput import CALLERS
 from benchmarks.redis.traffic import entered, in_turns, many_keys, rate
-from tests.servers import ClusterSetup, SentinelSetup
+from tests.support.servers import ClusterSetup, SentinelSetup
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from benchmarks.redis.effort import Effort
     from benchmarks.redis.throughput import Rates
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 
 async def measure_topologies(server: RedisServer, effort: Effort) -> dict[str, Rates]:

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headgate.limits import TokenBucket
-from headgate.rules.model import Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Match, Policy, Rule
+from headgate.policy.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

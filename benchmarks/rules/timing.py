@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks.inprocess.measure import MILLISECOND, Timing, in_turns
 from benchmarks.rules.shapes import PATHS
-from headgate.rules.matching import Matcher, normalised_path, readings
+from headgate.policy.matcher import Matcher, normalised_path, readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from benchmarks.rules.shapes import Shape
-    from headgate.rules.request import Request
+    from headgate.policy.request import Request
 
 FEW_RULES = 10
 MANY_RULES = 10_000

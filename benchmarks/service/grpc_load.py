@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
-from tests.integration.grpc_frames import (
+from tests.support.http2_frames import (
     ACK,
     DATA,
     END_HEADERS,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.gateway.servers import Server
-from tests.servers import wait_until
-from tests.servers.process import run
+from tests.support.servers import wait_until
+from tests.support.servers.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

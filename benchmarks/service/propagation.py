@@ -23,14 +23,14 @@ from benchmarks.inprocess.goals import Goal
 from benchmarks.inprocess.report import goal_lines, table, write_json
 from benchmarks.surroundings import when_and_where
 from headgate.control.etcd import EtcdStorage
-from headgate.control.etcd.layout import decode, encode
+from headgate.control.etcd.storage import decode, encode
 from headgate.control.feed import PolicyFeed
 from headgate.control.revision import Change, Revision
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.model import Policy
-from headgate.rules.reading import examine_policy_data
-from headgate.rules.request import Request
-from tests.servers.etcd import EtcdCluster, EtcdServer
+from headgate.policy.loader import examine_policy_data
+from headgate.policy.model import Policy
+from headgate.policy.request import Request
+from tests.support.servers.etcd import EtcdCluster, EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from scripts.differential.cases import KINDS, new_case
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

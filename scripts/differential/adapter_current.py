@@ -1,12 +1,12 @@
 """What the worker needs of the working tree, in the shape that release 0.1 has."""
 
 from headgate import Hit, RateLimiter, limits
-from headgate.enforcement.asgi import RateLimitMiddleware
-from headgate.enforcement.wsgi import RateLimitMiddleware as WsgiMiddleware
 from headgate.engine import RuleEngine, answer_of
+from headgate.integrations.asgi import RateLimitMiddleware
+from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
 from headgate.responses import headers_for
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
 from headgate.testing import ManualClock
 
 __all__ = [

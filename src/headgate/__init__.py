@@ -8,8 +8,7 @@ if not decision:
     print(decision.retry_after)
 """
 
-from headgate.aio import AsyncRateLimiter
-from headgate.decisions import Decision, OnFailure, RateLimitedError
+from headgate.decision import Decision, OnFailure, RateLimitedError
 from headgate.errors import (
     CostError,
     HeadgateError,
@@ -22,8 +21,7 @@ from headgate.errors import (
     StoreURLError,
     UsageError,
 )
-from headgate.holding import AsyncReservation, AsyncSlot, Reservation, Slot
-from headgate.limiter import RateLimiter
+from headgate.limiter import AsyncRateLimiter, RateLimiter
 from headgate.limits import (
     GCRA,
     Accuracy,
@@ -39,6 +37,7 @@ from headgate.limits import (
     parse_limit,
     parse_limits,
 )
+from headgate.runtime.holds import AsyncReservation, AsyncSlot, Reservation, Slot
 from headgate.stores import AsyncStore, Hit, MemoryStore, Store
 
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@
     ├── CostError (ValueError)            a cost or amount that is not an integer >= 0
     ├── KeyInvalidError (ValueError)      a key that is not a non-empty string
     ├── OptionError (ValueError)          a timeout, clock, policy or size that makes no sense
-    ├── PolicyError (ValueError)          rules that cannot be read (`headgate.rules.problems`)
+    ├── PolicyError (ValueError)          rules that cannot be read (`headgate.policy.problems`)
     ├── UsageError (TypeError)            a verb that this kind of limit does not know
     ├── StoreURLError (ValueError)        a store URL nobody can open
     ├── StoreError                        the store could not decide
@@ -15,9 +15,9 @@
     │   ├── ConflictError, StaleVersionError, UnknownRuleError, UnknownRevisionError, ...
     │   ├── ReadOnlyError                 rules that cannot be changed where they are kept
     │   └── StorageError                  the place where they are kept could not be asked
-    ├── SettingsError                     settings that make no sense (`headgate.settings`)
+    ├── SettingsError                     settings that make no sense (`headgate.config`)
     ├── ListenError, StartError           a service that does not start (`headgate.service`)
-    ├── GatewayError                      a gateway that does not run (`headgate.gateway.running`)
+    ├── GatewayError                      a gateway that does not run (`headgate.gateway.processes`)
     ├── CallError                         a gRPC call that ends with a status (`headgate.service`)
     ├── MissingPackageError (ModuleNotFoundError)   an extra of Headgate that is not installed
     └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)
@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+__all__ = ["MissingPackageError", "not_installed"]
 
 
 StoreFault = Literal[

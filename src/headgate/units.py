@@ -5,6 +5,8 @@ floats exist only at the public edge; this module is where they are turned into 
 back. Durations are kept to the microsecond, because that is what every store can represent.
 """
 
+from __future__ import annotations
+
 import math
 from datetime import timedelta
 from fractions import Fraction
@@ -92,3 +94,28 @@ def seconds_at_least(nanoseconds: int) -> float:
     if nanoseconds > 9_007_199_254_740_992 and Fraction(seconds) * SECOND < nanoseconds:
         return math.nextafter(seconds, math.inf)
     return seconds
+
+
+# Times as whole numbers, always rounded up: who waits that long has waited long enough.
+
+
+LARGEST_INTEGER: Final = 10**15 - 1
+"""The largest integer of a structured field (RFC 9651), and of everything else we send."""
+
+
+def seconds_up(nanoseconds: int) -> int:
+    """*nanoseconds* as whole seconds, from 0 to `LARGEST_INTEGER`."""
+    seconds = -(-nanoseconds // SECOND)
+    return seconds if 0 <= seconds <= LARGEST_INTEGER else bounded(seconds)
+
+
+def milliseconds_up(nanoseconds: int) -> int:
+    """*nanoseconds* as whole milliseconds, from 0 to `LARGEST_INTEGER`."""
+    return bounded(-(-nanoseconds // MILLISECOND))
+
+
+def bounded(number: int) -> int:
+    """*number*, or the nearest that can be sent."""
+    if 0 <= number <= LARGEST_INTEGER:
+        return number
+    return 0 if number < 0 else LARGEST_INTEGER

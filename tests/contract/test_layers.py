@@ -15,20 +15,20 @@ import pytest
 
 from headgate.limits import Accuracy
 from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Store
-from headgate.stores.guarded import AsyncGuardedStore, BreakerTerms, GuardedStore
-from headgate.stores.leased import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, BreakerTerms, GuardedStore
+from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.replication import AsyncRegionalStore, RegionalStore
 from headgate.stores.redis import AsyncRedisStore, RedisStore
-from headgate.stores.regional import AsyncRegionalStore, RegionalStore
 from headgate.stores.shm import AsyncShmStore, ShmStore
-from headgate.stores.shm.place import path_of
+from headgate.stores.shm.file import path_of
 from headgate.testing import StoreContract
 from headgate.units import HOUR, MILLISECOND, SECOND
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.stores.guarded.guard import Guard
+    from headgate.stores.layers.circuit_breaker.guard import Guard
     from headgate.testing import ManualClock
 
 

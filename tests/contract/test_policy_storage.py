@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from headgate.control.file_storage import FileStorage
-from headgate.control.memory_storage import MemoryStorage
-from tests.contract.policy_storage import PolicyStorageContract, SharedPolicyStorageContract
+from headgate.control.file_source import FileStorage
+from headgate.control.storage import MemoryStorage
+from tests.support.policy_storage_contract import PolicyStorageContract, SharedPolicyStorageContract
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import StoreContract
-from tests.servers import ClusterSetup, RedisServer, is_installed, valkey_binary
+from tests.support.servers import ClusterSetup, RedisServer, is_installed, valkey_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.invariants import ordeal
-from tests.servers import ClusterSetup, RedisServer, SentinelSetup, is_installed
+from tests.support.faults.invariants import ordeal
+from tests.support.servers import ClusterSetup, RedisServer, SentinelSetup, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.faults.invariants import Effect
+    from tests.support.faults.invariants import Effect
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.units import MILLISECOND, SECOND
-from tests.faults.node import Orders, read_notes
-from tests.servers import RedisServer, is_installed, wait_until
-from tests.servers.process import Process
+from tests.support.faults.node import Orders, read_notes
+from tests.support.servers import RedisServer, is_installed, wait_until
+from tests.support.servers.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.faults.node import Note
+    from tests.support.faults.node import Note
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 

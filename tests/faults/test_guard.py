@@ -16,13 +16,13 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import TokenBucket
-from headgate.stores.guarded import AsyncGuardedStore, BreakerTerms, GuardedStore
+from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, BreakerTerms, GuardedStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.units import MILLISECOND, SECOND
-from tests.faults.proxy import FaultyProxy
-from tests.integration.driving import Loop
-from tests.servers import ClusterSetup, RedisServer, wait_until, with_options
+from tests.support.faults.proxy import FaultyProxy
+from tests.support.limiters import Loop
+from tests.support.servers import ClusterSetup, RedisServer, wait_until, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

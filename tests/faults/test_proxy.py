@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.proxy import FaultyProxy
-from tests.servers import free_port, release_port, wait_until
-from tests.servers.ports import HOST
+from tests.support.faults.proxy import FaultyProxy
+from tests.support.servers import free_port, release_port, wait_until
+from tests.support.servers.ports import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,16 +7,15 @@ from pathlib import Path
 from random import randrange
 from secrets import token_hex
 
-from headgate.stores.shm.place import path_of
-
-from .shm_killing import KEYS, QUOTA
+from headgate.stores.shm.file import path_of
+from tests.support.faults.shm_killer import KEYS, QUOTA
 
 KILLS = 100
 
 
 def test_workers_killed_at_random_instants_leave_every_counter_whole() -> None:
     name, seed = f"kill-{token_hex(8)}", randrange(2**32)
-    script = Path(__file__).with_name("shm_killing.py")
+    script = Path(__file__).parents[1] / "support" / "faults" / "shm_killer.py"
     call = [sys.executable, str(script), f"shm://{name}?timeout=10&size=4MB", str(KILLS), str(seed)]
     try:
         done = subprocess.run(  # noqa: S603

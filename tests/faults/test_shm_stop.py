@@ -17,7 +17,7 @@ from headgate.errors import StoreError
 from headgate.limits import FixedWindow
 from headgate.stores.operations import Check, Take
 from headgate.stores.shm import ShmStore
-from headgate.stores.shm.place import path_of
+from headgate.stores.shm.file import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate import RateLimiter
-from tests.faults.invariants import ordeal
-from tests.faults.misfortunes import CONFIG, FAULTS, Fault, Scene, crashed, wrong_password
-from tests.faults.proxy import FaultyProxy
-from tests.faults.subjects import CAPACITY, DECIDING, LIMIT
-from tests.servers import RedisServer, User, is_installed, wait_until
+from tests.support.faults.injections import CONFIG, FAULTS, Fault, Scene, crashed, wrong_password
+from tests.support.faults.invariants import ordeal
+from tests.support.faults.proxy import FaultyProxy
+from tests.support.faults.subjects import CAPACITY, DECIDING, LIMIT
+from tests.support.servers import RedisServer, User, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

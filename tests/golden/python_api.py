@@ -6,34 +6,33 @@ from typing import Any
 import headgate
 from headgate import Accuracy, AsyncRateLimiter, HeadgateError, Hit, RateLimiter
 from headgate.cli import main
-from headgate.enforcement import Allowance, Gate, by_header
-from headgate.enforcement.asgi import FairMiddleware
-from headgate.enforcement.asgi import RateLimitMiddleware as AsgiMiddleware
-from headgate.enforcement.asgi import StatusApp as AsgiStatus
-from headgate.enforcement.django import RateLimitMiddleware as DjangoMiddleware
-from headgate.enforcement.django import current_gate as django_gate
-from headgate.enforcement.django import limit as django_limit
-from headgate.enforcement.django import report as django_report
-from headgate.enforcement.django import status as django_status
-from headgate.enforcement.drf import RateLimitThrottle as DrfThrottle
-from headgate.enforcement.fastapi import RateLimit as FastAPIDependency
-from headgate.enforcement.fastapi import limit as fastapi_limit
-from headgate.enforcement.flask import RateLimits as FlaskExtension
-from headgate.enforcement.starlette import limit as starlette_limit
-from headgate.enforcement.starlette import report as asgi_report
-from headgate.enforcement.wsgi import RateLimitMiddleware as WsgiMiddleware
-from headgate.enforcement.wsgi import StatusApp as WsgiStatus
-from headgate.enforcement.wsgi import report as wsgi_report
+from headgate.config import Address
+from headgate.config.gateway import GatewaySettings, parse_upstream
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Places
-from headgate.gateway.settings import GatewaySettings
-from headgate.gateway.upstreams import parse_upstream
+from headgate.integrations import Allowance, Gate, by_header
+from headgate.integrations.asgi import FairMiddleware
+from headgate.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
+from headgate.integrations.asgi import StatusApp as AsgiStatus
+from headgate.integrations.django import RateLimitMiddleware as DjangoMiddleware
+from headgate.integrations.django import current_gate as django_gate
+from headgate.integrations.django import limit as django_limit
+from headgate.integrations.django import report as django_report
+from headgate.integrations.django import status as django_status
+from headgate.integrations.drf import RateLimitThrottle as DrfThrottle
+from headgate.integrations.fastapi import RateLimit as FastAPIDependency
+from headgate.integrations.fastapi import limit as fastapi_limit
+from headgate.integrations.flask import RateLimits as FlaskExtension
+from headgate.integrations.starlette import limit as starlette_limit
+from headgate.integrations.starlette import report as asgi_report
+from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from headgate.integrations.wsgi import StatusApp as WsgiStatus
+from headgate.integrations.wsgi import report as wsgi_report
 from headgate.limits import Concurrency, LeakyQueue, parse_limit
+from headgate.overload import AsyncFairGate, LoadShedder
+from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
-from headgate.responses.debugging import debug_token
-from headgate.rules.reading import read_policy
-from headgate.settings import Address
-from headgate.shaping import AsyncFairGate, LoadShedder
+from headgate.responses.debug import debug_token
 from headgate.stores.operations import Absorb, Check, Draw, Lend, Operation, Pour, Share
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import ManualClock

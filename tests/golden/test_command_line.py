@@ -16,7 +16,7 @@ import pytest
 from tests.golden.command_line import CORPUS, ROOT, Ran, cases, run
 from tests.golden.python_api import Concurrency, Hit, RateLimiter
 from tests.golden.recorder import check_text, check_wire
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 COMMANDS = (
     "",

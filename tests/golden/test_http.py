@@ -11,7 +11,7 @@ import pytest
 from tests.golden.http_calls import Call, Step, Wait, get, post, record, spread
 from tests.golden.metrics import record_metrics
 from tests.golden.transcript import TEXT, Transcript
-from tests.servers import free_port, release_port
+from tests.support.servers import free_port, release_port
 from tests.support.service_process import ServiceProcess, service_process
 
 if TYPE_CHECKING:

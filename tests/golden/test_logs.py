@@ -10,7 +10,7 @@ import pytest
 
 from tests.golden.python_api import Gate, RateLimiter
 from tests.golden.recorder import check_text, check_wire
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 PATIENCE = 60
 POLICY = "version: 1\nrules:\n  - {id: per-ip, key_by: ip, limit: 5/hour}\n"

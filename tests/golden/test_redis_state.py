@@ -25,7 +25,7 @@ from tests.golden.python_api import (
 from tests.golden.recorder import check_wire
 from tests.golden.redis_state import RedisState, SlowError
 from tests.golden.test_middlewares import CASES, SOFT
-from tests.servers import ClusterSetup, RedisServer
+from tests.support.servers import ClusterSetup, RedisServer
 
 NOW = 1_800_000_000
 TRIES = 50

@@ -11,7 +11,7 @@ from tests.golden.http_calls import Step, Wait, get, post, record
 from tests.golden.metrics import record_metrics
 from tests.golden.recorder import check_text
 from tests.golden.transcript import PROSE, Transcript
-from tests.servers import wait_until
+from tests.support.servers import wait_until
 from tests.support.service_process import ServiceProcess, service_process
 
 if TYPE_CHECKING:

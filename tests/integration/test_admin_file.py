@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.control.editing import PolicyEditor, Wish
-from headgate.control.file_storage import FileStorage
-from headgate.rules.reading import read_policy
+from headgate.control.editor import PolicyEditor, Wish
+from headgate.control.file_source import FileStorage
+from headgate.policy.loader import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,8 @@ RULE = {"key_by": "ip", "limit": "5/minute"}
 EDITS = 6
 WRITER = """
 import asyncio, sys
-from headgate.control.editing import PolicyEditor, Wish
-from headgate.control.file_storage import FileStorage
+from headgate.control.editor import PolicyEditor, Wish
+from headgate.control.file_source import FileStorage
 
 async def main(path, name, times):
     editor = PolicyEditor(FileStorage(path, may_be_missing=True))

@@ -10,17 +10,17 @@ import httpx
 import pytest
 
 from headgate.control.audit import AuditLog
-from headgate.control.editing import PolicyEditor, Wish
+from headgate.control.editor import PolicyEditor, Wish
 from headgate.control.feed import PolicyFeed
-from headgate.control.memory_storage import MemoryStorage
 from headgate.control.redis_counters import RedisCounters
+from headgate.control.storage import MemoryStorage
 from headgate.engine import AsyncRuleEngine
 from headgate.errors import StoreError
-from headgate.rules.model import Policy
-from headgate.rules.request import Request
+from headgate.policy.model import Policy
+from headgate.policy.request import Request
 from headgate.service.admin import AdminApp, Token
 from headgate.service.core import Core
-from tests.servers import ClusterSetup, RedisServer
+from tests.support.servers import ClusterSetup, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

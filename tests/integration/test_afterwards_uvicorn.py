@@ -11,11 +11,11 @@ from starlette.applications import Starlette
 from starlette.responses import FileResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from headgate.enforcement.asgi import RateLimitMiddleware
-from headgate.enforcement.starlette import report
-from headgate.rules.reading import read_policy
-from tests.integration.uvicorn_serving import serving
-from tests.servers import wait_until
+from headgate.integrations.asgi import RateLimitMiddleware
+from headgate.integrations.starlette import report
+from headgate.policy.loader import read_policy
+from tests.support.servers import wait_until
+from tests.support.uvicorn_apps import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

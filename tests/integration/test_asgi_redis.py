@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headgate.enforcement.asgi import RateLimitMiddleware
+from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.limits import Concurrency
-from tests.integration.uvicorn_serving import script, serving
-from tests.servers import RedisServer, wait_until
+from tests.support.servers import RedisServer, wait_until
+from tests.support.uvicorn_apps import script, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WORKERS = """
 import os
 import uvicorn
-from headgate.enforcement.asgi import RateLimitMiddleware
+from headgate.integrations.asgi import RateLimitMiddleware
 
 async def hello(scope, receive, send):
     if scope["type"] == "lifespan":

@@ -11,10 +11,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from headgate.enforcement.asgi import RateLimitMiddleware
+from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.limits import Concurrency
-from tests.integration.uvicorn_serving import serving, wire
-from tests.servers import wait_until
+from tests.support.servers import wait_until
+from tests.support.uvicorn_apps import serving, wire
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.serve_driving import PLAIN, Service, serving
-from tests.servers import RedisServer, wait_until
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

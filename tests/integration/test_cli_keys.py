@@ -12,9 +12,9 @@ import pytest
 from headgate import Concurrency, RateLimiter, TokenBucket
 from headgate.cli import main
 from headgate.stores import Hit
-from headgate.stores.port import group_name
-from headgate.stores.redis.counters.naming import Names, slot_of
-from tests.servers import ClusterSetup, RedisServer, SentinelSetup, User
+from headgate.stores.base import group_name
+from headgate.stores.redis.naming import Names, slot_of
+from tests.support.servers import ClusterSetup, RedisServer, SentinelSetup, User
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

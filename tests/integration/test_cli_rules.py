@@ -12,9 +12,9 @@ import pytest
 
 from headgate.cli import main
 from headgate.engine import RuleEngine
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
-from tests.servers import RedisServer
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

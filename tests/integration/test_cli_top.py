@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from headgate.cli.top.asking import Asker, LookError
-from headgate.cli.top.ink import Span, line
+from headgate.cli.top.client import Asker, LookError
 from headgate.cli.top.screen import Screen
-from tests.integration.serve_driving import serving
-from tests.servers import free_port, release_port
-from tests.unit.cli.top.answers import answer, rule
+from headgate.cli.top.text import Span, line
+from tests.support.decision_service import serving
+from tests.support.live_answers import answer, rule
+from tests.support.servers import free_port, release_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

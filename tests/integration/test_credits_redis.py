@@ -7,7 +7,7 @@ from headgate.limits import parse_limits
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from headgate.units import SECOND
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 
 def test_a_full_rest_lasts_for_exactly_so_long_at_the_peak() -> None:

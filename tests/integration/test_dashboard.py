@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.dashboard_driving import (
+from tests.support.dashboard import (
     CONTRAST,
     READER,
     TOKEN,
@@ -21,8 +21,8 @@ from tests.integration.dashboard_driving import (
     opened,
     serving_dashboard,
 )
-from tests.integration.serve_driving import Service, serving
-from tests.servers.browser import Browser, Page
+from tests.support.decision_service import Service, serving
+from tests.support.servers.browser import Browser, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

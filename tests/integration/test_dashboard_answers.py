@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.dashboard_driving import opened
-from tests.integration.dashboard_fakes import POLICY, RULE, STORE, FakeService, history, live, rules
-from tests.servers import wait_until
-from tests.servers.browser import Browser
+from tests.support.dashboard import opened
+from tests.support.dashboard_fakes import POLICY, RULE, STORE, FakeService, history, live, rules
+from tests.support.servers import wait_until
+from tests.support.servers.browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.servers import free_port, release_port, wait_until
-from tests.servers.process import Process
+from tests.support.servers import free_port, release_port, wait_until
+from tests.support.servers.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 import pytest
 
-from tests.servers import RedisServer, free_port, release_port, wait_until
-from tests.servers.process import Process
+from tests.support.servers import RedisServer, free_port, release_port, wait_until
+from tests.support.servers.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from django.conf import settings
 
 settings.configure(
     SECRET_KEY="tests", ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, LOGGING_CONFIG=None,
-    MIDDLEWARE=["headgate.enforcement.django.RateLimitMiddleware"],
+    MIDDLEWARE=["headgate.integrations.django.RateLimitMiddleware"],
     HEADGATE={"store": os.environ["STORE"], "namespace": os.environ["NAMESPACE"]},
 )
 
@@ -33,7 +33,7 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import path
 from headgate import Concurrency
-from headgate.enforcement.django import limit, report
+from headgate.integrations.django import limit, report
 
 GO_ON = pathlib.Path(os.environ["GO_ON"])
 

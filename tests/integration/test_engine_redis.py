@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.engine import AsyncRuleEngine, RuleEngine
-from headgate.rules.reading import read_policy, read_policy_data
-from headgate.rules.request import Request
+from headgate.policy.loader import read_policy, read_policy_data
+from headgate.policy.request import Request
 from headgate.testing import ManualClock
-from tests.servers import ClusterSetup, RedisServer
+from tests.support.servers import ClusterSetup, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ import pytest
 
 from headgate.control.etcd import EtcdStorage
 from headgate.control.revision import ConflictError, StorageError
-from tests.contract.policy_storage import revision, soon
-from tests.integration.etcd_watching import Watcher, committed
-from tests.servers.etcd import EtcdCluster, EtcdServer, etcd_is_installed
+from tests.support.etcd_watch import Watcher, committed
+from tests.support.policy_storage_contract import revision, soon
+from tests.support.servers.etcd import EtcdCluster, EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

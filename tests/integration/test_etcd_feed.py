@@ -11,17 +11,17 @@ import pytest
 from headgate.control.etcd import EtcdStorage
 from headgate.control.feed import PolicyFeed
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.model import Policy
-from headgate.rules.request import Request
-from tests.contract.policy_storage import revision
-from tests.integration.etcd_watching import committed
-from tests.servers.etcd import EtcdServer, etcd_is_installed
+from headgate.policy.model import Policy
+from headgate.policy.request import Request
+from tests.support.etcd_watch import committed
+from tests.support.policy_storage_contract import revision
+from tests.support.servers.etcd import EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from headgate.control.feed_state import FeedState
+    from headgate.control.feed import FeedState
 
 pytestmark = pytest.mark.skipif(not etcd_is_installed(), reason="run scripts/install-servers")
 

@@ -12,9 +12,9 @@ import pytest
 from headgate.control.etcd import EtcdStorage
 from headgate.control.etcd.messages import TXN
 from headgate.control.revision import ConflictError, StorageError
-from tests.contract.policy_storage import revision
-from tests.servers import SilentProxy
-from tests.servers.etcd import EtcdServer, etcd_is_installed
+from tests.support.policy_storage_contract import revision
+from tests.support.servers import SilentProxy
+from tests.support.servers.etcd import EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

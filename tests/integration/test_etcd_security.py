@@ -10,10 +10,10 @@ import pytest
 
 from headgate.control.etcd import EtcdStorage
 from headgate.control.revision import ReadOnlyError, StorageError
-from tests.contract.policy_storage import revision, soon
-from tests.integration.etcd_watching import Watcher
-from tests.servers import Certificates
-from tests.servers.etcd import EtcdServer, etcd_is_installed
+from tests.support.etcd_watch import Watcher
+from tests.support.policy_storage_contract import revision, soon
+from tests.support.servers import Certificates
+from tests.support.servers.etcd import EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.control.etcd import EtcdStorage, transactions
-from headgate.control.etcd.layout import decode, encode
+from headgate.control.etcd import EtcdStorage
+from headgate.control.etcd import storage as transactions
 from headgate.control.etcd.messages import TXN
-from headgate.control.etcd.options import MAX_REQUEST_BYTES
+from headgate.control.etcd.storage import decode, encode
+from headgate.control.etcd.url import MAX_REQUEST_BYTES
 from headgate.control.revision import (
     ConflictError,
     Revision,
     StorageError,
     UnknownRevisionError,
 )
-from tests.contract.policy_storage import SharedPolicyStorageContract, revision
-from tests.servers.etcd import EtcdServer, etcd_is_installed
+from tests.support.policy_storage_contract import SharedPolicyStorageContract, revision
+from tests.support.servers.etcd import EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

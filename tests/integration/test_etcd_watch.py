@@ -12,10 +12,10 @@ import pytest
 from headgate.control.etcd import EtcdStorage
 from headgate.control.etcd.messages import WATCH
 from headgate.control.revision import Revision, StorageError
-from tests.contract.policy_storage import following, revision, soon
-from tests.integration.etcd_watching import Watcher, committed
-from tests.servers import SilentProxy
-from tests.servers.etcd import EtcdServer, etcd_is_installed
+from tests.support.etcd_watch import Watcher, committed
+from tests.support.policy_storage_contract import following, revision, soon
+from tests.support.servers import SilentProxy
+from tests.support.servers.etcd import EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

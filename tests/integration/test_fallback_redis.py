@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate import AsyncRateLimiter, RateLimiter
-from headgate.decisions import OnFailure
+from headgate.decision import OnFailure
 from headgate.stores.redis import AsyncRedisStore, RedisStore
-from tests.servers import RedisServer, wait_until
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     import pytest
@@ -19,7 +19,7 @@ LIMIT = "20/hour fixed_window"
 def test_what_was_admitted_without_the_server_is_charged_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.fallback.merging.LONGEST_START", 0.1)
+    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
     with RedisServer() as server:
         limiter = RateLimiter(LIMIT, store=server.url, on_store_failure=OnFailure())
         assert limiter.hit("key", 3).source == "store"
@@ -44,7 +44,7 @@ def test_what_was_admitted_without_the_server_is_charged_when_it_is_back(
 def test_a_process_that_nobody_asks_ends_its_outage_and_tells_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.fallback.merging.LONGEST_START", 0.1)
+    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
     with RedisServer() as server:
         limiter = RateLimiter(LIMIT, store=server.url)
         limiter.hit("key")
@@ -59,7 +59,7 @@ def test_a_process_that_nobody_asks_ends_its_outage_and_tells_the_server(
 
 
 def test_the_same_in_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.fallback.merging.LONGEST_START", 0.1)
+    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
 
     async def story(server: RedisServer) -> None:
         limiter = AsyncRateLimiter(LIMIT, store=server.url)

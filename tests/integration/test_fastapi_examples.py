@@ -11,7 +11,7 @@ import pytest
 import websockets
 from websockets.exceptions import InvalidStatus
 
-from .uvicorn_serving import EXAMPLES, script
+from tests.support.uvicorn_apps import EXAMPLES, script
 
 if TYPE_CHECKING:
     from pathlib import Path

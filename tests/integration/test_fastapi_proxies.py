@@ -8,9 +8,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from headgate.enforcement.fastapi import RateLimitMiddleware
-
-from .uvicorn_serving import serving
+from headgate.integrations.fastapi import RateLimitMiddleware
+from tests.support.uvicorn_apps import serving
 
 
 def remaining(url: str, forwarded: str) -> int:

@@ -10,11 +10,10 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
 
-from headgate.enforcement.fastapi import Passage, RateLimit, RateLimitMiddleware, limit
+from headgate.integrations.fastapi import Passage, RateLimit, RateLimitMiddleware, limit
 from headgate.limits import Concurrency
-from tests.servers import RedisServer, wait_until
-
-from .uvicorn_serving import script, serving
+from tests.support.servers import RedisServer, wait_until
+from tests.support.uvicorn_apps import script, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +24,7 @@ SHARED = """
 import os
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException
-from headgate.enforcement.fastapi import RateLimit, RateLimitMiddleware, exempt, limit
+from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, exempt, limit
 
 app = FastAPI()
 app.add_middleware(RateLimitMiddleware, limits="100/day", store=os.environ["STORE"])

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.servers import RedisServer, free_port, release_port, wait_until
-
-from .wsgi_serving import HOST, answers, running
+from tests.support.servers import RedisServer, free_port, release_port, wait_until
+from tests.support.wsgi_servers import HOST, answers, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

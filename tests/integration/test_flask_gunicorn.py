@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.servers import RedisServer, wait_until
-
-from .wsgi_serving import gunicorn
+from tests.support.servers import RedisServer, wait_until
+from tests.support.wsgi_servers import gunicorn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .wsgi_serving import Serving
+    from tests.support.wsgi_servers import Serving
 
 KINDS = ("sync", "gthread")
 
@@ -27,7 +26,7 @@ SOURCE = """
 import os
 from flask import Flask, request, send_file, stream_with_context
 from headgate import Concurrency
-from headgate.enforcement.flask import RateLimits, report
+from headgate.integrations.flask import RateLimits, report
 
 app = Flask(__name__)
 limits = RateLimits(app, limits="50/hour", store={store!r}, namespace={namespace!r})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headgate.shaping import AsyncFairGate, FleetRate
-from tests.servers import RedisServer
+from headgate.overload import AsyncFairGate, FleetRate
+from tests.support.servers import RedisServer
 
 PER_SECOND = 200
 EACH = 10

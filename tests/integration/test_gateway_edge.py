@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.integration.edge_driving import NO_SERVICE, Gateway, echoing, seen
-from tests.servers import wait_until
+from tests.support.envoy_edge import NO_SERVICE, Gateway, echoing, seen
+from tests.support.servers import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Whose request it is: the gateway's Envoy and `headgate.identity` agree on the client."""
+"""Whose request it is: the gateway's Envoy and `headgate.policy.identity` agree on the client."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from headgate.identity.address import read_address
-from headgate.identity.forwarding import client_address
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
-from headgate.settings import Address
-from tests.integration.edge_driving import HOST, NO_SERVICE, Gateway, echoing, seen
-from tests.servers import free_port, release_port, wait_until
+from headgate.config import Address
+from headgate.policy.identity.address import client_address, read_address
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
+from tests.support.envoy_edge import HOST, NO_SERVICE, Gateway, echoing, seen
+from tests.support.servers import free_port, release_port, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.rules.model import Policy
+    from headgate.policy.model import Policy
 
 _ENTRIES = (
     *("10.0.0.1", "10.9.9.9", "192.168.7.7", "127.0.0.1"),

@@ -11,8 +11,8 @@ import pytest
 
 import headgate.gateway.envoy.documents as made
 from headgate.gateway.envoy.values import HttpFilter
-from tests.integration.edge_driving import HOST, NO_SERVICE, Gateway, echoing, receive
-from tests.servers import wait_until
+from tests.support.envoy_edge import HOST, NO_SERVICE, Gateway, echoing, receive
+from tests.support.servers import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.integration.edge_driving import HOST, Gateway, echoing
-from tests.integration.serve_driving import PLAIN, serving
-from tests.servers import wait_until
+from tests.support.decision_service import PLAIN, serving
+from tests.support.envoy_edge import HOST, Gateway, echoing
+from tests.support.servers import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.serve_driving import Service
+    from tests.support.decision_service import Service
 
 RULES = """\
 version: 1

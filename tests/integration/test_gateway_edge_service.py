@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.integration.edge_driving import NO_SERVICE, Gateway, echoing
-from tests.servers import wait_until
-from tests.servers.process import Process
+from tests.support.envoy_edge import NO_SERVICE, Gateway, echoing
+from tests.support.servers import wait_until
+from tests.support.servers.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 
-from tests.integration.edge_driving import HOST, NO_SERVICE, Gateway
+from tests.support.envoy_edge import HOST, NO_SERVICE, Gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

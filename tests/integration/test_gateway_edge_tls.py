@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.integration.edge_driving import HOST, NO_SERVICE, Gateway, echoing
-from tests.servers import Certificates, ServerError, wait_until
-from tests.servers.process import run
+from tests.support.envoy_edge import HOST, NO_SERVICE, Gateway, echoing
+from tests.support.servers import Certificates, ServerError, wait_until
+from tests.support.servers.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tests.integration.filter_driving import front
-from tests.integration.serve_driving import PLAIN, serving
-from tests.servers import wait_until
+from tests.support.decision_service import PLAIN, serving
+from tests.support.envoy_filters import front
+from tests.support.servers import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 
-from tests.integration.counting_upstream import Upstream, counting_upstream, most_within
-from tests.integration.gateway_driving import Gateway, gateway
-from tests.servers import RedisServer, wait_until
+from tests.support.counting_upstream import Upstream, counting_upstream, most_within
+from tests.support.gateway_process import Gateway, gateway
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 import pytest
 
-from headgate.responses.debugging import LONGEST_LINE, debug_token
-from tests.servers import wait_until
-
-from .printed_driving import RULES, app, at, gateway
-from .serve_driving import serving
+from headgate.responses.debug import LONGEST_LINE, debug_token
+from tests.support.decision_service import serving
+from tests.support.gateway_templates import RULES, app, at, gateway
+from tests.support.servers import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

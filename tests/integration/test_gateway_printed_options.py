@@ -13,12 +13,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.server import serve
 
-from tests.servers import wait_until
-from tests.servers.envoy import envoy_binary
-from tests.servers.process import run
-
-from .printed_driving import RULES, app, at, gateway, printed
-from .serve_driving import PLAIN, serving
+from tests.support.decision_service import PLAIN, serving
+from tests.support.gateway_templates import RULES, app, at, gateway, printed
+from tests.support.servers import wait_until
+from tests.support.servers.envoy import envoy_binary
+from tests.support.servers.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from headgate.testing import ManualClock
-from tests.integration.gateway_service import Service, exact, gateway
-from tests.servers import wait_until
-from tests.unit.service.rls.asking_with import NOON, DistantStore
+from tests.support.gateway_service import Service, exact, gateway
+from tests.support.rls_client import NOON, DistantStore
+from tests.support.servers import wait_until
 
 ONCE = "version: 1\nrules: [{id: once, key_by: api_key, limit: 1/hour%s}]\n"
 SPENT = """

@@ -12,17 +12,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.integration.gateway_service import (
-    Service,
-    exact,
-    gateway,
-    quota,
-    request,
-    said,
-    status_of,
-)
-from tests.integration.grpc_frames import DATA, END_HEADERS, END_STREAM, Peer, asking, opening
-from tests.servers import wait_until
+from tests.support.gateway_service import Service, exact, gateway, quota, request, said, status_of
+from tests.support.http2_frames import DATA, END_HEADERS, END_STREAM, Peer, asking, opening
+from tests.support.servers import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from tests.integration.gateway_driving import CALL, RULES, TOKEN, gateway
-from tests.integration.serve_driving import PLAIN, refused
-from tests.servers import free_port, release_port, wait_until
+from tests.support.decision_service import PLAIN, refused
+from tests.support.gateway_process import CALL, RULES, TOKEN, gateway
+from tests.support.servers import free_port, release_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

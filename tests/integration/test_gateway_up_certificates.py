@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from headgate.gateway.running import certificates as running
-from headgate.gateway.running.certificate_doubts import doubts
-from headgate.gateway.running.errors import GatewayError
-from headgate.gateway.running.run_directory import RunDirectory
-from headgate.gateway.settings import GatewaySettings
-from tests.integration.gateway_driving import gateway
-from tests.servers import Certificates, wait_until
-from tests.servers.process import run
+from headgate.config.gateway import GatewaySettings
+from headgate.gateway.processes import certificates as running
+from headgate.gateway.processes.certificates import doubts
+from headgate.gateway.processes.logs import GatewayError
+from headgate.gateway.processes.run_directory import RunDirectory
+from tests.support.gateway_process import gateway
+from tests.support.servers import Certificates, wait_until
+from tests.support.servers.process import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from tests.integration.gateway_driving import gateway
-from tests.servers import wait_until
+from tests.support.gateway_process import gateway
+from tests.support.servers import wait_until
 
 
 def test_envoy_and_the_service_are_started_again_with_one_line_each(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from tests.integration.grpc_frames import (
+from tests.support.grpc_abuse import harm
+from tests.support.grpc_server import run
+from tests.support.http2_frames import (
     COMPRESSION_ERROR,
     CONTINUATION,
     DATA,
@@ -34,8 +36,6 @@ from tests.integration.grpc_frames import (
     opening,
     settings,
 )
-from tests.integration.grpc_harm import harm
-from tests.integration.grpc_serving import run
 
 
 @pytest.mark.parametrize(

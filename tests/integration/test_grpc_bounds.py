@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.service.grpc import GrpcLimits
-from tests.integration.grpc_frames import (
+from tests.support.grpc_abuse import connections, harm
+from tests.support.grpc_server import run, serving
+from tests.support.http2_frames import (
     DATA,
     END_HEADERS,
     ENHANCE_YOUR_CALM,
@@ -27,11 +29,9 @@ from tests.integration.grpc_frames import (
     opening,
     settings,
 )
-from tests.integration.grpc_harm import connections, harm
-from tests.integration.grpc_serving import run, serving
 
 if TYPE_CHECKING:
-    from tests.integration.grpc_serving import Serving
+    from tests.support.grpc_server import Serving
 
 SHORT = 0.2
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.service.grpc import open_server
-from tests.integration.grpc_serving import bound_socket, run
-from tests.servers import free_port, release_port
-from tests.servers.envoy import EnvoyServer, cluster, http_listener
-from tests.servers.process import run as run_program
+from tests.support.grpc_server import bound_socket, run
+from tests.support.servers import free_port, release_port
+from tests.support.servers.envoy import EnvoyServer, cluster, http_listener
+from tests.support.servers.process import run as run_program
 
 if TYPE_CHECKING:
-    from headgate.service.grpc.opening import Kind
+    from headgate.service.grpc.method import Kind
 
 PATH = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 OK, OVER_LIMIT = b"\x08\x01", b"\x08\x02"

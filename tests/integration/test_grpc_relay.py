@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from headgate.service.grpc.relay import Relay
-from tests.integration.grpc_serving import bound_socket, run
+from headgate.service.grpc.grpcio_server import Relay
+from tests.support.grpc_server import bound_socket, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

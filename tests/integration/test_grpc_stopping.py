@@ -12,14 +12,14 @@ from grpc import aio
 
 from headgate.errors import OptionError
 from headgate.service.grpc import GrpcLimits, TlsFiles, open_server
-from tests.integration.grpc_serving import Trial, many, run, serving, unary
-from tests.servers import Certificates
+from tests.support.grpc_server import Trial, many, run, serving, unary
+from tests.support.servers import Certificates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.service.grpc.opening import Kind
-    from tests.integration.grpc_serving import Loop
+    from headgate.service.grpc.method import Kind
+    from tests.support.grpc_server import Loop
 
 SERVERS = pytest.mark.parametrize(
     ("kind", "loop"), [("lean", "asyncio"), ("lean", "uvloop"), ("grpcio", "asyncio")]

@@ -10,11 +10,11 @@ import pytest
 from grpc import aio
 
 from headgate.service.grpc import GrpcLimits
-from tests.integration.grpc_serving import many, run, serving, unary
+from tests.support.grpc_server import many, run, serving, unary
 
 if TYPE_CHECKING:
-    from headgate.service.grpc.opening import Kind
-    from tests.integration.grpc_serving import Loop
+    from headgate.service.grpc.method import Kind
+    from tests.support.grpc_server import Loop
 
 SERVERS = pytest.mark.parametrize(
     ("kind", "loop"), [("lean", "asyncio"), ("lean", "uvloop"), ("grpcio", "asyncio")]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.service.grpc import GrpcLimits
-from tests.integration.grpc_frames import (
+from tests.support.grpc_server import DEFAULT, run, serving
+from tests.support.http2_frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -32,12 +33,11 @@ from tests.integration.grpc_frames import (
     opening,
     settings,
 )
-from tests.integration.grpc_serving import DEFAULT, run, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.integration.grpc_serving import Serving
+    from tests.support.grpc_server import Serving
 
 
 @asynccontextmanager

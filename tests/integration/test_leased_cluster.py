@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.limits import Accuracy, TokenBucket
-from headgate.stores.leased import drawing
-from headgate.stores.leased.pots import Pots
-from headgate.stores.leased.store import LeasedStore
+from headgate.stores.layers.leases import pots
+from headgate.stores.layers.leases.pots import Pots
+from headgate.stores.layers.leases.store import LeasedStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
-from tests.servers import ClusterSetup, is_installed
-from tests.servers.urls import PATIENCE, with_options
+from tests.support.servers import ClusterSetup, is_installed
+from tests.support.servers.urls import PATIENCE, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +39,8 @@ def cluster() -> Iterator[ClusterSetup]:
 @pytest.fixture(autouse=True)
 def _hot_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few hundred requests make a key hot: thousands a second would take long to drive."""
-    monkeypatch.setattr(drawing, "HOT_TRIPS", 1)
-    monkeypatch.setattr(drawing, "WORTH", 0)
+    monkeypatch.setattr(pots, "HOT_TRIPS", 1)
+    monkeypatch.setattr(pots, "WORTH", 0)
 
 
 class Fleet:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.servers import RedisServer, wait_until
-
-from .uvicorn_serving import EXAMPLES, script
+from tests.support.servers import RedisServer, wait_until
+from tests.support.uvicorn_apps import EXAMPLES, script
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,16 +16,15 @@ import pytest
 
 from headgate import AsyncRateLimiter
 from headgate.cli import main
-from headgate.enforcement.asgi import RateLimitMiddleware
+from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.loadtest.answers import AnswerReader
 from headgate.loadtest.client import Sender
-from headgate.loadtest.loads import Load
+from headgate.loadtest.options import Load, Target
 from headgate.loadtest.rule_source import aim_in_words
-from headgate.loadtest.targets import Target
 from headgate.units import SECOND
-from tests.integration import serve_driving
-from tests.integration.uvicorn_serving import serving
-from tests.servers import wait_until
+from tests.support import decision_service
+from tests.support.servers import wait_until
+from tests.support.uvicorn_apps import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,16 +52,18 @@ def loadtest(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serve_driving.Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[decision_service.Service]:
     directory = tmp_path_factory.mktemp("loadtest")
-    with serve_driving.serving(directory, rules=RULES, env={"HEADGATE_ADMIN_TOKEN": TOKEN}) as one:
+    with decision_service.serving(
+        directory, rules=RULES, env={"HEADGATE_ADMIN_TOKEN": TOKEN}
+    ) as one:
         yield one
 
 
 class TestAgainstTheService:
     def test_the_limit_of_a_rule_of_the_admin_api_holds_for_each_caller(
         self,
-        service: serve_driving.Service,
+        service: decision_service.Service,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -85,7 +86,7 @@ class TestAgainstTheService:
     def test_a_limit_beside_another_is_told_from_it(
         self,
         rule: str,
-        service: serve_driving.Service,
+        service: decision_service.Service,
         capsys: pytest.CaptureFixture[str],
         tmp_path: Path,
     ) -> None:
@@ -97,7 +98,7 @@ class TestAgainstTheService:
         assert line.startswith("holds"), line
 
     def test_a_limit_that_is_not_the_one_in_force_does_not_hold(
-        self, service: serve_driving.Service, capsys: pytest.CaptureFixture[str]
+        self, service: decision_service.Service, capsys: pytest.CaptureFixture[str]
     ) -> None:
         url = f"{service.url}/v1/authorize/x"
         status, line = loadtest(capsys, url, "--rule", "20/m", *CALLERS, "--rate", "300/s")
@@ -105,7 +106,7 @@ class TestAgainstTheService:
         assert line.startswith("does NOT hold: "), line
 
     def test_a_path_that_is_not_there_says_nothing(
-        self, service: serve_driving.Service, capsys: pytest.CaptureFixture[str]
+        self, service: decision_service.Service, capsys: pytest.CaptureFixture[str]
     ) -> None:
         status, line = loadtest(capsys, f"{service.url}/nothing", "--rule", "9/s")
         assert (status, line.partition(":")[0]) == (2, "cannot tell")

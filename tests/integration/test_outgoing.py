@@ -13,12 +13,12 @@ import requests
 from urllib3.util import Retry
 
 from headgate import RateLimiter
-from headgate.enforcement.outgoing import Backoff, Courtesy, NotSentError
-from headgate.enforcement.outgoing.aiohttp import PacedMiddleware, PacedSession
-from headgate.enforcement.outgoing.httpx import AsyncPacedTransport, PacedTransport
-from headgate.enforcement.outgoing.requests import PacedAdapter
+from headgate.clients import Backoff, Courtesy, NotSentError
+from headgate.clients.aiohttp import PacedMiddleware, PacedSession
+from headgate.clients.httpx import AsyncPacedTransport, PacedTransport
+from headgate.clients.requests import PacedAdapter
 from headgate.errors import UsageError
-from tests.integration.outgoing_serving import (
+from tests.support.limited_server import (
     CLIENTS,
     DRIPS,
     PATIENCE,

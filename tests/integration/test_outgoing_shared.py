@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from headgate.enforcement.outgoing import NotSentError
-from headgate.enforcement.outgoing.httpx import AsyncPacedTransport, PacedTransport
+from headgate.clients import NotSentError
+from headgate.clients.httpx import AsyncPacedTransport, PacedTransport
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import ManualClock
-from tests.integration.outgoing_serving import CLIENTS, LimitedServer, client_of
-from tests.servers import RedisServer
+from tests.support.limited_server import CLIENTS, LimitedServer, client_of
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 PROCESS = """
 import sys, httpx
 from headgate import TokenBucket
-from headgate.enforcement.outgoing import Courtesy, NotSentError
-from headgate.enforcement.outgoing.httpx import PacedTransport
+from headgate.clients import Courtesy, NotSentError
+from headgate.clients.httpx import PacedTransport
 
 url, store = sys.argv[1:]
 paced = PacedTransport(pace=TokenBucket(5, 0.001), store=store, courtesy=Courtesy(max_wait=0))

@@ -13,8 +13,8 @@ import pytest
 
 from headgate.control import AsyncPolicyWatcher, PolicyFiles, PolicyWatcher
 from headgate.engine import AsyncRuleEngine, RuleEngine
-from headgate.rules.request import Request
-from tests.servers import RedisServer, is_installed, wait_until
+from headgate.policy.request import Request
+from tests.support.servers import RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

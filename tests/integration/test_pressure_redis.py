@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.shaping import AsyncPressureControl, PressureControl
+from headgate.overload import AsyncPressureControl, PressureControl
 from headgate.stores.operations import MOST_ORIGINS, Share
 from headgate.stores.redis import AsyncRedisStore, RedisStore
-from headgate.stores.redis.inspection.inspecting import parse_name
+from headgate.stores.redis.inspect import parse_name
 from headgate.testing import ManualClock
 from headgate.units import HOUR, SECOND
-from tests.integration.pressure_process import QUICK
-from tests.servers import (
-    RedisServer,
-    SentinelSetup,
-    is_installed,
-    wait_until,
-    with_options,
-)
+from tests.support.pressure_process import QUICK
+from tests.support.servers import RedisServer, SentinelSetup, is_installed, wait_until, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +40,7 @@ def _empty(server: RedisServer) -> None:
 
 
 def test_processes_agree_and_one_that_was_killed_is_forgotten(server: RedisServer) -> None:
-    call = [sys.executable, "-m", "tests.integration.pressure_process", server.url]
+    call = [sys.executable, "-m", "tests.support.pressure_process", server.url]
     pipe = subprocess.PIPE
     store = RedisStore(server.url)
     control = PressureControl(QUICK, store=store)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headgate.enforcement.asgi import RateLimitMiddleware
-from tests.integration import uvicorn_serving
-from tests.integration.serve_driving import PLAIN, Service, serving
-from tests.servers import RedisServer, is_installed, wait_until
+from headgate.integrations.asgi import RateLimitMiddleware
+from tests.support import uvicorn_apps
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.servers import RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def test_the_service_lowers_its_limits_with_an_app_that_struggles_and_restores_t
     with (
         RedisServer() as redis,
         serving(tmp_path, "--store", redis.url, rules=RULES) as service,
-        uvicorn_serving.serving(
+        uvicorn_apps.serving(
             RateLimitMiddleware(app, policy=tmp_path / "rules.yaml", store=redis.url)
         ) as url,
     ):

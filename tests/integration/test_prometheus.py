@@ -13,9 +13,9 @@ import httpx
 import pytest
 import yaml
 
-from tests.integration.serve_driving import PLAIN, Service, serving
-from tests.servers import RedisServer, free_port, release_port, wait_until
-from tests.servers.process import Process, run
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.servers import RedisServer, free_port, release_port, wait_until
+from tests.support.servers.process import Process, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from headgate.stores.operations import Absorb, Draw, Lend, Pour, Share
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
-from tests.servers import RedisServer, User
+from tests.support.servers import RedisServer, User
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.driving import KINDS, bucket, limiting
-from tests.servers import RedisServer, SilentProxy, is_installed, wait_until
+from tests.support.limiters import KINDS, bucket, limiting
+from tests.support.servers import RedisServer, SilentProxy, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.decisions import FailurePolicy
-    from tests.integration.driving import Limiting
+    from headgate.decision import FailurePolicy
+    from tests.support.limiters import Limiting
 
 pytestmark = [
     pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers"),

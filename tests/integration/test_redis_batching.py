@@ -15,20 +15,20 @@ import pytest
 from headgate import AsyncRateLimiter, RateLimiter
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import ManualClock
-from tests.integration.driving import KINDS, bucket, limiting
-from tests.servers import RedisServer, is_installed
+from tests.support.limiters import KINDS, bucket, limiting
+from tests.support.servers import RedisServer, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 
 A_PROCESS = """
 import sys
 from headgate import RateLimiter
-from tests.integration.driving import bucket
+from tests.support.limiters import bucket
 
 url, limit, hits = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with RateLimiter(bucket(limit), store=url, namespace="processes") as limiter:

@@ -13,14 +13,14 @@ import pytest
 
 from headgate import Hit
 from headgate.testing import ManualClock
-from tests.integration.driving import KINDS, bucket, limiting
-from tests.servers import ClusterSetup, is_installed, wait_until
+from tests.support.limiters import KINDS, bucket, limiting
+from tests.support.servers import ClusterSetup, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.driving import Limiting
-    from tests.servers import RedisServer
+    from tests.support.limiters import Limiting
+    from tests.support.servers import RedisServer
 
 pytestmark = [
     pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers"),
@@ -32,7 +32,7 @@ A_DOOMED_CLIENT = f"""
 import sys
 from headgate import Hit
 from headgate.testing import ManualClock
-from tests.integration.driving import bucket, limiting
+from tests.support.limiters import bucket, limiting
 
 kind, url, namespace, *keys = sys.argv[1:]
 options = dict(namespace=namespace, timeout=60.0, clock=ManualClock({NOW}))

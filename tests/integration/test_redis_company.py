@@ -16,7 +16,7 @@ from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog,
 from headgate.stores import Check, Hold, Settle, Take
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.units import SECOND
-from tests.servers import ClusterSetup, RedisServer, SilentProxy
+from tests.support.servers import ClusterSetup, RedisServer, SilentProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

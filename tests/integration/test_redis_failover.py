@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.driving import KINDS, Seen, bucket, limiting
-from tests.servers import ClusterSetup, SentinelSetup, is_installed
+from tests.support.limiters import KINDS, Seen, bucket, limiting
+from tests.support.servers import ClusterSetup, SentinelSetup, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.driving import Limiting
+    from tests.support.limiters import Limiting
 
 pytestmark = [
     pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers"),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.errors import STORE_FAULTS
-from tests.integration.driving import KINDS, limiting
-from tests.servers import (
+from tests.support.limiters import KINDS, limiting
+from tests.support.servers import (
     RedisServer,
     ServerError,
     User,
@@ -28,7 +28,7 @@ from tests.servers import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.decisions import FailurePolicy
+    from headgate.decision import FailurePolicy
 
 pytestmark = [
     pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers"),

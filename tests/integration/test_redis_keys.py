@@ -9,14 +9,14 @@ import pytest
 
 from headgate import GCRA, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket, parse_limit
-from tests.integration.driving import KINDS, limiting
-from tests.servers import RedisServer, is_installed, wait_until
+from tests.support.limiters import KINDS, limiting
+from tests.support.servers import RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headgate.limits import Limit
-    from tests.integration.driving import Limiting
+    from tests.support.limiters import Limiting
 
 pytestmark = [
     pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers"),

@@ -11,11 +11,11 @@ from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog,
 from headgate.stores import Charge, Check, MemoryStore, Operation, Refund, Reset, Take
 from headgate.stores.operations import Absorb, Draw, Lend, Pour
 from headgate.stores.redis import RedisStore
-from headgate.stores.redis.inspection.inspecting import parse_name
+from headgate.stores.redis.inspect import parse_name
 from headgate.testing import ManualClock
 from headgate.units import HOUR, SECOND
-from tests.servers import ClusterSetup, RedisServer, SilentProxy, is_installed
-from tests.servers.urls import with_options
+from tests.support.servers import ClusterSetup, RedisServer, SilentProxy, is_installed
+from tests.support.servers.urls import with_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 from headgate.limits import LeakyQueue
 from headgate.stores import Check, Take, Vacate
 from headgate.stores.redis import RedisStore
-from tests.servers import ClusterSetup, RedisServer, is_installed
+from tests.support.servers import ClusterSetup, RedisServer, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,16 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from headgate.stores.redis.transport import takeover
-from tests.integration.transport_driving import (
-    KINDS,
-    Driver,
-    Script,
-    drive,
-    is_reply_error,
-    reason,
-)
-from tests.servers import Certificates, RedisServer, User, is_installed, knows_tls
+from headgate.stores.redis.transport import raw_socket
+from tests.support.redis_transport import KINDS, Driver, Script, drive, is_reply_error, reason
+from tests.support.servers import Certificates, RedisServer, User, is_installed, knows_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,8 +181,8 @@ class TestSeam:
         self, server: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server.cli("flushall")
-        monkeypatch.setattr(takeover, "take_transport", lambda _: None)
-        monkeypatch.setattr(takeover, "socket_of", lambda _: None)
+        monkeypatch.setattr(raw_socket, "take_transport", lambda _: None)
+        monkeypatch.setattr(raw_socket, "socket_of", lambda _: None)
         for number, kind in enumerate(("sync-raw", "async-raw"), start=1):
             with drive(kind, server.url) as driver:
                 assert driver.ask("key") == number

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.stores.redis.transport.slots import slot_of
-from tests.integration.transport_driving import KINDS, Bundle, Script, drive, reason
-from tests.servers import ClusterSetup, RedisServer, is_installed, wait_until
+from headgate.stores.redis.transport.redirection import slot_of
+from tests.support.redis_transport import KINDS, Bundle, Script, drive, reason
+from tests.support.servers import ClusterSetup, RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.transport_driving import KINDS, drive, reason
-from tests.servers import SentinelSetup, free_port, is_installed, release_port, wait_until
+from tests.support.redis_transport import KINDS, drive, reason
+from tests.support.servers import SentinelSetup, free_port, is_installed, release_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.stores.redis.transport import open_async_transport, open_transport
-from tests.integration.transport_driving import KINDS, LoopDriver, Script, drive, reason
-from tests.servers import (
+from tests.support.redis_transport import KINDS, LoopDriver, Script, drive, reason
+from tests.support.servers import (
     RedisServer,
     ServerError,
     SilentProxy,

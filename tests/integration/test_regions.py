@@ -11,11 +11,11 @@ import pytest
 from headgate import RateLimiter
 from headgate.limits import Accuracy, FixedWindow, TokenBucket
 from headgate.observability import MEASURES
+from headgate.stores.layers.replication import RegionalStore
 from headgate.stores.redis import RedisStore
-from headgate.stores.regional import RegionalStore
 from headgate.units import MINUTE, SECOND
-from tests.integration.region_driving import NAMES, Regions, World
-from tests.servers import is_installed, wait_until
+from tests.support.regions import NAMES, Regions, World
+from tests.support.servers import is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

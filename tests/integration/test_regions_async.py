@@ -10,13 +10,13 @@ import pytest
 
 from headgate import AsyncRateLimiter
 from headgate.limits import TokenBucket
+from headgate.stores.layers.replication import AsyncRegionalStore
 from headgate.stores.operations import Check, Take, TakeEach
 from headgate.stores.redis import AsyncRedisStore
-from headgate.stores.regional import AsyncRegionalStore
 from headgate.units import MILLISECOND
-from tests.faults.proxy import FaultyProxy
-from tests.servers import ClusterSetup, RedisServer, is_installed
-from tests.servers.urls import with_options
+from tests.support.faults.proxy import FaultyProxy
+from tests.support.servers import ClusterSetup, RedisServer, is_installed
+from tests.support.servers.urls import with_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

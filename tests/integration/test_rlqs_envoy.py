@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.gateway_service import Service
-from tests.servers.envoy import EnvoyServer, cluster, http_listener
-from tests.servers.ports import HOST, free_port, release_port
-from tests.servers.upstream import QuietHandler, upstream_of
+from tests.support.gateway_service import Service
+from tests.support.servers.envoy import EnvoyServer, cluster, http_listener
+from tests.support.servers.ports import HOST, free_port, release_port
+from tests.support.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,16 +15,16 @@ from envoy.service.rate_limit_quota.v3 import (  # type: ignore[import-untyped] 
 
 from headgate.clock import MonotonicClock
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.grpc import open_server
 from headgate.service.rlqs import PATH, QuotaCalls, RlqsOptions
-from tests.unit.service.rlqs.streaming import PER_USER
+from tests.support.rlqs_gateways import PER_USER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
-    from headgate.service.grpc.opening import Kind
+    from headgate.service.grpc.method import Kind
 
 HOST = "127.0.0.1"
 ADA = {"user": "ada"}

@@ -11,22 +11,21 @@ import pytest
 from headgate.clock import MonotonicClock
 from headgate.engine import AsyncRuleEngine
 from headgate.errors import StoreError
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
-from headgate.service.rlqs.allowance import Allowance
-from headgate.service.rlqs.filling import MILLION
+from headgate.service.rlqs.rates import MILLION, Allowance
 from headgate.service.rlqs.redis_board import RedisBoard
 from headgate.service.rlqs.turn import Standing, turn
 from headgate.units import SECOND
-from tests.servers import ClusterSetup, RedisServer, SentinelSetup
-from tests.unit.service.rlqs.streaming import PER_USER, Line
+from tests.support.rlqs_gateways import PER_USER, Line
+from tests.support.servers import ClusterSetup, RedisServer, SentinelSetup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from headgate.service.rlqs.board import Step
     from headgate.service.rlqs.ledger import Ledger
+    from headgate.service.rlqs.shared import Step
     from headgate.service.rlqs.turn import Turned
 
 LIMIT = Allowance(Fraction(100), 100)

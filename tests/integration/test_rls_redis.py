@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.envoy import read_envoy_config
-from headgate.rules.reading import read_policy
+from headgate.policy.envoy_config import read_envoy_config
+from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RateLimitCalls, RlsOptions
 from headgate.testing import ManualClock
-from tests.servers import RedisServer
-from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import NOON, OK, OVER, codes_of, desc, request
+from tests.support import envoy_messages
+from tests.support.rls_client import NOON, OK, OVER, codes_of, desc, request
+from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from headgate.service.rls.options import Charging
+    from headgate.service.rls.reading import Charging
 
     Ask = Callable[..., Awaitable[Any]]
 
@@ -74,7 +74,7 @@ async def serving(
     async def ask(domain: str, *descriptors: Any, hits: int = 0) -> Any:
         answer = calls.should_rate_limit(request(domain, *descriptors, hits=hits))
         written = answer if isinstance(answer, bytes) else await answer
-        return theirs.service.RateLimitResponse.FromString(written)
+        return envoy_messages.service.RateLimitResponse.FromString(written)
 
     try:
         yield ask

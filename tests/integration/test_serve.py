@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.integration.serve_driving import PLAIN, RULES, Service, load_until_gone, refused, serving
-from tests.servers import Certificates, RedisServer, free_port, release_port, wait_until
+from tests.support.decision_service import PLAIN, RULES, Service, load_until_gone, refused, serving
+from tests.support.servers import Certificates, RedisServer, free_port, release_port, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.integration.serve_driving import PLAIN, Service, serving
-from tests.servers import Certificates, RedisServer, wait_until
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.servers import Certificates, RedisServer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

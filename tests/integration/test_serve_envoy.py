@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.integration.serve_driving import PLAIN, serving
-from tests.servers import free_port, release_port
-from tests.servers.envoy import EnvoyServer
+from tests.support.decision_service import PLAIN, serving
+from tests.support.servers import free_port, release_port
+from tests.support.servers.envoy import EnvoyServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

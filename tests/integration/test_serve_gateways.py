@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 
-from tests.integration.gateways import NGINX_HEAD
-from tests.integration.serve_driving import PLAIN, Service, serving
-from tests.servers import free_port, release_port, wait_until
-from tests.servers.etcd import EtcdServer
-from tests.servers.process import Process
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.gateways import NGINX_HEAD
+from tests.support.servers import free_port, release_port, wait_until
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.process import Process
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 TOKEN = "correct-horse-battery"  # noqa: S105 - nobody's

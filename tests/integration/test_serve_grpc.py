@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from tests.integration.serve_driving import Service, serving
-from tests.servers import Certificates, RedisServer, wait_until
+from tests.support.decision_service import Service, serving
+from tests.support.servers import Certificates, RedisServer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.serve_driving import PLAIN, Service, serving
-from tests.servers import RedisServer, wait_until
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.integration.serve_driving import PLAIN, Service, serving
 from tests.integration.test_serve_grpc import OK, OVER, RLS, STUBS, channel_to
-from tests.servers import RedisServer, wait_until
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

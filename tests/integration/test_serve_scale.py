@@ -9,17 +9,17 @@ from uuid import uuid4
 import httpx
 
 from headgate.limits import parse_limit
+from headgate.stores.base import group_name
 from headgate.stores.operations import Check, Take
-from headgate.stores.port import group_name
 from headgate.stores.redis import RedisStore
-from headgate.stores.shm.place import path_of
-from tests.integration.serve_driving import PLAIN, serving
-from tests.servers import RedisServer, free_port, wait_until
+from headgate.stores.shm.file import path_of
+from tests.support.decision_service import PLAIN, serving
+from tests.support.servers import RedisServer, free_port, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.serve_driving import Service
+    from tests.support.decision_service import Service
 
 LEASED = """\
 version: 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.serve_driving import RULES, load_until_gone, refused, serving
-from tests.servers import RedisServer, wait_until
+from tests.support.decision_service import RULES, load_until_gone, refused, serving
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
-from tests.servers import (
+from tests.support.servers import (
     Certificates,
     ClusterSetup,
     RedisServer,
@@ -138,7 +138,7 @@ class TestOneServer:
 
     def test_it_dies_with_the_process_that_started_it(self) -> None:
         program = (
-            "import time; from tests.servers import RedisServer; server = RedisServer();"
+            "import time; from tests.support.servers import RedisServer; server = RedisServer();"
             "server.start(); print(server.pid, server.directory, flush=True); time.sleep(60)"
         )
         root = Path(__file__).parents[2]

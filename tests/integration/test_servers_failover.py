@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import (
+from tests.support.servers import (
     ClusterSetup,
     RedisServer,
     SentinelSetup,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.integration.serve_driving import Service, serving
-from tests.servers import free_port, release_port, wait_until
-from tests.servers.envoy import EnvoyServer, cluster, http_listener
-from tests.servers.upstream import QuietHandler, upstream_of
+from tests.support.decision_service import Service, serving
+from tests.support.servers import free_port, release_port, wait_until
+from tests.support.servers.envoy import EnvoyServer, cluster, http_listener
+from tests.support.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.serve_driving import PLAIN, Service, serving
-from tests.servers import RedisServer, wait_until
-from tests.servers.etcd import EtcdServer
+from tests.support.decision_service import PLAIN, Service, serving
+from tests.support.servers import RedisServer, wait_until
+from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

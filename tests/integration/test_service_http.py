@@ -13,13 +13,12 @@ import pytest
 import uvicorn
 
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
-from tests.servers import RedisServer, wait_until
-
-from .gateways import service, service_app
-from .uvicorn_serving import serving, wire
+from tests.support.gateways import service, service_app
+from tests.support.servers import RedisServer, wait_until
+from tests.support.uvicorn_apps import serving, wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

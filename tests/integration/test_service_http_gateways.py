@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.servers import free_port, release_port
-from tests.servers.envoy import EnvoyServer
-
-from .gateways import caddy, envoy_config, nginx, service
+from tests.support.gateways import caddy, envoy_config, nginx, service
+from tests.support.servers import free_port, release_port
+from tests.support.servers.envoy import EnvoyServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

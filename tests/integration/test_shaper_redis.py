@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from headgate.shaping import AsyncShaper, Shaper
-from tests.servers import RedisServer, wait_until
+from headgate.overload import AsyncShaper, Shaper
+from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ RATE = f"{PER_SECOND}/s"
 CALLERS = """
 import asyncio, json, sys
 from headgate.observability import MEASURES
-from headgate.shaping import AsyncShaper
+from headgate.overload import AsyncShaper
 
 async def main(url, count):
     async with AsyncShaper("100/s", queue=1000, store=url) as shaper:
@@ -160,7 +160,7 @@ def test_a_caller_that_is_cancelled_frees_its_turn_on_the_server() -> None:
 def test_while_the_server_is_gone_this_process_goes_on_shaping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.fallback.merging.LONGEST_START", 0.1)
+    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
     with RedisServer() as server, Shaper("1/m", queue=3, store=server.url) as shaper:
         assert shaper.book("key").decision.source == "store"
         server.kill()

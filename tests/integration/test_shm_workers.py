@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from headgate.stores.shm.place import path_of
-from tests.servers import free_port, release_port, wait_until
-
-from .wsgi_serving import Serving, answers, gunicorn, running
+from headgate.stores.shm.file import path_of
+from tests.support.servers import free_port, release_port, wait_until
+from tests.support.wsgi_servers import Serving, answers, gunicorn, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +24,7 @@ WORKERS = 3
 
 WSGI = """
 import os
-from headgate.enforcement.wsgi import RateLimitMiddleware
+from headgate.integrations.wsgi import RateLimitMiddleware
 
 def inner(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain"), ("X-Pid", str(os.getpid()))])
@@ -36,7 +35,7 @@ app = RateLimitMiddleware(inner, limits="20/hour", store={store!r}, exempt=["/he
 
 ASGI = """
 import os
-from headgate.enforcement.asgi import RateLimitMiddleware
+from headgate.integrations.asgi import RateLimitMiddleware
 
 async def inner(scope, receive, send):
     headers = [(b"x-pid", str(os.getpid()).encode())]

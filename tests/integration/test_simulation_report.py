@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.simulator.report import html_report
-from tests.servers.browser import Browser
-from tests.unit.simulator.report.made import HOSTILE, outcome, rule
+from tests.support.replay_outcomes import HOSTILE, outcome, rule
+from tests.support.servers.browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.servers.browser import Page
+    from tests.support.servers.browser import Page
 
 EXAMPLES = "examples/traces"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate import Concurrency, RateLimiter
-from tests.servers import RedisServer, is_installed, wait_until
+from tests.support.servers import RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def server() -> Iterator[RedisServer]:
 
 @contextmanager
 def holder(url: str, partition: str, heartbeat: str) -> Iterator[subprocess.Popen[str]]:
-    script = Path(__file__).with_name("slot_holding.py")
+    script = Path(__file__).parents[1] / "support" / "slot_holder.py"
     call = [sys.executable, str(script), url, str(LIMIT), str(TTL), partition, heartbeat]
     with subprocess.Popen(  # noqa: S603
         call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -21,15 +21,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 
-from headgate.enforcement import Gate
-from headgate.enforcement.fastapi import RateLimit, RateLimitMiddleware, report
-from headgate.enforcement.fastapi import limit as fastapi_limit
-from headgate.enforcement.starlette import limit as starlette_limit
+from headgate.integrations import Gate
+from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, report
+from headgate.integrations.fastapi import limit as fastapi_limit
+from headgate.integrations.starlette import limit as starlette_limit
 from headgate.limits import Concurrency
 from headgate.testing import ManualClock
-from tests.servers import wait_until
-
-from .uvicorn_serving import serving, wire
+from tests.support.servers import wait_until
+from tests.support.uvicorn_apps import serving, wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

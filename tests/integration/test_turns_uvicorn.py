@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headgate.enforcement import Gate
-from headgate.enforcement.asgi import RateLimitMiddleware
-from headgate.rules.reading import read_policy
-from tests.integration.uvicorn_serving import serving
-from tests.servers import RedisServer, wait_until
+from headgate.integrations import Gate
+from headgate.integrations.asgi import RateLimitMiddleware
+from headgate.policy.loader import read_policy
+from tests.support.servers import RedisServer, wait_until
+from tests.support.uvicorn_apps import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,23 +12,22 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.servers import RedisServer, wait_until
-
-from .wsgi_serving import gunicorn
+from tests.support.servers import RedisServer, wait_until
+from tests.support.wsgi_servers import gunicorn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .wsgi_serving import Serving
+    from tests.support.wsgi_servers import Serving
 
 KINDS = ("sync", "gthread")
 
 SOURCE = """
 import os
 from headgate import Concurrency
-from headgate.enforcement.gate import Gate
-from headgate.enforcement.wsgi import RateLimitMiddleware
-from headgate.rules.reading import read_policy
+from headgate.integrations.gate import Gate
+from headgate.integrations.wsgi import RateLimitMiddleware
+from headgate.policy.loader import read_policy
 
 def inner(environ, start_response):
     path = environ["PATH_INFO"]

@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
-
-from .histories import LATELY, MILLISECOND, SECOND, Step, examples, steps
-from .kinds import KIND, admissible, limit_of
+from tests.support.histories import LATELY, MILLISECOND, SECOND, Step, examples, steps
+from tests.support.limit_kinds import KIND, admissible, limit_of
 
 WINDOW = 11 * MILLISECOND
 

@@ -9,21 +9,13 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.rules.reading import read_policy_data
+from headgate.policy.loader import read_policy_data
 from headgate.service.http import HttpApp
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
 from tests.examples import example_count
-from tests.unit.service.http.calling import Answer, FakeStore, ask, core_of
-from tests.unit.service.rls.asking_with import (
-    NOON,
-    Asker,
-    Desc,
-    DistantStore,
-    codes_of,
-    desc,
-    request,
-)
+from tests.support.http_app import Answer, FakeStore, ask, core_of
+from tests.support.rls_client import NOON, Asker, Desc, DistantStore, codes_of, desc, request
 
 _LIMITS = st.sampled_from(
     ("4/m", "3/m", "2/m burst 4; 9/h", "5/m sliding_window_log", "4/h fixed_window", "3/m gcra")
@@ -127,7 +119,7 @@ def test_answers_over_http_are_the_same(
     live: Any, other: Any, trial: Any, grants: list[str], steps: list[Any], ends: int
 ) -> None:
     clock = ManualClock(NOON)
-    with patch("headgate.engine.engine.time.time_ns", clock):  # by which overrides end
+    with patch("headgate.engine.planner.time.time_ns", clock):  # by which overrides end
         nodes = [_Node(policy, clock) for policy in _policies(live, other, trial, grants)]
     for number, (kind, user, path, amount, tier) in enumerate(steps):
         key = {"idempotency-key": f'"{number // 2}"'}
@@ -173,7 +165,7 @@ def test_answers_to_envoy_are_the_same(
 ) -> None:
     clock = ManualClock(NOON)
     stores = [None if ends is None else DistantStore(clock) for _ in range(2)]
-    with patch("headgate.engine.engine.time.time_ns", clock):
+    with patch("headgate.engine.planner.time.time_ns", clock):
         askers = [
             Asker(
                 read_policy_data(policy),

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import ConcurrencyAlgorithm, algorithm_for, carry
 from headgate.limits import Concurrency, TokenBucket
-
-from .histories import LATELY, MINUTE, SECOND, Step, examples, steps
-from .kinds import KIND, limit_of
+from tests.support.histories import LATELY, MINUTE, SECOND, Step, examples, steps
+from tests.support.limit_kinds import KIND, limit_of
 
 Numbers = tuple[str, int, int]
 """A kind, a quota and a window."""

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import ConcurrencyAlgorithm
 from headgate.limits import Concurrency
-
-from .histories import LATELY, SECOND, STARTS, delays, examples
-from .oracles import ConcurrencyOracle
+from tests.support.histories import LATELY, SECOND, STARTS, delays, examples
+from tests.support.oracles import ConcurrencyOracle
 
 if TYPE_CHECKING:
-    from headgate.algorithms.slots import Slots
+    from headgate.algorithms.concurrency import Slots
 
 
 class Visit(NamedTuple):

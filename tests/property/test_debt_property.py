@@ -12,9 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
-
-from .histories import LATELY, MINUTE, SECOND, examples
-from .kinds import KIND, KINDS, limit_of, oracle_of
+from tests.support.histories import LATELY, MINUTE, SECOND, examples
+from tests.support.limit_kinds import KIND, KINDS, limit_of, oracle_of
 
 BILLION = 10**9
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
-from headgate.service.admin.explaining import ExplainCalls
+from headgate.policy.loader import read_policy
+from headgate.service.admin.reports import ExplainCalls
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
 from headgate.testing import ManualClock
 from tests.examples import example_count
-from tests.unit.service.http.calling import scope_of
+from tests.support.http_app import scope_of
 
 Answer = dict[str, Any]
 

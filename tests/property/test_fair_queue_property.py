@@ -27,10 +27,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.shaping.gates.fair_queue import FairQueue, Item
-
-from .fluid import Demand, Fluid, fluid_service
-from .histories import examples
+from headgate.overload.fair_queue import FairQueue, Item
+from tests.support.fluid_schedule import Demand, Fluid, fluid_service
+from tests.support.histories import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

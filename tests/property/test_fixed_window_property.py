@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import FixedWindow
-
-from .histories import LATELY, MINUTE, SECOND, STARTS, Step, examples, follow, steps
-from .oracles import FixedWindowOracle
-from .windows import HUGE_WINDOWS, WINDOWS, Windowed
+from tests.support.histories import LATELY, MINUTE, SECOND, STARTS, Step, examples, follow, steps
+from tests.support.oracles import FixedWindowOracle
+from tests.support.window_limits import HUGE_WINDOWS, WINDOWS, Windowed
 
 
 @st.composite

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import GCRA
-
-from .histories import LATELY, STARTS, Step, examples, follow, steps
-from .oracles import GCRAOracle
-from .paces import PACES, Pace, period_ns
+from tests.support.histories import LATELY, STARTS, Step, examples, follow, steps
+from tests.support.oracles import GCRAOracle
+from tests.support.paced_limits import PACES, Pace, period_ns
 
 
 @st.composite

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import GCRA, LeakyBucket, RateLimiter, TokenBucket
-from headgate.enforcement.asgi.lines import header_lines
-from headgate.enforcement.asgi.sending import encoded
+from headgate.integrations.asgi.sending import encoded, header_lines
 from headgate.responses import Answer, Told, headers_for
 from headgate.testing import ManualClock
 from headgate.units import SECOND

@@ -9,10 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
-from headgate.algorithms.holds import Hold, open_holds, outcome_beside, wait_beside
-
-from .histories import LATELY, MICROSECOND, examples
-from .kinds import KIND, limit_of, oracle_of
+from headgate.algorithms.reservations import Hold, open_holds, outcome_beside, wait_beside
+from tests.support.histories import LATELY, MICROSECOND, examples
+from tests.support.limit_kinds import KIND, limit_of, oracle_of
 
 WINDOW = MICROSECOND
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import LeakyBucket
-
-from .histories import LATELY, STARTS, Step, examples, follow, steps
-from .oracles import LeakyBucketOracle
-from .paces import PACES, Pace, period_ns
+from tests.support.histories import LATELY, STARTS, Step, examples, follow, steps
+from tests.support.oracles import LeakyBucketOracle
+from tests.support.paced_limits import PACES, Pace, period_ns
 
 
 @st.composite

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from headgate.algorithms import LeakyQueueAlgorithm
 from headgate.limits import LeakyQueue
 from headgate.units import SECOND, duration_ns
-
-from .histories import examples
+from tests.support.histories import examples
 
 if TYPE_CHECKING:
     from headgate.algorithms.leaky_queue import Line

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from headgate import RateLimiter
 from headgate.limits import Limit, PacedLimit, WindowedLimit, parse_limits
-from headgate.loadtest.history import due_of, excess, most_between
+from headgate.loadtest.judgement import due_of, excess, most_between
 from headgate.testing import ManualClock
-
-from .histories import MILLISECOND, SECOND, STARTS, examples
+from tests.support.histories import MILLISECOND, SECOND, STARTS, examples
 
 LIMITS = (
     "3/s",

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.limits import TokenBucket
-from headgate.rules.matching import (
+from headgate.policy.matcher import (
+    CallerMatcher,
     Matcher,
     compiled,
     cost_of,
@@ -18,18 +19,16 @@ from headgate.rules.matching import (
     normalised_path,
     readings,
 )
-from headgate.rules.matching.caller import CallerMatcher
-from headgate.rules.model import Cost, EndpointCost, Match, Policy, Rule
-from headgate.rules.request import Request
-
-from .histories import examples
+from headgate.policy.model import Cost, EndpointCost, Match, Policy, Rule
+from headgate.policy.request import Request
+from tests.support.histories import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
     from headgate.limits import Limit
-    from headgate.rules.model import Mode
+    from headgate.policy.model import Mode
 
     Lookup = Callable[[str], Sequence[str]]
 

@@ -15,9 +15,8 @@ from headgate.stores.memory import MemoryStore
 from headgate.stores.memory.counters import _slot
 from headgate.stores.operations import Charge, Check, Reset, Settle, Take
 from headgate.testing import ManualClock
-
-from .histories import LATELY, SECOND, examples
-from .kinds import KIND, KINDS, limit_of
+from tests.support.histories import LATELY, SECOND, examples
+from tests.support.limit_kinds import KIND, KINDS, limit_of
 
 DAY = 86_400 * SECOND
 MAX_KEYS = 5

@@ -9,10 +9,9 @@ from hypothesis import example, given
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Take
 from headgate.testing import ManualClock
-
-from .asking import LIMITS, SAME, SLOTS, VERBS, Call, Pair, calls
-from .histories import LATELY, MINUTE, SECOND, examples
-from .kinds import limit_of
+from tests.support.histories import LATELY, MINUTE, SECOND, examples
+from tests.support.limit_kinds import limit_of
+from tests.support.store_histories import LIMITS, SAME, SLOTS, VERBS, Call, Pair, calls
 
 if TYPE_CHECKING:
     from headgate.limits import Limit

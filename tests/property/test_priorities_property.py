@@ -5,13 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.rules.matching import Classifier, readings
-from headgate.rules.model import GLOBAL, Match, Rule
-from headgate.rules.request import Request
-from headgate.rules.soft import PRIORITIES, Priority, PriorityClass
-
-from .histories import examples
-from .test_matching_property import callers, fits, rule_fits
+from headgate.policy.matcher import Classifier, readings
+from headgate.policy.model import GLOBAL, PRIORITIES, Match, Priority, PriorityClass, Rule
+from headgate.policy.request import Request
+from tests.property.test_matching_property import callers, fits, rule_fits
+from tests.support.histories import examples
 
 matches = st.builds(
     Match,

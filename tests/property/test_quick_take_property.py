@@ -18,13 +18,13 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import MemoryStore
+from headgate.stores.base import concluded
 from headgate.stores.operations import Check, Hold, Settle, Take
-from headgate.stores.port import concluded
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
 
 PACED: list[Limit] = [TokenBucket(5, 1), TokenBucket(7, 1.67), GCRA(2, 3), LeakyBucket(4, 0.5)]
 OTHERS: list[Limit] = [

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.enforcement import Allowance
-from headgate.enforcement.asgi import AsgiRequest, RateLimitMiddleware, quick
-from headgate.enforcement.passing import enter_async
+from headgate.integrations import Allowance
+from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, fast_path
+from headgate.integrations.passing import enter_async
 from headgate.limits import GCRA, LeakyBucket, TokenBucket
 from headgate.testing import ManualClock
 from tests.examples import example_count
-from tests.property.paces import PACES
-from tests.unit.enforcement.asgi.driving import Exchange, exchange, http
+from tests.support.asgi_connection import Exchange, exchange, http
+from tests.support.paced_limits import PACES
 
 if TYPE_CHECKING:
-    from headgate.enforcement.asgi.incoming import Receive, Scope, Send
+    from headgate.integrations.asgi.request import Receive, Scope, Send
     from headgate.limits import Limit
-    from tests.property.paces import Pace
+    from tests.support.paced_limits import Pace
 
 PEERS = ("203.0.113.7", "203.0.113.8", "::ffff:203.0.113.7", "2001:db8::1", "2001:db8::2", "", "x")
 PATHS = ("/", "/items/1", "/health", "/Health/", "/static/app.js", "/static/../items", "//health")
@@ -167,7 +167,7 @@ async def told(
 @pytest.fixture(autouse=True)
 def nothing_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tests have marked as exempt makes every request go the long way."""
-    monkeypatch.setattr(quick, "EXEMPT_ONES", [])
+    monkeypatch.setattr(fast_path, "EXEMPT_ONES", [])
 
 
 def limit_of(pace: Pace, kind: str) -> Limit:

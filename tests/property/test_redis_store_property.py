@@ -15,10 +15,9 @@ from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog,
 from headgate.stores.operations import Charge, Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
-from tests.servers import RedisServer
-
-from .asking import LIMITS, SLOTS, VERBS, Call, Pair, calls
-from .histories import LATELY, MINUTE, SECOND, examples
+from tests.support.histories import LATELY, MINUTE, SECOND, examples
+from tests.support.servers import RedisServer
+from tests.support.store_histories import LIMITS, SLOTS, VERBS, Call, Pair, calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine import RuleEngine
-from headgate.rules.model import Policy
-from headgate.rules.reading import read_policy_data
-from headgate.rules.request import Request
+from headgate.policy.loader import read_policy_data
+from headgate.policy.model import Policy
+from headgate.policy.request import Request
 from headgate.simulator import Arrival, Event, Traffic, replay
 from headgate.simulator.traffic import Given
 from headgate.testing import ManualClock

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import MemoryStore, RateLimiter
-from headgate.decisions import Decision, combine
+from headgate.decision import Decision, combine
 from headgate.limits import Concurrency, LeakyQueue, Limit, PacedLimit, TokenBucket
 from headgate.responses import (
     Answer,
@@ -27,12 +27,11 @@ from headgate.responses import (
 )
 from headgate.responses.answer import open_parts, parts_of, tightest
 from headgate.responses.ratelimit_draft11 import returns_in_ns
+from headgate.stores.base import conclude
 from headgate.stores.operations import Check, Take
-from headgate.stores.port import conclude
 from headgate.testing import ManualClock
-
-from .histories import LATELY, MICROSECOND, MINUTE, SECOND, examples
-from .kinds import KIND, limit_of
+from tests.support.histories import LATELY, MICROSECOND, MINUTE, SECOND, examples
+from tests.support.limit_kinds import KIND, limit_of
 
 MODES: Any = st.sampled_from(["on", "on", "off", "redacted"])
 WINDOWS = st.sampled_from([SECOND, MINUTE, 86_400 * SECOND, SECOND // 10]) | st.integers(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import UsageError
-from headgate.service.rlqs.division import divide
+from headgate.service.rlqs.rates import divide
 
 CAPACITIES = st.integers(0, 10**12)
 AMOUNTS = st.one_of(st.integers(0, 20), st.integers(0, 10**12))

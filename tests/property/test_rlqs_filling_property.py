@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import LimitError
-from headgate.service.rlqs.filling import LONGEST_SECONDS, MILLION, MOST_TOKENS, Filling, fitted
+from headgate.service.rlqs.rates import LONGEST_SECONDS, MILLION, MOST_TOKENS, Filling, fitted
 
 RATES = st.builds(Fraction, st.integers(1, 10**16), st.integers(1, 10**9))
 FILLINGS = st.builds(

@@ -7,11 +7,10 @@ from random import Random
 
 import pytest
 
-from headgate.service.rlqs.allowance import Allowance
 from headgate.service.rlqs.options import RlqsOptions
+from headgate.service.rlqs.rates import Allowance
 from headgate.units import SECOND
-
-from .gateways import World
+from tests.support.virtual_gateways import World
 
 LIMITS = [
     Allowance(Fraction(60), 60),

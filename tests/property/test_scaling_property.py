@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from headgate.limits import LeakyQueue, Limit, scaled
 from headgate.stores import Check, MemoryStore, Take
 from headgate.testing import ManualClock
-
-from .histories import MINUTE, SECOND, examples
-from .kinds import KIND, limit_of
+from tests.support.histories import MINUTE, SECOND, examples
+from tests.support.limit_kinds import KIND, limit_of
 
 Hits = list[tuple[int, Fraction, int]]
 """How much later each comes, in nanoseconds, the factor then, and its cost."""

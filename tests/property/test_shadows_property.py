@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine import RuleEngine
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from tests.examples import example_count
@@ -17,7 +17,7 @@ from tests.examples import example_count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
     from headgate.engine import Verdict
     from headgate.stores.operations import Check
 

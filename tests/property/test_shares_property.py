@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from headgate.algorithms import ConcurrencyAlgorithm
 from headgate.algorithms.concurrency import CLAIM_NS, GRAIN_NS, KEEP_NS
 from headgate.limits import Concurrency
-
-from .histories import LATELY, SECOND, delays, examples
+from tests.support.histories import LATELY, SECOND, delays, examples
 
 if TYPE_CHECKING:
-    from headgate.algorithms.slots import Slots
+    from headgate.algorithms.concurrency import Slots
 
 PARTS = (None, "a", "b")
 LEASES = "klmnopqr"

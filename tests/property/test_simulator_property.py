@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.engine import RuleEngine
-from headgate.rules.reading import read_policy_data
-from headgate.rules.request import Request
+from headgate.policy.loader import read_policy_data
+from headgate.policy.request import Request
 from headgate.simulator import Arrival, replay
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock

@@ -7,10 +7,19 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import SlidingWindowCounter
-
-from .histories import LATELY, MICROSECOND, MINUTE, SECOND, STARTS, Step, examples, follow, steps
-from .oracles import CounterOracle
-from .windows import HUGE_WINDOWS, WINDOWS, Windowed
+from tests.support.histories import (
+    LATELY,
+    MICROSECOND,
+    MINUTE,
+    SECOND,
+    STARTS,
+    Step,
+    examples,
+    follow,
+    steps,
+)
+from tests.support.oracles import CounterOracle
+from tests.support.window_limits import HUGE_WINDOWS, WINDOWS, Windowed
 
 Case = tuple[Windowed, int, int, list[Step]]
 """The limit, its subwindows, the start and what happens."""

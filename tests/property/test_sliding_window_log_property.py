@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import SlidingWindowLog
-
-from .histories import LATELY, MINUTE, SECOND, STARTS, Step, examples, follow, steps
-from .oracles import LogOracle, PlainLogOracle
-from .windows import HUGE_WINDOWS, WINDOWS, Windowed
+from tests.support.histories import LATELY, MINUTE, SECOND, STARTS, Step, examples, follow, steps
+from tests.support.oracles import LogOracle, PlainLogOracle
+from tests.support.window_limits import HUGE_WINDOWS, WINDOWS, Windowed
 
 Case = tuple[Windowed, int, list[Step]]
 APART = [Step("hit", 0, 1), Step("charge", SECOND // 2, 80)]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import GCRA, LeakyBucket, TokenBucket
-
-from .histories import LATELY, SECOND, STARTS, Step, examples, follow, steps
-from .oracles import TokenBucketOracle
-from .paces import PACES, Pace, period_ns
+from tests.support.histories import LATELY, SECOND, STARTS, Step, examples, follow, steps
+from tests.support.oracles import TokenBucketOracle
+from tests.support.paced_limits import PACES, Pace, period_ns
 
 A_TICK_LEFT = [Step("charge", 0, 1), Step("charge", 333_333_333, 1)]
 

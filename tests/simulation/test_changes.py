@@ -14,13 +14,12 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, FixedWindow
-from headgate.stores.leased import AsyncLeasedStore
+from headgate.stores.layers.leases import AsyncLeasedStore
 from headgate.stores.operations import Check, Lend, Take, TakeEach
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
 from tests.examples import EXPLORE
-
-from .world import FarStore, Weather, World
+from tests.support.fleet_world import FarStore, Weather, World
 
 if TYPE_CHECKING:
     import random

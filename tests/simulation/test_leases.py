@@ -16,9 +16,8 @@ from headgate.limits import Accuracy, FixedWindow, Limit, SlidingWindowLog, Toke
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
 from tests.examples import EXPLORE
-
-from .bounds import most_in_a_window, most_in_any_span, most_over_bucket
-from .nodes import Scene, play
+from tests.support.fleet_bounds import most_in_a_window, most_in_any_span, most_over_bucket
+from tests.support.fleet_nodes import Scene, play
 
 SEEDS_EACH = 10 * EXPLORE or 5
 

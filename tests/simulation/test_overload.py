@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 
-from benchmarks.shaping.clients import Habits
-from benchmarks.shaping.fronts import SHARING_WAYS, limiting_ways
-from benchmarks.shaping.overload import Course, Plot, play
+from benchmarks.overload.clients import Habits
+from benchmarks.overload.fronts import SHARING_WAYS, limiting_ways
+from benchmarks.overload.overload import Course, Plot, play
 
 ALIKE, RESERVED, SHED = list(SHARING_WAYS)[1:]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.fallback.watching import Watch
+from headgate.runtime.store_watch import Watch
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from headgate.cli import main
-from headgate.gateway.settings import SETTINGS as GATEWAY
-from headgate.rules.reading import read_policy
-from headgate.service.settings import SETTINGS, gather
-from headgate.settings import gather_values
-from tests.servers.envoy import envoy_binary
+from headgate.config import gather_values
+from headgate.config.gateway import SETTINGS as GATEWAY
+from headgate.config.service import SETTINGS, gather
+from headgate.policy.loader import read_policy
+from tests.support.servers.envoy import envoy_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

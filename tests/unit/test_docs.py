@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,7 +27,7 @@ POLICIES = [
 def _own_shared_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stores in shared memory that are gone afterwards, and are nobody else's."""
     with TemporaryDirectory() as directory:
-        monkeypatch.setattr("headgate.stores.shm.place.SHARED_MEMORY", Path(directory))
+        monkeypatch.setattr("headgate.stores.shm.file.SHARED_MEMORY", Path(directory))
         yield
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from headgate import CostError, Decision, KeyInvalidError, MemoryStore, RateLimiter
+from headgate.runtime.waiting_lines import Lines
 from headgate.testing import ManualClock
-from headgate.waiting import Lines
 
 PATIENCE = 10
 """Seconds after which a test gives up; nothing here takes them."""

@@ -24,8 +24,8 @@ from headgate import (
     RateLimiter,
     UsageError,
 )
+from headgate.runtime.waiting_lines import Lines
 from headgate.testing import ManualClock
-from headgate.waiting import Lines
 
 
 class AnnouncedLines(Lines[threading.Event]):

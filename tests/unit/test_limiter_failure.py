@@ -16,10 +16,10 @@ from headgate import (
     Store,
     StoreError,
 )
-from headgate.decisions import FailurePolicy
+from headgate.decision import FailurePolicy
 from headgate.stores import AsyncMemoryStore, Operation
 from headgate.testing import ManualClock
-from tests.unit.unbroken import unbroken
+from tests.support.unbroken_stores import unbroken
 
 R = TypeVar("R")
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimiter
-from headgate.decisions import OnFailure
+from headgate.decision import OnFailure
 from headgate.errors import OptionError, StoreError
 from headgate.stores import AsyncStore, Operation
-from headgate.stores.port import group_name
+from headgate.stores.base import group_name
 from headgate.units import SECOND
-from tests.unit.fallback.failing import FailingStore, later
-from tests.unit.unbroken import unbroken, unbroken_async
+from tests.support.failing_fallback import FailingStore, later
+from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

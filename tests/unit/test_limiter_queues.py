@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import AsyncRateLimiter, LeakyQueue, MemoryStore, RateLimiter, TokenBucket
-from headgate.decisions import RateLimitedError
+from headgate.decision import RateLimitedError
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND
-from tests.unit.shaping.shapers.test_shaper_stored import FarStore
+from tests.unit.overload.shapers.test_shaper_stored import FarStore
 
 if TYPE_CHECKING:
     from headgate import Decision

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from headgate.observability.otel import metric_name
-from tests.servers.process import run
+from tests.support.servers.process import run
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

@@ -11,14 +11,14 @@ import pytest
 
 from headgate import AsyncRateLimiter, Concurrency, RateLimiter, TokenBucket
 from headgate.errors import OptionError, StoreError
-from headgate.heartbeat import HEART, Beat
+from headgate.runtime.heartbeat import HEART, Beat
 from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Operation, Store
 from headgate.stores.operations import Renew
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
 if TYPE_CHECKING:
-    from headgate.stores.port import R
+    from headgate.stores.base import R
 
 SHARED = Concurrency(2, 60, (("gold", 1), ("free", 1)), lends=False)
 SOON = 30.0

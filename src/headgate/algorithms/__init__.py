@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.algorithms.algorithm import Algorithm, Outcome, carry
+from headgate.algorithms.base import Algorithm, Outcome, carry
 from headgate.algorithms.concurrency import ConcurrencyAlgorithm
 from headgate.algorithms.fixed_window import FixedWindowAlgorithm
-from headgate.algorithms.gcra import GCRAAlgorithm, Paced
-from headgate.algorithms.leaky_bucket import LeakyBucketAlgorithm
+from headgate.algorithms.gcra import (
+    GCRAAlgorithm,
+    LeakyBucketAlgorithm,
+    Paced,
+    TokenBucketAlgorithm,
+)
 from headgate.algorithms.leaky_queue import LeakyQueueAlgorithm
-from headgate.algorithms.sliding_window_counter import SlidingWindowCounterAlgorithm
-from headgate.algorithms.sliding_window_log import SlidingWindowLogAlgorithm
-from headgate.algorithms.token_bucket import TokenBucketAlgorithm
+from headgate.algorithms.sliding_counter import SlidingWindowCounterAlgorithm
+from headgate.algorithms.sliding_log import SlidingWindowLogAlgorithm
 from headgate.errors import UsageError
 from headgate.limits import (
     GCRA,

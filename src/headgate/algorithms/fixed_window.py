@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.algorithm import ALLOWED, Algorithm, Outcome
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import FixedWindow

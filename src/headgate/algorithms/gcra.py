@@ -10,7 +10,7 @@ the whole burst would be available again. A unit of quota is worth a fixed stret
 The admitted burst is `burst` exactly. The common mistake, a tolerance of `burst * unit` against
 the old TAT instead of the new one, admits one more.
 
-Times are in ticks (see `limits.pace`), so nothing is ever rounded: the state after a million
+Times are in ticks (see `limits.model`), so nothing is ever rounded: the state after a million
 checks is the one that a ledger of fractions would show. If the clock steps back, TAT lies further
 ahead of it, and the answer is stricter for as long as the clock is behind.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.algorithm import Algorithm, Outcome
+from headgate.algorithms.base import Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import PacedLimit
@@ -82,5 +82,44 @@ class Paced(Algorithm[int]):
 
 class GCRAAlgorithm(Paced):
     """The arithmetic of `GCRA(rate, burst)`."""
+
+    __slots__ = ()
+
+
+# The token bucket: a store of tokens that fills at a steady rate.
+#
+# The textbook keeps two numbers, how many tokens there were and when that was counted, and each
+# check computes `tokens = min(capacity, tokens + elapsed * rate)`. Both follow from one: the
+# instant at which the bucket will be full. A bucket that is `d` seconds short of full misses `d *
+# rate` tokens, and
+#
+#     tokens(now)  =  capacity - max(0, full_at - now) * rate
+#     take c       :  full_at = max(full_at, now) + c / rate     if tokens(now) >= c
+#
+# With `full_at` for TAT and `1 / rate` for the unit this is GCRA, line by line: hence the promise
+# that `TokenBucket(50, 10)` and `GCRA(rate=10, burst=50)` admit the same sequences, and one number
+# per key instead of two. In any interval of length t at most `capacity + rate * t` is admitted.
+
+
+class TokenBucketAlgorithm(Paced):
+    """The arithmetic of `TokenBucket(capacity, refill_rate)`. The state is `full_at`."""
+
+    __slots__ = ()
+
+
+# The leaky bucket as a meter: water poured in, leaking out at a steady rate.
+#
+# Each unit of cost is a unit of water; it fits when it does not make the bucket run over.
+#
+#     level(now)  =  max(0, empty_at - now) * leak_rate
+#     pour c      :  empty_at = max(empty_at, now) + c / leak_rate   if level(now) + c <= capacity
+#
+# The level of the water is what is missing from a token bucket of the same size, so the meter is
+# GCRA again, its state the instant at which the bucket will have run dry. (The leaky bucket that
+# *delays* what does not fit is another thing, a queue; it lives in `headgate.overload`.)
+
+
+class LeakyBucketAlgorithm(Paced):
+    """The arithmetic of `LeakyBucket(capacity, leak_rate)`. The state is `empty_at`."""
 
     __slots__ = ()

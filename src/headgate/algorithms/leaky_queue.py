@@ -34,13 +34,15 @@ units; what is left of one that was used or has begun to pass is the whole units
 
 from __future__ import annotations
 
+from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.algorithms.algorithm import ALLOWED, Algorithm, Outcome
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import LeakyQueue
+
 
 MOST_VACANCIES: Final = 64
 """Turns given up that a queue knows of; neighbours are one."""
@@ -241,3 +243,41 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
 def with_turn(outcome: Outcome, delay: int, now: int) -> Outcome:
     """*outcome* with the turn that comes *delay* nanoseconds from *now*."""
     return outcome._replace(delay_ns=delay, turn_ns=now + delay) if delay else outcome
+
+
+# What one operation asks of one queue, one check after the other.
+
+
+class Turns:
+    """Checks of one queue, each behind those before it, as if they were taken.
+
+    Ask `wait` of every check, then `told` of every check, in the same order.
+    """
+
+    __slots__ = ("_algorithm", "_asked", "_delays", "_line", "_now")
+
+    def __init__(self, algorithm: LeakyQueueAlgorithm, line: Line | None, now: int) -> None:
+        self._algorithm = algorithm
+        self._line = line
+        self._now = now
+        self._asked = 0
+        self._delays: deque[int] = deque()
+
+    def wait(self, cost: int) -> int | None:
+        """Nanoseconds until *cost* fits behind all that was asked before; None if never."""
+        if not cost:
+            self._delays.append(0)
+            return 0
+        algorithm, now = self._algorithm, self._now
+        wait = algorithm.wait(self._line, cost, now)
+        self._delays.append(0 if wait else algorithm.delay(self._line, cost, now))
+        self._line = algorithm.charge(self._line, cost, now)
+        before, self._asked = self._asked, self._asked + cost
+        if wait and before and algorithm.wait(algorithm.charge(None, before, now), cost, now):
+            return None
+        return wait
+
+    def told(self, outcome: Outcome) -> Outcome:
+        """*outcome*, that of the next check, with its turn."""
+        delay = self._delays.popleft() if self._delays else 0
+        return with_turn(outcome, delay, self._now) if outcome.allowed else outcome

@@ -12,8 +12,8 @@ from headgate.errors import OptionError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace, _SubParsersAction
 
-    from headgate.gateway.printed import Gateway
-    from headgate.rules.model import Policy
+    from headgate.gateway.templates import Gateway
+    from headgate.policy.model import Policy
 
 _DESCRIPTION: Final = """\
 For those who have a gateway already. (`headgate up` runs one by itself.)"""
@@ -81,7 +81,7 @@ def _run_nothing(arguments: Namespace) -> ExitStatus:
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.gateway.printed import gateway_named
+    from headgate.gateway.templates import gateway_named
 
     gateway = gateway_named(arguments.name)
     text = _text(gateway, arguments)
@@ -95,7 +95,7 @@ def _run(arguments: Namespace) -> ExitStatus:
 
 
 def _text(gateway: Gateway, arguments: Namespace) -> str:
-    from headgate.gateway.printed import make_wanted
+    from headgate.gateway.templates import make_wanted
 
     given = {name: value for name in _GIVEN if (value := getattr(arguments, name)) is not None}
     gateway.check(frozenset(given))
@@ -111,7 +111,7 @@ def _text(gateway: Gateway, arguments: Namespace) -> str:
 
 def _policy(path: str) -> Policy:
     from headgate.cli.rules.texts import lines, texts_at
-    from headgate.rules.reading import examine_policies
+    from headgate.policy.loader import examine_policies
 
     examined = examine_policies(texts_at(path))
     if examined.policy is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from fractions import Fraction
 
-    from headgate.loadtest.trial import Trial
+    from headgate.loadtest.report import Trial
 
 _DESCRIPTION: Final = """\
 Send requests to something that limits them, for some seconds, and say in one line whether the limit
@@ -35,19 +35,19 @@ exit status: 0 it holds, 1 it does not, 2 there is no telling, or wrong usage"""
 
 
 def _time(text: str) -> int:
-    from headgate.cli.loadtest_terms import time_ns
+    from headgate.cli.loadtest_run import time_ns
 
     return time_ns(text)
 
 
 def _rate(text: str) -> Fraction:
-    from headgate.cli.loadtest_terms import rate
+    from headgate.cli.loadtest_run import rate
 
     return rate(text)
 
 
 def _status(text: str) -> int:
-    from headgate.cli.loadtest_terms import status
+    from headgate.cli.loadtest_run import status
 
     return status(text)
 
@@ -119,7 +119,7 @@ def _add_load(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.loadtest_driving import driven
+    from headgate.cli.loadtest_run import driven
     from headgate.loadtest.report import text_report
 
     report = driven(_trial(arguments), is_watched=not arguments.json)
@@ -146,11 +146,10 @@ COMMAND: Final = Command(
 
 def _trial(arguments: Namespace) -> Trial:
     """What is to be done. Raises `OptionError`, also if somebody says no."""
-    from headgate.cli import loadtest_terms as terms
+    from headgate.cli import loadtest_run as terms
     from headgate.loadtest.judgement import CLOCK_ERROR_NS
-    from headgate.loadtest.loads import load_for
-    from headgate.loadtest.targets import addresses_of, are_of_this_machine
-    from headgate.loadtest.trial import FAR_CLOCK_ERROR_NS, Trial
+    from headgate.loadtest.options import addresses_of, are_of_this_machine, load_for
+    from headgate.loadtest.report import FAR_CLOCK_ERROR_NS, Trial
 
     aim, target = terms.aim(arguments), terms.target(arguments)
     load = load_for(

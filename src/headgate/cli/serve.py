@@ -8,15 +8,14 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli.command import Command, ExitStatus
-from headgate.cli.setting_flags import add_setting_flags, given_flags
+from headgate.cli.command import Command, ExitStatus, add_setting_flags, given_flags
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable
 
-    from headgate.rules.problems import Problem
-    from headgate.service.settings import Gathered
+    from headgate.config.service import Gathered
+    from headgate.policy.problems import Problem
 
 _DESCRIPTION: Final = """\
 Serve decisions over HTTP and gRPC: to Envoy (RLS, RLQS, ext_authz), nginx, Caddy, Traefik, and to
@@ -37,7 +36,7 @@ usage, or it cannot start"""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    from headgate.service.settings import SETTINGS
+    from headgate.config.service import SETTINGS
 
     parser.add_argument("--config", metavar="FILE", help="settings, YAML or JSON [HEADGATE_CONFIG]")
     parser.add_argument(
@@ -50,8 +49,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.gateway.settings import SETTINGS as GATEWAY
-    from headgate.service.settings import SETTINGS, SettingsError, gather
+    from headgate.config.gateway import SETTINGS as GATEWAY
+    from headgate.config.service import SETTINGS, SettingsError, gather
 
     flags = given_flags(arguments, SETTINGS)
     if arguments.json and flags["log_format"] is None:
@@ -72,7 +71,7 @@ COMMAND: Final = Command(
 
 
 def _check(arguments: Namespace, gathered: Gathered) -> ExitStatus:
-    from headgate.rules.problems import PolicyError
+    from headgate.policy.problems import PolicyError
     from headgate.service.running import check
 
     try:
@@ -89,7 +88,7 @@ def _check(arguments: Namespace, gathered: Gathered) -> ExitStatus:
 
 
 def _serve(arguments: Namespace, gathered: Gathered) -> ExitStatus:
-    from headgate.rules.problems import PolicyError
+    from headgate.policy.problems import PolicyError
     from headgate.service.running import run
 
     try:

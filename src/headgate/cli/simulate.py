@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
-    from headgate.rules.model import Policy
+    from headgate.policy.model import Policy
     from headgate.simulator import Options, Outcome, Traffic
 
 _FORMATS: Final = ("csv", "jsonl", "nginx", "envoy")
@@ -156,7 +156,7 @@ def _check(arguments: Namespace) -> None:
 
 def _policy_at(path: str) -> Policy:
     from headgate.cli.rules.texts import tell, texts_at
-    from headgate.rules.reading import examine_policies
+    from headgate.policy.loader import examine_policies
 
     examined = examine_policies(texts_at(path))
     if examined.policy is None:
@@ -167,7 +167,7 @@ def _policy_at(path: str) -> Policy:
 
 def _replayed(policies: Sequence[Policy], place: int, arguments: Namespace) -> Outcome:
     """What the policy at *place* makes of the traffic."""
-    from headgate.cli.progress import ProgressBar
+    from headgate.cli.terminal import ProgressBar
     from headgate.simulator import replay
     from headgate.units import duration_ns
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
 
 _AFTER_SCHEME: Final = re.compile(r"(\w://)\S+")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -66,3 +68,111 @@ def duration(nanoseconds: int) -> str:
     whole, rest = divmod(seconds, size)
     smaller, its_name = {"d": (3_600, "h"), "h": (60, "m"), "m": (1, "s")}[name]
     return f"{whole}{name}{rest // smaller}{its_name}" if rest >= smaller else f"{whole}{name}"
+
+
+# A line on stderr that says how far something is; nothing where stderr is no terminal.
+
+
+_EVERY_S: Final = 0.1
+_WIDTH: Final = 24
+_ALONE: Final = 80
+_BACK_AND_CLEAR: Final = "\r\033[K"
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sits at *stream*; None is one that was closed, as with `2>&-`."""
+    return stream is not None and stream.isatty()
+
+
+class StatusLine:
+    """One line on *stream*, stderr if none is given, that is written over again and again.
+
+    Only where that is a terminal that can do it: `is_of_use`. A terminal that goes away meanwhile
+    is no reason to fail.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._is_shown = False
+        self.is_of_use = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
+
+    def show(self, text: str) -> None:
+        """Have the line say *text*, or as much of it as there is room for."""
+        if self.is_of_use:
+            self._is_shown = True
+            self._write(text[: _columns(self._stream) - 1])
+
+    def clear(self) -> None:
+        """Leave the line as it was before."""
+        if self._is_shown:
+            self._is_shown = False
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(f"{_BACK_AND_CLEAR}{text}")
+            self._stream.flush()
+        except OSError:
+            self.is_of_use = False
+
+
+class ProgressBar:
+    """How far *what* is: a share, how many a second, and how long it will take.
+
+    Shown at most ten times a second on *stream*, as a `StatusLine` is. *clock* is in seconds.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._what = what
+        self._line = StatusLine(stream)
+        self._clock = clock
+        self._began_s = clock()
+        self._shown_s = self._began_s
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether anybody sees it."""
+        return self._line.is_of_use
+
+    def __call__(self, count: int, share: float | None) -> None:
+        """Show that *count* are done, which is *share* of all, from 0 to 1, if that is known."""
+        now_s = self._clock()
+        if not self.is_of_use or now_s - self._shown_s < _EVERY_S:
+            return
+        self._shown_s = now_s
+        self._line.show(progress_line(self._what, count, share, now_s - self._began_s))
+
+    def clear(self) -> None:
+        """Leave the line as it was before."""
+        self._line.clear()
+
+
+def progress_line(what: str, count: int, share: float | None, took_s: float) -> str:
+    """The bar as text."""
+    rate = count / took_s if took_s > 0 else 0.0
+    told = f"{count:,} requests, {rate:,.0f}/s"
+    if share is None:
+        return f"{what}  {told}"
+    full = round(share * _WIDTH)
+    bar = "#" * full + "." * (_WIDTH - full)
+    left = f", {_time(took_s / share - took_s)} left" if share > 0 else ""
+    return f"{what}  [{bar}] {share:4.0%}  {told}{left}"
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _ALONE
+    except OSError:
+        return _ALONE

@@ -9,17 +9,16 @@ import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.cli.command import Command, ExitStatus
-from headgate.cli.setting_flags import add_setting_flags, given_flags
+from headgate.cli.command import Command, ExitStatus, add_setting_flags, given_flags
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.gateway.running.terms import Terms
-    from headgate.rules.problems import Problem
-    from headgate.service.settings import Settings
-    from headgate.settings import Told, Values
+    from headgate.config import Told, Values
+    from headgate.config.service import Settings
+    from headgate.gateway.processes.options import Terms
+    from headgate.policy.problems import Problem
 
 _DESCRIPTION: Final = """\
 Run a gateway: the real Envoy in front of your service, with the decision service beside it.
@@ -44,8 +43,8 @@ _TOKEN_BYTES: Final = 24
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    from headgate.gateway.settings import SETTINGS as GATEWAY
-    from headgate.service.settings import SETTINGS as SERVICE
+    from headgate.config.gateway import SETTINGS as GATEWAY
+    from headgate.config.service import SETTINGS as SERVICE
 
     parser.add_argument("--config", metavar="FILE", help="settings, YAML or JSON [HEADGATE_CONFIG]")
     parser.add_argument(
@@ -60,8 +59,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.rules.problems import PolicyError
-    from headgate.settings import SettingsError
+    from headgate.config import SettingsError
+    from headgate.policy.problems import PolicyError
 
     is_checked = arguments.check
     try:
@@ -88,9 +87,9 @@ COMMAND: Final = Command(
 
 def _gathered(arguments: Namespace) -> Values:
     """The settings of both, from wherever they are said. Raises `SettingsError`."""
-    from headgate.gateway.settings import SETTINGS as GATEWAY
-    from headgate.service.settings import SETTINGS as SERVICE
-    from headgate.settings import gather_values
+    from headgate.config import gather_values
+    from headgate.config.gateway import SETTINGS as GATEWAY
+    from headgate.config.service import SETTINGS as SERVICE
 
     settings = (*GATEWAY, *SERVICE)
     flags = given_flags(arguments, settings)
@@ -107,8 +106,7 @@ def _gathered(arguments: Namespace) -> Values:
 
 def _contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
     """Everything that is wrong with all settings as a whole."""
-    from headgate.gateway import settings as gateway
-    from headgate.service.settings import consistency as service
+    from headgate.config import gateway, service
 
     if not _is_demo(values):
         if values["rules"] is None:
@@ -134,8 +132,7 @@ def _grpc_ports(values: Mapping[str, Any]) -> str:
 
 def _service(values: Mapping[str, Any]) -> Settings:
     """The settings of the service; the rules of the demo are not known yet."""
-    from headgate.service.settings import Settings
-    from headgate.service.settings.model import NAMES
+    from headgate.config.service import NAMES, Settings
 
     own = {name: values[name] for name in NAMES}
     own |= {"rules": values["rules"] or _DEMO, "grpc_ports": _grpc_ports(values)}
@@ -143,9 +140,9 @@ def _service(values: Mapping[str, Any]) -> Settings:
 
 
 def _terms(values: Mapping[str, Any]) -> Terms:
-    from headgate.cli.up_terms import service_terms
-    from headgate.gateway.running.terms import Terms
-    from headgate.gateway.settings import NAMES, GatewaySettings
+    from headgate.cli.up_settings import service_terms
+    from headgate.config.gateway import NAMES, GatewaySettings
+    from headgate.gateway.processes.options import Terms
     from headgate.service.sources import is_etcd, kept_policy, open_storage
 
     service = _service(values)
@@ -169,8 +166,8 @@ def _terms(values: Mapping[str, Any]) -> Terms:
 def _up(values: Values, terms: Terms) -> ExitStatus:
     import logging
 
-    from headgate.gateway.running.logs import tell
-    from headgate.gateway.running.up import run
+    from headgate.gateway.processes.logs import tell
+    from headgate.gateway.processes.up import run
     from headgate.service.logs import configure_logs
 
     _open_what_is_closed()
@@ -190,7 +187,7 @@ def _open_what_is_closed() -> None:
 
 
 def _check(arguments: Namespace, values: Values, terms: Terms) -> ExitStatus:
-    from headgate.gateway.running.checking import check
+    from headgate.gateway.processes.up import check
     from headgate.service.running import check as check_service
 
     lines = list(map(str, values.warnings))

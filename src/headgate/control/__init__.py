@@ -9,14 +9,12 @@ revision -> storage (a file, etcd, memory) -> feed (keeps the newest in force)
 """
 
 from headgate.control.audit import AuditFile, AuditLog
-from headgate.control.editing import Edited, PolicyEditor, Wish
-from headgate.control.feed import PolicyFeed
-from headgate.control.feed_state import FeedState
-from headgate.control.file_storage import FileStorage
+from headgate.control.editor import Edited, PolicyEditor, Wish
+from headgate.control.feed import FeedState, PolicyFeed
+from headgate.control.file_source import FileStorage
 from headgate.control.files import Loaded, PolicyFiles
-from headgate.control.memory_storage import MemoryStorage
-from headgate.control.state import State
-from headgate.control.watching import AsyncPolicyWatcher, PolicyWatcher
+from headgate.control.storage import MemoryStorage
+from headgate.control.watcher import AsyncPolicyWatcher, PolicyWatcher, State
 
 __all__ = [
     "AsyncPolicyWatcher",

@@ -10,17 +10,16 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.rules.problems import PolicyError
-from headgate.rules.reading import examine_policies, examine_policy_data, policy_to_data
-from headgate.rules.reading.documents import grow_text
-from headgate.rules.reading.findings import Findings
-from headgate.rules.reading.tree import Listing, Scalar, Table
+from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
+from headgate.policy.loader.diagnostics import Findings, Listing, Scalar, Table
+from headgate.policy.loader.documents import grow_text
+from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headgate.control.revision import Revision
-    from headgate.rules.reading.tree import Node
+    from headgate.policy.loader.diagnostics import Node
 
 Data = dict[str, Any]
 

@@ -16,17 +16,16 @@ import logging
 import random
 import time
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.endless import EndlessTask
-from headgate.control.feed_state import FeedState
-from headgate.control.kept import KeptRevision
-from headgate.control.policy_file import UnreadableFileError
-from headgate.control.revision import StorageError
+from headgate.control.file_source import UnreadableFileError
+from headgate.control.files import clear_leftovers, replace_file
+from headgate.control.revision import StorageError, revision_from_json
+from headgate.control.supervised_task import EndlessTask
 from headgate.errors import HeadgateError
-from headgate.rules.problems import PolicyError, Problem
-from headgate.rules.reading import RuleMemory, examine_policy_data
+from headgate.policy.loader import RuleMemory, examine_policy_data
+from headgate.policy.problems import PolicyError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,9 +33,83 @@ if TYPE_CHECKING:
     from typing import Self
 
     from headgate.clock import Clock
-    from headgate.control.revision import Revision
+    from headgate.control.revision import Change, Revision
     from headgate.control.storage import PolicyStorage
-    from headgate.rules.model import Policy
+    from headgate.policy.model import Policy
+
+
+# How a feed of policies stands, for readiness, metrics and people.
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState:
+    """What is in force, and what keeps the newest from being so.
+
+    *revision*, *change* and *loaded_at_ns* (since the epoch) are of the policy in force, None
+    before there is one; the number is the storage's. *is_stale*: the storage could not be asked
+    when it was last tried, so there may be a newer one; *trouble* says why. *problems* is what is
+    wrong with a newer revision that cannot be put in force, *refused* its number if it has one.
+    *failures* counts the revisions that could not be. *warnings* are about the policy in force.
+    """
+
+    revision: int | None = None
+    change: Change | None = None
+    loaded_at_ns: int | None = None
+    is_stale: bool = False
+    trouble: str | None = None
+    problems: tuple[Problem, ...] | None = None
+    refused: int | None = None
+    failures: int = 0
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the newest revision is in force, as far as anybody knows."""
+        return self.revision is not None and not self.is_stale and self.problems is None
+
+    @property
+    def not_ready(self) -> tuple[str, ...]:
+        """Why requests should not be decided yet, in words. A stale policy is better than none."""
+        if self.revision is not None:
+            return ()
+        if self.problems is not None and self.refused is not None:
+            return (f"no policy is in force: revision {self.refused} cannot be read",)
+        return (f"no policy is in force: {self.trouble or 'none has been read yet'}",)
+
+
+# The last good revision on the disk of this machine, to start on while the storage is down.
+
+
+_OLD: Final = 60.0
+
+
+class KeptRevision:
+    """A copy in *path*, replaced as a whole. Several processes may write it: the last one wins."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Revision | None:
+        """What was kept; None if nothing was. Raises `StorageError`."""
+        try:
+            return revision_from_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error.strerror or error}") from error
+
+    def write(self, revision: Revision) -> None:
+        """Keep *revision*. Raises `StorageError`."""
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path, revision.to_json())
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error.strerror or error}") from error
+
+    def clear_leftovers(self) -> None:
+        """Remove what a killed process left behind, and nothing that another is about to write."""
+        clear_leftovers(self._path, age=_OLD)
+
 
 LOG: Final = logging.getLogger("headgate.control")
 FIRST_WAIT: Final = 0.1

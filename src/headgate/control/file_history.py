@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.replacement import clear_leftovers, replace_file, sync_directory
+from headgate.control.files import clear_leftovers, replace_file, sync_directory
 from headgate.control.revision import (
     Revision,
     StorageError,

@@ -4,20 +4,20 @@
 the plan on a store.
 """
 
-from headgate.engine.answering import answer_of
 from headgate.engine.caller import Concern
-from headgate.engine.conclusion import (
+from headgate.engine.plan import Plan, RulePlan
+from headgate.engine.planner import Engine
+from headgate.engine.rule_engine import AsyncRuleEngine, PolicyInForce, RuleEngine
+from headgate.engine.runner import AsyncRunner, Runner
+from headgate.engine.verdict import (
+    RuleVerdict,
+    Verdict,
+    answer_of,
     repeated,
     verdict_of,
     verdict_unasked,
     verdict_without_store,
 )
-from headgate.engine.engine import Engine
-from headgate.engine.plan import Plan, RulePlan
-from headgate.engine.policies import PolicyInForce
-from headgate.engine.rule_engine import AsyncRuleEngine, RuleEngine
-from headgate.engine.running import AsyncRunner, Runner
-from headgate.engine.verdict import RuleVerdict, Verdict
 
 __all__ = [
     "AsyncRuleEngine",

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.plan import plan_rule
-from headgate.rules.matching.caller import only_endpoint, only_method
-from headgate.rules.matching.endpoint import ROUTE
-from headgate.rules.request import Request
+from headgate.policy.matcher import only_endpoint, only_method
+from headgate.policy.path import ROUTE
+from headgate.policy.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headgate.engine.overriding import Overrides
     from headgate.engine.plan import RulePlan
-    from headgate.identity import Found, Identifier
+    from headgate.engine.planner import Overrides
     from headgate.limits import Limit
-    from headgate.rules.matching.caller import CallerMatcher
-    from headgate.rules.model import Rule
+    from headgate.policy.identity import Found, Identifier
+    from headgate.policy.matcher import CallerMatcher
+    from headgate.policy.model import Rule
 
     Soften = Callable[[Rule, tuple[Limit, ...], Found], tuple[Limit, ...]]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headgate.engine.conclusion import (
+from headgate.engine.holds import Held, charged_rules, turns_of
+from headgate.engine.verdict import (
     repeated,
     verdict_of,
     verdict_on_each,
@@ -18,26 +19,59 @@ from headgate.engine.conclusion import (
     verdict_unasked,
     verdict_without_store,
 )
-from headgate.engine.holding import Held
-from headgate.engine.short_cuts import ShortCuts
-from headgate.engine.undoing import charged_rules, turns_of
 from headgate.errors import StoreError
-from headgate.fallback import HERE, Asked, fallback_of
-from headgate.stores.opening import adopt_terms, guard_of
+from headgate.runtime.fallback import HERE, Asked, fallback_of
+from headgate.stores.base import concluded
+from headgate.stores.factory import adopt_terms, guard_of
 from headgate.stores.operations import Check, Leave, Renew, Take, Vacate, source_of
-from headgate.stores.port import concluded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.decisions import Decision
-    from headgate.engine.afterwards import Owed
-    from headgate.engine.holding import Holding
+    from headgate.decision import Decision
+    from headgate.engine.holds import Holding, Owed
     from headgate.engine.plan import Plan, RulePlan
     from headgate.engine.verdict import Verdict
+    from headgate.limits import Limit
+    from headgate.stores.base import AsyncStore, Hitter, Store, Terms
     from headgate.stores.operations import Outcomes
-    from headgate.stores.port import AsyncStore, Store, Terms
 
+
+# The quick way of a store that has one, for requests that only one limit is for.
+
+
+MOST: Final = 4096
+"""How many are kept: policies change, and limits may depend on the caller."""
+
+
+class ShortCuts:
+    """What `Store.hitter` gave, by counter and limit, asked for once."""
+
+    __slots__ = ("_known", "_lately")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, Limit], Hitter | None] = {}
+        # By the identity of the limit, which is kept with it: to hash one takes longer than a hit.
+        self._lately: dict[tuple[str, int], tuple[Limit, Hitter | None]] = {}
+
+    def to(self, store: Store | AsyncStore, check: Check) -> Hitter | None:
+        """The short cut of *store* for *check*; None if it has none."""
+        found = self._lately.get((check.group, id(check.limit)))
+        return self._find(store, check) if found is None else found[1]
+
+    def _find(self, store: Store | AsyncStore, check: Check) -> Hitter | None:
+        place = check.group, check.limit
+        if max(len(self._known), len(self._lately)) >= MOST:
+            self._known.clear()
+            self._lately.clear()
+        if place not in self._known:
+            self._known[place] = store.hitter((place,))
+        hitter = self._known[place]
+        self._lately[check.group, id(check.limit)] = check.limit, hitter
+        return hitter
+
+
+if TYPE_CHECKING:
     Heard = tuple[Holding, Outcomes | StoreError, frozenset[str]]
     """A holding, what came of it, and which of its rules had seen the request before."""
 

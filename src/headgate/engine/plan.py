@@ -23,18 +23,17 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket
-from headgate.rules.matching import normalised_path
+from headgate.policy.matcher import normalised_path
+from headgate.stores.base import group_name
 from headgate.stores.operations import Check, Leave, Take, TakeEach
-from headgate.stores.port import group_name
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from headgate.identity import Found
     from headgate.limits import Limit
-    from headgate.rules.model import Rule
-    from headgate.rules.soft import Priority
+    from headgate.policy.identity import Found
+    from headgate.policy.model import Priority, Rule
 
 
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()

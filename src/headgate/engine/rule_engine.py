@@ -2,24 +2,80 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headgate.engine.policies import PolicyInForce
-from headgate.engine.running import AsyncRunner, Runner
-from headgate.holding import new_name
-from headgate.stores.port import checked_cost
+from headgate.engine.limit_adjustment import Scale
+from headgate.engine.planner import Engine
+from headgate.engine.records import put_in_force
+from headgate.engine.runner import AsyncRunner, Runner
+from headgate.runtime.holds import new_name
+from headgate.stores.base import checked_cost
 from headgate.units import duration_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.clock import Clock
-    from headgate.engine.engine import Costs
     from headgate.engine.plan import Plan
+    from headgate.engine.planner import Costs
     from headgate.engine.verdict import Verdict
-    from headgate.rules.model import Policy
-    from headgate.rules.request import Request
-    from headgate.stores.port import AsyncStore, Store
+    from headgate.policy.model import Policy
+    from headgate.policy.request import Request
+    from headgate.stores.base import AsyncStore, Store
     from headgate.units import Seconds
+
+
+# The policy in force: replaced as a whole, its revision only ever growing.
+
+
+class PolicyInForce:
+    """The engine of the policy in force. Reading it is one attribute; replacing it is atomic."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        salt: bytes = b"",
+        namespace: str = "headgate",
+        clock: Clock | None = None,
+    ) -> None:
+        self.scale = Scale()
+        """What pressure has brought limits down to; whoever watches that sets it."""
+        self._new_engine = partial(
+            Engine, salt=salt, namespace=namespace, clock=clock, scale=self.scale
+        )
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[Engine], None]] = []
+        self.engine = self._new_engine(policy)
+        put_in_force(policy)
+
+    @property
+    def policy(self) -> Policy:
+        return self.engine.policy
+
+    def tell(self, listener: Callable[[Engine], None]) -> None:
+        """Have *listener* told the engine that is in force, and each one that is about to be."""
+        with self._lock:
+            listener(self.engine)
+            self._listeners.append(listener)
+
+    def replace(self, policy: Policy) -> int:
+        """Put *policy* in force from the next request on; its revision, greater than all before.
+
+        A policy that cannot be put in force raises and changes nothing.
+        """
+        with self._lock:
+            revision = max(policy.revision, self.engine.policy.revision + 1)
+            engine = self._new_engine(replace(policy, revision=revision))
+            for listener in self._listeners:
+                listener(engine)
+            put_in_force(engine.policy, self.engine.policy)
+            self.engine = engine
+        return revision
 
 
 class _Rules:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.decisions import OVERRIDE
+from headgate.decision import OVERRIDE
 from headgate.limits import Concurrency
 from headgate.responses.answer import GATE, WITHOUT_FIGURES
-from headgate.responses.debugging import Traced, decision_lines
+from headgate.responses.debug import Traced, decision_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
     from headgate.engine.plan import Queueing, RulePlan
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Limit

@@ -1,24 +1,22 @@
 """What a limit is: value objects and the text notation."""
 
 from headgate.limits.accuracy import EXACT, Accuracy
-from headgate.limits.credits import burst_credits
-from headgate.limits.enlarging import with_extra
 from headgate.limits.model import (
     GCRA,
     Concurrency,
     FixedWindow,
     LeakyBucket,
     Limit,
+    Pace,
     PacedLimit,
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
     WindowedLimit,
 )
-from headgate.limits.notation import parse_limit, parse_limits, parse_rate
-from headgate.limits.pace import Pace
+from headgate.limits.notation import burst_credits, parse_limit, parse_limits, parse_rate
 from headgate.limits.queues import LeakyQueue
-from headgate.limits.scaling import scaled
+from headgate.limits.scaling import scaled, with_extra
 
 __all__ = [
     "EXACT",

@@ -7,14 +7,13 @@ equal limits compare equal and hash alike however they were written.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final
 
 from headgate.errors import LimitError
-from headgate.limits.pace import Pace
-from headgate.limits.shares import Shares, check_shares
 from headgate.units import (
     CENTURY,
     DAY,
@@ -31,6 +30,78 @@ from headgate.units import (
     plain_rate,
     plain_seconds,
 )
+
+# A steady rate in integers that lose nothing.
+#
+# A rate of three a second lets one unit through every 333,333,333.33... nanoseconds. Rounding that
+# would drift, so time is counted in *ticks* chosen to make both sides whole: with the rate in
+# lowest terms as `p` units every `q` nanoseconds, a nanosecond is `p` ticks and a unit is `q`
+# ticks.
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A quota that comes back steadily, as whole ticks."""
+
+    quota: int
+    ticks_per_ns: int
+    ticks_per_unit: int
+    span: int
+    """Ticks from wholly used to as new: `quota * ticks_per_unit`."""
+
+    @classmethod
+    def of(cls, quota: int, per_second: Fraction) -> Pace:
+        per_ns = per_second / SECOND
+        return cls(quota, per_ns.numerator, per_ns.denominator, quota * per_ns.denominator)
+
+    @property
+    def refill_ns(self) -> int:
+        """Nanoseconds, rounded up, from wholly used to as new."""
+        return self.to_ns(self.span)
+
+    def to_ns(self, ticks: int) -> int:
+        """*ticks* as nanoseconds, rounded up; nothing for a negative number."""
+        return -(-ticks // self.ticks_per_ns) if ticks > 0 else 0
+
+
+# Who is guaranteed how many of the slots of a concurrency limit.
+
+
+Shares = tuple[tuple[str, int], ...]
+"""The parts of the callers, and how many slots each is guaranteed."""
+
+MOST_SHARES: Final = 32
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+def check_shares(limit: int, shares: object, partition: str | None) -> None:
+    """Raise `LimitError` unless *shares* are of distinct parts and no more than *limit* together,
+    and *partition*, if there is one, is among them."""
+    if not isinstance(shares, tuple) or not shares:
+        raise LimitError(f"shares are {shares!r}; expected such as (('gold', 10), ('free', 2))")
+    if len(shares) > MOST_SHARES:
+        raise LimitError(f"there are {len(shares)} shares; expected at most {MOST_SHARES}")
+    total = 0
+    for one in shares:
+        if not _is_share(one):
+            raise LimitError(f"a share is {one!r}; expected a name and its slots, at least 1")
+        total += one[1]
+    names = [name for name, _ in shares]
+    if len(set(names)) < len(names):
+        raise LimitError(f"a part has two shares among {', '.join(names)}")
+    if total > limit:
+        raise LimitError(f"the shares are {total} slots together; the limit has only {limit}")
+    if partition is not None and partition not in names:
+        raise LimitError(f"the partition is {partition!r}; expected one of {', '.join(names)}")
+
+
+def _is_share(one: object) -> bool:
+    if not isinstance(one, tuple) or len(one) != 2:
+        return False
+    name, slots = one
+    is_name = isinstance(name, str) and _NAME.fullmatch(name) is not None
+    return is_name and type(slots) is int and slots >= 1
+
 
 LARGEST_QUOTA: Final = 10**15 - 1
 """The largest number a `RateLimit` header field can carry, and so the largest quota."""

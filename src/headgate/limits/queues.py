@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 from headgate.errors import LimitError
-from headgate.limits.model import LARGEST_QUOTA, Limit, checked_rate, rate_text
-from headgate.limits.pace import Pace
+from headgate.limits.model import LARGEST_QUOTA, Limit, Pace, checked_rate, rate_text
 from headgate.units import (
     CENTURY,
     MICROSECOND,

@@ -74,3 +74,25 @@ def _slower(per_second: Fraction, factor: Fraction, units: int) -> Fraction:
         per_microsecond = Fraction(whole, -(-per_microsecond.denominator // coarser))
     slowest = Fraction(units * SECOND, CENTURY)
     return max(per_microsecond * SECOND / MICROSECOND, slowest)
+
+
+# A limit that is larger by some units, and otherwise the same.
+
+
+def with_extra(limit: Limit, extra: int) -> Limit:
+    """*limit* with *extra* units more: of capacity, of burst, in each window, at the same time, or
+    in the queue.
+
+    Rates, windows and times stay as they are, so that what a counter holds stays what it is. Raises
+    `LimitError` if no limit can be so large.
+    """
+    match limit:
+        case TokenBucket() | LeakyBucket():
+            return replace(limit, capacity=limit.capacity + extra)
+        case GCRA():
+            return replace(limit, burst=limit.burst + extra)
+        case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter() | Concurrency():
+            return replace(limit, limit=limit.limit + extra)
+        case LeakyQueue():
+            return replace(limit, queue=limit.queue + extra)
+    raise AssertionError(f"{limit!r} is of no type there is")

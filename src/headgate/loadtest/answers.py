@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.loadtest.record import Fate
 from headgate.responses.bodies import BLOCKED, BUSY, OUTAGE
-from headgate.responses.debugging import DECISION
+from headgate.responses.debug import DECISION
 from headgate.responses.ratelimit_draft11 import phrases_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.loadtest.aims import Aim
+    from headgate.loadtest.options import Aim
 
 _LARGEST_CONTENT: Final = 65_536
 _GZIP: Final = (b"\x1f\x8b", 31)

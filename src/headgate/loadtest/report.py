@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from fractions import Fraction
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.loadtest.answers import shown
-from headgate.loadtest.latency import Latency, latency_of
+from headgate.loadtest.answers import AnswerReader, shown
+from headgate.loadtest.judgement import CLOCK_ERROR_NS, Clocks, Judgement, judge
+from headgate.loadtest.options import Load
 from headgate.loadtest.record import Fate
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from headgate.loadtest.judgement import Judgement
+    from collections.abc import Sequence
+
+    from headgate.loadtest.client import Sender
+    from headgate.loadtest.options import Aim, Target
     from headgate.loadtest.record import Record
-    from headgate.loadtest.trial import Trial
+
+
+# How long things took: percentiles of what was measured, none of it estimated.
+
+
+class Latency(NamedTuple):
+    """So many took so long, in nanoseconds."""
+
+    answers: int
+    p50: int
+    p90: int
+    p99: int
+    most: int
+
+    def as_json(self) -> dict[str, float | int]:
+        """The same in seconds."""
+        return {
+            "count": self.answers,
+            "p50": self.p50 / 1e9,
+            "p90": self.p90 / 1e9,
+            "p99": self.p99 / 1e9,
+            "max": self.most / 1e9,
+        }
+
+
+def latency_of(waits_ns: Sequence[int]) -> Latency | None:
+    """The percentiles of *waits_ns*, the shortest first; None without any.
+
+    The p90 is the shortest wait that nine in ten do not exceed.
+    """
+    count = len(waits_ns)
+    if not count:
+        return None
+    p50, p90, p99 = (waits_ns[-(-count * percent // 100) - 1] for percent in (50, 90, 99))
+    return Latency(count, p50, p90, p99, waits_ns[-1])
+
 
 LATE_NS: Final = 50 * MILLISECOND
 """A request that is sent so much later than it was due was held up on this side."""
@@ -222,3 +264,57 @@ def _latency_rows(latencies: dict[str, Latency]) -> list[str]:
         cells = " ".join(f"{(one - other) / MILLISECOND:+8.2f}" for one, other in pairs)
         lines.append(f"{'refused - baseline':18} {cells}")
     return lines
+
+
+# A load test as a whole: what was asked for, what was seen, what is to be said.
+
+
+FAR_CLOCK_ERROR_NS: Final = SECOND
+"""By how much the clock of another machine may tell another time."""
+
+_BASELINE_NS: Final = 2 * SECOND
+_BASELINE_RATE: Final = Fraction(200)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """*load* on *target*, at *addresses*, to find out whether it is limited as *aim* says.
+
+    *admitted* are statuses that count as admitted besides 200 to 299; *baseline* is a path of the
+    same server that is not limited, to compare with; *is_verified*: certificates have to be good.
+    """
+
+    target: Target
+    addresses: tuple[str, ...]
+    aim: Aim
+    load: Load
+    admitted: frozenset[int] = frozenset()
+    baseline: str | None = None
+    clock_error_ns: int = CLOCK_ERROR_NS
+    is_verified: bool = True
+
+    def sender(self) -> Sender:
+        """What sends the load. Raises `MissingPackageError` without aiohttp."""
+        from headgate.loadtest.client import Sender
+
+        run = token_hex(4)
+        targets = [self.target.of(caller, run) for caller in range(self.load.callers)]
+        reader = AnswerReader(self.aim, admitted=self.admitted)
+        return Sender(targets, self.addresses, self.load, reader, is_verified=self.is_verified)
+
+    def baseline_sender(self) -> Sender | None:
+        """What asks for the baseline first, for two seconds at most; None if none is wanted."""
+        from headgate.loadtest.client import Sender
+
+        if self.baseline is None:
+            return None
+        rate = min(self.load.rate, _BASELINE_RATE)
+        load = Load(rate, min(self.load.duration_ns, _BASELINE_NS), 1, self.load.connections)
+        target = self.target.at(self.baseline).of(0, token_hex(4))
+        reader = AnswerReader(self.aim, admitted=self.admitted)
+        return Sender([target], self.addresses, load, reader, is_verified=self.is_verified)
+
+    def judge(self, record: Record) -> Judgement:
+        """What is to be said after *record*."""
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        return judge(record, self.aim, Clocks(offset_ns, self.clock_error_ns))

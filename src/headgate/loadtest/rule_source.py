@@ -12,13 +12,13 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from headgate.control import PolicyFiles
 from headgate.errors import OptionError
 from headgate.limits import parse_limits
-from headgate.loadtest.aims import Aim
-from headgate.rules.problems import PolicyError
-from headgate.rules.reading import read_policy_data
+from headgate.loadtest.options import Aim
+from headgate.policy.loader import read_policy_data
+from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit
-    from headgate.rules.model import Policy, Rule
+    from headgate.policy.model import Policy, Rule
 
 _PATIENCE_S: Final = 10.0
 _LARGEST: Final = 16 * 1_048_576

@@ -6,11 +6,16 @@
 - `prometheus.HeadgateCollector`, `otel.instrument`: for those who have the packages.
 """
 
-from headgate.observability.denials import log_denials
+from headgate.observability.denials import log_denials, pseudonyms
 from headgate.observability.journal import JOURNAL, Decided, Journal, Said
-from headgate.observability.measures import MEASURES, Counter, Measures
-from headgate.observability.pseudonyms import pseudonyms
-from headgate.observability.serving import asgi_metrics, metrics_text, wsgi_metrics
+from headgate.observability.metrics import (
+    MEASURES,
+    Counter,
+    Measures,
+    asgi_metrics,
+    metrics_text,
+    wsgi_metrics,
+)
 
 __all__ = [
     "JOURNAL",

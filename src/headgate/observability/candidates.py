@@ -19,8 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.observability.merging import merged_candidates
-from headgate.observability.trials import (
+from headgate.observability.shadow_stats import (
     ADMITTED,
     ALLOWED,
     ALONE,
@@ -33,6 +32,7 @@ from headgate.observability.trials import (
     REFUSED,
     Trial,
     Tried,
+    merged_candidates,
 )
 from headgate.units import SECOND
 

@@ -9,18 +9,50 @@ were not told since the last that was).
 from __future__ import annotations
 
 import logging
+import secrets
 import time
+from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.observability.journal import DENIALS, JOURNAL, OTHER
-from headgate.observability.pseudonyms import pseudonyms
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.observability.journal import Decided, Journal, Said
+
+
+# Keys as they may be told: the same name for the same key, and no way back to it.
+#
+# A key may hold a user's name or an address. What is logged, traced or shown tells a keyed hash of
+# it: whoever has the salt can compute it for a key they know (`headgate` does, from the same salt),
+# nobody else can try names until one fits.
+
+
+LENGTH: Final = 16
+"""Characters of a pseudonym."""
+
+_REMEMBERED: Final = 4096
+_PURPOSE: Final = b"headgate-told"
+
+
+def pseudonyms(salt: bytes | None = None) -> Callable[[str], str]:
+    """What makes pseudonyms of keys: those of an equal *salt* are equal; without one, those of this
+    call alone."""
+    secret = salt or secrets.token_bytes(32)
+    if len(secret) > blake2b.MAX_KEY_SIZE:
+        secret = blake2b(secret).digest()
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def pseudonym(key: str) -> str:
+        text = key.encode("utf-8", "surrogatepass")
+        return blake2b(text, digest_size=LENGTH // 2, key=secret, person=_PURPOSE).hexdigest()
+
+    return pseudonym
+
 
 LOG: Final = logging.getLogger("headgate.decisions")
 

@@ -20,14 +20,14 @@ from random import random
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.observability.measures import MEASURES
-from headgate.observability.sketch import HeavyHitters
+from headgate.observability.metrics import MEASURES
+from headgate.observability.sketches import HeavyHitters
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headgate.observability.exposition import Sample
+    from headgate.observability.metrics import Sample
 
 Outcome = Literal["allowed", "denied", "shadow_allowed", "shadow_denied"]
 """What a rule said; `shadow_` if it only says what it would have done."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from headgate.errors import not_installed
+from headgate.observability.denials import pseudonyms
 from headgate.observability.journal import BOUNDS_NS, JOURNAL
-from headgate.observability.measures import MEASURES
-from headgate.observability.pseudonyms import pseudonyms
+from headgate.observability.metrics import MEASURES
 from headgate.units import SECOND, seconds_at_least
 
 try:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from headgate.observability.journal import Decided, Said
-    from headgate.observability.measures import Family
+    from headgate.observability.metrics import Family
 
 SCOPE: Final = "headgate"
 """The name of the meter and of the tracer."""
@@ -121,7 +121,7 @@ class _Spans:
         span.set_attribute("headgate.outcome", "allowed" if decided.allowed else "denied")
         span.set_attribute("headgate.source", decided.source)
         span.set_attribute("headgate.revision", decided.revision)
-        span.set_attribute("headgate.rules", [said.rule for said in decided.rules])
+        span.set_attribute("headgate.policy", [said.rule for said in decided.rules])
         binding = _binding(decided)
         if binding is not None:
             span.set_attributes(self._attributes(binding))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.errors import not_installed
-from headgate.observability.measures import MEASURES
+from headgate.observability.metrics import MEASURES
 
 try:
     from prometheus_client.core import Metric
@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from headgate.observability.measures import Measures
+    from headgate.observability.metrics import Measures
 
 
 class HeadgateCollector(Collector):

@@ -6,16 +6,11 @@
 No module here reads a clock or draws at random: the time and the jitter come in as arguments.
 """
 
-from headgate.responses.accept import wants_problem
-from headgate.responses.answer import GATE, Answer, Told, turned_away
-from headgate.responses.bodies import body_for
-from headgate.responses.denial import Refusal, refusal
+from headgate.responses.answer import GATE, Answer, ResponseOptions, Told, turned_away
+from headgate.responses.bodies import body_for, wants_problem
 from headgate.responses.grpc import GrpcStatus, grpc_status
-from headgate.responses.headers import expose_headers, headers_for
-from headgate.responses.merging import merged
-from headgate.responses.options import ResponseOptions
-from headgate.responses.pressure import Load, orca_line, pressure_lines
-from headgate.responses.throughput import Throughput
+from headgate.responses.headers import Refusal, expose_headers, headers_for, merged, refusal
+from headgate.responses.pressure import Load, Throughput, orca_line, pressure_lines
 
 __all__ = [
     "GATE",

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.decisions import Concluded, binds_more
-from headgate.errors import OptionError
+from headgate.decision import OVERRIDE, Concluded, binds_more
+from headgate.errors import OptionError, UsageError
 from headgate.limits import Concurrency
+from headgate.units import SECOND, milliseconds_up, seconds_up
 
 if TYPE_CHECKING:
-    from headgate.decisions import Decision, Figures
+    from headgate.decision import Decision, Figures
+    from headgate.policy.model import HeaderMode
     from headgate.responses.pressure import Load
-    from headgate.rules.model import HeaderMode
+
 
 CLOSED: Final = "fail_closed"
 GATE: Final = "gate"
@@ -141,7 +143,7 @@ def open_limits(answer: Answer) -> list[tuple[str, Figures]]:
 
 
 def tightest(parts: list[Part]) -> Part | None:
-    """The limit that binds most, as in `headgate.decisions.combine`; None if there is none."""
+    """The limit that binds most, as in `headgate.decision`; None if there is none."""
     if not parts:
         return None
     chosen = parts[0]
@@ -184,3 +186,151 @@ def _tightness(decision: Decision) -> tuple[bool, bool, int]:
         return False, False, -decision.remaining
     wait = decision.retry_after_ns
     return True, wait is None, wait or 0
+
+
+# What a refusal comes to: what its headers, its body and its gRPC status are all made of.
+
+
+TOO_MANY_REQUESTS: Final = 429
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a request was refused, and for how long.
+
+    *speaker*: the rule to name; None if nothing may be told. *wait_ns*: how long to wait, jitter
+    included; None if waiting does not help or nothing may be told.
+    """
+
+    status: int
+    reason: Reason
+    speaker: Told | None
+    wait_ns: int | None
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether no limit was exceeded: the store could not be asked."""
+        return self.reason is Reason.OUTAGE
+
+    @property
+    def sheds(self) -> bool:
+        """Whether no limit was exceeded: there is not enough capacity for now."""
+        return self.reason is Reason.SHED
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the speaker's counter is blocked: no limit was exceeded."""
+        return self.speaker is not None and self.speaker.decision.source == OVERRIDE
+
+    @property
+    def retry_after(self) -> int | None:
+        """Whole seconds to wait, at least one."""
+        return None if self.wait_ns is None else seconds_up(self.wait_ns)
+
+    @property
+    def retry_after_ms(self) -> int | None:
+        """Whole milliseconds to wait, at least one."""
+        return None if self.wait_ns is None else milliseconds_up(self.wait_ns)
+
+
+def verdict_of(answer: Answer, options: ResponseOptions) -> Verdict:
+    """The verdict on a refused request; `UsageError` on one that was not."""
+    if answer.allowed:
+        raise UsageError("the request was allowed: there is no refusal to word")
+    told = loudest(answer)
+    reason = Reason.EXCEEDED if told is None else reason_of(told)
+    status = _status(reason, options)
+    if told is None or told.headers == "redacted":
+        return Verdict(status, reason, None, None)
+    wait = told.decision.retry_after_ns
+    if reason is Reason.SHED and _is_anybodys_guess(told.decision):
+        wait = SECOND
+    if wait is not None:
+        wait = max(wait, 1)
+        wait += _spread_ns(wait, options, reason, answer.jitter)
+    return Verdict(status, reason, told, wait)
+
+
+def _is_anybodys_guess(decision: Decision) -> bool:
+    """Whether nobody knows when there will be capacity: a slot is free when its holder leaves, long
+    before its lease runs out; and what never fits now does when the limit is raised again."""
+    has_slots = isinstance(decision.limit, Concurrency) and decision.source != GATE
+    return has_slots or decision.retry_after_ns is None
+
+
+def _status(reason: Reason, options: ResponseOptions) -> int:
+    if reason is Reason.EXCEEDED:
+        return TOO_MANY_REQUESTS
+    return options.outage_status if reason is Reason.OUTAGE else options.shed_status
+
+
+def _spread_ns(wait: int, options: ResponseOptions, reason: Reason, jitter: float) -> int:
+    """What is added to *wait* so that not all come back at once.
+
+    After an outage everybody would, and all that were shed; so there it is not a matter of choice.
+    """
+    if reason is not Reason.EXCEEDED:
+        return int(options.outage_spread * jitter * SECOND)
+    return int(min(wait * options.jitter, options.jitter_most * SECOND) * jitter)
+
+
+# What an operator may choose about responses.
+
+
+LONGEST_SECRET: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseOptions:
+    """What to send. Whether a rule is told at all is said by the rule (`headers`).
+
+    *x_ratelimit*, *ratelimit*: the families of headers, `X-RateLimit-*` and the IETF's pair.
+    *draft03*: `RateLimit-Limit`, `-Remaining` and `-Reset` besides. *bucket*:
+    `X-RateLimit-Bucket`, hashed with *bucket_secret* (at most 64 bytes), which makes ids that
+    nobody else can compute.
+
+    *problem*: problem details for all, not only for those who ask.
+
+    *jitter*: the longest addition to the wait of a refusal, as a share of it; never more than
+    *jitter_most* seconds.
+
+    *outage_status*: for what was refused for want of a store. *shed_status*: for what was refused
+    for want of capacity. *outage_spread*: over how many seconds the callers of both are spread.
+
+    *pressure*: how long the queue is that a request was in, and how long it was delayed, as
+    `Headgate-Queue` and `Headgate-Delay`. *orca*: the load, for balancers that read the header
+    `endpoint-load-metrics`.
+    """
+
+    x_ratelimit: bool = True
+    ratelimit: bool = True
+    draft03: bool = False
+    bucket: bool = False
+    bucket_secret: bytes = b""
+    problem: bool = False
+    jitter: float = 0.0
+    jitter_most: float = 60.0
+    outage_status: int = 503
+    outage_spread: float = 4.0
+    shed_status: int = 503
+    pressure: bool = True
+    orca: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.jitter <= 1:
+            raise OptionError(f"jitter is {self.jitter!r}; expected a share from 0 to 1")
+        for name in ("jitter_most", "outage_spread"):
+            seconds = getattr(self, name)
+            if not 0 <= seconds <= 86_400:
+                raise OptionError(f"{name} is {seconds!r}; expected seconds from 0 to 86400")
+        for name in ("outage_status", "shed_status"):
+            status = getattr(self, name)
+            if not 400 <= status <= 599:
+                raise OptionError(f"{name} is {status!r}; expected 400 to 599")
+        if len(self.bucket_secret) > LONGEST_SECRET:
+            raise OptionError(
+                f"bucket_secret has {len(self.bucket_secret)} bytes; at most {LONGEST_SECRET} fit"
+            )
+
+
+DEFAULT: Final = ResponseOptions()

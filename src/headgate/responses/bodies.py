@@ -3,17 +3,94 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from headgate.responses.answer import Reason, parts_of, reason_of
-from headgate.responses.options import DEFAULT
-from headgate.responses.verdict import verdict_of
-from headgate.responses.words import limit_in_words, wait_in_words
+from headgate.limits import Concurrency, LeakyQueue, PacedLimit
+from headgate.responses.answer import DEFAULT, Reason, parts_of, reason_of, verdict_of
+from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
-    from headgate.responses.answer import Answer
-    from headgate.responses.options import ResponseOptions
-    from headgate.responses.verdict import Verdict
+    from fractions import Fraction
+
+    from headgate.limits import Limit
+    from headgate.responses.answer import Answer, ResponseOptions, Verdict
+
+
+# Limits and waits in plain English, for the people who read the message.
+
+
+_UNITS: Final = (
+    (WEEK, "week"),
+    (DAY, "day"),
+    (HOUR, "hour"),
+    (MINUTE, "minute"),
+    (SECOND, "second"),
+)
+
+
+@lru_cache(maxsize=1024)  # a flood of refusals is about few limits, and has to be cheap
+def limit_in_words(limit: Limit) -> str:
+    """Such as "100 per minute", "10 per second, up to 50 at once", "20 at the same time" or
+    "10 per second, one after the other, with up to 100 waiting"."""
+    if isinstance(limit, Concurrency):
+        return f"{limit.quota} at the same time"
+    if isinstance(limit, LeakyQueue):
+        waiting = f", with up to {limit.quota - 1} waiting" if limit.quota > 1 else ""
+        return f"{_rate_in_words(limit.per_second)}, one after the other{waiting}"
+    if isinstance(limit, PacedLimit):
+        return _pace_in_words(limit)
+    return f"{limit.quota} per {_period(limit.period_ns)}"
+
+
+def wait_in_words(seconds: int) -> str:
+    """Such as "1 second", "23 seconds" or "15 minutes", rounded up."""
+    for size, name in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
+        if seconds >= 2 * (size // SECOND):
+            return _counted(-(-seconds * SECOND // size), name)
+    return _counted(seconds, "second")
+
+
+def _pace_in_words(limit: PacedLimit) -> str:
+    """The rate the way a person would say it: by the second, minute, hour or day if it is a whole
+    number of them, unless it is simpler to say how long the whole quota takes."""
+    quota, period = limit.quota, limit.period_ns
+    if any(period == size for size, _ in _UNITS):
+        return f"{quota} per {_period(period)}"
+    for size, name in reversed(_UNITS[1:]):
+        count = limit.per_second * size / SECOND
+        is_simple = size == SECOND or count <= quota or period % MILLISECOND
+        if count.denominator == 1 and is_simple:
+            at_once = "" if count == quota else f", up to {quota} at once"
+            return f"{count} per {name}{at_once}"
+    return f"{quota} per {_period(period)}"
+
+
+def _rate_in_words(per_second: Fraction) -> str:
+    for size, name in reversed(_UNITS[1:]):
+        count = per_second * size / SECOND
+        if count.denominator == 1:
+            return f"{count} per {name}"
+    return f"{per_second.numerator} per {_period(per_second.denominator * SECOND)}"
+
+
+def _period(nanoseconds: int) -> str:
+    """A period after "per": "minute", "15 minutes", "1.5 seconds"."""
+    for size, name in _UNITS:
+        count, rest = divmod(nanoseconds, size)
+        if not rest:
+            return name if count == 1 else _counted(count, name)
+    if nanoseconds > SECOND:
+        return f"{round(nanoseconds / SECOND, 2):g} seconds"
+    if nanoseconds == MILLISECOND:
+        return "millisecond"
+    return f"{nanoseconds / MILLISECOND:.3g} milliseconds"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
@@ -111,3 +188,59 @@ def _violated(answer: Answer, reason: Reason) -> list[str]:
             refusing = [part.policy for part in parts_of(told) if not part.decision.allowed]
             found += refusing or [told.name]
     return found
+
+
+# Which of two bodies a client would rather read: the `Accept` header (RFC 9110, 12.5.1).
+
+
+_RANGE: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
+_PARAMETER: Final = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*"?)+')
+_WEIGHT: Final = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)", re.ASCII)
+
+_PLAIN: Final = "application/json"
+_PROBLEM: Final = "application/problem+json"
+
+
+def wants_problem(accept: str | None) -> bool:
+    """Whether a client that sent *accept* is to get `application/problem+json`.
+
+    It is if it names that type and does not like `application/json` better, or likes it better by
+    way of a wildcard. Ranges that make no sense are as if they were not there.
+    """
+    if accept is None or "application" not in accept.lower():
+        return False
+    weights = _weights(accept)
+    problem, plain = _weight(weights, _PROBLEM), _weight(weights, _PLAIN)
+    if _PROBLEM in weights:
+        return 0 < problem >= plain
+    return problem > plain
+
+
+def _weights(accept: str) -> dict[str, float]:
+    """The weight of each media range; of one that is there twice the higher."""
+    found: dict[str, float] = {}
+    for item in _RANGE.findall(accept):
+        name, _, parameters = item.lower().partition(";")
+        weight = _weight_among(_PARAMETER.findall(parameters))
+        if weight is not None:
+            name = name.strip()
+            found[name] = max(weight, found.get(name, 0.0))
+    return found
+
+
+def _weight_among(parameters: list[str]) -> float | None:
+    """The weight that *parameters* give; 1 if they give none, None if it makes no sense."""
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            text = value.strip()
+            return float(text) if _WEIGHT.fullmatch(text) else None
+    return 1.0
+
+
+def _weight(weights: dict[str, float], media_type: str) -> float:
+    """The weight of *media_type*: that of the most particular range it is in."""
+    for candidate in (media_type, "application/*", "*/*"):
+        if candidate in weights:
+            return weights[candidate]
+    return 0.0

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.responses.answer import Reason
+from headgate.responses.answer import DEFAULT, Reason, verdict_of
 from headgate.responses.bodies import message_for
-from headgate.responses.options import DEFAULT
-from headgate.responses.verdict import verdict_of
 
 if TYPE_CHECKING:
-    from headgate.responses.answer import Answer
-    from headgate.responses.options import ResponseOptions
+    from headgate.responses.answer import Answer, ResponseOptions
 
 OK: Final = 0
 RESOURCE_EXHAUSTED: Final = 8

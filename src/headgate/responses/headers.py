@@ -2,23 +2,99 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from headgate.responses import pressure, ratelimit_draft11, x_ratelimit
-from headgate.responses.answer import WITHOUT_FIGURES, open_limits
-from headgate.responses.options import DEFAULT
+from headgate.responses import pressure, ratelimit_draft11
+from headgate.responses.answer import DEFAULT, WITHOUT_FIGURES, open_limits, verdict_of
+from headgate.responses.bodies import refusal_body, wants_problem
 from headgate.responses.pressure import load_of_queue, orca_line, pressure_lines
 from headgate.responses.ratelimit_draft11 import phrases_of
-from headgate.responses.verdict import verdict_of
+from headgate.units import bounded, seconds_up
 
 if TYPE_CHECKING:
-    from headgate.decisions import Figures
-    from headgate.responses.answer import Answer
-    from headgate.responses.options import ResponseOptions
+    from collections.abc import Iterable
+
+    from headgate.decision import Figures
+    from headgate.responses.answer import Answer, ResponseOptions, Verdict
     from headgate.responses.ratelimit_draft11 import Phrases
-    from headgate.responses.verdict import Verdict
+
+
+# Our headers among those of a response that has some already.
+
+
+LISTS: Final = tuple(
+    name.lower() for name in (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT, pressure.QUEUE)
+)
+"""The fields that several servers on the way may add to."""
+
+
+def merged(
+    existing: Iterable[tuple[str, str]], ours: Iterable[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """The lines of *existing* with *ours* after them, and nothing said twice.
+
+    A header of ours replaces one of the same name, in whatever case. `RateLimit`,
+    `RateLimit-Policy` and `Headgate-Queue` are lists: what a server behind us says of policies of
+    its own stays, as the draft asks of intermediaries, and what it says of policies of the same
+    name does not. The load that an app reports itself stays, too: it knows better.
+    """
+    new, old = list(ours), list(existing)
+    if any(name.lower().startswith(pressure.ORCA) for name, _ in old):  # or `...-bin`
+        new = [line for line in new if line[0] != pressure.ORCA]
+    replaced = {name.lower() for name, _ in new}
+    if not any(name.lower() in replaced for name, _ in old):
+        return old + new
+    known = {
+        name.lower(): ratelimit_draft11.names_in(value)
+        for name, value in new
+        if name.lower() in LISTS
+    }
+    kept = []
+    for name, value in old:
+        field = name.lower()
+        if field in known:
+            left = ratelimit_draft11.without_policies(value, known[field])
+            kept += [(name, left)] if left else []
+        elif field not in replaced:
+            kept.append((name, value))
+    return kept + new
+
+
+# `X-RateLimit-Limit`, `-Remaining`, `-Reset` and `-Bucket`: the tightest limit, for everybody.
+#
+# All are integers but the bucket. The reset is an epoch second, as with GitHub; draft-03 of the
+# IETF had the same names without `X-` and a reset in seconds from now.
+
+
+NAMES: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+DRAFT_03_NAMES: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+BUCKET: Final = "X-RateLimit-Bucket"
 
 Lines = list[tuple[str, str]]
+
+
+def x_lines(quota: str, remaining: int, reset_after_ns: int, now_ns: int) -> Lines:
+    """The headers of a decision with these figures; the reset is never before *now_ns*."""
+    return _named(NAMES, quota, remaining, seconds_up(now_ns + reset_after_ns))
+
+
+def draft03_lines(quota: str, remaining: int, reset_after_ns: int) -> Lines:
+    """The same with names of draft-03."""
+    return _named(DRAFT_03_NAMES, quota, remaining, seconds_up(reset_after_ns))
+
+
+def bucket_line(policy: str, key: str, secret: bytes) -> tuple[str, str]:
+    """Which counter it was, in a way that tells nothing else: the same id, the same counter."""
+    counter = f"{policy}\0{key}".encode("utf-8", "surrogatepass")
+    return BUCKET, blake2b(counter, digest_size=12, key=secret).hexdigest()
+
+
+def _named(names: tuple[str, str, str], quota: str, remaining: int, reset: int) -> Lines:
+    limit, left, back = names
+    return [(limit, quota), (left, str(bounded(remaining))), (back, str(reset))]
+
 
 RETRY_AFTER: Final = "Retry-After"
 
@@ -49,9 +125,9 @@ def refusal_headers(
 def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
     """The names for `Access-Control-Expose-Headers`, without which browsers hide them."""
     families = (
-        (options.x_ratelimit, x_ratelimit.NAMES),
-        (options.draft03, x_ratelimit.DRAFT_03_NAMES),
-        (options.bucket, (x_ratelimit.BUCKET,)),
+        (options.x_ratelimit, NAMES),
+        (options.draft03, DRAFT_03_NAMES),
+        (options.bucket, (BUCKET,)),
         (options.ratelimit, (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)),
         (options.pressure, (pressure.QUEUE, pressure.DELAY)),
     )
@@ -103,7 +179,7 @@ def _delay_ns(answer: Answer) -> int:
 
 
 def _binds_more(one: Figures, other: Figures) -> bool:
-    """As `headgate.decisions.binds_more`, with figures that were read already."""
+    """As `headgate.decision.binds_more`, with figures that were read already."""
     allowed, _, _, left, wait, _, _, _ = one
     if allowed:
         return other[0] and left < other[3]
@@ -118,9 +194,40 @@ def _tightest_lines(
     _, key, _, left, _, reset_ns, _, _ = figures
     lines: Lines = []
     if options.x_ratelimit:
-        lines = x_ratelimit.x_lines(phrases.total, left, reset_ns, now_ns)
+        lines = x_lines(phrases.total, left, reset_ns, now_ns)
     if options.draft03:
-        lines += x_ratelimit.draft03_lines(phrases.total, left, reset_ns)
+        lines += draft03_lines(phrases.total, left, reset_ns)
     if options.bucket:
-        lines.append(x_ratelimit.bucket_line(name, key, options.bucket_secret))
+        lines.append(bucket_line(name, key, options.bucket_secret))
     return lines
+
+
+# The whole response to a refused request.
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A response. *headers* has all but `Content-Length`, which is for whoever sends it."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def refusal(
+    answer: Answer,
+    *,
+    now_ns: int,
+    options: ResponseOptions = DEFAULT,
+    accept: str | None = None,
+) -> Refusal:
+    """What to send to a caller who was refused; `UsageError` if the request was allowed.
+
+    *accept* is the `Accept` header of the request, by which a client may ask for problem details.
+    """
+    verdict = verdict_of(answer, options)
+    problem = options.problem or wants_problem(accept)
+    media_type, body = refusal_body(answer, verdict, problem=problem)
+    lines = refusal_headers(answer, verdict, now_ns, options)
+    lines += [("Content-Type", media_type), ("Cache-Control", "no-store")]
+    return Refusal(verdict.status, tuple(lines), body)

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.responses.ratelimit_draft11 import quoted
-from headgate.responses.rounding import bounded, milliseconds_up
-from headgate.units import SECOND
+from headgate.units import SECOND, bounded, milliseconds_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.decisions import Figures
+    from headgate.decision import Figures
     from headgate.limits import LeakyQueue
-    from headgate.responses.options import ResponseOptions
+    from headgate.responses.answer import ResponseOptions
+
 
 QUEUE: Final = "Headgate-Queue"
 DELAY: Final = "Headgate-Delay"
@@ -118,3 +118,37 @@ def _item(load: Load) -> str:
     if load.slots is not None:
         text += f";slots={bounded(load.slots)}"
     return text
+
+
+# How many requests a second there are, as of late.
+
+
+class Throughput:
+    """Counts requests by the second; times are nanoseconds of any one clock.
+
+    Threads may share one: what they lose to each other now and then does not matter to a rate.
+    """
+
+    __slots__ = ("_before", "_count", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._count = 0
+        self._before = 0
+
+    def add(self, now_ns: int) -> None:
+        """Count a request."""
+        self._turn_to(now_ns // SECOND)
+        self._count += 1
+
+    def per_second(self, now_ns: int) -> float:
+        """Of the second before and this one, by how much of this one has passed."""
+        self._turn_to(now_ns // SECOND)
+        passed = now_ns % SECOND / SECOND
+        return self._before * (1 - passed) + self._count
+
+    def _turn_to(self, second: int) -> None:
+        if second == self._second:
+            return
+        self._before = self._count if second == self._second + 1 else 0
+        self._second, self._count = second, 0

@@ -25,16 +25,15 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from headgate.decisions import OVERRIDE
+from headgate.decision import OVERRIDE
 from headgate.errors import OptionError
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
-from headgate.responses.rounding import bounded, seconds_up
-from headgate.units import SECOND
+from headgate.units import SECOND, bounded, seconds_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.decisions import Decision, Figures
+    from headgate.decision import Decision, Figures
     from headgate.limits import Limit
     from headgate.responses.answer import Part
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.config.service_values import AdminToken, digest_of
 from headgate.control.audit import AuditFile, AuditLog
-from headgate.control.editing import PolicyEditor
-from headgate.control.memory_counters import MemoryCounters
+from headgate.control.editor import PolicyEditor
+from headgate.control.live_counters import MemoryCounters
 from headgate.service.admin import AdminApp, Certificate
-from headgate.service.settings.tokens import AdminToken, digest_of
 from headgate.stores.memory import AsyncMemoryStore
 
 if TYPE_CHECKING:
+    from headgate.config.service import Settings
     from headgate.control.feed import PolicyFeed
     from headgate.control.live_counters import LiveCounters
     from headgate.control.storage import PolicyStorage
     from headgate.service.core import Core
     from headgate.service.live import Live
-    from headgate.service.settings import Settings
 
 FIRST_AUTHOR = "admin"
 """Who the token is told as that has no name of its own."""

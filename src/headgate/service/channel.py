@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from headgate.service.settings import Settings
+    from headgate.config.service import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headgate.identity.showing import hashed_key
-from headgate.responses.options import DEFAULT
+from headgate.policy.identity.parts import hashed_key
+from headgate.responses.answer import DEFAULT
+from headgate.responses.debug import is_genuine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headgate.clock import Clock
+    from headgate.config.service import Settings
     from headgate.engine import AsyncRuleEngine
+    from headgate.policy.envoy_config import EnvoyConfig
     from headgate.responses import ResponseOptions
-    from headgate.rules.envoy import EnvoyConfig
-    from headgate.service.shown_keys import ShowKey
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,3 +43,34 @@ class Core:
     """How anybody else is told whose counter it is, in what clients get."""
     show_key: ShowKey = hashed_key
     """How people are told whose counter it is: hashed or clear, as the settings say."""
+
+
+# Whose counter it is, as the dashboard and the admin API tell it, and as debug headers do.
+
+
+ShowKey = Callable[[str], str]
+
+
+def key_shower(settings: Settings) -> ShowKey:
+    """How keys are to be told to those who run the service: clear, if the settings say so."""
+    return str if settings.dashboard_keys == "clear" else key_hasher(settings)
+
+
+def key_hasher(settings: Settings) -> ShowKey:
+    """How keys are to be told to anybody else: hashed with the salt, or the service's secret if
+    there is none, so that nobody can try addresses until one fits."""
+    salt = settings.salt or settings.secret
+
+    @lru_cache(maxsize=4096)  # the same busy keys are told again each second
+    def show(key: str) -> str:
+        return hashed_key(key, salt)
+
+    return show
+
+
+# Who may hear how a request was decided: see `responses.debug`.
+
+
+def is_debugged(core: Core, token: str) -> bool:
+    """Whether *token* is one of this service's that is still good."""
+    return is_genuine(token, core.secret, now_ns=core.clock())

@@ -6,17 +6,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.endless import EndlessTask
 from headgate.control.files import PolicyFiles, place_of
+from headgate.control.supervised_task import EndlessTask
 from headgate.observability import MEASURES
-from headgate.rules.envoy import read_envoy_config
-from headgate.rules.problems import PolicyError
+from headgate.policy.envoy_config import read_envoy_config
+from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.control.files import Stamp
-    from headgate.rules.envoy import EnvoyConfig
+    from headgate.policy.envoy_config import EnvoyConfig
 
 LOG: Final = logging.getLogger("headgate.control")
 INTERVAL: Final = 0.5

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.identity.showing import hashed_key
 from headgate.observability import JOURNAL
 from headgate.observability.denials import FIELDS, Denials
+from headgate.policy.identity.parts import hashed_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.service.settings import Settings
+    from headgate.config.service import Settings
 
 LOG: Final = logging.getLogger("headgate.service")
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.endless import EndlessTask
+from headgate.control.supervised_task import EndlessTask
 from headgate.errors import StoreError
 from headgate.limits import TokenBucket
 from headgate.service.logs import LOG
+from headgate.stores.base import group_name
 from headgate.stores.operations import Check, Take
-from headgate.stores.port import group_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.stores.port import AsyncStore
+    from headgate.stores.base import AsyncStore
 
 EVERY: Final = 2.0
 DEADLINE: Final = 1.0

@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
-from headgate.service.listening import listen_as
 from headgate.service.logs import configure_logs, tell
+from headgate.service.sockets import listen_as
 from headgate.service.sources import check_sources, counted, shown_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.rules.problems import Problem
+    from headgate.config.service import Settings
+    from headgate.policy.problems import Problem
     from headgate.service.channel import Report
-    from headgate.service.listening import Listener, Listeners
-    from headgate.service.settings import Settings
+    from headgate.service.sockets import Listener, Listeners
 
 _SECRET_BYTES: Final = 32
 _STDERR: Final = 2
@@ -30,9 +30,14 @@ def check(settings: Settings) -> tuple[str, ...]:
 
     Raises `HeadgateError`: `PolicyError` for rules, others for URLs, files and packages.
     """
-    from headgate.service.part_options import check_tls, http_options, rlqs_options, rls_options
-    from headgate.service.regions import store_of
-    from headgate.stores.opening import open_async_store
+    from headgate.service.container import (
+        check_tls,
+        http_options,
+        rlqs_options,
+        rls_options,
+        store_of,
+    )
+    from headgate.stores.factory import open_async_store
 
     store = store_of(settings)
     if isinstance(store, str):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
+    from headgate.config.service import Settings
     from headgate.control.storage import PolicyStorage
-    from headgate.service.settings import Settings
 
 _ETCD: Final = ("etcd://", "etcds://")
 _KEPT: Final = "policy.json"
@@ -27,7 +27,7 @@ def open_storage(place: str, *, read_only: bool) -> PolicyStorage:
     network, so there is no history to keep.
     """
     if not is_etcd(place):
-        from headgate.control.file_storage import FileStorage
+        from headgate.control.file_source import FileStorage
 
         return FileStorage(place, read_only=read_only)
     try:

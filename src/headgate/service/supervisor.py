@@ -25,8 +25,8 @@ from headgate.service.logs import LOG, tell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.service.listening import Listeners
-    from headgate.service.settings import Settings
+    from headgate.config.service import Settings
+    from headgate.service.sockets import Listeners
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0

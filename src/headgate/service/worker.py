@@ -30,9 +30,9 @@ from headgate.service.logs import LOG, configure_logs, tell, tell_denials
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headgate.config.service import Settings
     from headgate.service.channel import Assignment, Report
     from headgate.service.live import Boards
-    from headgate.service.settings import Settings
 
 COLLECTED_AFTER: Final = (200_000, 5, 5)
 """The thresholds of the garbage collector while the service runs.
@@ -86,8 +86,8 @@ class Worker:
 
     async def serve(self) -> int:
         """As `run`, in an event loop."""
-        from headgate.service.doors import Doors
-        from headgate.service.parts import make_parts
+        from headgate.service.container import make_parts
+        from headgate.service.listeners import Doors
 
         parts = make_parts(self._settings, worker=self._number, boards=self._boards)
         end_denials = tell_denials(self._settings)

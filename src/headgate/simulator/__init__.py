@@ -5,7 +5,7 @@ outcome = replay(policy, workload("bursts", policy, Options(rate=100)))
 """
 
 from headgate.simulator.replay import Progress, replay
-from headgate.simulator.results import KeyResult, Outcome, RuleResult
+from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
 from headgate.simulator.traces import FORMATS, Trace, TraceError, open_trace
 from headgate.simulator.traffic import Arrival, Asked, Event, Traffic
 from headgate.simulator.workloads import RETRIES, WORKLOADS, Options, Workload, workload

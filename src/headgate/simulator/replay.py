@@ -7,36 +7,143 @@ something in the plan belongs to one request alone, or to a time: places, marks 
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
 from contextlib import contextmanager
+from heapq import heappop, heappush
+from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.engine import Engine, Runner
 from headgate.errors import OptionError
-from headgate.simulator.clear_keys import ClearKeys
-from headgate.simulator.likeness import Likeness
-from headgate.simulator.places import Places
-from headgate.simulator.results import Outcome
-from headgate.simulator.series import Steps
-from headgate.simulator.tallies import Keys, RuleTally
+from headgate.policy.identity.parts import claim_of, hasher
+from headgate.policy.model import BUILT_IN_PARTS
+from headgate.simulator.request_plans import Likeness, Ways, refusals_of, retry_after_ns
+from headgate.simulator.tallies import MOST_KEYS, Keys, Outcome, RuleTally, Steps
 from headgate.simulator.traffic import Given, Traffic
-from headgate.simulator.unsimulated import notes_on
-from headgate.simulator.ways import Ways, refusals_of, retry_after_ns
 from headgate.stores.memory import MemoryStore
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from headgate.decisions import Decision
-    from headgate.engine import Plan
-    from headgate.identity import Found
-    from headgate.rules.model import Policy
+    from headgate.decision import Decision
+    from headgate.engine import Plan, Verdict
+    from headgate.policy.identity import Found
+    from headgate.policy.model import Policy
+    from headgate.simulator.request_plans import Way
     from headgate.simulator.tallies import Count
     from headgate.simulator.traffic import Arrival, Asked, Event
-    from headgate.simulator.ways import Way
 
+
+# What a replay leaves out or takes for granted, in words for people.
+
+
+def notes_on(
+    policy: Policy, *, delayed: int, latency_ns: int | None, is_exact: bool
+) -> Iterator[str]:
+    """What to know about a replay under *policy*: *latency_ns* is how long requests were served
+    for that did not say, if that mattered; *is_exact*, whether all keys were told apart."""
+    fair = [rule.id for rule in policy.rules if rule.fair is not None and rule.mode != "off"]
+    if fair:
+        yield f"fair queues are not simulated: {', '.join(fair)}"
+    after = [rule.id for rule in policy.rules if rule.cost.after is not None]
+    if after:
+        yield f"what requests cost beyond their entry is not simulated: {', '.join(after)}"
+    if policy.pressure is not None:
+        yield "limits are not lowered under pressure"
+    if delayed:
+        yield f"{delayed:,} of the allowed requests were delayed to wait for their turn in a queue"
+    if latency_ns is not None:
+        yield (
+            f"requests whose time the trace does not tell were served for "
+            f"{latency_ns / MILLISECOND:g} ms"
+        )
+    if not is_exact:
+        yield (
+            f"more than {MOST_KEYS:,} keys under a rule: how many there are is estimated, to 2.5%; "
+            "figures of single keys are the least that they were"
+        )
+
+
+# Secrets in keys, in the clear: for operators who look at their own trace.
+
+
+_LONGEST_TOLD: Final = 80
+_HASHED: Final = re.compile(r"~[0-9a-f]{32}")
+
+
+class ClearKeys:
+    """What the secrets in the keys of *policy* are, as far as they were seen; so many at most."""
+
+    __slots__ = ("_claims", "_hash", "_seen")
+
+    def __init__(self, policy: Policy, salt: bytes) -> None:
+        names = {part for rule in policy.rules for part in rule.key_by} - {*BUILT_IN_PARTS}
+        claims = [claim_of(name, policy.identity) for name in sorted(names)]
+        self._claims = [claim for claim in claims if claim.secret]
+        self._hash = hasher(salt)
+        self._seen: dict[str, str] = {}
+
+    def see(self, found: Found) -> None:
+        """Remember the secrets of a request."""
+        for claim in self._claims:
+            value = claim.value(found)
+            if value is not None and len(self._seen) < MOST_KEYS:
+                self._seen[self._hash(value)] = ascii(value[:_LONGEST_TOLD])[1:-1]
+
+    def tell(self, key: str) -> str:
+        """*key* with its secrets in the clear."""
+        return _HASHED.sub(lambda digest: self._seen.get(digest[0], digest[0]), key)
+
+
+# Requests that are being served: the places they hold, and when they end.
+
+
+class Places:
+    """Gives back the places of requests when they are over, and renews them until then.
+
+    *set_clock* moves virtual time, as both happen at times of their own.
+    """
+
+    __slots__ = ("_order", "_runner", "_set_clock", "_waiting", "next_ns")
+
+    def __init__(self, runner: Runner, set_clock: Callable[[int], None]) -> None:
+        self._runner = runner
+        self._set_clock = set_clock
+        self._order = count()
+        self._waiting: list[tuple[int, int, int, Verdict]] = []
+        self.next_ns: int | None = None
+        """When there is something to do next."""
+
+    def take(self, verdict: Verdict, now_ns: int, took_ns: int) -> None:
+        """See to the places that *verdict* has from *now_ns* on, for *took_ns*."""
+        self._wait(now_ns, now_ns + took_ns, verdict)
+
+    def advance(self, now_ns: int) -> None:
+        """Do all that is to be done up to *now_ns*."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now_ns:
+            due_ns, _, end_ns, verdict = heappop(waiting)
+            self._set_clock(due_ns)
+            if due_ns >= end_ns:
+                self._runner.release(verdict)
+            else:
+                self._runner.renew(verdict)
+                self._wait(due_ns, end_ns, verdict)
+        self.next_ns = waiting[0][0] if waiting else None
+
+    def _wait(self, now_ns: int, end_ns: int, verdict: Verdict) -> None:
+        lasts_ns = verdict.slots_last_ns
+        if lasts_ns is None:
+            return
+        due_ns = min(end_ns, now_ns + max(1, lasts_ns // 3))
+        heappush(self._waiting, (due_ns, next(self._order), end_ns, verdict))
+        self.next_ns = self._waiting[0][0]
+
+
+if TYPE_CHECKING:
     Known = tuple[Way, Count]
 
 DEFAULT_LATENCY_NS: Final = 100 * MILLISECOND

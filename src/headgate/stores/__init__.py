@@ -1,7 +1,8 @@
 """Where counters live: the one interface, the operations, and the stores behind it."""
 
+from headgate.stores.base import AsyncStore, Hit, Hitter, Store, conclude
+from headgate.stores.factory import open_async_store, open_store
 from headgate.stores.memory import AsyncMemoryStore, MemoryStore
-from headgate.stores.opening import open_async_store, open_store
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -17,7 +18,6 @@ from headgate.stores.operations import (
     TakeEach,
     Vacate,
 )
-from headgate.stores.port import AsyncStore, Hit, Hitter, Store, conclude
 
 __all__ = [
     "AsyncMemoryStore",

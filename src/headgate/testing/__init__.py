@@ -2,7 +2,7 @@
 every store must keep."""
 
 from headgate.testing.clock import ManualClock
-from headgate.testing.contract import StoreContract
+from headgate.testing.store_contract import StoreContract
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
 __all__ = ["ManualClock", "StoreContract", "VirtualLoop", "run_virtually"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.algorithms import algorithm_for
-from headgate.algorithms.holds import Hold, open_holds, outcome_beside, wait_beside
+from headgate.algorithms.reservations import Hold, open_holds, outcome_beside, wait_beside
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.units import MINUTE, SECOND
 

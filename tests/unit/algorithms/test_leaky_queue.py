@@ -3,8 +3,7 @@
 from typing import Any
 
 from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, TokenBucketAlgorithm, carry
-from headgate.algorithms.leaky_queue import MOST_VACANCIES, Line
-from headgate.algorithms.turns import Turns
+from headgate.algorithms.leaky_queue import MOST_VACANCIES, Line, Turns
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.units import MILLISECOND, SECOND
 

@@ -6,9 +6,8 @@ import re
 import pytest
 
 from headgate.cli import main
-from headgate.cli.counters import as_json, portraits, rows
-from headgate.stores.redis.inspection.inspecting import Counter, parse_name
-from headgate.stores.redis.inspection.reading import Held, State
+from headgate.cli.keys import as_json, portraits, rows
+from headgate.stores.redis.inspect import Counter, Held, State, parse_name
 from headgate.units import SECOND
 
 

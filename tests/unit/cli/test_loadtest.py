@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.cli import main
-from headgate.cli.loadtest_terms import ask, rate, time_ns
+from headgate.cli.loadtest_run import ask, rate, time_ns
 from headgate.errors import OptionError
-from headgate.loadtest.loads import Load
-from headgate.loadtest.targets import Target
+from headgate.loadtest.options import Load, Target
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from headgate.cli.progress import ProgressBar, StatusLine, progress_line
+from headgate.cli.terminal import ProgressBar, StatusLine, progress_line
 from headgate.testing import ManualClock
 
 

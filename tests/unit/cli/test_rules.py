@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.cli import main
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 
 if TYPE_CHECKING:
     from pathlib import Path

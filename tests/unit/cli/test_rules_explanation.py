@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from headgate.cli.rules.explanation import Enquirer, response_to
 from headgate.engine import Engine
-from headgate.engine.explaining import Reasons
+from headgate.engine.explain import Reasons
 from headgate.limits import Concurrency, LeakyQueue, Limit, parse_limits
-from headgate.rules.model import Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from headgate.units import SECOND

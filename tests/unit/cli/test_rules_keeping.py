@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.rules.keeping import keeping_in_words, outage_in_words
-from headgate.rules.reading import read_policy_data
+from headgate.cli.rules.explain_output import keeping_in_words, outage_in_words
+from headgate.policy.loader import read_policy_data
 
 
 def rule(**more: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.cli import main
-from headgate.service.settings import SETTINGS
+from headgate.config.service import SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path

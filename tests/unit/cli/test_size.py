@@ -7,8 +7,8 @@ import json
 import pytest
 
 from headgate.cli import main
+from headgate.cli.size import COUNTER_BYTES, STORE_US, WORKER_US, Demand
 from headgate.errors import OptionError
-from headgate.service.sizing import COUNTER_BYTES, STORE_US, WORKER_US, Demand
 
 
 def test_the_figures_follow_from_what_is_asked() -> None:

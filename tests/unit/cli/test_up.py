@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.cli import main, up
-from headgate.cli.up_terms import config_of, service_terms
-from headgate.gateway.settings import SETTINGS as GATEWAY
-from headgate.service.settings import SETTINGS as SERVICE
-from headgate.service.settings import Address, AdminToken, Settings, gather
-from headgate.service.settings.tokens import AdminCertificate
+from headgate.cli.up_settings import config_of, service_terms
+from headgate.config.gateway import SETTINGS as GATEWAY
+from headgate.config.service import SETTINGS as SERVICE
+from headgate.config.service import Address, AdminToken, Settings, gather
+from headgate.config.service_values import AdminCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.control.editing import PolicyEditor, StaleVersionError, Wish
+from headgate.control.editor import PolicyEditor, StaleVersionError, Wish
 from headgate.control.edits import UnknownRuleError
-from headgate.control.file_storage import FileStorage
-from headgate.rules.problems import PolicyError
-from headgate.rules.reading import read_policy
-from tests.unit.control.editing_trial import ADA, RULE, Trial, tried, wish
+from headgate.control.file_source import FileStorage
+from headgate.policy.loader import read_policy
+from headgate.policy.problems import PolicyError
+from tests.support.policy_editor import ADA, RULE, Trial, tried, wish
 
 if TYPE_CHECKING:
     from pathlib import Path

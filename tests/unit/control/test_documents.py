@@ -8,8 +8,8 @@ import pytest
 
 from headgate.control.documents import document_of, summary_of, text_of, versions_after
 from headgate.control.revision import Revision
-from headgate.rules.problems import PolicyError
-from headgate.rules.reading import examine_policies, examine_policy_data
+from headgate.policy.loader import examine_policies, examine_policy_data
+from headgate.policy.problems import PolicyError
 
 AWKWARD = """\
 version: 1

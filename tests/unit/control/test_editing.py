@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 
-from headgate.control.editing import (
-    TRIES,
-    PolicyEditor,
-    StaleVersionError,
-    UnknownModeError,
-    Wish,
-)
+from headgate.control.editor import TRIES, PolicyEditor, StaleVersionError, UnknownModeError, Wish
 from headgate.control.edits import MOST_RULES, UnknownRuleError
-from headgate.control.memory_storage import MemoryStorage
 from headgate.control.revision import Change, ConflictError, Revision, UnknownRevisionError
-from headgate.rules.problems import PolicyError
-from tests.unit.control.editing_trial import ADA, RULE, Trial, tried, wish
+from headgate.control.storage import MemoryStorage
+from headgate.policy.problems import PolicyError
+from tests.support.policy_editor import ADA, RULE, Trial, tried, wish
 
 
 def test_a_rule_is_put_with_its_author_and_time() -> None:

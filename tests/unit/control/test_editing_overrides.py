@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
-from headgate.rules.reading.instants import instant_text
+from headgate.policy.loader.scalars import instant_text
 from headgate.units import SECOND
-from tests.unit.control.editing_trial import ADA, RULE, Trial, tried
+from tests.support.policy_editor import ADA, RULE, Trial, tried
 
 
 class TestOverrides:

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.control.editing import PolicyEditor, Wish
-from headgate.control.memory_storage import MemoryStorage
+from headgate.control.editor import PolicyEditor, Wish
 from headgate.control.revision import ControlError
-from headgate.rules.reading.instants import instant_text
+from headgate.control.storage import MemoryStorage
+from headgate.policy.loader.scalars import instant_text
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.examples import example_count

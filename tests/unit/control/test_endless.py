@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headgate.control.endless import EndlessTask
-from tests.unit.control.shaky import until
+from headgate.control.supervised_task import EndlessTask
+from tests.support.shaky_storage import until
 
 if TYPE_CHECKING:
     import pytest

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.control.feed import PolicyFeed
-from headgate.control.file_storage import FileStorage
+from headgate.control.file_source import FileStorage
 from headgate.control.revision import Revision, revision_from_json
 from headgate.errors import OptionError
-from tests.unit.control.shaky import Engine, ShakyStorage, made, until
-from tests.unit.control.writing import BAD, policy_text, save
+from tests.support.policy_files import BAD, policy_text, save
+from tests.support.shaky_storage import Engine, ShakyStorage, made, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.control.feed_state import FeedState
+    from headgate.control.feed import FeedState
     from headgate.control.storage import PolicyStorage
 
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.control import policy_file
+from headgate.control import file_source
 from headgate.control.documents import document_of
-from headgate.control.file_storage import FileStorage
-from headgate.control.policy_file import UnreadableFileError
+from headgate.control.file_source import FileStorage, UnreadableFileError
 from headgate.control.revision import (
     Change,
     ConflictError,
@@ -24,8 +23,8 @@ from headgate.control.revision import (
     Revision,
     UnknownRevisionError,
 )
-from tests.contract.policy_storage import following, revision
-from tests.unit.control.writing import BAD, policy_text
+from tests.support.policy_files import BAD, policy_text
+from tests.support.policy_storage_contract import following, revision
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,7 +172,7 @@ def test_a_file_that_is_no_policy_is_not_read_again_until_it_is_changed(
         read.append(texts)
         return document_of(texts)
 
-    monkeypatch.setattr(policy_file, "document_of", reading)
+    monkeypatch.setattr(file_source, "document_of", reading)
     storage = storage_of(file)
     edit(file, BAD)
     for _ in range(3):
@@ -220,7 +219,7 @@ def test_an_edit_at_the_last_moment_is_not_overwritten(
     file: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     head(file)
-    monkeypatch.setattr(policy_file, "clear_leftovers", lambda _: edit(file, text))
+    monkeypatch.setattr(file_source, "clear_leftovers", lambda _: edit(file, text))
     with pytest.raises(ConflictError, match="by hand meanwhile"):
         asyncio.run(storage_of(file).commit(revision(2, "a")))
     assert file.read_text() == text

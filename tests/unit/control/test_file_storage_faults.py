@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.control.file_history import FileHistory
-from headgate.control.file_storage import FileStorage
+from headgate.control.file_source import FileStorage
 from headgate.control.revision import ControlError, ReadOnlyError, Revision, StorageError
-from tests.contract.policy_storage import revision
+from tests.support.policy_storage_contract import revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable

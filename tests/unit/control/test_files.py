@@ -14,9 +14,9 @@ import pytest
 from headgate.control import PolicyFiles
 from headgate.control.files import MOST_FILES
 from headgate.errors import OptionError
-from headgate.rules.problems import PolicyError
-from headgate.rules.reading.tree import LARGEST_TEXT
-from tests.unit.control.writing import BAD, WARNED, policy_text
+from headgate.policy.loader.diagnostics import LARGEST_TEXT
+from headgate.policy.problems import PolicyError
+from tests.support.policy_files import BAD, WARNED, policy_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

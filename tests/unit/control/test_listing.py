@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from headgate.control.editing import PolicyEditor
-from headgate.control.listing import RuleFilter
-from headgate.control.memory_storage import MemoryStorage
-from tests.unit.control.editing_trial import ADA, RULE, Trial, tried
+from headgate.control.editor import PolicyEditor
+from headgate.control.edits import RuleFilter
+from headgate.control.storage import MemoryStorage
+from tests.support.policy_editor import ADA, RULE, Trial, tried
 
 
 class TestListing:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headgate.control import memory_counters
-from headgate.control.memory_counters import MemoryCounters
+from headgate.control import live_counters
+from headgate.control.live_counters import MemoryCounters
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
 from headgate.stores import MemoryStore
 from headgate.testing import ManualClock
 
@@ -81,7 +81,7 @@ def test_no_more_are_told_than_wanted() -> None:
 
 
 def test_no_more_are_looked_at_than_can_be_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_counters, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(live_counters, "MOST_LOOKED_AT", 2)
     trial = Trial()
     for number in range(3):
         trial.hit(f"user-{number}")

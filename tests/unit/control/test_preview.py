@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from headgate.control.differences import Differences, FieldChange, RuleChange, differences
 from headgate.control.documents import summary_of
 from headgate.control.live_counters import LiveCounter, Look, affected_by, judged
-from headgate.control.preview import Preview, preview_of
+from headgate.control.preview import (
+    Differences,
+    FieldChange,
+    Preview,
+    RuleChange,
+    differences,
+    preview_of,
+)
 from headgate.control.revision import Revision
 
 RULE: dict[str, Any] = {"id": "api", "key_by": "ip", "limit": "10/s"}

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control import PolicyFiles, State
-from headgate.control.reload import MOMENT, PATIENCE
+from headgate.control.watcher import MOMENT, PATIENCE
 from headgate.errors import HeadgateError, LimitError
-from headgate.rules.problems import PolicyError, Problem
-from tests.unit.control.trial import INTERVAL, Trial
-from tests.unit.control.writing import BAD, policy_text
+from headgate.policy.problems import PolicyError, Problem
+from tests.support.policy_files import BAD, policy_text
+from tests.support.policy_reload import INTERVAL, Trial
 
 if TYPE_CHECKING:
     from pathlib import Path

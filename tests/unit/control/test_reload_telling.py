@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.control.trial import Trial
-from tests.unit.control.writing import BAD, WARNED, policy_text
+from tests.support.policy_files import BAD, WARNED, policy_text
+from tests.support.policy_reload import Trial
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.control import AsyncPolicyWatcher, PolicyFiles, PolicyWatcher, State
 from headgate.errors import OptionError
-from tests.unit.control.writing import BAD, Applied, policy_text, save
+from tests.support.policy_files import BAD, Applied, policy_text, save
 
 if TYPE_CHECKING:
     from pathlib import Path

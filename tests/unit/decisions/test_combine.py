@@ -1,7 +1,7 @@
 """Several decisions as one."""
 
 from headgate import Decision, TokenBucket
-from headgate.decisions import Concluded, combine
+from headgate.decision import Concluded, combine
 
 
 def part(

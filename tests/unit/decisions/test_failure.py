@@ -3,7 +3,7 @@
 import pytest
 
 from headgate import TokenBucket
-from headgate.decisions import checked_policy, decide_without_store
+from headgate.decision import checked_policy, decide_without_store
 
 ASKED = [("a", TokenBucket(10, 1)), ("b", TokenBucket(5, 1))]
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from headgate.engine import AsyncRunner, Engine, Runner, Verdict
-from headgate.engine.afterwards import admitting, charge_of, charged_after
+from headgate.engine.holds import admitting, charge_of, charged_after
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow
-from headgate.rules.model import After, Cost, Idempotency, Match, Override, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import After, Cost, Idempotency, Match, Override, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
-from tests.unit.unbroken import unbroken, unbroken_async
+from tests.support.unbroken_stores import unbroken, unbroken_async
 
 TEN = FixedWindow(10, 60)
 AFTER = Cost(2, after=After("x-tokens"))

@@ -18,16 +18,16 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.rules.model import Cost, Idempotency, Identity, Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Cost, Idempotency, Identity, Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import MemoryStore
+from headgate.stores.base import conclude
 from headgate.stores.operations import Take, TakeEach
-from headgate.stores.port import conclude
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
 
 TEN = FixedWindow(10, 60)
 STATUS = Request(path="/rate_limit", peer="1.2.3.4", attributes={"route": "/rate_limit"})

@@ -10,7 +10,7 @@ import pytest
 from headgate.engine import AsyncRuleEngine, Engine, PolicyInForce, RuleEngine, answer_of
 from headgate.errors import CostError, OptionError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
-from headgate.rules.model import (
+from headgate.policy.model import (
     Cost,
     EndpointCost,
     Idempotency,
@@ -20,11 +20,11 @@ from headgate.rules.model import (
     Rule,
     Source,
 )
-from headgate.rules.request import Request
+from headgate.policy.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
-from tests.unit.unbroken import unbroken
+from tests.support.unbroken_stores import unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable

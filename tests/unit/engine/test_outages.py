@@ -10,14 +10,14 @@ import pytest
 
 from headgate.engine import AsyncRuleEngine, Engine, RuleEngine
 from headgate.limits import Accuracy, Concurrency, FixedWindow, Limit, TokenBucket
-from headgate.rules.model import Idempotency, Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Idempotency, Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import AsyncStore, Operation
-from headgate.stores.opening import async_store_behind
-from headgate.stores.port import Terms, group_name
+from headgate.stores.base import Terms, group_name
+from headgate.stores.factory import async_store_behind
 from headgate.units import SECOND
-from tests.unit.fallback.failing import FailingStore, later
-from tests.unit.unbroken import unbroken, unbroken_async
+from tests.support.failing_fallback import FailingStore, later
+from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,13 +22,13 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.limits.model import LARGEST_QUOTA
+from headgate.policy.model import Idempotency, Match, Override, Policy, Rule
+from headgate.policy.request import Request
 from headgate.responses import headers_for, refusal
-from headgate.rules.model import Idempotency, Match, Override, Policy, Rule
-from headgate.rules.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
-from tests.unit.unbroken import unbroken, unbroken_async
+from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

@@ -10,7 +10,7 @@ import pytest
 from headgate.engine import Engine
 from headgate.errors import CostError
 from headgate.limits import Concurrency, FixedWindow
-from headgate.rules.model import (
+from headgate.policy.model import (
     Cost,
     EndpointCost,
     Idempotency,
@@ -20,7 +20,7 @@ from headgate.rules.model import (
     Policy,
     Rule,
 )
-from headgate.rules.request import Request
+from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.engine import AsyncRuleEngine, RuleEngine, Verdict
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
-from headgate.rules.model import Idempotency, Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Idempotency, Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation
 from headgate.stores.operations import Take, TakeEach
 from headgate.testing import ManualClock

@@ -11,12 +11,12 @@ import pytest
 from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
-from headgate.rules.model import Cost, Idempotency, Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Cost, Idempotency, Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
-from tests.unit.unbroken import unbroken, unbroken_async
+from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

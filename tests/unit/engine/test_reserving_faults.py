@@ -10,8 +10,8 @@ import pytest
 from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
-from headgate.rules.model import Idempotency, Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Idempotency, Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import AsyncStore, MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND

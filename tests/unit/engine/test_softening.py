@@ -7,11 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 from headgate.engine import AsyncRuleEngine, RuleEngine, answer_of
-from headgate.engine.undoing import vacating
+from headgate.engine.holds import vacating
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
-from headgate.rules.model import Match, Policy, Rule
-from headgate.rules.request import Request
-from headgate.rules.soft import Fair, Priority, PriorityClass, ceiling
+from headgate.policy.model import Fair, Match, Policy, Priority, PriorityClass, Rule, ceiling
+from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 

@@ -9,10 +9,10 @@ import pytest
 
 from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.limits import Accuracy, TokenBucket
-from headgate.rules.model import Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import AsyncStore, Operation
-from headgate.stores.leased import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 

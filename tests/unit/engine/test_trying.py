@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine import AsyncRuleEngine, RuleEngine, noting, trying
+from headgate.engine import AsyncRuleEngine, RuleEngine, records
 from headgate.observability.candidates import Candidates, merged_candidates
-from headgate.observability.trials import FIGURES
-from headgate.rules.reading import read_policy_data
-from headgate.rules.request import Request
+from headgate.observability.shadow_stats import FIGURES
+from headgate.policy.loader import read_policy_data
+from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from tests.examples import example_count
 
@@ -27,7 +27,7 @@ TRIAL = {**LIVE, "id": "trial", "limit": "3/m", "mode": "shadow", "candidate_of"
 @pytest.fixture
 def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
     fresh = Candidates(ManualClock())
-    for module in (noting, trying):
+    for module in (records, records):
         monkeypatch.setattr(module, "CANDIDATES", fresh)
     return fresh
 

@@ -6,8 +6,8 @@ import asyncio
 
 from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.limits import LeakyQueue
-from headgate.rules.model import Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.testing import ManualClock
 
 SHAPE = Rule("shape", Match(), ("global",), {None: (LeakyQueue(1, 5),)})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-import headgate.gateway.authorities as looked
-from headgate.gateway.authorities import system_authorities
+import headgate.gateway.processes.up as looked
+from headgate.gateway.processes.up import system_authorities
 
 if TYPE_CHECKING:
     from pathlib import Path

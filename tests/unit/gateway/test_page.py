@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate.config import gather_values
+from headgate.config.gateway import SETTINGS as GATEWAY
+from headgate.config.service import SETTINGS as SERVICE
 from headgate.gateway.demo import introduction
-from headgate.gateway.settings import SETTINGS as GATEWAY
-from headgate.rules.reading import read_policy
-from headgate.service.settings import SETTINGS as SERVICE
-from headgate.settings import gather_values
+from headgate.policy.loader import read_policy
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "gateway.md").read_text("utf-8")

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from headgate.config.gateway import NAMES, GatewaySettings, contradictions, parse_upstream
 from headgate.errors import OptionError
-from headgate.gateway.settings import NAMES, GatewaySettings, contradictions
-from headgate.gateway.upstreams import parse_upstream
 
 
 def _values(**changed: Any) -> dict[str, Any]:

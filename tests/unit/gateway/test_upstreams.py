@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.config.gateway import Upstream, parse_upstream
 from headgate.errors import OptionError
-from headgate.gateway.upstreams import Upstream, parse_upstream
 
 
 @pytest.mark.parametrize(

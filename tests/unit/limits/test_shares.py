@@ -8,7 +8,7 @@ import pytest
 
 from headgate.errors import LimitError
 from headgate.limits import Concurrency
-from headgate.limits.enlarging import with_extra
+from headgate.limits.scaling import with_extra
 
 
 def test_shares_are_part_of_what_a_limit_is() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from headgate.errors import NotationError, OptionError
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket, parse_limits
-from headgate.loadtest.aims import Aim
+from headgate.loadtest.options import Aim
 from headgate.loadtest.rule_source import aim_in_words, aim_of, policy_in
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.units import SECOND
 
 if TYPE_CHECKING:

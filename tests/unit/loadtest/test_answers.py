@@ -9,11 +9,11 @@ import pytest
 
 from headgate import RateLimiter
 from headgate.limits import parse_limits
-from headgate.loadtest.aims import Aim
 from headgate.loadtest.answers import AnswerReader, Reply, retry_after_fault, traced_in
+from headgate.loadtest.options import Aim
 from headgate.loadtest.record import Fate
 from headgate.responses import Answer, Told, refusal
-from headgate.responses.debugging import Traced, decision_line
+from headgate.responses.debug import Traced, decision_line
 from headgate.testing import ManualClock
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.limits import parse_limits
-from headgate.loadtest.history import Excess, due_of, excess, most_between
+from headgate.loadtest.judgement import Excess, due_of, excess, most_between
 from headgate.units import MILLISECOND, SECOND
 
 

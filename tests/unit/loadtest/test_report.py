@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
-from headgate.loadtest.loads import Load
+from headgate.loadtest.options import Load, Target
 from headgate.loadtest.record import Fate, Record
-from headgate.loadtest.report import Report, text_report
+from headgate.loadtest.report import Report, Trial, text_report
 from headgate.loadtest.rule_source import aim_in_words
-from headgate.loadtest.targets import Target
-from headgate.loadtest.trial import Trial
 from headgate.units import MILLISECOND, SECOND
 
 LIMIT = "10/s sliding_window_log"

@@ -14,7 +14,7 @@ from headgate.observability.candidates import (
     Tried,
     merged_candidates,
 )
-from headgate.observability.trials import COMPARED, FIGURES
+from headgate.observability.shadow_stats import COMPARED, FIGURES
 from headgate.units import SECOND
 
 HOUR = 3600

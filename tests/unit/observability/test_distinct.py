@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.observability.distinct import ALL, Distinct, Sketch, hash_of, joined
+from headgate.observability.sketches import ALL, Distinct, Sketch, hash_of, joined
 
 HASHES = st.lists(st.integers(0, 999) | st.integers(0, ALL - 1), max_size=60)
 

@@ -10,8 +10,8 @@ import pytest
 from headgate.engine import RuleEngine
 from headgate.observability import JOURNAL, MEASURES, Decided, Journal
 from headgate.observability.journal import BOUNDS_NS, MOST_CELLS, OTHER, Outcome
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from headgate.observability.candidates import Candidates, Heard, Tried, merged_candidates
-from headgate.observability.merging import folded_candidates
+from headgate.observability.shadow_stats import folded_candidates
 from headgate.units import SECOND
 
 HOUR = 3600

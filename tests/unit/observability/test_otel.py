@@ -16,8 +16,8 @@ from headgate import RateLimiter
 from headgate.engine import RuleEngine
 from headgate.observability import JOURNAL, MEASURES, Decided, Said
 from headgate.observability.otel import instrument, metric_name, uninstrument
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def test_a_decision_is_a_span_within_the_current_one() -> None:
         assert first.attributes["headgate.outcome"] == "allowed"
         told = dict(second.attributes)
         assert (told["headgate.outcome"], told["headgate.rule"]) == ("denied", "tight")
-        assert told["headgate.rules"] == ("tight", "wide", "tried")
+        assert told["headgate.policy"] == ("tight", "wide", "tried")
         assert (told["headgate.source"], told["headgate.revision"]) == ("store", 0)
         assert told["headgate.retry_after"] > 0
         events = [dict(event.attributes) for event in second.events]

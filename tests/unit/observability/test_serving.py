@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from headgate import RateLimiter
 from headgate.observability import asgi_metrics, metrics_text, wsgi_metrics
-from tests.unit.enforcement.wsgi.calling import call
+from tests.support.wsgi_caller import call
 
 
 def asked(method: str) -> list[Any]:

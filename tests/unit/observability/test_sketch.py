@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from headgate.errors import OptionError
-from headgate.observability.sketch import HeavyHitters
+from headgate.observability.sketches import HeavyHitters
 from headgate.units import MILLISECOND, SECOND
 
 STEP = 1.02

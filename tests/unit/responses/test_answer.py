@@ -2,12 +2,11 @@
 
 import pytest
 
-from headgate.decisions import Concluded
+from headgate.decision import Concluded
 from headgate.errors import OptionError
 from headgate.responses import Answer
 from headgate.responses.answer import loudest, parts_of, tightest
-
-from .telling import answer, decided, outage, refused, told
+from tests.support.decisions import answer, decided, outage, refused, told
 
 
 def test_a_rule_with_one_limit_gives_it_its_name() -> None:

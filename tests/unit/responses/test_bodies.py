@@ -9,8 +9,7 @@ import pytest
 
 from headgate.errors import UsageError
 from headgate.responses import Answer, ResponseOptions, body_for
-
-from .telling import answer, decided, outage, refused, told
+from tests.support.decisions import answer, decided, outage, refused, told
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"

@@ -9,13 +9,7 @@ import http_sf
 import pytest
 
 from headgate.errors import OptionError
-from headgate.responses.debugging import (
-    LONGEST_LINE,
-    Traced,
-    debug_token,
-    decision_line,
-    is_genuine,
-)
+from headgate.responses.debug import LONGEST_LINE, Traced, debug_token, decision_line, is_genuine
 from headgate.units import SECOND
 
 SECRET = b"secret"

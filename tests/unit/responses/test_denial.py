@@ -8,8 +8,7 @@ import pytest
 
 from headgate.errors import OptionError, UsageError
 from headgate.responses import ResponseOptions, body_for, headers_for, refusal
-
-from .telling import NOW, answer, decided, outage, refused, told
+from tests.support.decisions import NOW, answer, decided, outage, refused, told
 
 
 def test_it_has_the_headers_the_body_its_type_and_is_never_cached() -> None:

@@ -1,8 +1,7 @@
 """Answers for gRPC clients."""
 
 from headgate.responses import GrpcStatus, ResponseOptions, grpc_status
-
-from .telling import answer, decided, outage, refused, told
+from tests.support.decisions import answer, decided, outage, refused, told
 
 
 def test_what_is_allowed_is_ok() -> None:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.decisions import decide_without_store
+from headgate.decision import decide_without_store
 from headgate.limits import TokenBucket
 from headgate.responses import Answer, Load, ResponseOptions, expose_headers, headers_for
-
-from .telling import NOW, answer, decided, outage, refused, told
+from tests.support.decisions import NOW, answer, decided, outage, refused, told
 
 EVERYTHING = ResponseOptions(draft03=True, bucket=True)
 

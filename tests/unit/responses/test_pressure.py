@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decisions import Concluded, Decision
+from headgate.decision import Concluded, Decision
 from headgate.limits import LeakyQueue
 from headgate.responses import (
     Answer,
@@ -23,8 +23,7 @@ from headgate.responses import (
     orca_line,
     pressure_lines,
 )
-
-from .telling import MS, NOW, answer, decided, refused, told
+from tests.support.decisions import MS, NOW, answer, decided, refused, told
 
 TURNS = Load("turns", waiting=12, expected_wait_ns=340 * MS, in_flight=20, slots=20)
 QUEUE = LeakyQueue(10, 100)

@@ -25,8 +25,7 @@ from headgate.responses.ratelimit_draft11 import (
     quoted,
     without_policies,
 )
-
-from .telling import decided, refused
+from tests.support.decisions import decided, refused
 
 POLICIES = [
     (TokenBucket(100, 100 / 60), "q=100;w=60"),

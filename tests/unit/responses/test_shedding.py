@@ -20,9 +20,9 @@ from headgate.responses import (
 from headgate.responses.answer import loudest
 
 if TYPE_CHECKING:
-    from headgate.rules.model import HeaderMode
+    from headgate.policy.model import HeaderMode
 
-from .telling import MS, NOW, answer, decided, outage, refused, told
+from tests.support.decisions import MS, NOW, answer, decided, outage, refused, told
 
 REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 SHED = told(refused(retry_ms=500), name="lowered", sheds=True)

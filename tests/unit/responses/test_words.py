@@ -15,7 +15,7 @@ from headgate.limits import (
     TokenBucket,
     parse_limit,
 )
-from headgate.responses.words import limit_in_words, wait_in_words
+from headgate.responses.bodies import limit_in_words, wait_in_words
 
 LIMITS: list[tuple[str | Limit, str]] = [
     ("100/minute", "100 per minute"),

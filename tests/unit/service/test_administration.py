@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from headgate.rules.request import Request
+from headgate.config.service import Settings
+from headgate.policy.request import Request
 from headgate.service.administration import make_admin
-from headgate.service.parts import make_parts
-from headgate.service.settings import Settings
+from headgate.service.container import make_parts
 
 if TYPE_CHECKING:
     from pathlib import Path

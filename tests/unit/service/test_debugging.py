@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from headgate.responses.debugging import debug_token
-from headgate.rules.envoy.gateway import DEBUG, GATEWAY_DOMAIN
+from headgate.policy.envoy_config.attributes import DEBUG, GATEWAY_DOMAIN
+from headgate.responses.debug import debug_token
 from headgate.testing import ManualClock
 from headgate.units import SECOND
-from tests.unit.service.admin.desk import READER, Desk, attended
-from tests.unit.service.http.calling import START, Answer, FakeStore, app_of, ask
-from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import NOON, Asker, desc, headers_of, request
+from tests.support import envoy_messages
+from tests.support.admin_api import READER, Desk, attended
+from tests.support.http_app import START, Answer, FakeStore, app_of, ask
+from tests.support.rls_client import NOON, Asker, desc, headers_of, request
 
 OURS = b"a secret of the service"
 
@@ -51,12 +51,12 @@ def test_the_gateway_passes_it_on() -> None:
         answer = asker.calls.should_rate_limit(request(GATEWAY_DOMAIN, desc(*entries)))
         if not isinstance(answer, bytes):
             answer = asyncio.run(_bytes_of(answer))
-        read = theirs.service.RateLimitResponse.FromString(answer)
+        read = envoy_messages.service.RateLimitResponse.FromString(answer)
         line = headers_of(read).get("headgate-decision")
         caching = [
             one.value for one in read.response_headers_to_add if one.key.lower() == "cache-control"
         ]
-        is_refused = read.overall_code == theirs.service.RateLimitResponse.OVER_LIMIT
+        is_refused = read.overall_code == envoy_messages.service.RateLimitResponse.OVER_LIMIT
         assert caching == (["no-store"] if line or is_refused else [])
         return int(read.overall_code), line
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.rules.problems import PolicyError
+from headgate.policy.problems import PolicyError
 from headgate.service.envoy_files import EnvoyFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from headgate.rules.envoy import EnvoyConfig
+    from headgate.policy.envoy_config import EnvoyConfig
 
 SHOP = "domain: shop\ndescriptors: []\n"
 

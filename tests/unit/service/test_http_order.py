@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.service.http import HttpApp
-
-from .house import GET, House, tried
-from .http.calling import core_of
+from tests.support.http_app import core_of
+from tests.support.http_server import GET, House, tried
 
 if TYPE_CHECKING:
     import pytest

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from headgate.service.http_protocol import Bounds
-from headgate.service.http_server import HttpServer
-from headgate.service.listening import listen
-from headgate.service.settings import Address
-
-from .house import GENEROUS, GET, House, tried, until
+from headgate.config.service import Address
+from headgate.service.http_server import Bounds, HttpServer
+from headgate.service.sockets import listen
+from tests.support.http_server import GENEROUS, GET, House, tried, until
 
 
 def test_an_answer_has_a_date_and_does_not_say_what_serves() -> None:

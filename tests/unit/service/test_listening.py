@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.service.listening import ListenError, listen, listen_as
-from headgate.service.settings import Address, Settings
+from headgate.config.service import Address, Settings
+from headgate.service.sockets import ListenError, listen, listen_as
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.cli import main
-from headgate.gateway.settings import SETTINGS as GATEWAY
-from headgate.service.settings import SETTINGS as SERVICE
-from headgate.service.settings import gather
-from headgate.service.sizing import COUNTER_BYTES, LONG_KEY_BYTES, STORE_US
-from headgate.settings import gather_values
-from headgate.settings.telling import table_rows
+from headgate.cli.size import COUNTER_BYTES, LONG_KEY_BYTES, STORE_US
+from headgate.config import gather_values
+from headgate.config.declaration import table_rows
+from headgate.config.gateway import SETTINGS as GATEWAY
+from headgate.config.service import SETTINGS as SERVICE
+from headgate.config.service import gather
 
 if TYPE_CHECKING:
-    from headgate.settings.declaring import Setting
+    from headgate.config.declaration import Setting
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

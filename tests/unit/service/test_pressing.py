@@ -6,10 +6,10 @@ import asyncio
 from fractions import Fraction
 
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
-from headgate.rules.soft import Pressure
-from headgate.service.pressing import FleetPressure
-from headgate.shaping import AsyncPressureControl
+from headgate.overload import AsyncPressureControl
+from headgate.policy.loader import read_policy
+from headgate.policy.model import Pressure
+from headgate.service.container import FleetPressure
 from headgate.stores import AsyncMemoryStore, MemoryStore
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.service.readiness import Readiness
+from headgate.stores.base import AsyncStore
 from headgate.stores.memory import AsyncMemoryStore, MemoryStore
-from headgate.stores.port import AsyncStore
 
 if TYPE_CHECKING:
     from headgate.stores.operations import Operation

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.engine import AsyncRuleEngine
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.service import remembered
 from headgate.service.core import Core
 from headgate.service.remembered import LARGEST, Remembered
 from headgate.service.rls import RateLimitCalls
 from headgate.service.rls.messages import RateLimitRequest
-
-from .http.calling import app_of as http_app_of
-from .http.calling import ask, check
+from tests.support.http_app import app_of as http_app_of
+from tests.support.http_app import ask, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

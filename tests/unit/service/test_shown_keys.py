@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.identity import hashed
-from headgate.identity.showing import hashed_key
-from headgate.service.settings import Settings
-from headgate.service.shown_keys import key_hasher, key_shower
+from headgate.config.service import Settings
+from headgate.policy.identity import hashed
+from headgate.policy.identity.parts import hashed_key
+from headgate.service.core import key_hasher, key_shower
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.config.readers import Address
+from headgate.config.service import Settings
 from headgate.service import supervisor as module
-from headgate.service.listening import listen_as
-from headgate.service.settings import Settings
+from headgate.service.sockets import listen_as
 from headgate.service.supervisor import StartError, Supervisor
-from headgate.settings.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import RateLimiter
+from headgate.config.service import Settings
 from headgate.observability import JOURNAL
-from headgate.service.certificate_names import subject_of
+from headgate.service.http_server import subject_of
 from headgate.service.logs import configure_logs, tell, tell_denials
-from headgate.service.settings import Settings
 from headgate.service.sources import shown_store
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 from headgate.engine import Plan, Runner, Verdict
 from headgate.errors import OptionError
 from headgate.observability import JOURNAL
-from headgate.rules.model import Override, Policy
-from headgate.rules.reading import read_policy_data
+from headgate.policy.loader import read_policy_data
+from headgate.policy.model import Override, Policy
 from headgate.simulator import Arrival, Outcome, open_trace, replay
 from headgate.units import MILLISECOND, MINUTE, SECOND
 

@@ -5,8 +5,7 @@ import itertools
 import pytest
 
 from headgate.errors import OptionError
-from headgate.simulator.results import MOST_STEPS
-from headgate.simulator.series import LADDER, Steps
+from headgate.simulator.tallies import LADDER, MOST_STEPS, Steps
 from headgate.units import DAY, MILLISECOND, SECOND
 
 

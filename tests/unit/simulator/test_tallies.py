@@ -2,8 +2,7 @@
 
 import pytest
 
-from headgate.simulator.distinct import Distinct
-from headgate.simulator.tallies import Keys
+from headgate.simulator.tallies import Distinct, Keys
 
 
 def forgotten() -> None:

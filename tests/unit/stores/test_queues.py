@@ -10,16 +10,15 @@ import pytest
 from headgate.errors import UsageError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
 from headgate.stores import Check, MemoryStore, Take, TakeEach, Vacate
-from headgate.stores.guarded import AsyncGuardedStore, GuardedStore
-from headgate.stores.leased import AsyncLeasedStore, LeasedStore
-from headgate.stores.leased.splitting import Split
+from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
+from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.leases.lease import Split
+from headgate.stores.layers.replication import RegionalStore
 from headgate.stores.memory import AsyncMemoryStore
 from headgate.stores.operations import Absorb, Lend
-from headgate.stores.regional import RegionalStore
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND, SECOND
-
-from .regional.fakes import Peer
+from tests.support.region_fakes import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Operation, Store
-from headgate.stores.guarded import AsyncGuardedStore, GuardedStore
-from headgate.stores.guarded.guard import keys_of
-from headgate.stores.leased import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
+from headgate.stores.layers.circuit_breaker.guard import keys_of
+from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.replication import AsyncRegionalStore, RegionalStore
 from headgate.stores.operations import Share
-from headgate.stores.regional import AsyncRegionalStore, RegionalStore
 from headgate.units import SECOND
 
 SHARE = Share("group", "key", "me", 0.5, 2, 60 * SECOND)

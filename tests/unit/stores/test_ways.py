@@ -13,12 +13,10 @@ import pytest
 from headgate import AsyncRateLimiter, MemoryStore, RateLimiter, StoreURLError
 from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.limits import Accuracy, TokenBucket
-from headgate.rules.model import Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Match, Policy, Rule
+from headgate.policy.request import Request
 from headgate.stores import AsyncMemoryStore, AsyncStore, Operation, Store
-from headgate.stores.guarded import AsyncGuardedStore, GuardedStore
-from headgate.stores.leased import AsyncLeasedStore, LeasedStore
-from headgate.stores.opening import (
+from headgate.stores.factory import (
     adopt_terms,
     async_store_behind,
     async_store_in_use,
@@ -27,9 +25,11 @@ from headgate.stores.opening import (
     store_behind,
     store_in_use,
 )
+from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
+from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
 
 if TYPE_CHECKING:
-    from headgate.stores.port import Terms
+    from headgate.stores.base import Terms
 
 
 class Far(Store):
@@ -202,6 +202,6 @@ def test_there_is_no_shared_memory_without_locks(monkeypatch: pytest.MonkeyPatch
     def missing(name: str) -> Any:
         raise ModuleNotFoundError("no", name="fcntl")
 
-    monkeypatch.setattr("headgate.stores.opening.import_module", missing)
+    monkeypatch.setattr("headgate.stores.factory.import_module", missing)
     with pytest.raises(StoreURLError, match="needs locks on files"):
         open_store("shm://name", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli.command import Command, ExitStatus
-from headgate.cli.rules import check, envoy, explain, schema
+from headgate.cli.rules import check, explain, import_envoy, schema
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace, _SubParsersAction
@@ -14,7 +14,7 @@ _COMMANDS: Final[tuple[Command, ...]] = (
     check.COMMAND,
     explain.COMMAND,
     schema.COMMAND,
-    envoy.COMMAND,
+    import_envoy.COMMAND,
 )
 _DESCRIPTION: Final = """\
 Work on rules: the YAML or JSON that says who may ask for what, and how often.

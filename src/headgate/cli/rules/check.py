@@ -11,8 +11,8 @@ from headgate.cli.command import Command, ExitStatus, add_json
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from headgate.rules.problems import Problem
-    from headgate.rules.reading import Examined
+    from headgate.policy.loader import Examined
+    from headgate.policy.problems import Problem
 
 _DESCRIPTION: Final = """\
 Check a policy: print everything that is wrong with it, each with file, line and column.
@@ -36,7 +36,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli.rules.texts import lines, texts_at, visible
-    from headgate.rules.reading import examine_policies
+    from headgate.policy.loader import examine_policies
 
     texts = texts_at(arguments.path)
     examined = examine_policies(texts)

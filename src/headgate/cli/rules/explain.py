@@ -69,7 +69,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli.rules.texts import tell, texts_at
     from headgate.engine import Engine
-    from headgate.rules.reading import examine_policies
+    from headgate.policy.loader import examine_policies
 
     examined = examine_policies(texts_at(arguments.path))
     if examined.policy is None:
@@ -122,9 +122,9 @@ def _add_settings(parser: ArgumentParser) -> None:
 
 
 def _explanation(engine: Engine, arguments: Namespace) -> Explanation:
-    from headgate.cli.rules.asked import request_of, with_tier
     from headgate.cli.rules.explanation import Enquirer
-    from headgate.stores.opening import open_store
+    from headgate.cli.rules.request_arguments import request_of, with_tier
+    from headgate.stores.factory import open_store
 
     request = request_of(arguments)
     if arguments.tier is not None:
@@ -142,8 +142,7 @@ def _explanation(engine: Engine, arguments: Namespace) -> Explanation:
 
 
 def _printed(explanation: Explanation, arguments: Namespace) -> str:
-    from headgate.cli.rules.portrait import portrait
-    from headgate.cli.rules.record import record
+    from headgate.cli.rules.explain_output import portrait, record
 
     if arguments.json:
         return record(explanation)

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
 from headgate.cli.rules.softness import softly, turns
-from headgate.decisions import combine
-from headgate.decisions.decision import Concluded
+from headgate.decision import Concluded, combine
 from headgate.engine import Engine, answer_of, repeated, verdict_of, verdict_unasked
-from headgate.engine.explaining import Membership
-from headgate.holding import new_name
+from headgate.engine.explain import Membership
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
+from headgate.policy.matcher import normalised_path, readings
 from headgate.responses import headers_for, refusal
-from headgate.rules.matching import normalised_path, readings
+from headgate.runtime.holds import new_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.decisions import Decision
-    from headgate.engine.explaining import Member
+    from headgate.decision import Decision
+    from headgate.engine.explain import Member
     from headgate.engine.verdict import Verdict
-    from headgate.rules.request import Request
-    from headgate.rules.soft import Priority
-    from headgate.stores.port import Store
+    from headgate.policy.model import Priority
+    from headgate.policy.request import Request
+    from headgate.stores.base import Store
 
 Lines = tuple[tuple[str, str], ...]
 

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 from headgate.cli.terminal import duration
 from headgate.limits import Concurrency, LeakyQueue
-from headgate.rules.soft import BY_PRIORITY, ceiling
+from headgate.policy.model import BY_PRIORITY, ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from fractions import Fraction
 
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
     from headgate.engine.plan import Queueing
-    from headgate.identity import Found
-    from headgate.rules.model import Rule
-    from headgate.rules.soft import Fair, Priority
+    from headgate.policy.identity import Found
+    from headgate.policy.model import Fair, Priority, Rule
 
     Lines = Iterator[tuple[str, str]]
 

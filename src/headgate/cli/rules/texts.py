@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.control import PolicyFiles
 from headgate.errors import OptionError
-from headgate.rules.problems import PolicyError
-from headgate.rules.reading.tree import LARGEST_TEXT
+from headgate.policy.loader.diagnostics import LARGEST_TEXT
+from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headgate.rules.problems import Problem
+    from headgate.policy.problems import Problem
 
 STDIN: Final = "-"
 

@@ -18,7 +18,7 @@ from headgate.errors import OptionError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from headgate.cli.top.asking import Asker
+    from headgate.cli.top.client import Asker
 
 _URL: Final = "http://127.0.0.1:8090"
 _TOKEN: Final = "HEADGATE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
@@ -70,14 +70,14 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.top.asking import Asker
+    from headgate.cli.top.client import Asker
 
     asker = Asker(arguments.url, _token(arguments.token_file))
     is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if arguments.json or arguments.once or not is_terminal:
         with closing(asker):
             return _print(asker, arguments)
-    from headgate.cli.top.showing import show
+    from headgate.cli.top.screen import show
 
     show(asker, arguments.url, arguments.interval, arguments.rule)
     return ExitStatus.DONE
@@ -90,11 +90,10 @@ COMMAND: Final = Command(
 
 def _print(asker: Asker, arguments: Namespace) -> ExitStatus:
     """Print one picture, as it is or as JSON."""
-    from headgate.cli.top.asking import LookError
-    from headgate.cli.top.ink import plain
-    from headgate.cli.top.live import read_live
+    from headgate.cli.top.client import LookError
+    from headgate.cli.top.live import Page, Scene, read_live
     from headgate.cli.top.picture import picture
-    from headgate.cli.top.scene import Page, Scene
+    from headgate.cli.top.text import plain
     from headgate.cli.top.view import View
 
     try:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli.top import sections, table
-from headgate.cli.top.header import header
-from headgate.cli.top.ink import Line, Span, fitted, line, restyled
+from headgate.cli.top import sections
+from headgate.cli.top import sections as table
+from headgate.cli.top.sections import header
+from headgate.cli.top.text import Line, Span, fitted, harmless, left, line, restyled
 from headgate.cli.top.view import KEYS_TOLD
-from headgate.cli.top.words import harmless, left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.cli.top.live import Live, Rule
-    from headgate.cli.top.scene import Page, Scene
+    from headgate.cli.top.live import Live, Page, Rule, Scene
     from headgate.cli.top.view import View
 
 _ENOUGH: Final = 3

@@ -12,19 +12,27 @@ import os
 import select
 import signal
 import struct
+import sys
 import termios
 import threading
 import tty
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from headgate.cli.top.ink import inked, plain
+from headgate.cli.top.client import Watch
+from headgate.cli.top.live import Page
+from headgate.cli.top.picture import picture
+from headgate.cli.top.text import inked, plain
+from headgate.cli.top.view import View, keys_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType, TracebackType
 
-    from headgate.cli.top.ink import Line
+    from headgate.cli.top.client import Asker
+    from headgate.cli.top.live import Scene
+    from headgate.cli.top.text import Line
+
 
 _ENTER: Final = "\033[?1049h\033[?25l\033[?7l\033[2J"
 """Another screen, no cursor, no wrapping."""
@@ -159,3 +167,50 @@ def run_on(screen: Screen, draw: Callable[[], None], press: Callable[[bytes], bo
         pressed = screen.wait()
         if pressed is None or press(pressed):
             return
+
+
+# The picture on a terminal, as long as somebody looks.
+
+
+class Show:
+    """What is on *screen*: what *watch* has heard, as it is looked at."""
+
+    def __init__(self, screen: Screen, watch: Watch, view: View, *, is_ascii: bool) -> None:
+        self._screen = screen
+        self._watch = watch
+        self._is_ascii = is_ascii
+        self._view = view
+        self._scene: Scene = watch.scene
+
+    def draw(self) -> None:
+        if not self._view.is_paused:
+            self._scene = self._watch.scene
+        width, height = self._screen.size()
+        page = Page(width, height, is_ascii=self._is_ascii)
+        self._screen.draw(picture(self._scene, self._view, page))
+
+    def press(self, pressed: bytes) -> bool:
+        """What keys do; whether it is over."""
+        for key in keys_in(pressed):
+            self._view = self._view.after(key, self._scene.live)
+        return self._view.is_over or self._watch.final is not None
+
+
+def show(asker: Asker, url: str, interval: float, rule: str | None) -> None:
+    """Show the service that *asker* asks until somebody quits.
+
+    Raises `LookError` if the first answer is that it will not say.
+    """
+    from headgate.cli.top import has_unicode
+
+    has_colour = not os.environ.get("NO_COLOR")
+    with Screen(sys.stdin, sys.stdout, has_colour=has_colour) as screen:
+        watch = Watch(asker, url, interval, screen.wake)
+        show_ = Show(screen, watch, View(picked=rule, alone=rule), is_ascii=not has_unicode())
+        watch.start()
+        try:
+            run_on(screen, show_.draw, show_.press)
+        finally:
+            watch.stop()
+    if watch.final is not None:
+        raise watch.final

@@ -9,8 +9,7 @@ storage (revisions) -> client (the members in turn) -> endpoint, stream (one mem
 
 from __future__ import annotations
 
-from headgate.control.etcd.options import Options, TLSFiles
-from headgate.control.etcd.url import EtcdURL, parse_etcd_url
+from headgate.control.etcd.url import EtcdURL, Options, TLSFiles, parse_etcd_url
 from headgate.errors import OptionError
 
 try:

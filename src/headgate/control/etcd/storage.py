@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from headgate.control.etcd import transactions
 from headgate.control.etcd.client import Client
-from headgate.control.etcd.faults import EtcdError
-from headgate.control.etcd.layout import Layout, decode, encode
-from headgate.control.etcd.messages import DELETE, RANGE, TXN
+from headgate.control.etcd.errors import EtcdError
+from headgate.control.etcd.messages import (
+    DELETE,
+    DESCENDING,
+    EQUAL,
+    MOD,
+    RANGE,
+    TXN,
+    RangeRequest,
+    TxnRequest,
+)
 from headgate.control.etcd.url import parse_etcd_url
 from headgate.control.revision import (
     ConflictError,
@@ -20,14 +28,120 @@ from headgate.control.revision import (
     Revision,
     StorageError,
     UnknownRevisionError,
+    revision_from_json,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from headgate.control.etcd.stream import WatchStream
+    from headgate.control.etcd.client import WatchStream
     from headgate.control.etcd.url import EtcdURL
     from headgate.control.revision import Change
+
+
+# How revisions lie in etcd.
+#
+#     <prefix>policy                          the newest revision
+#     <prefix>history/<number, 20 digits>     each revision that is kept, the newest too
+#
+# A value is the JSON of `Revision.to_json` with one more member in front: a `nonce`, by which a
+# writer knows again what it wrote when it lost the answer. What is longer than 16 KiB is compressed
+# by zlib. Both can be told by the first byte: JSON begins with a brace.
+
+
+_PLAIN: Final = 16_384
+_LONGEST: Final = 64 * 2**20
+_DIGITS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The keys below *prefix*."""
+
+    prefix: str
+
+    @property
+    def head(self) -> bytes:
+        """The key of the newest revision."""
+        return f"{self.prefix}policy".encode()
+
+    @property
+    def oldest(self) -> bytes:
+        """What no key of a revision is below."""
+        return self.at(0)
+
+    def at(self, number: int) -> bytes:
+        """The key of the revision *number*; the keys are in the order of the numbers."""
+        return f"{self.prefix}history/{number:0{_DIGITS}}".encode()
+
+    @property
+    def end(self) -> bytes:
+        """What the key of every revision is below."""
+        return f"{self.prefix}history0".encode()  # '0' comes after '/'
+
+
+def encode(revision: Revision, nonce: str) -> bytes:
+    """The value for *revision*. A *nonce* is of letters and digits only."""
+    text = b'{"nonce":"%s",' % nonce.encode("ascii") + revision.to_json()[1:]
+    return text if len(text) <= _PLAIN else zlib.compress(text)
+
+
+def decode(value: bytes) -> Revision:
+    """The revision in *value*. Raises `StorageError` if there is none."""
+    return revision_from_json(value if value[:1] == b"{" else _inflated(value))
+
+
+def _inflated(value: bytes) -> bytes:
+    inflating = zlib.decompressobj()
+    try:
+        text = inflating.decompress(value, _LONGEST)
+    except zlib.error as error:
+        raise StorageError(f"what is kept is neither JSON nor compressed: {error}") from error
+    if inflating.unconsumed_tail or not inflating.eof:
+        raise StorageError(f"what is kept is cut off, or longer than {_LONGEST} bytes")
+    return text
+
+
+# The requests that are sent to etcd, made without I/O.
+
+
+def one(key: bytes) -> Any:
+    """What *key* has."""
+    return RangeRequest(key=key)
+
+
+def newest(layout: Layout, *, before: int | None, most: int) -> Any:
+    """At most *most* revisions below the number *before*, the newest first."""
+    end = layout.end if before is None else layout.at(max(before, 0))
+    return RangeRequest(key=layout.oldest, range_end=end, limit=most, sort_order=DESCENDING)
+
+
+def replacement(layout: Layout, number: int, value: bytes, *, seen: int, kept: int) -> Any:
+    """Make *value* the revision *number* and the newest, if the newest is still the one *seen*.
+
+    *seen* is etcd's revision that wrote the newest, 0 if there is none: never the same for two
+    writes. The oldest are removed so that *kept* stay. If the newest is another, the answer is what
+    is there as the revision *number*.
+    """
+    request = TxnRequest()
+    request.compare.add(result=EQUAL, target=MOD, key=layout.head, mod_revision=seen)
+    for key in (layout.head, layout.at(number)):
+        put = request.success.add().request_put
+        put.key, put.value = key, value
+    if number > kept:
+        old = request.success.add().request_delete_range
+        old.key, old.range_end = layout.oldest, layout.at(number - kept + 1)
+    request.failure.add().request_range.key = layout.at(number)
+    return request
+
+
+def inspection(layout: Layout, number: int) -> Any:
+    """The newest, and what is there as the revision *number*, at the same moment."""
+    request = TxnRequest()
+    request.success.add().request_range.key = layout.head
+    request.success.add().request_range.key = layout.at(number)
+    return request
+
 
 _PAGE: Final = 10
 """How many revisions are read at a time: each may be half of etcd's largest request."""
@@ -85,7 +199,7 @@ class EtcdStorage:
     async def at(self, number: int) -> Revision:
         """The revision *number*. Raises `UnknownRevisionError`."""
         if number > 0:
-            found = await self._client.ask(RANGE, transactions.one(self._layout.at(number)))
+            found = await self._client.ask(RANGE, one(self._layout.at(number)))
             for kv in found.kvs:
                 return self._decoded(kv)
         raise UnknownRevisionError(
@@ -100,7 +214,7 @@ class EtcdStorage:
         found: list[tuple[int, Change]] = []
         while len(found) < most:
             page = min(_PAGE, most - len(found))
-            request = transactions.newest(self._layout, before=before, most=page)
+            request = newest(self._layout, before=before, most=page)
             answer = await self._client.ask(RANGE, request)
             # Ten large ones take long enough to keep others waiting.
             revisions = await asyncio.to_thread(lambda kvs: [*map(self._decoded, kvs)], answer.kvs)
@@ -122,7 +236,7 @@ class EtcdStorage:
         newest = await self._newest()
         if newest.revision.number != number - 1:
             raise self._conflict(number, newest.revision.number)
-        request = transactions.replacement(
+        request = replacement(
             self._layout, number, value, seen=newest.written, kept=options.history
         )
         size = request.ByteSize() + _OVERHEAD
@@ -147,7 +261,7 @@ class EtcdStorage:
 
     async def _settle(self, number: int, value: bytes, seen: int, error: EtcdError) -> None:
         """Find out what came of a commit whose answer is lost; raise *error* if nobody knows."""
-        request = transactions.inspection(self._layout, number)
+        request = inspection(self._layout, number)
         try:
             answer = await self._client.ask(TXN, request, insists=True)
         except EtcdError:
@@ -218,12 +332,12 @@ class EtcdStorage:
         await self._client.aclose()
 
     async def _newest(self) -> _Newest:
-        answer = await self._client.ask(RANGE, transactions.one(self._layout.head))
+        answer = await self._client.ask(RANGE, one(self._layout.head))
         for kv in answer.kvs:
             return _Newest(self._decoded(kv), kv.mod_revision, answer.header.revision)
         # Taken first, so that a watch from there on sees what is written during the second look.
         seen = answer.header.revision
-        request = transactions.newest(self._layout, before=None, most=1)
+        request = newest(self._layout, before=None, most=1)
         for kv in (await self._client.ask(RANGE, request)).kvs:
             return _Newest(self._decoded(kv), 0, seen)
         return _Newest(Revision(0), 0, seen)

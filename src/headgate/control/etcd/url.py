@@ -11,15 +11,142 @@ HEADGATE_ETCD_PASSWORD, or is given apart.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.etcd.options import Options, TLSFiles, read_options
 from headgate.errors import OptionError
 from headgate.server_urls import Address, URLReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+
+# The options of an etcd URL: what may follow its '?'.
+#
+# timeout=5               seconds that one request may take in all, over all members
+# heartbeat=1             seconds of silence after which a watch asks whether it is still heard
+# history=100             how many revisions are kept
+# max_request_bytes=...   what etcd's --max-request-bytes says, if not 1572864
+# ca=, cert=, key=        paths of PEM files: who is trusted, and what is shown (with TLS)
+# server_name=            the name that the server's certificate is for (with TLS)
+# tls=true                the same as etcds://
+
+
+MAX_REQUEST_BYTES: Final = 1_572_864
+"""What etcd takes in one request, if it is not told otherwise."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,9}")
+_LONGEST: Final = 600.0
+_MOST_KEPT: Final = 100_000
+_OWN: Final = ("heartbeat", "history", "max_request_bytes", "timeout", "tls")
+_TLS: Final = ("ca", "cert", "key", "server_name")
+
+
+@dataclass(frozen=True, slots=True)
+class TLSFiles:
+    """How to make sure of the server, and what to show it. Paths of PEM files.
+
+    *ca* is None for the authorities that grpcio brings along.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is not about where etcd is. *timeout* and *heartbeat* are seconds."""
+
+    timeout: float = 5.0
+    heartbeat: float = 1.0
+    history: int = 100
+    max_request_bytes: int = MAX_REQUEST_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "heartbeat"):
+            value = getattr(self, name)
+            if not 0 < value <= _LONGEST:
+                raise OptionError(
+                    f"{name} is {value!r}; expected seconds above 0, up to {_LONGEST:.0f}"
+                )
+        if not 1 <= self.history <= _MOST_KEPT:
+            raise OptionError(f"history is {self.history!r}; expected 1 to {_MOST_KEPT}")
+        if not 1_024 <= self.max_request_bytes <= 2**31:
+            raise OptionError(
+                f"max_request_bytes is {self.max_request_bytes!r}; expected 1024 to 2147483648"
+            )
+
+
+def read_options(scheme: str, pairs: Sequence[tuple[str, str]]) -> tuple[Options, TLSFiles | None]:
+    """The options in *pairs*, and the TLS files if TLS is asked for. Raises `OptionError`."""
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise OptionError(f"{scheme}://: an option is given twice")
+    for name, value in given.items():
+        if name not in (*_OWN, *_TLS):
+            known = ", ".join(sorted((*_OWN, *_TLS)))
+            raise OptionError(f"{scheme}://: unknown option {name!r}; there are {known}")
+        if not value:
+            raise OptionError(f"{scheme}://: the option {name} has no value; leave it out")
+    tls = _tls(scheme, given) if _is_tls(scheme, given) else None
+    try:
+        return _own(given), tls
+    except OptionError as error:
+        raise OptionError(f"{scheme}://: {error}") from None
+
+
+def _is_tls(scheme: str, given: Mapping[str, str]) -> bool:
+    word = given.get("tls", "true" if scheme == "etcds" else "false")
+    if word not in ("true", "false"):
+        raise OptionError(f"{scheme}://: tls is {word!r}; expected true or false")
+    if word == "false":
+        if scheme == "etcds":
+            raise OptionError("etcds://: this is with TLS; leave out tls=false, or write etcd://")
+        for name in _TLS:
+            if name in given:
+                raise OptionError(f"{scheme}://: {name} is for TLS; did you mean etcds://?")
+    return word == "true"
+
+
+def _tls(scheme: str, given: Mapping[str, str]) -> TLSFiles:
+    if ("cert" in given) != ("key" in given):
+        raise OptionError(f"{scheme}://: cert and key belong together; give both or none")
+    return TLSFiles(*(given.get(name) for name in ("ca", "cert", "key", "server_name")))
+
+
+def _own(given: Mapping[str, str]) -> Options:
+    usual = Options()
+    return Options(
+        _seconds(given, "timeout", usual.timeout),
+        _seconds(given, "heartbeat", usual.heartbeat),
+        _count(given, "history", usual.history),
+        _count(given, "max_request_bytes", usual.max_request_bytes),
+    )
+
+
+def _seconds(given: Mapping[str, str], name: str, usual: float) -> float:
+    text = given.get(name)
+    if text is None:
+        return usual
+    value = float(text) if _SECONDS.fullmatch(text) else math.nan
+    if not value > 0:
+        raise OptionError(f"{name} is {text!r}; expected seconds above 0, such as 0.5")
+    return value
+
+
+def _count(given: Mapping[str, str], name: str, usual: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return usual
+    if not _COUNT.fullmatch(text):
+        raise OptionError(f"{name} is {text!r}; expected a whole number above 0")
+    return int(text)
+
 
 PASSWORD_VARIABLE: Final = "HEADGATE_ETCD_PASSWORD"  # noqa: S105 - the name of one
 DEFAULT_PREFIX: Final = "/headgate/"

@@ -1,4 +1,4 @@
-"""Whose request it is: Envoy's idea of a client's address is that of `headgate.identity`.
+"""Whose request it is: Envoy's idea of a client's address is that of `headgate.policy.identity`.
 
 Without trusted proxies it is the peer's. With them, and a peer that is one, it is the first from
 the right in the header that is not; Envoy's own detection does that for `X-Forwarded-For`. It
@@ -19,15 +19,14 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.envoy.mutations import put, removed
-from headgate.gateway.envoy.values import extension
+from headgate.gateway.envoy.values import extension, put, removed
 
 if TYPE_CHECKING:
     from ipaddress import IPv6Network
 
+    from headgate.config.gateway import GatewaySettings
     from headgate.gateway.envoy.values import Json
-    from headgate.gateway.settings import GatewaySettings
-    from headgate.rules.model import AddressSource, Policy
+    from headgate.policy.model import AddressSource, Policy
 
 _TRAIL: Final = "x-forwarded-for"
 _FORWARDED: Final = "forwarded"

@@ -2,18 +2,213 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
+from ipaddress import ip_address
+from posixpath import dirname
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
-from headgate.gateway.envoy.addresses import connecting, is_literal, place
-from headgate.gateway.envoy.service import SERVICE
-from headgate.gateway.envoy.tls import upstream_tls
-from headgate.gateway.envoy.values import Json, seconds, typed
-from headgate.settings import Address
+from headgate.config.readers import UNIX, Address, parse_address
+from headgate.errors import OptionError
+from headgate.gateway.envoy.values import SERVICE, Json, extension, seconds, typed
 
 if TYPE_CHECKING:
-    from headgate.gateway.envoy.values import Places
-    from headgate.gateway.settings import GatewaySettings
-    from headgate.gateway.upstreams import Upstream
+    from collections.abc import Sequence
+
+    from headgate.config.gateway import GatewaySettings, Upstream
+    from headgate.gateway.envoy.values import HttpFilter, Places
+
+
+# Addresses, as Envoy's configuration writes them.
+
+
+_LOCALHOST: Final = "localhost"
+_PRIVATE: Final = 0o600
+
+
+def place(text: str) -> Address:
+    """What *text* names: the path of a socket, or `host:port`."""
+    return parse_address(f"{UNIX}{text}" if text.startswith("/") else text)
+
+
+def connecting(address: Address) -> Json:
+    """An address to connect to."""
+    if address.is_unix:
+        return {"pipe": {"path": address.path}}
+    return {"socket_address": {"address": address.host, "port_value": address.port}}
+
+
+def listening(address: Address) -> Json:
+    """An address to listen on. Raises `OptionError` if it is a name: Envoy looks none up for that.
+
+    That of all addresses of IPv6 is for IPv6 alone, as it is for the service.
+    """
+    if address.host == _LOCALHOST:
+        return connecting(Address("127.0.0.1", address.port))
+    if address.host and not is_literal(address.host):
+        told = "expected an address such as 127.0.0.1, 0.0.0.0 or [::]"
+        raise OptionError(f"listen: {address.host} is a name; {told}")
+    return connecting(address)
+
+
+def private(address: Address) -> Json:
+    """An address to listen on, where a socket is for its owner alone."""
+    made = connecting(address)
+    if "pipe" in made:
+        made["pipe"]["mode"] = _PRIVATE
+    return made
+
+
+def is_literal(host: str) -> bool:
+    """Whether *host* is an address already, and no name to be looked up."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+# What Envoy discovers from files: where it is told to look, and what stands there.
+
+
+LISTENERS: Final = "listeners.json"
+MOST_DISCOVERED: Final = 24
+"""So many filters are discovered, each from a file of its own; more stand in the listener.
+
+Envoy takes an instance of inotify for each file that it watches and ends itself when there is none,
+and Linux gives a user 128 of them. In the listener a change of a filter replaces the listener:
+connections that there are keep to the rules they began with, and are told to close."""
+
+
+def from_file(path: str) -> Json:
+    """A source of configuration that is the file at *path*, read again when it is replaced."""
+    return {"resource_api_version": "V3", "path_config_source": {"path": path}}
+
+
+def discovered(resources: list[Json]) -> Json:
+    """The content of such a file. Its version is that of what is in it: the same for the same."""
+    text = json.dumps(resources, sort_keys=True).encode()
+    return {"version_info": sha256(text).hexdigest()[:16], "resources": resources}
+
+
+def filter_documents(filters: Sequence[HttpFilter]) -> dict[str, Json]:
+    """The files that *filters* are discovered from, by their names."""
+    if len(filters) > MOST_DISCOVERED:
+        return {}
+    return dict(map(_filter_document, filters))
+
+
+def placed_filters(filters: Sequence[HttpFilter], places: Places) -> list[Json]:
+    """The places of *filters* in the chain. There is no default for one that is discovered: as
+    long as Envoy does not have it the listener does not serve, or requests are refused."""
+    if len(filters) > MOST_DISCOVERED:
+        return [{"name": one.name, "typed_config": one.config} for one in filters]
+    return [_discovering(one, places) for one in filters]
+
+
+def _filter_document(one: HttpFilter) -> tuple[str, Json]:
+    resource = typed(
+        "envoy.config.core.v3.TypedExtensionConfig", name=one.name, typed_config=one.config
+    )
+    return _filter_file(one.name), discovered([resource])
+
+
+def _discovering(one: HttpFilter, places: Places) -> Json:
+    return {
+        "name": one.name,
+        "config_discovery": {
+            "config_source": from_file(f"{places.directory}/{_filter_file(one.name)}"),
+            "type_urls": [one.config["@type"]],
+        },
+    }
+
+
+def _filter_file(name: str) -> str:
+    return f"filter-{quote(name, safe='')}.json"
+
+
+# TLS: what clients see of the gateway, and which upstreams it believes.
+#
+# What clients see is discovered from files, so that a renewed certificate is taken up as soon as it
+# is moved to its place. Connections under way keep the one they have begun with.
+
+
+_PACKAGE: Final = "envoy.extensions.transport_sockets.tls.v3"
+_SOCKET: Final = "envoy.transport_sockets.tls"
+_VERSIONS: Final = {"tls_minimum_protocol_version": "TLSv1_2"}
+_CERTIFICATE: Final = "certificate"
+_CLIENT_CA: Final = "client-ca"
+
+
+def secret_documents(settings: GatewaySettings) -> dict[str, Json]:
+    """The files that tell Envoy where the certificates for clients are, by their names."""
+    made: dict[str, Json] = {}
+    cert, key, ca = (
+        settings.listen_tls_cert,
+        settings.listen_tls_key,
+        settings.listen_tls_client_ca,
+    )
+    if cert is not None and key is not None:
+        files = {"certificate_chain": {"filename": cert}, "private_key": {"filename": key}}
+        watched = _watched(cert) if dirname(cert) == dirname(key) else {}
+        made[_file(_CERTIFICATE)] = _secret(_CERTIFICATE, tls_certificate=files | watched)
+    if ca is not None:
+        trusted = {"trusted_ca": {"filename": ca}, **_watched(ca)}
+        made[_file(_CLIENT_CA)] = _secret(_CLIENT_CA, validation_context=trusted)
+    return made
+
+
+def listening_tls(settings: GatewaySettings, places: Places) -> Json | None:
+    """How clients' connections are encrypted; None if they are not."""
+    if settings.listen_tls_cert is None:
+        return None
+    context: Json = {
+        "tls_params": _VERSIONS,
+        "alpn_protocols": ["h2", "http/1.1"],
+        "tls_certificate_sds_secret_configs": [_tls_discovering(_CERTIFICATE, places)],
+    }
+    wants_client = settings.listen_tls_client_ca is not None
+    if wants_client:
+        context["validation_context_sds_secret_config"] = _tls_discovering(_CLIENT_CA, places)
+    return extension(
+        _SOCKET,
+        f"{_PACKAGE}.DownstreamTlsContext",
+        common_tls_context=context,
+        require_client_certificate=wants_client,
+    )
+
+
+def upstream_tls(host: str, settings: GatewaySettings, places: Places) -> Json:
+    """How connections to the upstream *host* are encrypted, and that it must prove to be it."""
+    is_name = not is_literal(host)
+    name = {"san_type": "DNS" if is_name else "IP_ADDRESS", "matcher": {"exact": host}}
+    context = {
+        "tls_params": _VERSIONS,
+        "validation_context": {
+            "trusted_ca": {"filename": settings.upstream_ca or places.system_ca},
+            "match_typed_subject_alt_names": [name],
+        },
+    }
+    sni = {"sni": host} if is_name else {}
+    return extension(_SOCKET, f"{_PACKAGE}.UpstreamTlsContext", common_tls_context=context, **sni)
+
+
+def _file(name: str) -> str:
+    return f"secret-{name}.json"
+
+
+def _secret(name: str, **content: Json) -> Json:
+    return discovered([typed(f"{_PACKAGE}.Secret", name=name, **content)])
+
+
+def _tls_discovering(name: str, places: Places) -> Json:
+    return {"name": name, "sds_config": from_file(f"{places.directory}/{_file(name)}")}
+
+
+def _watched(path: str) -> Json:
+    return {"watched_directory": {"path": dirname(path) or "."}}
+
 
 _PROTOCOL: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER: Final = 32 * 1024
@@ -131,3 +326,51 @@ def _without_breakers() -> Json:
     """Envoy's own limits of 1,024 connections, requests and waiting ones are for other places."""
     names = "max_connections", "max_pending_requests", "max_requests", "max_retries"
     return {"thresholds": [dict.fromkeys(names, _UNBOUNDED)]}
+
+
+# What Envoy reads once, when it starts.
+
+
+_NAME: Final = "headgate"
+_LARGEST_REGEX: Final = 100_000
+_RUNTIME: Final[Json] = {
+    "re2": {"max_program_size": {"error_level": _LARGEST_REGEX, "warn_level": _LARGEST_REGEX}}
+}
+"""Envoy refuses all but small patterns; ours are made from rules, and RE2 is linear in any."""
+
+_CONNECTIONS: Final = "envoy.resource_monitors.global_downstream_max_connections"
+
+
+def bootstrap(settings: GatewaySettings, places: Places) -> Json:
+    """The clusters, the admin page, and where the rest is discovered."""
+    return {
+        "node": {"id": _NAME, "cluster": _NAME},
+        "admin": {"address": private(place(places.admin))},
+        "dynamic_resources": {"lds_config": from_file(f"{places.directory}/{LISTENERS}")},
+        "static_resources": {
+            "clusters": [service_cluster(settings, places), *upstream_clusters(settings, places)]
+        },
+        "overload_manager": _overload(settings),
+        "layered_runtime": {"layers": [{"name": "headgate", "static_layer": _RUNTIME}]},
+        "stats_config": _stats(),
+    }
+
+
+def _stats() -> Json:
+    """Without what there would be much of with thousands of rules, and what nobody looks at."""
+    unused = r"control_plane\..*|init_fetch_timeout|update_.*|version.*|config_reload_time_ms"
+    patterns: list[Json] = [
+        {"safe_regex": {"regex": rf"extension_config_discovery\..*\.(?:{unused})"}},
+        {"prefix": "vhost."},
+    ]
+    return {"stats_matcher": {"exclusion_list": {"patterns": patterns}}}
+
+
+def _overload(settings: GatewaySettings) -> Json:
+    kind = (
+        "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig"
+    )
+    most = settings.client_max_connections
+    return {
+        "resource_monitors": [extension(_CONNECTIONS, kind, max_active_downstream_connections=most)]
+    }

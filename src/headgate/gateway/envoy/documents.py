@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.envoy.bootstrap import bootstrap
 from headgate.gateway.envoy.client_address import client_address
-from headgate.gateway.envoy.cookies import cookie_lines
-from headgate.gateway.envoy.deciding import decided, softened
-from headgate.gateway.envoy.discovery import LISTENERS, filter_documents
-from headgate.gateway.envoy.filters import http_filters
+from headgate.gateway.envoy.clusters import LISTENERS, bootstrap, filter_documents, secret_documents
+from headgate.gateway.envoy.filters import decided, http_filters, softened
 from headgate.gateway.envoy.listener import listeners
-from headgate.gateway.envoy.tls import secret_documents
-from headgate.gateway.envoy.values import Documents, Edge
-from headgate.responses import ratelimit_draft11, x_ratelimit
+from headgate.gateway.envoy.values import Documents, Edge, cookie_lines
+from headgate.responses import headers, ratelimit_draft11
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headgate.config.gateway import GatewaySettings
     from headgate.gateway.envoy.values import Decided, Places
-    from headgate.gateway.settings import GatewaySettings
-    from headgate.rules.model import Policy
+    from headgate.policy.model import Policy
 
-_TOLD: Final = (*x_ratelimit.NAMES, ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)
+_TOLD: Final = (*headers.NAMES, ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)
 
 
 def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Documents:

@@ -14,8 +14,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine.interest import headers_of_interest
-from headgate.gateway.envoy.local import skipping
+from headgate.engine.planner import headers_of_interest
+from headgate.gateway.envoy.envoy_limits import skipping
 from headgate.gateway.envoy.matching import (
     conditions_of,
     either,
@@ -23,10 +23,8 @@ from headgate.gateway.envoy.matching import (
     negated,
     predicate_of,
 )
-from headgate.gateway.envoy.service import service
-from headgate.gateway.envoy.values import HttpFilter, extension, seconds, typed
-from headgate.responses import debugging
-from headgate.rules.envoy.gateway import (
+from headgate.gateway.envoy.values import HttpFilter, extension, seconds, service, typed
+from headgate.policy.envoy_config.attributes import (
     ADDRESS,
     DEBUG,
     DECIDED,
@@ -36,13 +34,14 @@ from headgate.rules.envoy.gateway import (
     PATH,
     REPORT,
 )
+from headgate.responses import debug
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from headgate.config.gateway import GatewaySettings
     from headgate.gateway.envoy.values import Decided, Json
-    from headgate.gateway.settings import GatewaySettings
-    from headgate.rules.model import Identity, Match, Policy, Rule
+    from headgate.policy.model import Identity, Match, Policy, Rule
 
 _RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 _EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"
@@ -116,7 +115,7 @@ def _config(
     policy: Policy, rules: Sequence[Rule], elsewhere: Sequence[str], settings: GatewaySettings
 ) -> Json:
     entries = _entries(policy, rules, settings)
-    told = [*_constant(DECIDED, ",".join(elsewhere)), _header(debugging.DEBUG.lower(), DEBUG)]
+    told = [*_constant(DECIDED, ",".join(elsewhere)), _header(debug.DEBUG.lower(), DEBUG)]
     asked = [{"actions": [*told, *entries]}]
     after = [rule for rule in rules if rule.cost.after is not None]
     asked += [_report(rule, policy.identity, entries) for rule in after]

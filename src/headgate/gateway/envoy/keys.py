@@ -1,7 +1,7 @@
 """The key of a rule, as far as Envoy can count by it, in all variants of who is asking.
 
 A caller may say who it is or not: each is a variant, with the conditions under which it is the
-one, and the entries that tell callers apart. `identity.parts` says the same for the service.
+one, and the entries that tell callers apart. `policy.identity.parts` says the same for the service.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.gateway.envoy.matching import STATED, TIER, Condition, tier_condition
-from headgate.identity.parts import claim_of
-from headgate.rules.envoy.gateway import ADDRESS, HOST, METHOD
-from headgate.rules.matching.host import normalised_host
-from headgate.rules.model import GLOBAL
+from headgate.policy.conditions import normalised_host
+from headgate.policy.envoy_config.attributes import ADDRESS, HOST, METHOD
+from headgate.policy.identity.parts import claim_of
+from headgate.policy.model import GLOBAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.limits import Limit
-    from headgate.rules.model import Fallback, Identity, Rule, Source
+    from headgate.policy.model import Fallback, Identity, Rule, Source
 
 _AS_GET: Final = Condition(":method", "(?i)(?:GET|HEAD)")
 _USUAL: Final = Condition(":method", "[A-Z-]{1,32}")

@@ -2,16 +2,319 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.envoy.addresses import listening
-from headgate.gateway.envoy.discovery import discovered
-from headgate.gateway.envoy.edge import connection_manager
-from headgate.gateway.envoy.tls import listening_tls
-from headgate.gateway.envoy.values import typed
+from headgate.gateway.envoy.buckets import LIMIT_HEADER
+from headgate.gateway.envoy.clusters import (
+    cluster_name,
+    discovered,
+    listening,
+    listening_tls,
+    placed_filters,
+)
+from headgate.gateway.envoy.values import extension, seconds, typed
+from headgate.policy.envoy_config.attributes import OUTAGE as REFUSED_BY_OUTAGE
+from headgate.policy.envoy_config.attributes import REFUSED
+from headgate.responses.bodies import EXCEEDED, JSON, OUTAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.config.gateway import GatewaySettings, Upstream
     from headgate.gateway.envoy.values import Edge, Json
+
+
+# A line of JSON for every request.
+
+
+_STDOUT: Final = "-"
+_FIELDS: Final = {
+    "time": "%START_TIME%",
+    "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+    "method": "%REQ(:METHOD)%",
+    "host": "%REQ(:AUTHORITY)%",
+    "path": "%PATH(NQ)%",
+    "protocol": "%PROTOCOL%",
+    "status": "%RESPONSE_CODE%",
+    "why": "%RESPONSE_CODE_DETAILS%",
+    "flags": "%RESPONSE_FLAGS%",
+    "received": "%BYTES_RECEIVED%",
+    "sent": "%BYTES_SENT%",
+    "ms": "%DURATION%",
+    "upstream": "%UPSTREAM_CLUSTER%",
+    "request_id": "%REQ(X-REQUEST-ID)%",
+}
+"""No query and no other header: secrets stand there."""
+
+
+def access_logs(settings: GatewaySettings) -> list[Json]:
+    """The log that is asked for, if one is."""
+    if settings.access_log is None:
+        return []
+    line = {"json_format": _FIELDS}
+    if settings.access_log == _STDOUT:
+        kind = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog"
+        return [extension("envoy.access_loggers.stdout", kind, log_format=line)]
+    kind = "envoy.extensions.access_loggers.file.v3.FileAccessLog"
+    return [extension("envoy.access_loggers.file", kind, path=settings.access_log, log_format=line)]
+
+
+# What Envoy itself answers: JSON in the form of refusals, which says nothing of what is behind.
+#
+# The answers of limits have their bodies from their filters, but for those of local limits. What
+# they know of a refusal stands in its headers: the rule, if that may be told, and how long to wait.
+
+
+RATE_LIMIT: Final = "envoy.filters.http.ratelimit"
+"""Whose metadata says why the service refused."""
+
+OUTAGE_STATUS: Final = 503
+_RUNTIME: Final = "headgate.reply"
+_IS_LOCAL: Final = "response.code_details == 'local_rate_limited'"
+_IS_TOLD: Final = (
+    f"{_IS_LOCAL} && '{LIMIT_HEADER}' in response.headers && 'retry-after' in response.headers"
+)
+_WAIT: Final = "%RESP(retry-after)%"
+_TOLD: Final = (
+    f'{{"error": "{EXCEEDED[0]}", "message": "{EXCEEDED[2]}. Try again in {_WAIT} s.",'
+    f' "limit": "%RESP({LIMIT_HEADER})%", "retry_after_ms": {_WAIT}000, "retry_after": {_WAIT}}}'
+)
+_UNTOLD: Final = (EXCEEDED[0], f"{EXCEEDED[2]}. Try again later.")
+_BY_FLAGS: Final = (
+    (("RLSE",), OUTAGE[0], f"{OUTAGE[2]}. Try again later."),
+    (("NR",), "not_found", "Nothing is here."),
+    (
+        ("UF", "UH", "UC", "UO", "UR", "URX", "LR", "NC"),
+        "upstream_unavailable",
+        "The server behind this gateway does not answer. Try again later.",
+    ),
+)
+_BY_STATUS: Final = (
+    (400, "bad_request", "This request is not understood."),
+    (403, "forbidden", "This request is not allowed."),
+    (404, "not_found", "Nothing is here."),
+    (408, "request_timeout", "The request took too long to arrive."),
+    (413, "payload_too_large", "The request is too large."),
+    (426, "upgrade_required", "Use HTTP/1.1 or later."),
+    (431, "headers_too_large", "The head of the request is too large."),
+    (500, "internal_error", "The gateway cannot handle this request."),
+    (501, "not_implemented", "The gateway cannot handle such a request."),
+    (502, "bad_gateway", "The server behind this gateway gave no answer that makes sense."),
+    (503, "overloaded", "The gateway cannot take this request now. Try again later."),
+    (504, "upstream_timeout", "The server behind this gateway took too long."),
+)
+
+
+def local_replies() -> Json:
+    """The bodies of what Envoy answers without an upstream, by why or else by status."""
+    limits = [_formatted(_where(_IS_TOLD), _TOLD), _mapper(_where(_IS_LOCAL), *_UNTOLD)]
+    flags = [_mapper(_flagged(flags), error, told) for flags, error, told in _BY_FLAGS]
+    statuses = [_mapper(_with_status(code), error, told) for code, error, told in _BY_STATUS]
+    return {"mappers": [_outage(), *limits, *flags, *statuses]}
+
+
+def plain_body(error: str, message: str) -> str:
+    """The body of an answer."""
+    return json.dumps({"error": error, "message": message})
+
+
+def _outage() -> Json:
+    """What the service refused for want of its store: its own body, but no 429, which is what the
+    filter answers to every refusal."""
+    matcher = {
+        "filter": RATE_LIMIT,
+        "path": [{"key": REFUSED}],
+        "value": {"string_match": {"exact": REFUSED_BY_OUTAGE}},
+    }
+    # Unless it is said, what has no such metadata counts as an outage too.
+    which = {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": False}}
+    return {"filter": which, "status_code": OUTAGE_STATUS}
+
+
+def _mapper(which: Json, error: str, message: str) -> Json:
+    return _formatted(which, plain_body(error, message).replace("%", "%%"))
+
+
+def _formatted(which: Json, text: str) -> Json:
+    return {
+        "filter": which,
+        "body_format_override": {
+            "content_type": JSON,
+            "text_format_source": {"inline_string": text},
+        },
+    }
+
+
+def _where(expression: str) -> Json:
+    kind = "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
+    name = "envoy.access_loggers.extension_filters.cel"
+    return {"extension_filter": extension(name, kind, expression=expression)}
+
+
+def _flagged(flags: tuple[str, ...]) -> Json:
+    return {"response_flag_filter": {"flags": list(flags)}}
+
+
+def _with_status(code: int) -> Json:
+    value = {"default_value": code, "runtime_key": f"{_RUNTIME}.{code}"}
+    return {"status_code_filter": {"comparison": {"op": "EQ", "value": value}}}
+
+
+# Which request goes to which upstream.
+#
+# Envoy looks for a virtual host first, the exact name before the longest wildcard before any, and
+# takes the first route in it that fits. So the routes of a host are those for it, for the wildcards
+# that it is below, and for any host: within each the longest path first.
+
+
+_ANY: Final = "*"
+_OF_ENVOY: Final = ("x-envoy-external-address", "x-envoy-internal")
+
+
+def route_config(edge: Edge) -> Json:
+    """The table of routes. What is for us alone goes no further."""
+    hosts = sorted({one.for_host for one in edge.settings.upstream})
+    return {
+        "name": "upstreams",
+        "ignore_port_in_host_matching": True,
+        "request_headers_to_remove": [
+            *_OF_ENVOY,
+            *edge.address.internal,
+            *edge.cookies.internal,
+        ],
+        "virtual_hosts": [_virtual_host(host, edge) for host in hosts],
+    }
+
+
+def _virtual_host(host: str, edge: Edge) -> Json:
+    fitting = _fitting(host, edge.settings.upstream)
+    refused = *edge.address.refused, *edge.cookies.refused
+    return {
+        "name": host or _ANY,
+        "domains": [host or _ANY],
+        "routes": [
+            *({"match": match, "direct_response": {"status": 400}} for match in refused),
+            *(_route(one, edge) for one in fitting),
+        ],
+    }
+
+
+def _fitting(host: str, upstreams: Iterable[Upstream]) -> list[Upstream]:
+    """The upstreams for requests to *host*, those to be tried first first."""
+    found = [one for one in upstreams if _is_within(host, one.for_host)]
+    return sorted(found, key=lambda one: (-len(one.for_host), -len(one.for_path)))
+
+
+def _is_within(host: str, wanted: str) -> bool:
+    """Whether all requests of *host*, which may be a wildcard, are requests of *wanted*."""
+    is_below = wanted.startswith("*.") and host.endswith(wanted[1:])
+    return host == wanted or not wanted or is_below
+
+
+def _route(upstream: Upstream, edge: Edge) -> Json:
+    path = upstream.for_path
+    return {
+        "match": {"prefix": "/"} if path == "/" else {"path_separated_prefix": path},
+        "route": {
+            "cluster": cluster_name(upstream),
+            "timeout": seconds(edge.settings.upstream_timeout),
+        },
+        "response_headers_to_remove": list(edge.own_headers),
+        **edge.address.to_upstream,
+    }
+
+
+# How requests are taken from clients: Envoy's guide for proxies at the edge, and a little more.
+
+
+_FILTERS: Final = "envoy.extensions.filters"
+_MANAGER: Final = f"{_FILTERS}.network.http_connection_manager.v3.HttpConnectionManager"
+_MUTATION: Final = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation"
+_KIB: Final = 1024
+_MOST_HEADERS: Final = 100
+_STREAM_WINDOW: Final = 64 * _KIB
+_CONNECTION_WINDOW: Final = 1024 * _KIB
+
+
+def connection_manager(edge: Edge) -> Json:
+    """What reads requests, passes them through the filters, and routes them."""
+    settings, address = edge.settings, edge.address
+    return extension(
+        "envoy.filters.network.http_connection_manager",
+        _MANAGER,
+        stat_prefix="gateway",
+        route_config=route_config(edge),
+        http_filters=[*_health(settings), *placed_filters(edge.filters, edge.places), _router()],
+        local_reply_config=local_replies(),
+        access_log=access_logs(settings),
+        upgrade_configs=[{"upgrade_type": "websocket"}],
+        early_header_mutation_extensions=[_mutated(edge)],
+        **address.manager,
+        **_paths(),
+        **_bounds(settings),
+    )
+
+
+def _health(settings: GatewaySettings) -> list[Json]:
+    """What answers load balancers, before any limit: 200, and 503 from when it is about to end."""
+    if settings.health_path is None:
+        return []
+    kind = f"{_FILTERS}.http.health_check.v3.HealthCheck"
+    path = {"name": ":path", "string_match": {"exact": settings.health_path}}
+    name = "envoy.filters.http.health_check"
+    return [extension(name, kind, pass_through_mode=False, headers=[path])]
+
+
+def _router() -> Json:
+    kind = f"{_FILTERS}.http.router.v3.Router"
+    return extension("envoy.filters.http.router", kind, suppress_envoy_headers=True)
+
+
+def _mutated(edge: Edge) -> Json:
+    """What is done to headers first: nobody outside gives Envoy orders."""
+    orders = {"remove_on_match": {"key_matcher": {"prefix": "x-envoy-"}}}
+    return extension(
+        "envoy.http.early_header_mutation.header_mutation",
+        _MUTATION,
+        mutations=[orders, *edge.address.mutations, *edge.cookies.mutations],
+    )
+
+
+def _paths() -> Json:
+    """One spelling for a path, the one that rules see, upstreams see, and clients are told.
+
+    An escaped slash may be a slash or not, depending on who reads it: the client is told to ask
+    again with a slash.
+    """
+    return {
+        "normalize_path": True,
+        "merge_slashes": True,
+        "path_with_escaped_slashes_action": "UNESCAPE_AND_REDIRECT",
+    }
+
+
+def _bounds(settings: GatewaySettings) -> Json:
+    """Against clients that are slow, greedy, or sly. There is no bound on how long a request takes
+    as long as something moves: streams and websockets have no end."""
+    return {
+        "common_http_protocol_options": {
+            "idle_timeout": seconds(settings.client_idle_timeout),
+            "headers_with_underscores_action": "REJECT_REQUEST",
+            "max_headers_count": _MOST_HEADERS,
+        },
+        "http2_protocol_options": {
+            "max_concurrent_streams": settings.client_max_streams,
+            "initial_stream_window_size": _STREAM_WINDOW,
+            "initial_connection_window_size": _CONNECTION_WINDOW,
+        },
+        "max_request_headers_kb": -(-settings.client_max_header // _KIB),
+        "request_headers_timeout": seconds(settings.client_header_timeout),
+        "stream_idle_timeout": seconds(settings.client_stream_idle_timeout),
+        "request_timeout": "0s",
+        "server_header_transformation": "PASS_THROUGH",
+    }
+
 
 _BUFFER: Final = 32 * 1024
 

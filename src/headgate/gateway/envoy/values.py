@@ -5,14 +5,83 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.envoy.cookies import CookieLines
+from headgate.engine.planner import headers_of_interest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headgate.config.gateway import GatewaySettings
     from headgate.gateway.envoy.client_address import ClientAddress
-    from headgate.gateway.settings import GatewaySettings
-    from headgate.rules.model import Decide
+    from headgate.policy.model import Decide, Policy
+
+
+# How filters name the decision service.
+
+
+SERVICE: Final = "headgate"
+"""The cluster of the service's gRPC."""
+
+
+def service() -> Json:
+    """The service, as filters ask it."""
+    return {"envoy_grpc": {"cluster_name": SERVICE}}
+
+
+# What is done to the headers of a request before anything else looks at them.
+
+
+def removed(name: str) -> Json:
+    """The header *name* is taken away."""
+    return {"remove": name}
+
+
+def put(name: str, value: str) -> Json:
+    """The header *name* becomes *value*, which may be a format; nothing is done if that turns out
+    empty."""
+    action = "OVERWRITE_IF_EXISTS_OR_ADD"
+    return {"append": {"header": {"key": name, "value": value}, "append_action": action}}
+
+
+# Cookies in one line: what rules see is all that there is.
+#
+# The service is told the first line of a header. Rules look at the cookies of all lines, and so do
+# many servers: in a second line a session would be used without being counted. No browser sends one
+# (RFC 6265, 5.4), and those of HTTP/2 Envoy joins. So where rules look at cookies, a request with
+# several lines is refused.
+
+
+_COOKIE: Final = "cookie"
+_FIRST: Final = "x-headgate-cookie"
+_SEVERAL: Final = "x-headgate-cookies"
+
+
+@dataclass(frozen=True, slots=True)
+class CookieLines:
+    """What finds requests with several lines: *mutations* done to headers first, *refused* matches
+    of those requests, *internal* headers that no upstream sees."""
+
+    mutations: tuple[Json, ...] = ()
+    refused: tuple[Json, ...] = ()
+    internal: tuple[str, ...] = ()
+
+
+def cookie_lines(policy: Policy) -> CookieLines:
+    """What is needed for *policy*: nothing, if it does not look at cookies."""
+    if _COOKIE not in headers_of_interest(policy):
+        return CookieLines()
+    is_one = f"request.headers['{_COOKIE}'] == request.headers['{_FIRST}']"
+    several = {"name": _SEVERAL, "present_match": True}
+    return CookieLines(
+        mutations=(
+            *map(removed, (_FIRST, _SEVERAL)),
+            put(_FIRST, f"%REQ({_COOKIE})%"),
+            put(_SEVERAL, f"%CEL({is_one} ? '' : 'several')%"),
+            removed(_FIRST),
+        ),
+        refused=({"prefix": "/", "headers": [several]},),
+        internal=(_SEVERAL,),
+    )
+
 
 Json = dict[str, Any]
 """A message of Envoy's, as JSON has it."""
@@ -57,7 +126,7 @@ class Places:
 
     system_ca: str = "/etc/ssl/certs/ca-certificates.crt"
     """The authorities that this machine believes, in one file: for upstreams without `upstream_ca`.
-    `headgate.gateway.authorities` looks for it."""
+    `headgate.gateway.processes.up` looks for it."""
 
 
 @dataclass(frozen=True, slots=True)

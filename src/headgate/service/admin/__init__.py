@@ -11,6 +11,6 @@ openapi     all of that as a document
 """
 
 from headgate.service.admin.app import AdminApp
-from headgate.service.admin.tokens import Certificate, Token
+from headgate.service.admin.auth import Certificate, Token
 
 __all__ = ["AdminApp", "Certificate", "Token"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+import logging
+import re
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.control.audit import AuditError
-from headgate.control.editing import StaleVersionError, UnknownModeError
+from headgate.control.audit import AuditError, AuditEvent
+from headgate.control.editor import StaleVersionError, UnknownModeError
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
-from headgate.control.policy_file import UnreadableFileError
+from headgate.control.file_source import UnreadableFileError
 from headgate.control.revision import (
     ConflictError,
     ControlError,
@@ -17,37 +21,211 @@ from headgate.control.revision import (
     UnknownRevisionError,
 )
 from headgate.errors import HeadgateError, StoreError
-from headgate.rules.problems import PolicyError
-from headgate.service.admin.call import Call
-from headgate.service.admin.debugging import DebugCalls
-from headgate.service.admin.explaining import ExplainCalls
+from headgate.limiter import RateLimiter
+from headgate.policy.problems import PolicyError
+from headgate.service.admin.auth import Door, check_role
+from headgate.service.admin.call import Call, problems_data
 from headgate.service.admin.keys import KeyCalls
-from headgate.service.admin.live import LiveCalls
-from headgate.service.admin.noting import Notes
-from headgate.service.admin.policies import PolicyCalls
-from headgate.service.admin.previews import Previews
-from headgate.service.admin.reports import ReportCalls
-from headgate.service.admin.routes import PREFIX, Routes
-from headgate.service.admin.rules import RuleCalls
-from headgate.service.admin.telling import problems_data
-from headgate.service.admin.tokens import Door, check_role
-from headgate.service.http.options import HttpOptions
-from headgate.service.http.receiving import DisconnectedError
-from headgate.service.http.replies import RefusedError, Reply, problem, respond
+from headgate.service.admin.reports import DebugCalls, ExplainCalls, LiveCalls, ReportCalls
+from headgate.service.admin.rules import PolicyCalls, Previews, RuleCalls
+from headgate.service.http.body import DisconnectedError
+from headgate.service.http.replies import HttpOptions, RefusedError, Reply, problem, respond
 from headgate.service.live import Live
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from headgate.control.audit import Audit
-    from headgate.control.editing import PolicyEditor
+    from headgate.clock import Clock
+    from headgate.control.audit import Audit, Outcome
+    from headgate.control.editor import PolicyEditor
     from headgate.control.feed import PolicyFeed
     from headgate.control.live_counters import LiveCounters
-    from headgate.service.admin.noting import Note
-    from headgate.service.admin.routes import Route
-    from headgate.service.admin.tokens import Certificate, Credential
+    from headgate.service.admin.auth import Certificate, Credential, Role
+    from headgate.service.admin.call import Handler
     from headgate.service.core import Core
     from headgate.service.http.replies import Receive, Scope, Send
+
+
+# What is noted of a call, before it changes anything and when it has ended.
+
+
+LOG: Final = logging.getLogger("headgate.audit")
+_LONGEST_PATH: Final = 300
+_AT_THE_DOOR: Final = "10/s burst 100"
+"""How many calls of strangers are noted: they must not fill the disk."""
+
+
+class Notes:
+    """Writes events into *audit*, those of strangers only as far as they are not too many."""
+
+    def __init__(self, audit: Audit, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._strangers = RateLimiter(_AT_THE_DOOR, clock=clock)
+        self._left_out = 0
+
+    def of(self, scope: Scope) -> Note:
+        """What is to be noted of one call."""
+        return Note(self, scope)
+
+    async def write(self, event: AuditEvent) -> None:
+        """Note *event*. Raises `AuditError`."""
+        await self._audit.write(event)
+
+    def takes_stranger(self) -> bool:
+        """Whether one more may be noted."""
+        if self._strangers.hit("door"):
+            return True
+        self._left_out += 1
+        return False
+
+    def left_out(self) -> int:
+        """How many were not noted since this was last asked."""
+        count, self._left_out = self._left_out, 0
+        return count
+
+    def now_ns(self) -> int:
+        return self._clock()
+
+
+@dataclass(slots=True)
+class Note:
+    """What is noted of one call. *author* is known once the caller was let in."""
+
+    notes: Notes
+    scope: Scope
+    author: str | None = None
+    what: str = ""
+    is_attempt: bool = False
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    async def begin(self, what: str) -> None:
+        """Note what is about to be done. Raises `AuditError`: then it must not be."""
+        self.what = what
+        await self.notes.write(self._event("attempt"))
+        self.is_attempt = True
+
+    async def end(self, outcome: Outcome, status: int, revision: int | None) -> None:
+        """Note what came of it; a failure to is told to the log, for it is too late for more."""
+        if self.author is None and not self.notes.takes_stranger():
+            return
+        try:
+            await self.notes.write(self._event(outcome, status, revision))
+        except AuditError as error:
+            LOG.error("%s; %s %s", error, outcome, self.what or self.scope["path"])  # noqa: TRY400
+
+    def _event(
+        self, outcome: Outcome, status: int | None = None, revision: int | None = None
+    ) -> AuditEvent:
+        client = self.scope.get("client") or ("",)
+        note = [value for name, value in self.scope["headers"] if name == b"x-change-note"]
+        return AuditEvent(
+            time_ns=self.notes.now_ns(),
+            id=self.id,
+            author=self.author,
+            peer=str(client[0]),
+            method=self.scope["method"][:20],
+            path=self.scope["path"][:_LONGEST_PATH],
+            outcome=outcome,
+            status=status,
+            revision=revision,
+            what=self.what,
+            note=note[0].decode("latin-1")[:_LONGEST_PATH] if note and self.author else "",
+            left_out=self.notes.left_out(),
+        )
+
+
+# Which path and method of the admin API leads where, and who may go there.
+
+
+PREFIX: Final = "/admin/v1"
+_PARTS: Final = {"{rule_id}": r"(?P<rule_id>[^/:]{1,200})", "{number}": r"(?P<number>[0-9]{1,15})"}
+
+
+class Route(NamedTuple):
+    """What one method of one path does, and whom it is for."""
+
+    role: Role
+    handler: Handler
+
+
+class Found(NamedTuple):
+    """The routes of a path by method, and what the path says."""
+
+    methods: Mapping[str, Route]
+    parts: Mapping[str, str]
+
+
+class Routes:
+    """All of them."""
+
+    def __init__(
+        self,
+        rules: RuleCalls,
+        policies: PolicyCalls,
+        keys: KeyCalls,
+        reports: ReportCalls,
+        explaining: ExplainCalls,
+        debugging: DebugCalls,
+        live: LiveCalls,
+    ) -> None:
+        table = {
+            "/rules": {"GET": Route("read", rules.listed)},
+            "/rules/{rule_id}": {
+                "GET": Route("read", rules.got),
+                "PUT": Route("write", rules.put),
+                "DELETE": Route("write", rules.deleted),
+            },
+            "/rules/{rule_id}:disable": {"POST": Route("write", rules.switched_off)},
+            "/rules/{rule_id}:enable": {"POST": Route("write", rules.switched_on)},
+            "/rules/{rule_id}/candidate": {"POST": Route("write", rules.tried)},
+            "/rules/{rule_id}/candidate:preview": {"POST": Route("read", rules.trial_previewed)},
+            "/rules/{rule_id}/adopt": {"POST": Route("write", rules.adopted)},
+            "/rules/{rule_id}/adopt:preview": {"POST": Route("read", rules.adoption_previewed)},
+            "/rules:preview": {"POST": Route("read", rules.previewed)},
+            "/policy": {"GET": Route("read", policies.got), "PUT": Route("write", policies.put)},
+            "/policy:preview": {"POST": Route("read", policies.previewed)},
+            "/history": {"GET": Route("read", policies.history)},
+            "/history/{number}": {"GET": Route("read", policies.revision)},
+            "/rollback": {"POST": Route("write", policies.rolled_back)},
+            "/keys": {"GET": Route("read", keys.listed)},
+            "/keys:lookup": {"POST": Route("read", keys.looked_up)},
+            "/keys:reset": {"POST": Route("write", keys.reset)},
+            "/keys:grant": {"POST": Route("write", keys.granted)},
+            "/keys:block": {"POST": Route("write", keys.blocked)},
+            "/keys:unblock": {"POST": Route("write", keys.unblocked)},
+            "/overrides": {
+                "GET": Route("read", keys.overrides),
+                "DELETE": Route("write", keys.override_ended),
+            },
+            "/live": {"GET": Route("read", live.told)},
+            "/status": {"GET": Route("read", reports.status)},
+            "/pressure": {"GET": Route("read", reports.pressure)},
+            "/audit": {"GET": Route("read", reports.audit)},
+            "/explain": {"POST": Route("read", explaining.explained)},
+            "/debug-tokens": {"POST": Route("write", debugging.made)},
+        }
+        self.table: Final[Mapping[str, Mapping[str, Route]]] = table
+        self._patterns = [(_compiled(path), methods) for path, methods in table.items()]
+
+    def find(self, path: str) -> Found | None:
+        """The routes of *path*; None if there are none."""
+        if not path.startswith(PREFIX):
+            return None
+        rest = path.removeprefix(PREFIX)
+        for pattern, methods in self._patterns:
+            found = pattern.fullmatch(rest)
+            if found is not None:
+                return Found(methods, found.groupdict())
+        return None
+
+
+def _compiled(path: str) -> re.Pattern[str]:
+    pattern = re.escape(path)
+    for name, part in _PARTS.items():
+        pattern = pattern.replace(re.escape(name), part)
+    return re.compile(pattern)
+
 
 LARGEST_BODY: Final = 2 * 1024 * 1024
 """Bytes of a call: a policy of the largest size, generously spaced."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.service.admin.routes import PREFIX
+from headgate.service.admin.app import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate.rules.reading.instants import instant_text
-from headgate.service.admin.telling import change_data, problems_data
-from headgate.service.http.replies import Reply, json_reply
+from headgate.engine.explain import Membership
+from headgate.policy.loader.scalars import instant_text
+from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
+from headgate.runtime.holds import new_name
+from headgate.service.admin.call import change_data, problems_data
+from headgate.service.http.check_request import TO_CHECK, Flaws, invalid, read_asked
+from headgate.service.http.replies import JSON_LINE, NO_STORE, Flaw, Reply, json_reply
+from headgate.service.http.verdict_json import limit_text
 from headgate.service.live.standing import bounds, hot_keys
-from headgate.stores.opening import guard_of
+from headgate.stores.factory import guard_of
 
 if TYPE_CHECKING:
     from headgate.control.audit import Audit
     from headgate.control.feed import PolicyFeed
+    from headgate.decision import Decision
+    from headgate.engine import Engine, Verdict
+    from headgate.engine.explain import Member
+    from headgate.policy.request import Request
     from headgate.service.admin.call import Call
     from headgate.service.core import Core
+    from headgate.service.live import Live
+
 
 MOST_LISTED: Final = 1_000
 
@@ -81,3 +93,138 @@ class ReportCalls:
         query = call.query("limit")
         limit = call.number(query, "limit", 100, MOST_LISTED)
         return json_reply({"events": list(await self._audit.latest(limit))})
+
+
+# Tokens by which a request may hear how it was decided.
+
+
+_USUAL_S: Final = 900
+
+
+class DebugCalls:
+    """Makes them, signed with the secret of *core*: all replicas with the same one take them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def made(self, call: Call) -> Reply:
+        """POST /debug-tokens: `ttl` is how many seconds it is good for, 15 minutes if not said."""
+        call.query()
+        document = await call.document_if_any()
+        flaws = Flaws()
+        for name in document:
+            if name != "ttl":
+                flaws.append(Flaw(name[:40], "no such field", "expected ttl"))
+        ttl_s = document.get("ttl", _USUAL_S)
+        if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_TTL_S:
+            flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
+        if flaws:
+            raise invalid(flaws)
+        await call.begin(f"make a debug token that is good for {ttl_s} s")
+        token, ends = debug_token(self._core.secret, now_ns=self._core.clock(), ttl_s=int(ttl_s))
+        call.outcome = "changed"
+        told = {"token": token, "expires": ends, "header": DEBUG, "answered_in": DECISION}
+        return json_reply(told)
+
+
+# What becomes of a request, and why: without counting it.
+
+
+Data = dict[str, Any]
+
+EXPLAINING_MOST_LISTED: Final = 200
+"""How many rules that do not apply are told; of more, those that come nearest."""
+
+
+class ExplainCalls:
+    """Explains by the rules in force, with the counters as they are."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def explained(self, call: Call) -> Reply:
+        """POST /explain: the body is that of a check."""
+        call.query()
+        asked = read_asked(await call.document(), TO_CHECK)
+        rules = self._core.engine
+        engine = rules.in_force.engine
+        lease = new_name() if engine.has_slots else None
+        plan = engine.plan(asked.request, cost=asked.cost, lease=lease)
+        verdict = await rules.runner.decide(plan, consume=False)
+        # There may be thousands of rules to find reasons for: not while others wait.
+        content = await asyncio.to_thread(self._content, engine, asked.request, verdict)
+        return json_reply(content)
+
+    def _content(self, engine: Engine, request: Request, verdict: Verdict) -> Data:
+        membership = Membership(engine, request, verdict)
+        others, count = membership.not_applied(EXPLAINING_MOST_LISTED)
+        refusing = verdict.denied_by
+        applied = membership.applied()
+        return {
+            "allowed": verdict.allowed,
+            "denied_by": None if refusing is None else refusing.rule.id,
+            "retry_after": verdict.retry_after,
+            "delay": verdict.delay,
+            "is_replay": verdict.is_replay,
+            "revision": verdict.revision,
+            "source": verdict.source if verdict.enforced else None,  # as a check says it
+            "identity": engine.identifier.shown(request) | {"tier": membership.reasons.tier},
+            "priority": engine.priority_of(request) if engine.policy.priorities else None,
+            "rules": [self._applied(member) for member in applied],
+            "not_applied": [_not_applied(member) for member in others],
+            "not_applied_count": count,
+        }
+
+    def _applied(self, member: Member) -> Data:
+        rule, said, turn = member.rule, member.said, member.turn
+        content: Data = {"rule_id": rule.id, "mode": rule.mode}
+        if turn is not None:
+            return content | {
+                "key": self._core.show_key(turn.key),
+                "cost": turn.cost,
+                "allowed": True,
+                "limits": [],
+                "source": None,
+                "denies": False,
+                "turn": {"weight": turn.weight},
+            }
+        if said is None:
+            raise RuntimeError(f"the rule {rule.id!r} has nothing to say")
+        decision = said.decision
+        return content | {
+            "key": self._core.show_key(said.key),
+            "cost": said.cost,
+            "allowed": decision.allowed,
+            "limits": [_limit(part) for part in decision.limits],
+            "source": decision.source,
+            "denies": not decision.allowed and not said.is_shadow,
+        }
+
+
+def _limit(part: Decision) -> Data:
+    return {
+        "limit": limit_text(part.limit),
+        "allowed": part.allowed,
+        "remaining": part.remaining,
+        "retry_after": part.retry_after,
+        "reset_after": part.reset_after,
+    }
+
+
+def _not_applied(member: Member) -> Data:
+    return {"rule_id": member.rule.id, "mode": member.rule.mode, "why": member.reason}
+
+
+# The call that tells what the service is doing, for the page at `/` and `headgate top`.
+
+
+class LiveCalls:
+    """What *live* sees."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    async def told(self, call: Call) -> Reply:
+        """GET /live: of all workers of this node."""
+        call.query()
+        return Reply(200, [JSON_LINE, NO_STORE], await self._live.answer())

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.candidates import candidate_id
-from headgate.control.listing import RuleFilter
-from headgate.rules.reading.rules import MODES
-from headgate.service.admin.call import Call, etag
-from headgate.service.admin.telling import edited_reply, rule_data
-from headgate.service.http.asked import Flaws, invalid
+from headgate.control.edits import RuleFilter, candidate_id
+from headgate.control.live_counters import affected_by, judged
+from headgate.control.preview import differences, to_data
+from headgate.control.revision import Revision, UnknownRevisionError
+from headgate.errors import StoreError
+from headgate.policy.loader.rules import MODES
+from headgate.service.admin.call import (
+    Call,
+    change_data,
+    edited_reply,
+    etag,
+    problems_data,
+    rule_data,
+)
+from headgate.service.http.check_request import Flaws, invalid
 from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem
 
 if TYPE_CHECKING:
-    from headgate.control.editing import PolicyEditor
-    from headgate.service.admin.previews import Previews
+    from headgate.control.editor import Edited, PolicyEditor
+    from headgate.control.live_counters import Affected, LiveCounters
+    from headgate.control.preview import Preview
+    from headgate.service.core import ShowKey
+
 
 MOST_LISTED: Final = 1_000
 _USUAL: Final = 100
@@ -178,3 +190,155 @@ def _check_empty(document: dict[str, Any], known: tuple[str, ...]) -> None:
 
 def _tagged(reply: Reply, version: int) -> Reply:
     return reply._replace(headers=[*reply.headers, etag(version)])
+
+
+# Calls about the whole policy: as it is, in its place another, its history, going back.
+
+
+POLICIES_MOST_LISTED: Final = 500
+_POLICIES_USUAL: Final = 50
+_LARGEST: Final = 10**15
+
+
+class PolicyCalls:
+    """What can be done with the policy as a whole."""
+
+    def __init__(self, editor: PolicyEditor, previews: Previews) -> None:
+        self._editor = editor
+        self._previews = previews
+
+    async def got(self, call: Call) -> Reply:
+        """GET /policy."""
+        call.query()
+        newest = await self._editor.head()
+        if call.has(newest.number):
+            return Reply(304, [etag(newest.number)], b"")
+        reply = json_reply(_portrait(newest))
+        return reply._replace(headers=[*reply.headers, etag(newest.number)])
+
+    async def put(self, call: Call) -> Reply:
+        """PUT /policy: all at once, or nothing."""
+        call.query()
+        document, wish = await call.document(), call.wish()
+        await call.begin("replace the policy")
+        return _revised(call.edited(await self._editor.replace(document, wish)))
+
+    async def previewed(self, call: Call) -> Reply:
+        """POST /policy:preview."""
+        call.query()
+        return await self._previews.reply(await self._editor.preview(await call.document()))
+
+    async def history(self, call: Call) -> Reply:
+        """GET /history: the newest first."""
+        query = call.query("before", "limit")
+        limit = max(1, call.number(query, "limit", _POLICIES_USUAL, POLICIES_MOST_LISTED))
+        before = call.number(query, "before", _LARGEST, _LARGEST)
+        found = await self._editor.storage.history(before=before, most=limit)
+        content = {
+            "revisions": [change_data(number, change) for number, change in found],
+            "next_before": found[-1][0] if len(found) == limit else None,
+        }
+        return json_reply(content)
+
+    async def revision(self, call: Call) -> Reply:
+        """GET /history/{number}: with what it changed, if the one before is still there."""
+        call.query()
+        number = int(call.parts["number"])
+        storage = self._editor.storage
+        revision = await storage.at(number)
+        try:
+            before = Revision(0) if number == 1 else await storage.at(number - 1)
+        except UnknownRevisionError:
+            changes = None
+        else:
+            changes = to_data(differences(before.document, revision.document))
+        return json_reply({**_portrait(revision), "changes": changes})
+
+    async def rolled_back(self, call: Call) -> Reply:
+        """POST /rollback {"revision": n}."""
+        call.query()
+        document = await call.document()
+        flaws = Flaws(
+            Flaw(name[:40], "no such field", "expected revision")
+            for name in document
+            if name != "revision"
+        )
+        number = document.get("revision")
+        if type(number) is not int or not 0 < number <= _LARGEST:
+            flaws.add("revision", number, "the number of a revision")
+        if flaws or number is None:
+            raise invalid(flaws)
+        wish = call.wish()
+        await call.begin(f"roll back to revision {number}")
+        return _revised(call.edited(await self._editor.rollback(number, wish)))
+
+
+def _portrait(revision: Revision) -> dict[str, Any]:
+    return {
+        **change_data(revision.number, revision.change),
+        "policy": dict(revision.document),
+        "versions": dict(revision.versions),
+    }
+
+
+def _revised(edited: Edited) -> Reply:
+    number = edited.revision.number
+    content = {"revision": number, "changed": edited.is_changed}
+    return edited_reply(content, edited, etag(number))
+
+
+# What is answered to a preview: what would change, and for whom.
+
+
+Data = dict[str, Any]
+
+
+class Previews:
+    """Tells previews, with counters of the store if it can be looked through, whose keys are shown
+    to people as *show_key* says."""
+
+    def __init__(self, live: LiveCounters | None, show_key: ShowKey) -> None:
+        self._live = live
+        self._show_key = show_key
+
+    async def reply(self, preview: Preview) -> Reply:
+        """All that *preview* says. It is 200 too if the policy could not be put in force."""
+        errors = [one for one in preview.problems if one.severity == "error"]
+        warnings = [one for one in preview.problems if one.severity == "warning"]
+        content = {
+            "revision": preview.number,
+            "valid": preview.is_good,
+            "errors": problems_data(errors),
+            "warnings": problems_data(warnings),
+            "changes": to_data(preview.differences),
+            "consequences": [
+                {"rule_id": one.rule, "effect": one.effect, "message": one.message}
+                for one in preview.consequences
+            ],
+            "counters": await self._counters(preview),
+        }
+        return json_reply(content)
+
+    async def _counters(self, preview: Preview) -> Data:
+        if self._live is None:
+            return {"available": False, "reason": "the counters of this store cannot be listed"}
+        try:
+            look = await affected_by(preview, self._live)
+        except StoreError as error:
+            return {"available": False, "reason": f"the store cannot be asked ({error.reason})"}
+        found = [_affected(one, self._show_key) for one in judged(look, preview)]
+        return {"available": True, "affected": found, "more": look.has_more}
+
+
+def _affected(one: Affected, show_key: ShowKey) -> Data:
+    counter = one.counter
+    return {
+        "rule_id": counter.rule,
+        "key": counter.key,
+        "shown_key": counter.key if counter.is_digest else show_key(counter.key),
+        "is_digest": counter.is_digest,
+        "limit": counter.place,
+        "used": counter.used,
+        "refused_now": one.was_refused,
+        "refused_after": one.would_be_refused,
+    }

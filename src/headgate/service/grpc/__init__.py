@@ -3,11 +3,18 @@
 open_server (opening) -> lean/, grpcio_server -> wire, inbox, limits, tls -> method
 """
 
-from .limits import GrpcLimits
-from .method import CallError, Code, Methods, Stream, Streams, Unary
-from .opening import open_server
-from .server import GrpcServer
-from .tls import TlsFiles
+from headgate.service.grpc.method import (
+    CallError,
+    Code,
+    GrpcLimits,
+    GrpcServer,
+    Methods,
+    Stream,
+    Streams,
+    TlsFiles,
+    Unary,
+    open_server,
+)
 
 __all__ = [
     "CallError",

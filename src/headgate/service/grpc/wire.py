@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .method import CallError, Code
+from headgate.service.grpc.method import CallError, Code
 
 PREFIX: Final = 5
 NAMED: Final = 1024

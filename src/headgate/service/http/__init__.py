@@ -8,6 +8,6 @@ receipts   what the id of a reservation is
 """
 
 from headgate.service.http.app import HttpApp
-from headgate.service.http.options import HttpOptions
+from headgate.service.http.replies import HttpOptions
 
 __all__ = ["HttpApp", "HttpOptions"]

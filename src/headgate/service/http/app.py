@@ -2,28 +2,93 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
-from headgate.enforcement.lazy import encoded
-from headgate.service.http.checking import TOO_MANY_REQUESTS, Checking
-from headgate.service.http.debugging import debugged
+from headgate.errors import StoreError
+from headgate.integrations.lazy_request import encoded
+from headgate.overload.booking import WAITING
+from headgate.runtime.heartbeat import ASYNC_HEART, BEATS
+from headgate.service.http.body import DisconnectedError
+from headgate.service.http.check import TOO_MANY_REQUESTS, Checking
 from headgate.service.http.endpoints import Endpoints
 from headgate.service.http.openapi import openapi_document
-from headgate.service.http.options import HttpOptions
 from headgate.service.http.original import Peers, original_at, original_in, untrusted
-from headgate.service.http.receiving import DisconnectedError
-from headgate.service.http.replies import RefusedError, Reply, header_of, problem, respond
-from headgate.service.http.turns import turn_of
+from headgate.service.http.replies import (
+    HttpOptions,
+    RefusedError,
+    Reply,
+    header_of,
+    problem,
+    respond,
+)
+from headgate.service.http.verdict_json import debugged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from headgate.engine import Plan
+    from headgate.engine import AsyncRunner, Plan, Verdict
     from headgate.service.core import Core
     from headgate.service.http.original import Original
     from headgate.service.http.replies import App, Receive, Scope, Send
+
+
+# Holding back the answer to a gateway until the request it asks about has its turn.
+#
+# A gateway cannot delay a request, but it waits for the answer. So the answer comes when the turn
+# does. A gateway that gives up before, by its own timeout or because its client has left, closes
+# the connection: then the turn goes to whoever comes next.
+
+
+async def turn_of(verdict: Verdict, runner: AsyncRunner, receive: Receive) -> None:
+    """Wait until the request of *verdict*, which is delayed, has its turn.
+
+    Its places under concurrency limits are kept meanwhile: their leases begin with the turn.
+    `DisconnectedError` if nobody waits for the answer any more. Then, and if this is cancelled, the
+    turn is given up, and the places are given back; what was counted stays so, since a gateway
+    that has lost its patience may have let the request pass.
+    """
+    leaving = asyncio.ensure_future(_left(receive))
+    lasts_ns = verdict.slots_last_ns
+    renew = partial(runner.renew, verdict)
+    beat = None if lasts_ns is None else ASYNC_HEART.beat(renew, lasts_ns // BEATS)
+    try:
+        with WAITING:
+            await asyncio.wait({leaving}, timeout=verdict.delay)
+        has_left = leaving.done() and leaving.exception() is None
+        if beat is not None and not has_left:
+            await _renewed(renew)
+    except asyncio.CancelledError:
+        await runner.to_the_end(_given_up(verdict, runner))
+        raise
+    finally:
+        leaving.cancel()
+        if beat is not None:
+            beat.stop()
+    if has_left:
+        await runner.to_the_end(_given_up(verdict, runner))
+        raise DisconnectedError
+
+
+async def _renewed(renew: Callable[[], Awaitable[bool]]) -> None:
+    with suppress(StoreError):  # it lasts a while yet: the heart has seen to that
+        await renew()
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client is gone; what it still sends is of no interest."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _given_up(verdict: Verdict, runner: AsyncRunner) -> None:
+    await runner.vacate(verdict)
+    await runner.release(verdict)
+
 
 AUTHORIZE: Final = b"/v1/authorize"
 _BEHIND: Final = len(AUTHORIZE)

@@ -7,30 +7,99 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from headgate.errors import StoreError
+from headgate.integrations.status import Shown, looking_at, page_of, unknown
 from headgate.observability import MEASURES
-from headgate.service.http.dashboard import NAMES, PREFIX, file_reply
-from headgate.service.http.documents import document_of
-from headgate.service.http.overview import overview
-from headgate.service.http.receiving import any_body_of, body_of, json_body_of
+from headgate.service.dashboard import NAMES, PREFIX, file_reply, page_reply
+from headgate.service.http.body import any_body_of, body_of, document_of, json_body_of
+from headgate.service.http.check_request import TO_LOOK, read_asked
+from headgate.service.http.original import Original, before_gateway, trail_in
 from headgate.service.http.replies import (
     JSON_LINE,
     METRICS_LINE,
     NO_STORE,
+    TEXT_LINE,
     RefusedError,
     Reply,
+    header_of,
     json_reply,
     problem,
 )
 from headgate.service.http.reservations import Reservations
-from headgate.service.http.standing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.service.http.checking import Checking
-    from headgate.service.http.options import HttpOptions
+    from headgate.policy.request import Request
+    from headgate.service.http.check import Checking
     from headgate.service.http.original import Peers
-    from headgate.service.http.replies import Receive, Scope
+    from headgate.service.http.replies import Headers, HttpOptions, Receive, Scope
+
+
+# What is at `/`: the dashboard for people, a list of what there is for programs.
+
+
+INDEX: Final = b"""Headgate: a rate limit decision service.
+
+GET  /                    in a browser: the dashboard
+POST /v1/check            a request described in JSON: may it go on?
+ANY  /v1/authorize/...    the same for gateways: the request itself
+GET  /v1/rate_limit       what a caller has left
+POST /v1/reservations     hold an amount, settle it later
+GET  /healthz, /readyz    alive; ready for requests
+GET  /metrics             for Prometheus
+ANY  /admin/v1/...        with a token: rules, history, live figures, explain
+GET  /openapi.json        all of this in detail
+"""
+_VARY: Final = (b"vary", b"accept")
+
+
+def overview(scope: Scope) -> Reply:
+    """The dashboard if the caller takes HTML, as browsers do; else the list."""
+    if "text/html" not in (header_of(scope, b"accept") or ""):
+        return Reply(200, [TEXT_LINE, _VARY], INDEX)
+    return page_reply(scope, _VARY)
+
+
+# How a caller stands: every limit of it, without consuming any.
+
+
+class Standing:
+    """`/v1/rate_limit`: of who asks, or of whom a body describes."""
+
+    def __init__(self, checking: Checking, peers: Peers, options: HttpOptions) -> None:
+        self._checking = checking
+        self._peers = peers
+        self._options = options
+
+    async def of_this(self, scope: Scope, _receive: Receive) -> Reply:
+        """The limits of the caller who sent this very request, through a gateway or not."""
+        peer, is_gateway = self._peers.peer_of(scope)
+        lines: Headers = list(scope["headers"])
+        trail = trail_in(lines) if is_gateway else None
+        if trail is not None:
+            peer, trail = before_gateway(trail)
+        host = next((value for name, value in lines if name == b"host"), b"")
+        return await self._page(Original("GET", "/", host.decode("latin-1"), peer, lines, trail))
+
+    async def of_described(self, scope: Scope, receive: Receive) -> Reply:
+        """The limits of the caller that the body describes."""
+        document = document_of(await json_body_of(scope, receive, self._options))
+        return await self._page(read_asked(document, TO_LOOK).request)
+
+    async def _page(self, request: Request) -> Reply:
+        core = self._checking.core
+        concerns = core.engine.in_force.engine.concerning(request)
+        shown = [
+            Shown(one.rule, one.limits, one.plan) for one in concerns if one.rule.headers == "on"
+        ]
+        looking = looking_at(shown)
+        try:
+            replies = await self._checking.within_deadline(core.engine.runner.store.run(looking))
+        except StoreError:
+            replies = unknown(looking)
+        return Reply(200, [JSON_LINE, NO_STORE], page_of(shown, replies, core.clock()))
+
 
 RESERVATIONS: Final = b"/v1/reservations"
 COMMIT: Final = b"/commit"

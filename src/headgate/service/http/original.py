@@ -29,17 +29,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.enforcement.lazy import LOCAL
-from headgate.identity.address import Proxies, read_address
-from headgate.rules.request import NOTHING, Request
-from headgate.service.http.options import UNIX
-from headgate.service.http.replies import RefusedError, problem
+from headgate.integrations.lazy_request import LOCAL
+from headgate.policy.identity.address import Proxies, read_address
+from headgate.policy.request import NOTHING, Request
+from headgate.service.http.replies import UNIX, RefusedError, problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.service.http.options import HttpOptions
-    from headgate.service.http.replies import Headers, Scope
+    from headgate.service.http.replies import Headers, HttpOptions, Scope
 
 REMEMBERED: Final = 4096
 """How many peers are remembered as trusted or not."""

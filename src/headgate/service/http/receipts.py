@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headgate.engine import RulePlan, Verdict
     from headgate.limits import Limit
-    from headgate.rules.model import Rule
+    from headgate.policy.model import Rule
 
 VERSION: Final = b"\x01"
 LONGEST: Final = 4_096

@@ -8,16 +8,21 @@ busy there any more.
 from __future__ import annotations
 
 from math import fsum
+from operator import add
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.service.live.latency import quantile
-from headgate.service.live.ring import OUTCOMES
+from headgate import __version__
+from headgate.service.live.recorder import MINUTE, MINUTES, OUTCOMES, SECONDS, WHOLE, quantile
+from headgate.service.live.snapshot import json_of
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterable, Sequence
 
-    from headgate.service.live.snapshot import State
+    from headgate.service.live.recorder import Line, Points
+    from headgate.service.live.snapshot import Series, State
+
 
 FORGOTTEN_NS: Final = 10 * SECOND
 """Who has not been heard of for so long is not taken to be there."""
@@ -203,3 +208,136 @@ def merged_queues(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
         }
         for gate, all_of in sorted(found.items())
     ]
+
+
+# Several workers' points as one series: what is drawn, and what is told per second. Pure.
+
+
+MOST_DRAWN: Final = 100
+"""How many rules are in a series, the busiest."""
+
+PATIENCE: Final = 2
+"""Points that the last one waits for a worker that is late."""
+
+Lines = dict["Line", list[int]]
+
+
+def common_end(ends: Iterable[int | None], *, otherwise: int) -> int:
+    """The last point that all have, but for those who are late by more than `PATIENCE`."""
+    known = [end for end in ends if end is not None]
+    if not known:
+        return otherwise
+    return max(min(known), max(known) - PATIENCE)
+
+
+def merged_lines(all_of: Iterable[Points], *, end: int, length: int) -> Lines:
+    """The lines of all, added up: *length* points each, the last of them number *end*."""
+    found: Lines = {}
+    for points in all_of:
+        if points.end is None:
+            continue
+        late = points.end - end
+        for line, values in points.lines.items():
+            moved = _moved(values, late, length)
+            known = found.get(line)
+            found[line] = moved if known is None else list(map(add, known, moved))
+    return found
+
+
+def _moved(values: array[int], late: int, length: int) -> list[int]:
+    """*values* with *late* points less at the end, or more if it is negative."""
+    if late >= 0:
+        until = len(values) - late
+        kept = values[max(0, until - length) : max(0, until)].tolist()
+        return [0] * (length - len(kept)) + kept
+    kept = values[-late:].tolist()[-length:]
+    after = min(-late, length)
+    return [0] * (length - len(kept) - after) + kept + [0] * after
+
+
+def series(lines: Lines, *, end: int, step: int, length: int) -> dict[str, Any]:
+    """*lines* of whole requests, and by rule and outcome for the busiest rules."""
+    totals: dict[str, int] = {}
+    for (rule, _), values in lines.items():
+        if rule != WHOLE:
+            totals[rule] = totals.get(rule, 0) + sum(values)
+    busiest = sorted(totals, key=lambda rule: (-totals[rule], rule))[:MOST_DRAWN]
+    nothing = [0] * length
+    drawn = {
+        rule: {outcome: lines.get((rule, outcome), nothing) for outcome in OUTCOMES}
+        for rule in busiest
+        if totals[rule]
+    }
+    whole = {
+        "allowed": lines.get((WHOLE, "allowed"), nothing),
+        "denied": lines.get((WHOLE, "denied"), nothing),
+    }
+    return {"end": end * step, "step": step, "requests": whole, "rules": drawn}
+
+
+# All workers of a node as one picture: what `/admin/v1/live` answers. Pure.
+
+
+def merged_picture(
+    heard: Sequence[tuple[State, Series]],
+    rules: Sequence[Declared],
+    *,
+    now_ns: int,
+    at_ns: int,
+) -> dict[str, Any]:
+    """The picture of all workers that were *heard* of; *rules* are the policy's."""
+    ever = [state for state, _ in heard]
+    now = fresh(ever, now_ns)
+    lines, last = _lines(heard, now_ns, at_ns)
+    by_second, by_minute = lines
+    second, minute = last
+    return {
+        "at": at_ns / SECOND,
+        "began": min(one["began"] for one in ever),
+        "version": __version__,
+        "workers": len(now),
+        "policy": merged_policy(now),
+        "store": merged_store(now, ever),
+        "factor": min((one["factor"] for one in now), default=1.0),
+        "requests": merged_requests(ever),
+        "latency": merged_latency(now),
+        "rules": merged_rules(ever, rules, merged_rates(now)),
+        "series": series(by_second, end=second, step=1, length=SECONDS),
+        "minutes": series(by_minute, end=minute, step=MINUTE, length=MINUTES),
+        "busiest_keys": merged_keys(row for one in now for row in one["busiest_keys"]),
+        "refused_keys": merged_keys(row for one in now for row in one["refused_keys"]),
+        "hot_keys": merged_keys(row for one in now for row in one["hot_keys"]),
+        "bounds": merged_bounds(row for one in now for row in one["bounds"]),
+        "queues": merged_queues(row for one in now for row in one["queues"]),
+    }
+
+
+def _lines(
+    heard: Sequence[tuple[State, Series]], now_ns: int, at_ns: int
+) -> tuple[tuple[Lines, Lines], tuple[int, int]]:
+    """All lines by second and by minute, and the numbers of their last points."""
+    series = [one for _, one in heard]
+    here = [one for state, one in heard if fresh([state], now_ns)]
+    now = at_ns // SECOND
+    second = common_end((one.seconds.end for one in here), otherwise=now - 1)
+    minute = common_end((one.minutes.end for one in here), otherwise=now // MINUTE - 1)
+    by_second = merged_lines((one.seconds for one in series), end=second, length=SECONDS)
+    by_minute = merged_lines((one.minutes for one in series), end=minute, length=MINUTES)
+    return (by_second, by_minute), (second, minute)
+
+
+def encoded_picture(picture: dict[str, Any]) -> bytes:
+    """*picture* as JSON, in small pieces: in between, others have their turn."""
+    return (
+        b"{"
+        + b",".join([json_of(key) + b":" + _piece(key, value) for key, value in picture.items()])
+        + b"}"
+    )
+
+
+def _piece(key: str, value: Any) -> bytes:
+    if key not in ("series", "minutes"):
+        return json_of(value)
+    rules = [json_of(rule) + b":" + json_of(lines) for rule, lines in value["rules"].items()]
+    before = {name: part for name, part in value.items() if name != "rules"}
+    return json_of(before)[:-1] + b',"rules":{' + b",".join(rules) + b"}}"

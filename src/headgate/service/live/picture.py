@@ -13,18 +13,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from headgate.control.endless import EndlessTask
+from headgate.control.supervised_task import EndlessTask
 from headgate.observability import JOURNAL, MEASURES
 from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.service.live import merging
-from headgate.service.live.boards import BoardError
-from headgate.service.live.former import Former
-from headgate.service.live.packing import RingPacker
+from headgate.service.live.boards import BoardError, Former
+from headgate.service.live.measures import DECISIONS, Writer
+from headgate.service.live.merging import encoded_picture, merged_picture
 from headgate.service.live.recorder import Recorder
-from headgate.service.live.snapshot import Snapshot, SnapshotError, json_of, written
+from headgate.service.live.snapshot import RingPacker, Snapshot, SnapshotError, json_of, written
 from headgate.service.live.standing import Standing
-from headgate.service.live.telling import DECISIONS, Writer
-from headgate.service.live.whole import encoded_picture, merged_picture
 from headgate.service.logs import LOG
 from headgate.units import SECOND
 
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.control.feed import PolicyFeed
     from headgate.observability import Journal, Measures
-    from headgate.observability.exposition import Labels
-    from headgate.rules.model import Policy
+    from headgate.observability.metrics import Labels
+    from headgate.policy.model import Policy
     from headgate.service.core import Core
     from headgate.service.live.boards import Boards
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.plan import groups_of
 from headgate.service.live.snapshot import State
-from headgate.stores.leased import AsyncLeasedStore
+from headgate.stores.layers.leases import AsyncLeasedStore
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from headgate.control.feed import PolicyFeed
     from headgate.observability import Journal
-    from headgate.observability.exposition import Told
-    from headgate.observability.sketch import Heavy
-    from headgate.rules.model import Policy
+    from headgate.observability.metrics import Told
+    from headgate.observability.sketches import Heavy
+    from headgate.policy.model import Policy
     from headgate.service.core import Core
     from headgate.service.live.snapshot import KeyRow
 

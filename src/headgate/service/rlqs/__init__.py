@@ -16,9 +16,9 @@ it), `tally` (demand and use), `charging` (the counters), `turn` (who gets what)
 `messages` (what the gateway is told).
 """
 
-from headgate.service.rlqs.board import Board, MemoryBoard
 from headgate.service.rlqs.calls import QuotaCalls
 from headgate.service.rlqs.messages import PATH
 from headgate.service.rlqs.options import RlqsOptions
+from headgate.service.rlqs.shared import Board, MemoryBoard
 
 __all__ = ["PATH", "Board", "MemoryBoard", "QuotaCalls", "RlqsOptions"]

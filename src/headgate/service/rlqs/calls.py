@@ -9,18 +9,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.holding import new_name
+from headgate.observability import JOURNAL
+from headgate.runtime.holds import new_name
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.rlqs.assignment import Action, reported_bytes
-from headgate.service.rlqs.board import MemoryBoard
 from headgate.service.rlqs.charging import Charging
-from headgate.service.rlqs.gateway import Gateway, Part
-from headgate.service.rlqs.ledger import NEVER
-from headgate.service.rlqs.noting import note_usage
+from headgate.service.rlqs.gateway import Gateway, Part, Tally
+from headgate.service.rlqs.ledger import NEVER, Action, reported_bytes
+from headgate.service.rlqs.rates import terms_of
 from headgate.service.rlqs.reports import read_reports
-from headgate.service.rlqs.shared import SharedCounter
-from headgate.service.rlqs.tally import Tally
-from headgate.service.rlqs.terms import terms_of
+from headgate.service.rlqs.shared import MemoryBoard, SharedCounter
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -29,11 +26,37 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.service.core import Core
-    from headgate.service.rlqs.assignment import BucketId
-    from headgate.service.rlqs.board import Board
+    from headgate.service.rlqs.ledger import BucketId
     from headgate.service.rlqs.options import RlqsOptions
+    from headgate.service.rlqs.rates import Terms
     from headgate.service.rlqs.reports import Usage
-    from headgate.service.rlqs.terms import Terms
+    from headgate.service.rlqs.shared import Board
+
+
+# What gateways decided themselves, noted in the journal of this process when they report it.
+#
+# Nobody can say how long that took, so it is not among the times.
+
+
+SOURCE: Final = "gateway"
+"""Who decided."""
+
+
+def note_usage(terms: Terms, usage: Usage) -> None:
+    """A gateway has let requests pass and refused some, on *terms*: the tightest limit did that."""
+    allowed, denied = usage.allowed, usage.denied
+    JOURNAL.requests[True][0] += allowed
+    JOURNAL.requests[False][0] += denied
+    seen: set[str] = set()
+    for place, binding in enumerate(terms.bindings):
+        rule = binding.rule.id
+        if rule in seen:
+            continue
+        seen.add(rule)
+        JOURNAL.note_many(rule, "allowed", SOURCE, binding.check.key, allowed)
+        if place == 0:
+            JOURNAL.note_many(rule, "denied", SOURCE, binding.check.key, denied)
+
 
 _LOG: Final = logging.getLogger("headgate.service.rlqs")
 _TURN_SECONDS: Final = 1.0

@@ -23,13 +23,14 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.service.rlqs.filling import MILLION, Filling
+from headgate.service.rlqs.rates import MILLION, Filling
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headgate.service.rlqs.allowance import Allowance
+    from headgate.service.rlqs.rates import Allowance
+
 
 NEVER: Final = 0
 _FORMAT: Final = 1
@@ -223,3 +224,35 @@ def _packed(claim: Claim) -> list[Any]:
 def _unpacked(parts: list[Any]) -> Claim:
     demand, usage, seen_ns, filling, *times = parts
     return Claim(demand, usage, seen_ns, None if filling is None else Filling(*filling), *times)
+
+
+# What a gateway is told to do with a bucket.
+
+
+BucketId = tuple[tuple[str, str], ...]
+"""A bucket as gateways name it: keys and values, sorted by key."""
+
+_BYTES_OF_ENTRY: Final = 10
+_BYTES_OF_REPORT: Final = 48
+
+
+def reported_bytes(bucket: BucketId) -> int:
+    """How long a report on *bucket* is at most."""
+    texts = sum(len(text.encode()) for entry in bucket for text in entry)
+    return texts + _BYTES_OF_ENTRY * len(bucket) + _BYTES_OF_REPORT
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """For *ttl_seconds* let *bucket* through as *filling* says; without one, all if *is_open*, or
+    nothing. *is_abandoned*: forget the bucket instead.
+
+    *is_anew*: whatever the gateway has, the filling takes its place. Else one that looks the same
+    (see `filling`) goes on as it is."""
+
+    bucket: BucketId
+    ttl_seconds: int = 0
+    filling: Filling | None = None
+    is_open: bool = False
+    is_anew: bool = False
+    is_abandoned: bool = False

@@ -20,12 +20,12 @@ from headgate.protos import (
     Message,
     define,
 )
-from headgate.service.octets import in_octets
+from headgate.service.wire_text import in_octets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.service.rlqs.assignment import Action
+    from headgate.service.rlqs.ledger import Action
 
 PATH: Final = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
 

@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from headgate.errors import StoreError
-from headgate.holding import new_name
-from headgate.service.rlqs.board import Board
+from headgate.runtime.holds import new_name
 from headgate.service.rlqs.ledger import NEVER, Ledger
-from headgate.stores.redis.calls.requests import ScriptRequest, disappoint, listed
-from headgate.stores.redis.counters.scripts import Script
+from headgate.service.rlqs.shared import Board
+from headgate.stores.redis.calls import ScriptRequest, disappoint, listed
+from headgate.stores.redis.request import Script
 from headgate.stores.redis.transport import open_async_transport
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from headgate.service.rlqs.board import Step
+    from headgate.service.rlqs.shared import Step
     from headgate.service.rlqs.turn import Turned
     from headgate.stores.redis.request import Reply
 

@@ -18,10 +18,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from headgate.service.rlqs.allowance import Allowance
-from headgate.service.rlqs.division import divide
-from headgate.service.rlqs.filling import MILLION, Filling, fitted
 from headgate.service.rlqs.ledger import NEVER, Claim, Ledger
+from headgate.service.rlqs.rates import MILLION, Allowance, Filling, divide, fitted
 from headgate.units import SECOND
 
 if TYPE_CHECKING:

@@ -5,6 +5,6 @@ bytes -> reading -> ruled or configured (what is to be asked) -> asking -> answe
 
 from headgate.service.rls.calls import RateLimitCalls
 from headgate.service.rls.messages import PATH
-from headgate.service.rls.options import RlsOptions
+from headgate.service.rls.reading import RlsOptions
 
 __all__ = ["PATH", "RateLimitCalls", "RlsOptions"]

@@ -17,17 +17,257 @@ Two round trips are needed where something has to be known before anything may b
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
-from headgate.decisions import Concluded, Decision, decide_blocked
-from headgate.service.rls.outage import error_in
-from headgate.service.rls.steps import Bundle, Step
-from headgate.stores.operations import Check, Operation, Take, TakeEach
+from headgate.algorithms import Outcome
+from headgate.decision import Concluded, Decision, FailurePolicy, OnFailure, combine, decide_blocked
+from headgate.errors import StoreError
+from headgate.limits import SlidingWindowCounter
+from headgate.runtime.fallback import Asked as Unanswered
+from headgate.service.grpc.method import CallError, Code
+from headgate.stores.base import conclude, concluded
+from headgate.stores.operations import Charge, Check, Operation, Refund, Take, TakeEach
+from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
-    from headgate.service.rls.asked import Asked, Part
-    from headgate.service.rls.outage import Outage
-    from headgate.service.rls.steps import Places, Said
+    from headgate.limits import Limit
+    from headgate.runtime.fallback import Fallback
+    from headgate.service.rls.descriptors import Asked, Part
+    from headgate.stores.operations import Outcomes
+
+
+# What is asked of the store at once, and what each part hears of the reply. No I/O.
+
+
+Said = list["Decision | None"]
+"""What came of each part; None for those that are closed, or have not been asked."""
+
+Places = tuple[int, ...]
+"""Parts, by their places among all."""
+
+
+class Bundle(NamedTuple):
+    """Parts that are taken together, all or none; or only looked at."""
+
+    places: Places
+    consume: bool
+
+
+class Step(NamedTuple):
+    """What is asked in one round trip."""
+
+    takes: tuple[Bundle, ...] = ()
+    reports: Places = ()
+    refunds: Places = ()
+
+    def operations(self, parts: Sequence[Part]) -> list[Operation[Any]]:
+        """What the store is to do; they have nothing to do with each other."""
+        asked: list[Operation[Any]] = []
+        if self.takes:
+            takes = [Take(_checks(parts, one.places), consume=one.consume) for one in self.takes]
+            asked.append(TakeEach(tuple(takes)))
+        if self.reports:
+            asked.append(Charge(_checks(parts, self.reports)))
+        if self.refunds:
+            asked.append(Refund(_checks(parts, self.refunds)))
+        return asked
+
+    def hear(
+        self, parts: Sequence[Part], replies: Sequence[Any], said: Said, source: str = "store"
+    ) -> Places:
+        """Note in *said* what the *replies* to the operations are; the parts that heard nothing.
+
+        *source* is who replied.
+        """
+        left = list(replies)
+        silent: list[int] = []
+        if self.takes:
+            reply = left.pop(0)
+            each = [reply] * len(self.takes) if isinstance(reply, StoreError) else reply
+            for bundle, outcomes in zip(self.takes, each, strict=True):
+                if isinstance(outcomes, StoreError):
+                    silent += bundle.places
+                else:
+                    _note(parts, bundle.places, outcomes, said, source)
+        for places in (self.reports, self.refunds):
+            if places:
+                reply = left.pop(0)
+                if isinstance(reply, StoreError):
+                    silent += places
+                else:
+                    _note(parts, places, reply, said, source)
+        return tuple(silent)
+
+
+def decision_of(part: Part, outcomes: Outcomes, source: str) -> Decision:
+    """What the *outcomes* of the checks of *part* come to."""
+    if part.is_question:
+        return conclude(part.checks, outcomes, source=source)
+    told = [
+        _told(part, check, outcome, source)
+        for check, outcome in zip(part.checks, outcomes, strict=True)
+    ]
+    return combine(told)
+
+
+def _told(part: Part, check: Check, outcome: Outcome, source: str) -> Decision:
+    """The figures after something was recorded or given back; the question was none."""
+    if part.verb == "refund" or not went_beyond(check.limit, outcome):
+        outcome = outcome._replace(allowed=True, retry_after_ns=0)
+    return concluded(check.key, check.limit, outcome, source)
+
+
+def went_beyond(limit: Limit, outcome: Outcome) -> bool:
+    """Whether more is recorded than *limit* holds, by the *outcome* for one more.
+
+    A limit that is just full is as new after its period; with debt it takes longer. Only a sliding
+    counter cannot tell: it counts a full one as one beyond. (Stores may round to microseconds.)
+    """
+    if outcome.allowed:
+        return False
+    if isinstance(limit, SlidingWindowCounter):
+        return True
+    return outcome.reset_after_ns >= limit.period_ns + MICROSECOND
+
+
+def _checks(parts: Sequence[Part], places: Places) -> tuple[Check, ...]:
+    return tuple([check for place in places for check in parts[place].checks])
+
+
+def _note(
+    parts: Sequence[Part], places: Places, outcomes: Outcomes, said: Said, source: str
+) -> None:
+    start = 0
+    for place in places:
+        end = start + len(parts[place].checks)
+        said[place] = decision_of(parts[place], outcomes[start:end], source)
+        start = end
+
+
+# What to say when the store cannot be asked: each part as its rule says.
+
+
+_POLICIES: Final = {policy: OnFailure(policy) for policy in get_args(FailurePolicy)}
+
+
+class Outage:
+    """Decides without the store, in *fallback*, which has the counters of this process for every
+    way into it."""
+
+    def __init__(self, fallback: Fallback) -> None:
+        self._fallback = fallback
+
+    def hear(self) -> None:
+        """The store has answered."""
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+
+    def decide(
+        self,
+        parts: Sequence[Part],
+        silent: Places,
+        said: Said,
+        error: StoreError,
+        *,
+        is_open: bool = True,
+    ) -> None:
+        """Note in *said* what comes of the parts in *silent*, to which the store said *error*.
+
+        All or nothing, as ever: if another part refuses, these are only looked at. Raises
+        `CallError` if an outage is to be an error.
+        """
+        if any(parts[n].on_failure == "error" for n in silent):
+            self._fallback.fail(error)
+            raise CallError(Code.UNAVAILABLE, "the store of the counters could not be asked")
+        asked = {n: Unanswered(parts[n].checks, _on_failure(parts[n])) for n in silent}
+        others = [n for n in range(len(parts)) if n not in asked]
+        is_open = is_open and all(_is_open(parts[n], said[n]) for n in others)
+        self._tell(parts, asked, said, error)
+        for n in silent:
+            if parts[n].verb == "look":
+                said[n] = self._decide([asked[n]], error, consume=False)[0]
+                is_open = is_open and _is_open(parts[n], said[n])
+        takers = [n for n in silent if parts[n].verb == "take"]
+        together = [n for n in takers if parts[n].role == "decides"]
+        decided = self._decide([asked[n] for n in together], error, consume=is_open)
+        for n, decision in zip(together, decided, strict=True):
+            said[n] = decision
+            is_open = is_open and decision.allowed
+        for n in takers:
+            if parts[n].role != "decides":
+                said[n] = self._decide([asked[n]], error, consume=is_open)[0]
+        self._count(parts, asked, said)
+
+    def _decide(
+        self, asked: list[Unanswered], error: StoreError, *, consume: bool
+    ) -> list[Decision]:
+        return self._fallback.decide(asked, error, consume=consume, is_counted=False)
+
+    def _count(self, parts: Sequence[Part], asked: dict[int, Unanswered], said: Said) -> None:
+        """Count the call once: by what decided it, or had to be recorded, if anything did."""
+        heard = [(n, decision) for n in asked if (decision := said[n]) is not None]
+        binding = [one for one in heard if parts[one[0]].role in ("decides", "quota")] or heard
+        self._fallback.count_request(
+            [asked[n] for n, _ in binding], [decision for _, decision in binding]
+        )
+
+    def _tell(
+        self, parts: Sequence[Part], asked: dict[int, Unanswered], said: Said, error: StoreError
+    ) -> None:
+        """Record what is reported, and give back what is given back."""
+        for n, one in asked.items():
+            if parts[n].verb == "report":
+                said[n] = _outage_told(
+                    self._fallback.charge(one, error, is_counted=False), is_refund=False
+                )
+            elif parts[n].verb == "refund":
+                said[n] = _outage_told(
+                    self._fallback.refund(one, error, is_counted=False), is_refund=True
+                )
+
+
+def error_in(replies: Sequence[Any]) -> StoreError:
+    """The error among *replies*, of which one is or has one; of several one that leaves open
+    whether something was done."""
+    found = []
+    for reply in replies:
+        each = reply if isinstance(reply, tuple) else (reply,)
+        found += [one for one in each if isinstance(one, StoreError)]
+    return min(found, key=lambda one: one.is_undone)
+
+
+def _on_failure(part: Part) -> OnFailure:
+    if part.rule is not None:
+        return part.rule.on_failure
+    return _POLICIES["fail_open" if part.on_failure == "error" else part.on_failure]
+
+
+def _outage_told(decision: Decision, *, is_refund: bool) -> Decision:
+    """The figures after something was recorded or given back; the question was none."""
+    if decision.source == "fail_closed":
+        return decision
+    return combine([_of_one(part, is_refund=is_refund) for part in decision.limits])
+
+
+def _of_one(part: Decision, *, is_refund: bool) -> Decision:
+    figures = Outcome(part.allowed, part.remaining, part.retry_after_ns, part.reset_after_ns)
+    is_over = not is_refund and went_beyond(part.limit, figures)
+    source = "fail_open" if part.source == "fallback" and not is_over else part.source
+    return Concluded(
+        part.key,
+        part.limit,
+        allowed=not is_over,
+        remaining=part.remaining,
+        retry_after_ns=part.retry_after_ns if is_over else 0,
+        reset_after_ns=part.reset_after_ns,
+        source=source,
+    )
+
+
+def _is_open(part: Part, decision: object) -> bool:
+    """Whether *part* does not keep the others from being charged."""
+    return part.role != "decides" or not part.is_question or decision is None or bool(decision)
+
 
 Rounds = Generator[Sequence[Operation[Any]], Sequence[Any], None]
 """Yields operations to be run at once, and is sent their replies, or a `StoreError` in place of

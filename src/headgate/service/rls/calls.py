@@ -2,33 +2,159 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
 
+from google.protobuf import json_format
+
+from headgate.engine.tracing import traced
+from headgate.errors import StoreError, UsageError
+from headgate.responses.debug import NO_STORE, decision_lines
+from headgate.service import core as debugging
+from headgate.service.grpc.method import CallError, Code
 from headgate.service.remembered import LARGEST, Remembered, size_of
-from headgate.service.rls.amounts import Amounts
-from headgate.service.rls.answering import Answering
-from headgate.service.rls.asked import Asked
-from headgate.service.rls.asking import Question, is_passing
+from headgate.service.rls import messages
+from headgate.service.rls.answer import Answering
+from headgate.service.rls.asking import Outage, Question, is_passing
 from headgate.service.rls.configured import Configured
-from headgate.service.rls.debugging import is_debugged, traced_fields
-from headgate.service.rls.json_text import answer_json
+from headgate.service.rls.descriptors import Amounts, Asked
+from headgate.service.rls.fast_path import ShortWays
+from headgate.service.rls.messages import OVER_LIMIT, RateLimitRequest, RateLimitResponse
 from headgate.service.rls.noting import Noting, begin
-from headgate.service.rls.options import RlsOptions
-from headgate.service.rls.outage import Outage
-from headgate.service.rls.reading import read_call
+from headgate.service.rls.reading import RlsOptions, read_call
 from headgate.service.rls.ruled import Ruled
-from headgate.service.rls.running import run_later, run_now
-from headgate.service.rls.ways import ShortWays
+from headgate.stores.operations import TakeEach
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterator, Sequence
     from fractions import Fraction
 
     from headgate.engine import Engine
-    from headgate.rules.envoy import EnvoyConfig
+    from headgate.policy.envoy_config import EnvoyConfig
+    from headgate.responses.debug import Traced
     from headgate.service.core import Core
-    from headgate.service.rls.steps import Said
-    from headgate.service.rls.ways import Answer
+    from headgate.service.grpc.method import Unary
+    from headgate.service.rls.asking import Rounds, Said
+    from headgate.service.rls.descriptors import Part
+    from headgate.service.rls.fast_path import Answer
+    from headgate.stores.base import AsyncStore
+    from headgate.stores.operations import Operation
+
+
+# `POST /json`: the same call in the JSON of Protocol Buffers, as envoyproxy/ratelimit has it.
+#
+# Names are read as they are defined (`hits_addend`) and as JSON spells them (`hitsAddend`), and
+# written as JSON spells them. 200 says OK, 429 OVER_LIMIT, 400 that the request makes no sense, and
+# 500 that it could not be answered.
+
+
+_BAD: Final = frozenset({Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED})
+
+
+async def answer_json(body: bytes, method: Unary, options: RlsOptions) -> tuple[int, bytes]:
+    """The status and the body of what *method* answers to *body*."""
+    if len(body) > options.most_bytes:
+        return 400, _problem(f"the body has {len(body)} bytes; at most {options.most_bytes} count")
+    try:
+        request = json_format.Parse(body, RateLimitRequest()).SerializeToString()
+    except (json_format.ParseError, RecursionError, ValueError) as error:
+        return 400, _problem(f"the body is not a RateLimitRequest in JSON: {error}")
+    try:
+        answer = method(request)
+        reply = RateLimitResponse.FromString(answer if isinstance(answer, bytes) else await answer)
+    except CallError as error:
+        return 400 if error.code in _BAD else 500, _problem(str(error))
+    text = json_format.MessageToJson(reply, indent=None)
+    return 429 if reply.overall_code == OVER_LIMIT else 200, text.encode()
+
+
+def _problem(message: str) -> bytes:
+    return json.dumps({"message": message}).encode()
+
+
+# How a call was decided, for the client that brings a token: see `responses.debug`.
+
+
+def is_debugged(core: Core, asked: Asked) -> bool:
+    """Whether the client of a call may hear how it was decided."""
+    return any(
+        line.debug is not None and debugging.is_debugged(core, line.debug) for line in asked.lines
+    )
+
+
+def traced_fields(core: Core, parts: Sequence[Part], said: Said) -> bytes:
+    """The headers that tell it, as fields of the answer. A refusal is kept by nobody anyhow."""
+    lines = decision_lines(_traced(core, parts, said))
+    if not is_passing(parts, said):
+        lines.remove(NO_STORE)
+    return b"".join([messages.header(name.lower(), value) for name, value in lines])
+
+
+def _traced(core: Core, parts: Sequence[Part], said: Said) -> Iterator[Traced]:
+    revision = core.engine.in_force.policy.revision
+    for part, decision in zip(parts, said, strict=True):
+        if decision is None:
+            continue
+        for place, (one, check) in enumerate(zip(decision.limits, part.checks, strict=False), 1):
+            yield traced(
+                part.name if place == 1 else f"{part.name}/{place}",
+                "shadow" if part.role in ("shadow", "hidden") else "enforce",
+                one,
+                key=core.hash_key(check.key),
+                counter=check.group,
+                cost=check.cost,
+                revision=revision,
+            )
+
+
+# Rounds of operations with a store: at once where it never waits, else awaited.
+
+
+def run_now(store: AsyncStore, rounds: Rounds) -> None:
+    """Go through *rounds* with a store that never waits."""
+    try:
+        operations = next(rounds)
+        while True:
+            operations = rounds.send([_reply_now(store, one) for one in operations])
+    except StopIteration:
+        return
+
+
+async def run_later(store: AsyncStore, rounds: Rounds) -> None:
+    """Go through *rounds* with a store that may have to be waited for."""
+    try:
+        operations = next(rounds)
+        while True:
+            if len(operations) == 1:
+                replies = [await _reply(store, operations[0])]
+            else:
+                replies = await asyncio.gather(*[_reply(store, one) for one in operations])
+            operations = rounds.send(replies)
+    except StopIteration:
+        return
+
+
+def _reply_now(store: AsyncStore, operation: Operation[Any]) -> Any:
+    running = store.run(operation)
+    try:
+        running.send(None)
+    except StopIteration as done:
+        return done.value
+    except StoreError as error:
+        return error
+    running.close()
+    raise UsageError(f"{store!r} waits, though it says that it never does")
+
+
+async def _reply(store: AsyncStore, operation: Operation[Any]) -> Any:
+    try:
+        if isinstance(operation, TakeEach) and len(operation.takes) == 1:
+            return (await store.run(operation.takes[0]),)  # with which a store may borrow
+        return await store.run(operation)
+    except StoreError as error:
+        return error
+
 
 _ENTRY_BYTES: Final = 2_000
 """What an answer that is ready takes."""

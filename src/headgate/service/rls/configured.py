@@ -15,19 +15,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headgate.limits import FixedWindow
-from headgate.rules.envoy import UNIT_SECONDS, counter_name, without_replaced
-from headgate.service.rls.amounts import amount_of
-from headgate.service.rls.asked import Line, Part
+from headgate.policy.envoy_config import UNIT_SECONDS, counter_name, without_replaced
+from headgate.service.rls.descriptors import Line, Part, amount_of
+from headgate.stores.base import group_name
 from headgate.stores.operations import Check
-from headgate.stores.port import group_name
 
 if TYPE_CHECKING:
-    from headgate.rules.envoy import EnvoyConfig, Found
-    from headgate.rules.envoy.model import Unit
-    from headgate.service.rls.amounts import Amounts
-    from headgate.service.rls.asked import Role
-    from headgate.service.rls.options import OnStoreFailure
-    from headgate.service.rls.reading import Call, Descriptor, Limit
+    from headgate.policy.envoy_config import EnvoyConfig, Found
+    from headgate.policy.envoy_config.model import Unit
+    from headgate.service.rls.descriptors import Amounts, Role
+    from headgate.service.rls.reading import Call, Descriptor, Limit, OnStoreFailure
 
 GROUP: Final = "!envoy"
 """What the groups of counters are called that are not of rules; the id of a rule cannot be so."""

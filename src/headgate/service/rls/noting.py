@@ -15,12 +15,12 @@ from headgate.service.rls.asking import has_passed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
     from headgate.engine import Engine
     from headgate.observability.candidates import Spoken
     from headgate.observability.journal import Outcome
     from headgate.service.core import Core
-    from headgate.service.rls.asked import Asked, Part
+    from headgate.service.rls.descriptors import Asked, Part
 
 begin: Final = perf_counter_ns
 """What the time that a decision took is counted from."""
@@ -106,7 +106,7 @@ class Noting:
         self._since_ns = begin()
 
     def _try(self, noted: Sequence[Noted], began_ns: int, *, admitted: bool) -> None:
-        """Count what rules in shadow would have done, as `engine.trying` does."""
+        """Count what rules in shadow would have done, as `engine.records` does."""
         if any(part.blocked_ns is not None and not _is_shadow(part) for part, _, _ in noted):
             return  # nobody was asked
         said: list[Spoken] = [

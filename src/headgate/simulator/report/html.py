@@ -10,25 +10,345 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from headgate.simulator.report.conclusion import conclusion, enforced
-from headgate.simulator.report.extra import needing_plots
-from headgate.simulator.report.html_rules import rules_section
-from headgate.simulator.report.html_time import time_section
-from headgate.simulator.report.markup import named, section, tile, told
-from headgate.simulator.report.outcomes import checked, notes_of
-from headgate.simulator.report.words import (
+from headgate.simulator.report.pictures import needing_plots
+from headgate.simulator.report.scales import bars
+from headgate.simulator.report.summary import (
+    RuleDifference,
+    checked,
+    conclusion,
+    differences,
+    enforced,
+    notes_of,
+    ordered,
+    refused_by,
+)
+from headgate.simulator.report.wording import (
     change,
+    clipped,
     count,
     counted,
+    moment,
+    named,
     period,
     printable,
+    section,
     share,
+    span,
+    table,
+    tile,
+    told,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.simulator.results import Outcome
+    from headgate.simulator.report.scales import Bars
+    from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
+
+
+# What a plot shows, in words, for whoever does not see it.
+
+
+_COARSE: Final = 24
+"""In how many parts a time is looked at to say when something was at its worst."""
+
+
+def course_in_words(outcome: Outcome) -> str:
+    """The plot of all requests."""
+    coarse = bars(outcome, outcome.allowed_series, outcome.denied_series, most=_COARSE)
+    return (
+        f"Requests over time with {clipped(outcome.policy_name)}, "
+        f"{period(outcome.began_ns, outcome.ended_ns)}: {count(outcome.allowed)} admitted, "
+        f"{count(outcome.denied)} refused. {_worst(coarse, outcome)}"
+    )
+
+
+def refusals_in_words(outcome: Outcome, rule: RuleResult) -> str:
+    """The plot of what a rule refused."""
+    coarse = bars(outcome, rule.allowed_series, rule.denied_series, most=_COARSE)
+    return (
+        f"Refused over time by {clipped(rule.rule_id)} with {clipped(outcome.policy_name)}: "
+        f"{count(rule.denied)} of {count(rule.requests)}. {_worst(coarse, outcome)}"
+    )
+
+
+def _worst(coarse: Bars, outcome: Outcome) -> str:
+    if not any(coarse.denied):
+        return "None was refused at any time."
+    place = max(range(len(coarse.denied)), key=lambda at: coarse.denied[at])
+    asked = coarse.allowed[place] + coarse.denied[place]
+    began = moment(coarse.began_ns + place * coarse.step_ns, outcome.began_ns)
+    return (
+        f"Most in the {span(coarse.step_ns)} from {began}: "
+        f"{count(coarse.denied[place])} of {count(asked)}."
+    )
+
+
+# The part of the page that goes rule by rule: what it refused, when, and to whom.
+
+
+_MOST_CARDS: Final = 30
+"""How many rules have a plot; the others are in the table alone."""
+_BARS: Final = 120
+_SIZE: Final = (440, 150)
+_KEYS_SHOWN: Final = 6
+_NOTHING: Final = "\N{EN DASH}"
+
+
+def rules_section(outcomes: Sequence[Outcome]) -> str:
+    """A table of all rules, and a card with a plot for each that refused something."""
+    if len(outcomes) > 1:
+        told_of = differences(*outcomes)
+        overview = _difference_table(told_of)
+    else:
+        rules = ordered(outcomes[0])
+        told_of = tuple(RuleDifference(rule.rule_id, None, rule) for rule in rules)
+        overview = _rule_table(rules, outcomes[0])
+    refusing = [one for one in told_of if any(one.denied)]
+    cards = [_card(one, outcomes) for one in refusing[:_MOST_CARDS]]
+    left = len(refusing) - len(cards)
+    rest = f"<p>{counted(left, 'rule')} more refused something: see the table.</p>" if left else ""
+    return section("Rule by rule", overview, *cards, rest)
+
+
+def _rule_table(rules: Sequence[RuleResult], outcome: Outcome) -> str:
+    header = (
+        "rule",
+        "refused",
+        "share",
+        "of requests",
+        "keys refused",
+        "of keys",
+        "first",
+        "limit",
+    )
+    rows = [
+        (
+            _rule_name(rule),
+            count(rule.denied),
+            share(rule.denied, rule.requests),
+            count(rule.requests),
+            count(rule.keys_denied),
+            count(rule.keys),
+            _NOTHING
+            if rule.first_denied_ns is None
+            else f'<span class="nowrap">{moment(rule.first_denied_ns, outcome.began_ns)}</span>',
+            named(rule.limit),
+        )
+        for rule in rules
+    ]
+    return table("All rules", header, rows, numbers=range(1, 6))
+
+
+def _difference_table(told_of: Sequence[RuleDifference]) -> str:
+    header = (
+        "rule",
+        "refused before",
+        "after",
+        "change",
+        "keys newly limited",
+        "keys relieved",
+        "limit",
+    )
+    rows = []
+    for one in told_of:
+        shown = one.after or one.before
+        if shown is not None:
+            rows.append(
+                (
+                    _rule_name(shown),
+                    count(one.before.denied) if one.before else _NOTHING,
+                    count(one.after.denied) if one.after else _NOTHING,
+                    f'<span class="more">{change(one.change)}</span>',
+                    str(one.newly),
+                    str(one.relieved),
+                    _limits(one),
+                )
+            )
+    return table("All rules, before and after", header, rows, numbers=range(1, 6))
+
+
+def _rule_name(rule: RuleResult) -> str:
+    return named(rule.rule_id) + _badge(rule)
+
+
+def _badge(rule: RuleResult) -> str:
+    return "" if rule.mode == "enforce" else f'<span class="badge">{told(rule.mode)}</span>'
+
+
+def _limits(one: RuleDifference) -> str:
+    if one.before is None or one.after is None:
+        alone = one.before or one.after
+        return "" if alone is None else named(alone.limit) + (" (new)" if one.after else " (gone)")
+    if one.before.limit == one.after.limit:
+        return named(one.after.limit)
+    return f"{named(one.before.limit)} \N{RIGHTWARDS ARROW} {named(one.after.limit)}"
+
+
+def _card(one: RuleDifference, outcomes: Sequence[Outcome]) -> str:
+    sides = (one.before, one.after) if len(outcomes) > 1 else (one.after,)
+    shown = one.after or one.before
+    heading = f"<h3>{named(one.rule_id)}{_badge(shown) if shown else ''}</h3>"
+    limit = _limits(one) if len(sides) > 1 else named(one.after.limit) if one.after else ""
+    parts = [
+        f"<header>{heading}<p class='faint'>{limit}</p></header>",
+        f'<div class="pair">{"".join(_side(sides, outcomes))}</div>',
+        *(_shifts(one) if len(sides) > 1 else ()),
+    ]
+    return f'<article class="rule">{"".join(parts)}</article>'
+
+
+def _side(sides: Sequence[RuleResult | None], outcomes: Sequence[Outcome]) -> list[str]:
+    """What the rule refused over time, and to whom: side by side, for each policy below each
+    other if there are two."""
+    drawn = _plots(sides, outcomes)
+    if len(sides) == 1:
+        (rule,), (plot,) = sides, drawn
+        return [] if rule is None else [_figure(refused_by(rule), rule, plot), _key_table(rule)]
+    columns = []
+    for title, rule, plot in zip(("before", "after"), sides, drawn, strict=True):
+        if rule is None:
+            columns.append(f"<div><p>{title}: there was no such rule</p></div>")
+        else:
+            columns.append(f"<div>{_figure(title, rule, plot)}{_key_table(rule)}</div>")
+    return columns
+
+
+def _figure(title: str, rule: RuleResult, plot: str) -> str:
+    caption = (
+        f"{title}: {counted(rule.denied, 'request')} of {count(rule.requests)} "
+        f"({share(rule.denied, rule.requests)}), "
+        f"{counted(rule.keys_denied, 'key')} of {count(rule.keys)}"
+    )
+    return f"<figure><figcaption>{caption}</figcaption>{plot}</figure>"
+
+
+def _plots(sides: Sequence[RuleResult | None], outcomes: Sequence[Outcome]) -> list[str]:
+    from headgate.simulator.report import plots
+    from headgate.simulator.report.plots import inline_svg
+
+    each = [
+        bars(outcome, rule.allowed_series, rule.denied_series, most=_BARS) if rule else None
+        for rule, outcome in zip(sides, outcomes, strict=True)
+    ]
+    frame = plots.frame_for(
+        [one for one in each if one], width=_SIZE[0], height=_SIZE[1], palette=plots.ON_A_PAGE
+    )
+    return [
+        inline_svg(
+            plots.refusals(one, frame, refused_by(rule)),
+            alternative=refusals_in_words(outcome, rule),
+        )
+        if one and rule
+        else ""
+        for one, rule, outcome in zip(each, sides, outcomes, strict=True)
+    ]
+
+
+def _key_table(rule: RuleResult) -> str:
+    if not rule.top_denied:
+        return "<p>Nobody was refused anything.</p>"
+    first, more = rule.top_denied[:_KEYS_SHOWN], rule.top_denied[_KEYS_SHOWN:]
+    shown = _keys(f"{refused_by(rule).capitalize()} most", first)
+    if more:
+        whole = _keys("Refused less than those", more)
+        shown += f"<details><summary>{count(len(more))} more</summary>{whole}</details>"
+    left = rule.keys_denied - len(rule.top_denied)
+    rest = f"<p class='faint'>{counted(left, 'key')} more had less refused.</p>" if left > 0 else ""
+    return f"<div>{shown}{rest}</div>"
+
+
+def _keys(caption: str, keys: Sequence[KeyResult]) -> str:
+    rows = [
+        (
+            named(one.key),
+            count(one.denied),
+            share(one.denied, one.requests),
+            count(one.requests),
+        )
+        for one in keys
+    ]
+    return table(caption, ("key", "refused", "share", "of"), rows, numbers=range(1, 4))
+
+
+def _shifts(one: RuleDifference) -> list[str]:
+    lines = []
+    for title, shift in (("Newly limited", one.newly), ("Relieved", one.relieved)):
+        if shift.keys:
+            names = ", ".join(named(key.key) for key in shift.keys)
+            lines.append(f"<p>{title} ({shift}): {names}.</p>")
+    return lines
+
+
+# The part of the page that shows the whole traffic over time, a plot for each policy.
+
+
+_LEGEND: Final = (
+    '<ul class="legend"><li style="--colour: var(--admitted)">admitted</li>'
+    '<li style="--colour: var(--refused)">refused</li></ul>'
+)
+
+_SMALL: Final = (440, 300)
+_LARGE_BARS: Final = 240
+_LARGE: Final = (960, 330)
+_ROWS: Final = 24
+
+
+def time_section(outcomes: Sequence[Outcome]) -> str:
+    """A plot for each outcome, side by side and to the same scale, and its figures as a table."""
+    titles = ("before", "after") if len(outcomes) > 1 else ("",)
+    drawn = _html_time_plots(outcomes, _BARS, _SMALL, "small")
+    if len(outcomes) == 1:  # alone it has room for more, except on a phone
+        large = _html_time_plots(outcomes, _LARGE_BARS, _LARGE, "large")
+        drawn = [one + other for one, other in zip(drawn, large, strict=True)]
+    figures = [
+        f"<figure>{_caption(title, outcome)}{plot}</figure>"
+        for title, outcome, plot in zip(titles, outcomes, drawn, strict=True)
+    ]
+    return section(
+        "Over time", _LEGEND, f'<div class="pair">{"".join(figures)}</div>', _figures(outcomes)
+    )
+
+
+def _caption(title: str, outcome: Outcome) -> str:
+    return f"<figcaption>{title}: {named(outcome.policy_name)}</figcaption>" if title else ""
+
+
+def _html_time_plots(
+    outcomes: Sequence[Outcome], most: int, size: tuple[int, int], kind: str
+) -> list[str]:
+    from headgate.simulator.report import plots
+    from headgate.simulator.report.plots import inline_svg
+
+    each = [bars(one, one.allowed_series, one.denied_series, most=most) for one in outcomes]
+    frame = plots.frame_for(each, width=size[0], height=size[1], palette=plots.ON_A_PAGE)
+    drawn = [
+        inline_svg(plots.course(one, frame), alternative=course_in_words(outcome))
+        for one, outcome in zip(each, outcomes, strict=True)
+    ]
+    return [f'<div class="{kind}">{one}</div>' for one in drawn]
+
+
+def _figures(outcomes: Sequence[Outcome]) -> str:
+    each = [bars(one, one.allowed_series, one.denied_series, most=_ROWS) for one in outcomes]
+    longest = max(each, key=lambda one: len(one.allowed))
+    header = ["from"]
+    for word in (" before", " after") if len(outcomes) > 1 else ("",):
+        header += [f"admitted{word}", f"refused{word}"]
+    rows = []
+    for place in range(len(longest.allowed)):
+        began = moment(longest.began_ns + place * longest.step_ns, outcomes[0].began_ns)
+        rows.append([began, *(cell for one in each for cell in _cells(one, place))])
+    caption = f"Requests in each {span(longest.step_ns)}"
+    whole = table(caption, header, rows, numbers=range(1, len(header)))
+    return f"<details><summary>The same in figures</summary>{whole}</details>"
+
+
+def _cells(one: Bars, place: int) -> tuple[str, str]:
+    if place >= len(one.allowed):
+        return "-", "-"
+    return count(one.allowed[place]), count(one.denied[place])
+
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _NOTE: Final = 300

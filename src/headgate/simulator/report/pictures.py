@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.simulator.report.conclusion import refused_by
-from headgate.simulator.report.extra import needing_plots
-from headgate.simulator.report.outcomes import checked
+from headgate.errors import not_installed
 from headgate.simulator.report.scales import bars
-from headgate.simulator.report.words import ELLIPSIS, clipped, count, share
+from headgate.simulator.report.summary import checked, refused_by
+from headgate.simulator.report.wording import ELLIPSIS, clipped, count, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.figure import Figure
 
-    from headgate.simulator.results import Outcome, RuleResult
+    from headgate.simulator.tallies import Outcome, RuleResult
+
+
+# The package that draws is an extra: asked for when something is drawn, not before.
+
+
+def needing_plots() -> None:
+    """Go on if matplotlib is there; else raise `MissingPackageError`, which says how to get it."""
+    try:
+        import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        raise not_installed("plots", error) from error
+
 
 _SIZE: Final = (880, 340)
 _RULE_SIZE: Final = (880, 210)

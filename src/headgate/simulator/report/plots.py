@@ -6,9 +6,13 @@ the colours of a page (`svg`), which change when it is dark. No global state of 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from html import escape
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from headgate.simulator.report.scales import rates, time_marks, unit_of
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from headgate.simulator.report.scales import Bars
+
 
 DOTS: Final = 72
 """To the inch, so that a size is in points, and those are the units of an SVG."""
@@ -224,3 +229,50 @@ def _plain(number: float, _place: float | None = None) -> str:
     if number >= _LARGE**2:
         return f"{number / 1e6:,.0f} M"
     return f"{number / 1e3:,.0f} k" if number >= _LARGE else f"{number:,.0f}"
+
+
+# A plot as SVG inside a page: its text stays text, its colours are the page's.
+#
+# What matplotlib writes is a document of its own. Made part of a page it must not bring a style for
+# all elements, ids that collide with those of the next plot, or fonts that are not there; and the
+# same plot must give the same bytes.
+
+
+_DEFINITIONS: Final = re.compile(r"<(defs|metadata)>.*?</\1>", re.DOTALL)
+_ID: Final = re.compile(r' id="[^"]*"')
+_FONT: Final = re.compile(r" ?font-family: [^;\"]*;")
+_TURN: Final = re.compile(r' transform="rotate\(-0 [^"]*"')
+_EMPTY: Final = re.compile(r"<g/>|<g>\s*</g>|<path d=\"[^\"]*\" style=\"fill: none\"/>")
+_NUMBER: Final = re.compile(r"\d+\.\d{2,}")
+_SPACE: Final = re.compile(r"\s*\n\s*")
+_COLOURS: Final = {
+    ON_A_PAGE.ink: "var(--ink)",
+    ON_A_PAGE.faint: "var(--faint)",
+    ON_A_PAGE.grid: "var(--grid)",
+    ON_A_PAGE.admitted: "var(--admitted)",
+    ON_A_PAGE.refused: "var(--refused)",
+}
+_NO_METADATA: Final = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+
+def inline_svg(figure: Figure, *, alternative: str) -> str:
+    """*figure* as an element of a page; *alternative* says in words what it shows."""
+    written = StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "headgate"}):
+        figure.savefig(written, format="svg", metadata=_NO_METADATA)
+    inside = written.getvalue().partition("<svg")[2].partition(">")[2]
+    width, height = (round(inches * DOTS) for inches in figure.get_size_inches())
+    label = escape(alternative)
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{_tidy(inside)}'
+
+
+def _tidy(inside: str) -> str:
+    for pattern in (_DEFINITIONS, _ID, _FONT, _TURN):
+        inside = pattern.sub("", inside)
+    for stand_in, colour in _COLOURS.items():
+        inside = inside.replace(stand_in, colour)
+    inside = _NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), inside)
+    inside = _SPACE.sub(" ", inside)
+    while (fewer := _EMPTY.sub("", inside)) != inside:
+        inside = re.sub(r">\s+<", "><", fewer)
+    return inside.strip()

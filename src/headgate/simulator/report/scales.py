@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from headgate.simulator.report.words import has_dates
+from headgate.simulator.report.wording import has_dates
 from headgate.units import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.simulator.results import Outcome
+    from headgate.simulator.tallies import Outcome
 
 _PER: Final = ((SECOND, "a second"), (MINUTE, "a minute"), (HOUR, "an hour"), (DAY, "a day"))
 _SECONDS: Final = (1, 2, 5, 10, 15, 30)

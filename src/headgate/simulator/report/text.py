@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.simulator.report.comparison import differences
-from headgate.simulator.report.conclusion import conclusion, ordered, refused_by
-from headgate.simulator.report.outcomes import checked, notes_of
-from headgate.simulator.report.words import (
+from headgate.simulator.report.summary import (
+    checked,
+    conclusion,
+    differences,
+    notes_of,
+    ordered,
+    refused_by,
+)
+from headgate.simulator.report.wording import (
     change,
     clipped,
     count,
@@ -20,8 +25,8 @@ from headgate.simulator.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.simulator.report.comparison import RuleDifference
-    from headgate.simulator.results import KeyResult, Outcome, RuleResult
+    from headgate.simulator.report.summary import RuleDifference
+    from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
 
 _GAP: Final = "  "
 _RULES_WITH_KEYS: Final = 10

@@ -11,16 +11,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.simulator.traces.formats import Format
-from headgate.simulator.traces.problems import BrokenLineError
+from headgate.simulator.traces.formats import BrokenLineError, Format
 from headgate.simulator.traces.rows import address_of, path_of, request_line
 from headgate.simulator.traces.times import iso8601, of_access_logs, took_ns
 from headgate.simulator.traffic import Asked
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from headgate.simulator.traces.formats import Taken
-    from headgate.simulator.traces.names import Wanted
+    from headgate.simulator.traces.formats import Taken, Wanted
 
 _TEXT: Final = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
 """What is between quotes; written so that it takes a third of the time."""

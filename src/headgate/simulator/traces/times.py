@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from headgate.simulator.traces.problems import BrokenLineError
+from headgate.simulator.traces.formats import BrokenLineError
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 When = Callable[[bytes], int]

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.simulator.workloads.boundary_attack import BoundaryAttack
-from headgate.simulator.workloads.generated import Workload
-from headgate.simulator.workloads.options import RETRIES, Options
-from headgate.simulator.workloads.retry_storm import RetryStorm
-from headgate.simulator.workloads.shapes import Bursts, ManyTenants, Steady
+from headgate.simulator.workloads.generated import RETRIES, Options, Workload
+from headgate.simulator.workloads.shapes import (
+    BoundaryAttack,
+    Bursts,
+    ManyTenants,
+    RetryStorm,
+    Steady,
+)
 
 if TYPE_CHECKING:
-    from headgate.rules.model import Policy
+    from headgate.policy.model import Policy
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
     one.name: one for one in (Steady, Bursts, RetryStorm, BoundaryAttack, ManyTenants)

@@ -1,6 +1,5 @@
 """The store inside the process."""
 
-from headgate.stores.memory.aio_store import AsyncMemoryStore
-from headgate.stores.memory.store import MemoryStore
+from headgate.stores.memory.store import AsyncMemoryStore, MemoryStore
 
 __all__ = ["AsyncMemoryStore", "MemoryStore"]

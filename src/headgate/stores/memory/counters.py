@@ -12,19 +12,85 @@ Where a counter is:
 from __future__ import annotations
 
 import weakref
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from heapq import heappop, heappush, heapreplace
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, carry
-from headgate.algorithms.holds import Holds, open_holds
-from headgate.stores.memory.shelf import Shelf
+from headgate.algorithms.reservations import Holds, open_holds
 from headgate.units import MINUTE, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headgate.limits import Limit
-    from headgate.stores.port import Hitter
+    from headgate.stores.base import Hitter
+    from headgate.stores.memory.tables import Margin
+
+
+# A dict that can be gone through a little at a time while it changes.
+#
+# Going through it begins by declaring everything on it to be *aging* and starting with an empty
+# `live`. A few aging items are then taken at a time; whoever asks for an aging key brings it back
+# at once. So nothing is looked at twice in a round, nothing is missed, and no step is long.
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Shelf(Generic[K, V]):
+    """Values by key, some live, some aging. No value may be None."""
+
+    __slots__ = ("aging", "live")
+
+    def __init__(self) -> None:
+        self.live: dict[K, V] = {}
+        self.aging: dict[K, V] = {}
+
+    def __iter__(self) -> Iterator[K]:
+        return chain(self.live, self.aging)
+
+    def __len__(self) -> int:
+        return len(self.live) + len(self.aging)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self.live or key in self.aging
+
+    def get(self, key: K) -> V | None:
+        """The value of *key*, live from now on."""
+        value = self.live.get(key)
+        if value is None and self.aging:
+            value = self.aging.pop(key, None)
+            if value is not None:
+                self.live[key] = value
+        return value
+
+    def look(self, key: K) -> V | None:
+        """The value of *key*, live or aging as it was."""
+        value = self.live.get(key)
+        return self.aging.get(key) if value is None else value
+
+    def put(self, key: K, value: V) -> None:
+        """Make *value* the value of *key*, live from now on."""
+        if self.aging:
+            self.aging.pop(key, None)
+        self.live[key] = value
+
+    def pop(self, key: K) -> V | None:
+        """Take the value of *key* off the shelf."""
+        value = self.live.pop(key, None)
+        return self.aging.pop(key, None) if value is None else value
+
+    def begin_round(self) -> None:
+        """Declare everything to be aging, if nothing is."""
+        if not self.aging:
+            self.aging, self.live = self.live, {}
+
+    def take_some(self, most: int) -> list[tuple[K, V]]:
+        """Take up to *most* aging items off the shelf, to be put back or not."""
+        return [self.aging.popitem() for _ in range(min(most, len(self.aging)))]
+
 
 SWEEP_STEPS: Final = 4
 """Counters examined by one call."""
@@ -280,3 +346,58 @@ class Counters:
 
 def _slot(key: str) -> int:
     return hash(key) % OVERFLOW_SLOTS
+
+
+# Throwing away what is as new, a few steps with each call, whichever counters the call is for.
+#
+# Each table of counters is due for a round from time to time. The tables wait in order of when that
+# is; each call does a few steps on the first, if it is due. So no call stalls, no thread is needed,
+# and a table that nobody asks any more is emptied all the same, and then dropped.
+
+
+if TYPE_CHECKING:
+    Table: TypeAlias = Counters | Margin[Any]
+
+NEVER: Final = 2**63
+
+
+class Sweep:
+    """The tables of a store, and when the next of them is due. The caller has the turn."""
+
+    __slots__ = ("_drop", "_order", "_origin", "_waiting", "due")
+
+    def __init__(self, drop: Callable[[Table], None], origin: int) -> None:
+        self._drop = drop
+        self._origin = origin
+        self._order = count()
+        self._waiting: list[tuple[int, int, Table]] = []
+        self.due = NEVER
+        """When there is something to do, in nanoseconds since *origin*; in the past, if now."""
+
+    def add(self, table: Table, now: int) -> None:
+        heappush(self._waiting, self._next_round(table, now))
+        self.due = self._waiting[0][0]
+
+    def step(self, now: int) -> None:
+        """Do a few steps, if something is due."""
+        since_origin = now - self._origin
+        if since_origin >= self.due:
+            self._step(now)
+        if since_origin >= self.due:
+            self._step(now)
+
+    def _step(self, now: int) -> None:
+        if not self._waiting:
+            return
+        table = self._waiting[0][2]
+        if table.examine_some(now):
+            return
+        if table.is_of_use:
+            heapreplace(self._waiting, self._next_round(table, now))
+        else:
+            heappop(self._waiting)
+            self._drop(table)
+        self.due = self._waiting[0][0] if self._waiting else NEVER
+
+    def _next_round(self, table: Table, now: int) -> tuple[int, int, Table]:
+        return now - self._origin + table.sweep_interval, next(self._order), table

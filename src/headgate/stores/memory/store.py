@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from headgate.algorithms import Paced, algorithm_for
+from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, Paced, algorithm_for
 from headgate.clock import Clock, MonotonicClock, clock_origin, clock_reading
-from headgate.decisions import combine
+from headgate.decision import combine
 from headgate.errors import OptionError
 from headgate.limits import Concurrency, LeakyQueue
-from headgate.stores.memory.counters import Counters, Entry, Group, Room
+from headgate.stores.base import (
+    AsyncStore,
+    Hitter,
+    Store,
+    checked_cost,
+    checked_key,
+    concluded,
+    refuse_concurrency,
+    refuse_undivided,
+)
+from headgate.stores.memory.counters import Counters, Entry, Group, Room, Sweep
+from headgate.stores.memory.fast_path import QuickTake, Turn
 from headgate.stores.memory.lending import Lending
-from headgate.stores.memory.margin import Margin
-from headgate.stores.memory.opened import Opened
-from headgate.stores.memory.queues_home import queue_hitter, queue_under
-from headgate.stores.memory.quick_take import QuickTake
-from headgate.stores.memory.sharing import Sharing
-from headgate.stores.memory.slots_home import slots_under
-from headgate.stores.memory.sweep import Sweep
-from headgate.stores.memory.taking import Costs, hit_each, outcomes_of, take_all
-from headgate.stores.memory.turn import Turn
+from headgate.stores.memory.tables import Margin, Sharing
+from headgate.stores.memory.transactions import Costs, Opened, hit_each, outcomes_of, take_all
 from headgate.stores.operations import (
     Absorb,
     Charge,
@@ -42,24 +47,99 @@ from headgate.stores.operations import (
     TakeEach,
     Vacate,
 )
-from headgate.stores.port import (
-    Hitter,
-    Store,
-    checked_cost,
-    checked_key,
-    concluded,
-    refuse_concurrency,
-    refuse_undivided,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.algorithms import Algorithm
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
     from headgate.limits import Limit
 
+
+# The store inside the process, for event loops.
+
+
 R = TypeVar("R")
+
+
+class AsyncMemoryStore(AsyncStore):
+    """The same store for an event loop. Nothing it does takes long enough to be awaited."""
+
+    may_wait = False
+    lends = True
+    shares = True
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+
+    @property
+    def clock(self) -> Clock:
+        return self.store.clock
+
+    async def run(self, operation: Operation[R]) -> R:
+        return self.store.run(operation)
+
+    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+        return self.store.hitter(places)
+
+    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
+        return self.store.take_quickly(checks)
+
+
+# Where queues are kept: one counter, however long each of those who ask would wait; and the quick
+# way to one of them.
+
+
+def queue_under(limit: LeakyQueue, origin: int) -> tuple[LeakyQueueAlgorithm, LeakyQueue]:
+    """The arithmetic to ask a queue by, and the limit that it is kept under."""
+    patient = limit.patient
+    return _kept(patient, origin).asked_under(limit), patient
+
+
+def queue_hitter(
+    counters: Counters, algorithm: LeakyQueueAlgorithm, turn: Turn, clock: Clock, sweep: Sweep
+) -> Hitter:
+    """Hits on *counters*, asked by *algorithm*. What is held in a queue has had its turn."""
+    take_turn, give_turn_back, step = turn.take, turn.give_back, sweep.step
+    limit, take = algorithm.limit, algorithm.take
+
+    def hit(key: str, cost: int = 1) -> Decision:
+        key = checked_key(key)
+        checked_cost(cost)
+        take_turn()
+        try:
+            now = clock()
+            step(now)
+            state, holds = counters.load(key, now)
+            state, outcome = take(state, cost, now)
+            if outcome.allowed and cost:
+                counters.save(key, Entry(state, holds), now)
+        finally:
+            give_turn_back()
+        return concluded(key, limit, outcome)
+
+    counters.serve(hit)
+    return hit
+
+
+@lru_cache(maxsize=1024)
+def _kept(patient: LeakyQueue, origin: int) -> LeakyQueueAlgorithm:
+    return LeakyQueueAlgorithm(patient, origin)
+
+
+# Where slots are kept: in one place, whichever limit they are asked for under.
+
+
+@lru_cache(maxsize=4096)
+def slots_under(limit: Concurrency) -> tuple[ConcurrencyAlgorithm, Concurrency]:
+    """The arithmetic of *limit*, and the limit under which its counters are kept.
+
+    Leases do not depend on how many slots there are and whose they are. Each part of the callers,
+    and each class of requests, asks the same counter under a limit of its own; to carry it over
+    for each of them would take longer than all the rest.
+    """
+    return ConcurrencyAlgorithm(limit), Concurrency(1, limit.ttl)
+
 
 DEFAULT_MAX_KEYS: Final = 1_000_000
 

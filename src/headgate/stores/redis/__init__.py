@@ -1,6 +1,5 @@
 """Counters in Redis or Valkey: the limit of a whole fleet, exact, in one round trip."""
 
-from headgate.stores.redis.aio_store import AsyncRedisStore
-from headgate.stores.redis.store import RedisStore
+from headgate.stores.redis.store import AsyncRedisStore, RedisStore
 
 __all__ = ["AsyncRedisStore", "RedisStore"]

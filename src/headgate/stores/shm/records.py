@@ -20,10 +20,10 @@ from mmap import mmap
 from typing import Any, Final, NamedTuple
 
 from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, algorithm_for
-from headgate.algorithms.holds import Hold, Holds
+from headgate.algorithms.concurrency import Claim, Lease, Slots
 from headgate.algorithms.leaky_queue import Line, Vacancy
-from headgate.algorithms.sliding_window_log import Log
-from headgate.algorithms.slots import Claim, Lease, Slots
+from headgate.algorithms.reservations import Hold, Holds
+from headgate.algorithms.sliding_log import Log
 from headgate.errors import LimitError
 from headgate.limits import (
     GCRA,

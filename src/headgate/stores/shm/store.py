@@ -8,12 +8,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
-from headgate.decisions import combine
+from headgate.decision import combine
 from headgate.errors import OptionError, StoreError
+from headgate.fork import watch_forks
 from headgate.limits.model import PacedLimit
-from headgate.stores.forking import watch_forks
-from headgate.stores.operations import Check, Operation, Outcomes, Take
-from headgate.stores.port import (
+from headgate.stores.base import (
     Asker,
     AsyncStore,
     Hitter,
@@ -22,13 +21,17 @@ from headgate.stores.port import (
     checked_key,
     concluded,
 )
-from headgate.stores.shm.faults import store_error
-from headgate.stores.shm.file import CLOSED, File
-from headgate.stores.shm.hitting import paced_hitter, window_hitter
-from headgate.stores.shm.known import Asked, KnownCounters, take_known
+from headgate.stores.operations import Check, Operation, Outcomes, Take
+from headgate.stores.shm.fast_path import (
+    Asked,
+    KnownCounters,
+    paced_hitter,
+    take_known,
+    window_hitter,
+)
+from headgate.stores.shm.file import CLOSED, File, read_url, store_error
+from headgate.stores.shm.lock import GIVE_BACK
 from headgate.stores.shm.transaction import Transaction
-from headgate.stores.shm.turn import GIVE_BACK
-from headgate.stores.shm.url import read_url
 from headgate.stores.shm.verbs import carry_out, take
 from headgate.units import MILLISECOND, SECOND
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
     from headgate.limits import Limit
 
 R = TypeVar("R")

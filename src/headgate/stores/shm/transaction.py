@@ -2,26 +2,129 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.algorithms import Algorithm, carry
-from headgate.algorithms.holds import open_holds
+from headgate.algorithms.reservations import Hold, open_holds
 from headgate.errors import StoreError
-from headgate.limits import Concurrency, LeakyQueue
-from headgate.stores.shm.blocks import Blocks
-from headgate.stores.shm.cells import EMPTY, HEAD, INLINE, NEVER, Cell
-from headgate.stores.shm.journal import MARK, NOTHING, Write, carry_out, write_all
-from headgate.stores.shm.layout import CLEARED_AT, CONTROL_AT
-from headgate.stores.shm.place import LOG, layout_of
+from headgate.limits import Concurrency, FixedWindow, LeakyQueue
+from headgate.stores.counter import Counting
+from headgate.stores.operations import MOST_ORIGINS
+from headgate.stores.shm.file import LOG, layout_of
+from headgate.stores.shm.layout import (
+    BLOCK,
+    CLEARED_AT,
+    CONTROL_AT,
+    EMPTY,
+    FIRST_FREE_AT,
+    HEAD,
+    INLINE,
+    MARK,
+    NEVER,
+    NOTHING,
+    Cell,
+    Layout,
+    Write,
+    carry_out,
+    write_all,
+)
 from headgate.stores.shm.records import UNTOUCHED, Entry, State
 from headgate.units import DAY
 
 if TYPE_CHECKING:
     from headgate.limits import Limit
-    from headgate.stores.shm.cells import Table
+    from headgate.stores.operations import Share, Shared
     from headgate.stores.shm.file import File
+    from headgate.stores.shm.layout import Table
+
+
+# What is too long for a cell: a chain of blocks, always written anew.
+#
+# A block is the number of the next one and 508 bytes. All free blocks are one chain too; in a block
+# that was never used the number is 0, which means the one that follows in the file. Blocks are
+# numbered from 1.
+#
+# A new chain is the beginning of the free one, filled in: the numbers in it stay as they are, as a
+# chain's length is known from its cell. So it can be written before anything else is, and whoever
+# is killed then leaves the free chain as it was. Only then, together with the cell, the first free
+# block changes, and the chain that the cell had before joins the free one.
+
+
+_NUMBER: Final = struct.Struct("<I")
+_DATA: Final = BLOCK - _NUMBER.size
+
+
+class Blocks:
+    """The blocks of one file, in the hands of one transaction. The caller has the turn."""
+
+    __slots__ = ("_count", "_fd", "_first_free", "_start")
+
+    def __init__(self, fd: int, layout: Layout) -> None:
+        self._fd = fd
+        self._count = layout.blocks
+        self._start = layout.blocks_at - BLOCK
+        self._first_free: int | None = None
+
+    def read(self, first: int, length: int) -> tuple[bytes, list[int]]:
+        """The *length* bytes of the chain that begins with *first*, and its blocks.
+
+        Raises `ValueError` if there is no such chain.
+        """
+        if length > self._count * _DATA:
+            raise ValueError(f"there are no {length} bytes in all blocks")
+        blocks, parts = [], []
+        block = first
+        for _ in range(-(-length // _DATA)):
+            self._check(block)
+            data = os.pread(self._fd, BLOCK, self._start + block * BLOCK)
+            blocks.append(block)
+            parts.append(data[_NUMBER.size :])
+            block = _NUMBER.unpack_from(data)[0] or block + 1
+        return b"".join(parts)[:length], blocks
+
+    def write(self, data: bytes) -> int:
+        """Put *data* into free blocks; the first of them. They are free until `changes` is written.
+
+        Raises `StoreError` if there are not enough.
+        """
+        if self._first_free is None:
+            self._first_free = self._number_at(FIRST_FREE_AT) or 1
+        first = block = self._first_free
+        for at in range(0, len(data), _DATA):
+            if block > self._count:
+                raise StoreError("the shared memory is full", reason="out_of_memory")
+            where = self._start + block * BLOCK
+            following = self._number_at(where) or block + 1
+            os.pwrite(self._fd, data[at : at + _DATA], where + _NUMBER.size)
+            block = following
+        self._first_free = block
+        return first
+
+    def changes(self, freed: list[list[int]]) -> list[Write]:
+        """What makes the chains written so far used, and the *freed* ones free."""
+        if self._first_free is None and not freed:
+            return []
+        first = self._first_free
+        if first is None:
+            first = self._number_at(FIRST_FREE_AT) or 1
+        writes = []
+        for chain in freed:
+            writes.append((self._start + chain[-1] * BLOCK, _NUMBER.pack(first)))
+            first = chain[0]
+        writes.append((FIRST_FREE_AT, _NUMBER.pack(first)))
+        return writes
+
+    def _check(self, block: int) -> None:
+        if not 1 <= block <= self._count:
+            raise ValueError(f"there is no block {block}")
+
+    def _number_at(self, where: int) -> int:
+        number: int = _NUMBER.unpack(os.pread(self._fd, _NUMBER.size, where))[0]
+        return number
+
 
 _CONTROL: Final = struct.Struct(f"<{MARK.size}s8xq")
 _TIME: Final = struct.Struct("<q")
@@ -247,3 +350,72 @@ def _keeps_all(*algorithms: Algorithm[State]) -> bool:
         for algorithm in algorithms
     }
     return None not in queues and len(queues) == 1
+
+
+# A counter in shared memory in the hands of one operation.
+
+
+class Opened(Counting):
+    """The counter at *spot* under *limit*."""
+
+    __slots__ = ("_spot", "_transaction")
+
+    def __init__(self, transaction: Transaction, spot: Spot, limit: Limit) -> None:
+        state, holds = transaction.load(spot, limit)
+        super().__init__(transaction.algorithm(limit), state, holds, transaction.now)
+        self._transaction = transaction
+        self._spot = spot
+
+    def close(self) -> None:
+        if self._is_changed:
+            entry = Entry(self._state, self._holds)
+            self._transaction.put(self._spot, self._algorithm.limit, entry)
+
+
+# What several processes of a host make of the same thing.
+#
+# It is kept as reservations of a counter that nothing is ever charged to: those have a name, in
+# which all that is told stands, and lapse by themselves.
+
+
+_KEPT_UNDER: Final = FixedWindow(1, 1)
+"""Some limit: every counter has one."""
+
+
+def share(operation: Share, transaction: Transaction) -> Shared:
+    """Carry *operation* out. A cell that other things share has all that is told of them too."""
+    group, key, origin = f"told of {operation.group}", operation.key, operation.origin
+    spot = transaction.spot(group, key, _KEPT_UNDER)
+    state, holds = transaction.load(spot, _KEPT_UNDER)
+    told: dict[str, tuple[str, float, float]] = {}
+    places: dict[str, str] = {}
+    for name, hold in holds.items():
+        match _read(name):
+            case [
+                its_group,
+                its_key,
+                str() as who,
+                float() as value,
+                float() as weight,
+                int(lasts),
+            ] if its_group == group and its_key == key:
+                places[who] = name
+                # What lapses later was told before the clock was set back.
+                if hold.expires_ns <= transaction.now + 2 * lasts:
+                    told[who] = who, value, weight
+            case _:
+                continue  # of another thing, or damaged
+    if operation.weight > 0 and (origin in told or len(told) < MOST_ORIGINS):
+        told[origin] = origin, float(operation.value), float(operation.weight)
+        kept = {name: hold for name, hold in holds.items() if name != places.get(origin)}
+        name = json.dumps([group, key, *told[origin], operation.ttl_ns], separators=(",", ":"))
+        kept[name] = Hold(1, transaction.now + operation.ttl_ns)
+        transaction.put(spot, _KEPT_UNDER, Entry(state, kept))
+    return tuple(told.values())
+
+
+def _read(name: str) -> object:
+    try:
+        return json.loads(name)
+    except ValueError:
+        return None

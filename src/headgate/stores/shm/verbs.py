@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UsageError
-from headgate.stores.counting import refuse_slots
+from headgate.stores.base import refuse_concurrency
+from headgate.stores.counter import refuse_slots
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -22,10 +23,7 @@ from headgate.stores.operations import (
     TakeEach,
     Vacate,
 )
-from headgate.stores.port import refuse_concurrency
-from headgate.stores.shm.opened import Opened
-from headgate.stores.shm.sharing import share
-from headgate.stores.shm.transaction import Transaction
+from headgate.stores.shm.transaction import Opened, Transaction, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable

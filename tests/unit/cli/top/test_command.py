@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.cli import main
-from headgate.cli.top.asking import Asker, LookError
-from headgate.cli.top.watching import Watch
-from tests.unit.cli.top.answers import answer, rule
+from headgate.cli.top.client import Asker, LookError, Watch
+from tests.support.live_answers import answer, rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

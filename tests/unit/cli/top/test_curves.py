@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.top.curves import bars, chart, gathered, whole_width
+from headgate.cli.top.text import bars, chart, gathered, whole_width
 
 SERIES = st.lists(st.floats(0, 1e6), max_size=130)
 

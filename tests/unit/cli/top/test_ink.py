@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.top.ink import (
+from headgate.cli.top.text import (
     Span,
     beside,
     fitted,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headgate.cli.top.live import read_live
 from tests.examples import example_count
-from tests.unit.cli.top.answers import answer, candidate, key, rule
+from tests.support.live_answers import answer, candidate, key, rule
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.cli.top.ink import plain, width_of
-from headgate.cli.top.live import Live, read_live
+from headgate.cli.top.live import Live, Page, Scene, read_live
 from headgate.cli.top.picture import picture
-from headgate.cli.top.scene import Page, Scene
+from headgate.cli.top.text import plain, width_of
 from headgate.cli.top.view import ORDERS, View
 from tests.examples import example_count
-from tests.unit.cli.top.answers import answer, candidate, key, rule
+from tests.support.live_answers import answer, candidate, key, rule
 
 URL = "http://127.0.0.1:8090"
 WIDE = Page(120)

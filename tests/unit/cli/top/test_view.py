@@ -6,7 +6,7 @@ import pytest
 
 from headgate.cli.top.live import read_live
 from headgate.cli.top.view import ORDERS, View, keys_in
-from tests.unit.cli.top.answers import answer, rule
+from tests.support.live_answers import answer, rule
 
 LIVE = read_live(
     answer(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.top.words import (
+from headgate.cli.top.text import (
     amount,
     columns,
     cut,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.control.etcd.client import Client
-from headgate.control.etcd.faults import EtcdError, Kind
+from headgate.control.etcd.errors import EtcdError, Kind
 from headgate.control.etcd.messages import AUTHENTICATE, RANGE
 from headgate.control.etcd.url import parse_etcd_url
 

@@ -6,7 +6,7 @@ import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
 
-from headgate.control.etcd.faults import EtcdError, error_of, kind_of
+from headgate.control.etcd.errors import EtcdError, error_of, kind_of
 from headgate.control.revision import StorageError
 
 CODE = grpc.StatusCode

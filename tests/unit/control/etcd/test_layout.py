@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from headgate.control.etcd.layout import Layout, decode, encode
+from headgate.control.etcd.storage import Layout, decode, encode
 from headgate.control.revision import Change, Revision, StorageError
 
 

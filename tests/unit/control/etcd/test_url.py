@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.etcd.options import Options, TLSFiles
-from headgate.control.etcd.url import parse_etcd_url
+from headgate.control.etcd.url import Options, TLSFiles, parse_etcd_url
 from headgate.errors import OptionError
 from headgate.server_urls import Address
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headgate.engine import RuleEngine
-from headgate.engine.explaining import Membership
+from headgate.engine.explain import Membership
 from headgate.limits import Limit, parse_limits
-from headgate.rules.model import Match, Policy, Rule
-from headgate.rules.request import Request
+from headgate.policy.model import Match, Policy, Rule
+from headgate.policy.request import Request
 
 LIMITS: dict[str | None, tuple[Limit, ...]] = {None: parse_limits("1/minute")}
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate.gateway.demo import DemoUpstream, dashboard_link, demo_rules, introduction
-from headgate.rules.reading import examine_policy
+from headgate.policy.loader import examine_policy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.gateway.envoy.backstops import open_backstop
-from headgate.gateway.envoy.local import MOST_CALLERS
-
-from .judging import fits, policy_of
+from headgate.gateway.envoy.envoy_limits import MOST_CALLERS
+from headgate.gateway.envoy.filters import open_backstop
+from tests.support.envoy_matchers import fits, policy_of
 
 
 def _made(*rules: str, **more: str) -> dict[str, Any]:

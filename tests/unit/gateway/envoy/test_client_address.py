@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from headgate.config import Address
+from headgate.config.gateway import GatewaySettings
 from headgate.gateway.envoy.client_address import ClientAddress, client_address
-from headgate.gateway.settings import GatewaySettings
-from headgate.rules.reading import read_policy
-from headgate.settings import Address
+from headgate.policy.loader import read_policy
 
 
 def _found(ip: str = "{}", *listen: Address) -> ClientAddress:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from headgate.config.gateway import GatewaySettings, parse_upstream
 from headgate.gateway.envoy.clusters import service_cluster, upstream_clusters
 from headgate.gateway.envoy.values import Places
-from headgate.gateway.settings import GatewaySettings
-from headgate.gateway.upstreams import parse_upstream
 
 _PLACES = Places("/run", ("/run/grpc.sock", "10.0.0.1:8091"), "/admin", "/ca.pem")
 

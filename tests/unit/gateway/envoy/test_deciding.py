@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.envoy.deciding import decided, softened
+from headgate.config import Address
+from headgate.config.gateway import GatewaySettings
+from headgate.gateway.envoy.filters import decided, softened
 from headgate.gateway.envoy.values import Decided
-from headgate.gateway.settings import GatewaySettings
-from headgate.rules.model import Override
-from headgate.settings import Address
-
-from .judging import policy_of
+from headgate.policy.model import Override
+from tests.support.envoy_matchers import policy_of
 
 
 def only(rule: str, identity: str = "{}", **settings: Any) -> Decided:

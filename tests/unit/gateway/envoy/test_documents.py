@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
+from headgate.config import Address
+from headgate.config.gateway import GatewaySettings, parse_upstream
 from headgate.errors import OptionError
-from headgate.gateway.envoy.discovery import MOST_DISCOVERED
+from headgate.gateway.envoy.clusters import MOST_DISCOVERED
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Places
-from headgate.gateway.settings import GatewaySettings
-from headgate.gateway.upstreams import parse_upstream
-from headgate.rules.model import Policy
-from headgate.rules.reading import read_policy
-from headgate.settings import Address
+from headgate.policy.loader import read_policy
+from headgate.policy.model import Policy
 
 _PLACES = Places("/run/gateway", ("/run/gateway/grpc.sock",), "/run/gateway/admin.sock")
 _LIMITED = read_policy("version: 1\nrules: [{id: a, key_by: ip, limit: 5/hour}]\n")

@@ -5,20 +5,19 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.gateway.envoy.deciding import decided
+from headgate.config import Address
+from headgate.config.gateway import GatewaySettings
 from headgate.gateway.envoy.exact import exact_filters
-from headgate.gateway.settings import GatewaySettings
-from headgate.identity import Identifier
-from headgate.rules.matching import Matcher
-from headgate.rules.request import Request
-from headgate.settings import Address
+from headgate.gateway.envoy.filters import decided
+from headgate.policy.identity import Identifier
+from headgate.policy.matcher import Matcher
+from headgate.policy.request import Request
 from tests.examples import example_count
-
-from .judging import descriptors, headers_of, inner, is_asked, policy_of
+from tests.support.envoy_matchers import descriptors, headers_of, inner, is_asked, policy_of
 
 if TYPE_CHECKING:
     from headgate.gateway.envoy.values import HttpFilter
-    from headgate.rules.model import Policy
+    from headgate.policy.model import Policy
 
 OPEN = "id: o, match: {endpoint: /a/**}, key_by: ip, limit: 1/s"
 CLOSED = "id: c, match: {endpoint: /login, method: POST}, key_by: ip, limit: 1/s"

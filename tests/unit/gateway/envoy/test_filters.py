@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.config.gateway import GatewaySettings
 from headgate.gateway.envoy.filters import http_filters
-from headgate.gateway.settings import GatewaySettings
-
-from .judging import policy_of
+from tests.support.envoy_matchers import policy_of
 
 
 def names(*rules: str) -> list[str]:

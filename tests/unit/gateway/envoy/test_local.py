@@ -2,16 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.gateway.envoy.keys import LONGEST
-from headgate.gateway.envoy.local import (
+from headgate.gateway.envoy.envoy_limits import (
     MOST_CALLERS,
     backstop_filters,
     local_filters,
     quota_backstop_filters,
 )
-from headgate.rules.model import Override, Policy
-
-from .judging import Headers, descriptors, inner, is_asked, policy_of
+from headgate.gateway.envoy.keys import LONGEST
+from headgate.policy.model import Override, Policy
+from tests.support.envoy_matchers import Headers, descriptors, inner, is_asked, policy_of
 
 
 def config_of(rule: str, identity: str = "{}", gateways: int = 1) -> dict[str, Any]:

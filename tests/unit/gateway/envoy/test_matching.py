@@ -12,12 +12,11 @@ from headgate.gateway.envoy.matching import (
     predicate_of,
     unseen_in,
 )
-from headgate.identity import Identifier
-from headgate.rules.matching import Matcher
-from headgate.rules.request import Request
+from headgate.policy.identity import Identifier
+from headgate.policy.matcher import Matcher
+from headgate.policy.request import Request
 from tests.examples import example_count
-
-from .judging import fits, headers_of, holds, policy_of
+from tests.support.envoy_matchers import fits, headers_of, holds, policy_of
 
 IDENTITY = "{tier: {header: x-tier, default: free}}"
 MATCHES = [

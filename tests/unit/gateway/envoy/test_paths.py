@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.gateway.envoy.paths import flaw_of, path_regex
-from headgate.rules.matching.path import readings
-from headgate.rules.matching.pattern import compiled
+from headgate.gateway.envoy.matching import flaw_of, path_regex
+from headgate.policy.path import compiled, readings
 from tests.examples import example_count
-
-from .judging import looks_like
+from tests.support.envoy_matchers import looks_like
 
 SEGMENTS = ["login", "a", "b", "*", "**", "x.y", "(p)", "café", "a b"]
 PIECES = [

@@ -4,10 +4,9 @@ from base64 import b64decode
 from json import loads
 from typing import Any
 
+from headgate.gateway.envoy.envoy_limits import quota_filter
 from headgate.gateway.envoy.keys import LONGEST
-from headgate.gateway.envoy.quota import quota_filter
-
-from .judging import Headers, holds, policy_of
+from tests.support.envoy_matchers import Headers, holds, policy_of
 
 
 def config_of(rule: str, identity: str = "{}", gateways: int = 1) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headgate.gateway.envoy.replies import local_replies
+from headgate.gateway.envoy.listener import local_replies
 
 
 def _bodies() -> list[Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.config.gateway import GatewaySettings, parse_upstream
 from headgate.gateway.envoy.client_address import client_address
-from headgate.gateway.envoy.routes import route_config
+from headgate.gateway.envoy.listener import route_config
 from headgate.gateway.envoy.values import Edge, Places
-from headgate.gateway.settings import GatewaySettings
-from headgate.gateway.upstreams import parse_upstream
-from headgate.rules.model import Policy
+from headgate.policy.model import Policy
 
 
 def _table(*upstreams: str, **settings: Any) -> dict[str, list[tuple[str, str]]]:

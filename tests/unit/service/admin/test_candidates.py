@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headgate.engine import noting, trying
+from headgate.engine import records
 from headgate.observability.candidates import Candidates, merged_candidates
-from tests.unit.service.admin.desk import READER, Desk, attended
+from tests.support.admin_api import READER, Desk, attended
 
 TRIED: dict[str, Any] = {"match": {"endpoint": "/login"}, "key_by": "ip", "limit": "3/minute"}
 LOGIN = {**TRIED, "limit": "5/minute"}
@@ -17,7 +17,7 @@ LOGIN = {**TRIED, "limit": "5/minute"}
 @pytest.fixture
 def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
     fresh = Candidates()
-    for module in (noting, trying):
+    for module in (records, records):
         monkeypatch.setattr(module, "CANDIDATES", fresh)
     return fresh
 

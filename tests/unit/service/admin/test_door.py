@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.control.memory_storage import MemoryStorage
+from headgate.control.storage import MemoryStorage
 from headgate.errors import OptionError
 from headgate.service.admin import Certificate, Token
-from tests.unit.service.admin.desk import READER, WRITER, Desk, FailingAudit, attended
+from tests.support.admin_api import READER, WRITER, Desk, FailingAudit, attended
 
 if TYPE_CHECKING:
     from headgate.control.audit import AuditEvent

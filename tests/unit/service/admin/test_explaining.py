@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from headgate.control.editing import Wish
-from headgate.identity.showing import hashed_key
+from headgate.control.editor import Wish
 from headgate.observability import JOURNAL
-from headgate.service.admin.explaining import MOST_LISTED
-from tests.unit.service.admin.desk import READER, Desk, attended
-from tests.unit.service.http.calling import FakeStore
+from headgate.policy.identity.parts import hashed_key
+from headgate.service.admin.reports import EXPLAINING_MOST_LISTED
+from tests.support.admin_api import READER, Desk, attended
+from tests.support.http_app import FakeStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -211,7 +211,7 @@ def test_of_many_rules_the_nearest_are_told_and_all_are_counted() -> None:
     async def body(desk: Desk) -> None:
         told = await desk.ask("POST /explain", {"path": "/here"})
         listed = [one["rule_id"] for one in told["not_applied"]]
-        assert len(listed) == MOST_LISTED
+        assert len(listed) == EXPLAINING_MOST_LISTED
         assert told["not_applied_count"] == 300
         assert listed[-1] == "r299"
 

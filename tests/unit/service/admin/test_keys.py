@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from headgate.rules.reading.instants import instant_text
+from headgate.policy.loader.scalars import instant_text
 from headgate.units import SECOND
-from tests.unit.service.admin.desk import Desk, attended
+from tests.support.admin_api import Desk, attended
 from tests.unit.service.admin.test_rules import Live
 
 KEY = "ip=192.0.2.1"

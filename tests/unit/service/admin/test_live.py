@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.engine.plan import groups_of
-from headgate.identity.showing import hashed_key
 from headgate.limits import TokenBucket
 from headgate.observability import JOURNAL, MEASURES
+from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.openapi import admin_paths
-from headgate.stores.leased import AsyncLeasedStore
+from headgate.stores.layers.leases import AsyncLeasedStore
 from headgate.stores.memory import AsyncMemoryStore, MemoryStore
 from headgate.stores.operations import Check, Take
-from tests.unit.service.admin.desk import READER, Desk, attended
+from tests.support.admin_api import READER, Desk, attended
 
 if TYPE_CHECKING:
     import pytest

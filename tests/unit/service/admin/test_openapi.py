@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.service.admin.app import PREFIX
 from headgate.service.admin.openapi import SECURITY_SCHEME, SECURITY_SCHEMES, admin_paths
-from headgate.service.admin.routes import PREFIX
-from tests.unit.service.admin.desk import Desk, attended
+from tests.support.admin_api import Desk, attended
 
 
 def test_all_paths_and_methods_are_in_it_and_no_others() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headgate.control.file_storage import FileStorage
-from headgate.control.memory_storage import MemoryStorage
+from headgate.control.file_source import FileStorage
 from headgate.control.revision import ReadOnlyError, Revision, StorageError
-from tests.unit.service.admin.desk import RULES, Desk, attended
+from headgate.control.storage import MemoryStorage
+from tests.support.admin_api import RULES, Desk, attended
 
 ONE: dict[str, Any] = {"version": 1, "rules": [{"id": "one", "key_by": "ip", "limit": "1/m"}]}
 

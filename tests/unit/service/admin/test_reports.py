@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .desk import READER, attended
+from tests.support.admin_api import READER, attended
 
 if TYPE_CHECKING:
-    from .desk import Desk
+    from tests.support.admin_api import Desk
 
 
 def test_status_tells_callers_who_they_are_and_what_they_may() -> None:

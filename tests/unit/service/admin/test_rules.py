@@ -8,7 +8,7 @@ import pytest
 
 from headgate.control.live_counters import LiveCounter, Look
 from headgate.errors import StoreError
-from tests.unit.service.admin.desk import RULES, Desk, attended
+from tests.support.admin_api import RULES, Desk, attended
 
 RULE: dict[str, Any] = {"key_by": "ip", "limit": "7/s"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.service.admin.desk import Desk, attended
+from tests.support.admin_api import Desk, attended
 from tests.unit.service.admin.test_rules import Live
 
 FAIR: dict[str, Any] = {"key_by": "ip", "fair": {"slots": 5}}

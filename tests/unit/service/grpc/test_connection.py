@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.service.grpc.lean.connection import Connection
-from headgate.service.grpc.lean.service import Service
-from headgate.service.grpc.limits import DEFAULT
+from headgate.service.grpc.h2_server.abuse_limits import Service
+from headgate.service.grpc.h2_server.connection import Connection
+from headgate.service.grpc.method import DEFAULT
 from tests.examples import example_count
-from tests.integration import grpc_frames as h2
-from tests.integration.grpc_frames import DATA, END_STREAM, frame, message, opening
+from tests.support import http2_frames as h2
+from tests.support.http2_frames import DATA, END_STREAM, frame, message, opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import zttp
 
-from headgate.service.grpc.lean.patience import RENEWED_AFTER, RENEWED_AFTER_RESETS
-from tests.integration.grpc_frames import (
+from headgate.service.grpc.h2_server.abuse_limits import RENEWED_AFTER, RENEWED_AFTER_RESETS
+from tests.support.http2_frames import (
     END_HEADERS,
     END_STREAM,
     PREFACE,

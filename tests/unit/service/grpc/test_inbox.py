@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.service.grpc.inbox import BACKLOG, BACKLOG_BYTES, Inbox
+from headgate.service.grpc.h2_server.streams import BACKLOG, BACKLOG_BYTES, Inbox
 
 
 class Gate:

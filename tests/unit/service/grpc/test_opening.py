@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import OptionError
-from headgate.service.grpc import GrpcLimits, TlsFiles, open_server, opening
+from headgate.service.grpc import GrpcLimits, TlsFiles, method, open_server
 from headgate.service.grpc.grpcio_server import GrpcioServer
-from headgate.service.grpc.lean.server import LeanServer
+from headgate.service.grpc.h2_server.server import LeanServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     def found(name: str) -> object:
         return None if name in missing else find_spec(name)
 
-    monkeypatch.setattr(opening, "find_spec", found)
+    monkeypatch.setattr(method, "find_spec", found)
 
 
 def test_auto_is_the_lean_server_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.service.grpc import GrpcLimits
-from headgate.service.grpc.lean.patience import (
+from headgate.service.grpc.h2_server.abuse_limits import (
     LINGER_S,
     QUIET_BYTES,
     RENEWED_AFTER,

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.service.http import HttpApp, HttpOptions
-
-from .calling import FakeStore, answer_of, app_of, ask, core_of, scope_of
+from tests.support.http_app import FakeStore, answer_of, app_of, ask, core_of, scope_of
 
 if TYPE_CHECKING:
-    from .calling import Answer
+    from tests.support.http_app import Answer
 
 CLIENT = "203.0.113.7"
 SHOWING = """

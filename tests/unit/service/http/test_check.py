@@ -8,8 +8,7 @@ import pytest
 
 from headgate.responses import ResponseOptions
 from headgate.service.http import HttpApp, HttpOptions
-
-from .calling import START, FakeStore, app_of, ask, check, core_of, post
+from tests.support.http_app import START, FakeStore, app_of, ask, check, core_of, post
 
 TIGHT = """
 version: 1

@@ -7,11 +7,10 @@ from importlib.resources import files
 
 import pytest
 
-from headgate.service.http.dashboard import NAMES
+from headgate.service.dashboard import NAMES
+from tests.support.http_app import app_of, ask
 
-from .calling import app_of, ask
-
-PLACE = files("headgate.service.http.dashboard")
+PLACE = files("headgate.service.dashboard")
 FOR_PEOPLE = ("accept", "text/html,*/*;q=0.8")
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from headgate.observability import MEASURES
 from headgate.service.http import HttpApp
-
-from .calling import FakeStore, app_of, ask, check, core_of, post, scope_of
+from tests.support.http_app import FakeStore, app_of, ask, check, core_of, post, scope_of
 
 STANDING = """
 version: 1

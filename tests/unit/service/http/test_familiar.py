@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine import Engine
-from headgate.engine.interest import headers_of_interest
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
+from headgate.engine.planner import headers_of_interest
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from tests.examples import example_count
-
-from .calling import START, app_of, ask, check
+from tests.support.http_app import START, app_of, ask, check
 
 POLICY = """
 version: 1

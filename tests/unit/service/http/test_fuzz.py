@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from .calling import POLICY, answer_of, app_of, scope_of
+from tests.support.http_app import POLICY, answer_of, app_of, scope_of
 
 APP = app_of(POLICY)
 

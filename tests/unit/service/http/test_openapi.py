@@ -9,9 +9,8 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from headgate.service.http import HttpApp, HttpOptions
-from headgate.service.http.asked import TO_CHECK, TO_COMMIT, TO_LOOK, TO_RESERVE, Wanted
-
-from .calling import Answer, FakeStore, app_of, ask, check, core_of, post
+from headgate.service.http.check_request import TO_CHECK, TO_COMMIT, TO_LOOK, TO_RESERVE, Wanted
+from tests.support.http_app import Answer, FakeStore, app_of, ask, check, core_of, post
 
 DOCUMENT: dict[str, Any] = ask(app_of(), "GET", "/openapi.json").json
 SCHEMAS = DOCUMENT["components"]["schemas"]

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.service.http import HttpApp, HttpOptions
 from headgate.service.http.receipts import LONGEST, Receipts
 from headgate.testing import ManualClock
-
-from .calling import START, Answer, FakeStore, app_of, ask, check, core_of, post
+from tests.support.http_app import START, Answer, FakeStore, app_of, ask, check, core_of, post
 
 TOKENS = """
 version: 1

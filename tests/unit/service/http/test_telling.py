@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.policy.request import Request
 from headgate.responses import ResponseOptions
-from headgate.rules.request import Request
-from headgate.service.http.portrait import portrait
-from headgate.service.http.telling import Teller
-from headgate.stores.opening import async_store_behind
+from headgate.service.http.check import Teller
+from headgate.service.http.verdict_json import portrait
+from headgate.stores.factory import async_store_behind
 from headgate.testing import ManualClock
-
-from .calling import START, FakeStore, core_of
+from tests.support.http_app import START, FakeStore, core_of
 
 LIMITS = (
     "3/minute",
@@ -99,7 +98,7 @@ def test_the_largest_quotas_are_told_as_slowly(quota: int) -> None:
 def test_what_is_remembered_of_a_rule_goes_when_there_is_too_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.service.http.telling.REMEMBERED", 2)
+    monkeypatch.setattr("headgate.service.http.check.REMEMBERED", 2)
     core = core_of(
         "version: 1\nrules: [{id: a, key_by: ip, limit: 9/s}, {id: b, key_by: ip, limit: 8/s}, "
         "{id: c, key_by: ip, limit: 7/s}]"

@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.policy.loader import read_policy
+from headgate.policy.request import Request
 from headgate.responses import ResponseOptions
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
 from headgate.service.http import HttpApp
-from headgate.service.http.portrait import portrait
-from headgate.service.http.telling import Teller
+from headgate.service.http.check import Teller
+from headgate.service.http.verdict_json import portrait
 from headgate.stores import MemoryStore
 from headgate.stores.operations import Vacate
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
-
-from .calling import FakeStore, answer_of, app_of, ask, check, core_of, post, scope_of
+from tests.support.http_app import FakeStore, answer_of, app_of, ask, check, core_of, post, scope_of
 
 if TYPE_CHECKING:
     from headgate.stores.operations import Operation
     from headgate.testing import ManualClock
-
-    from .calling import Answer
+    from tests.support.http_app import Answer
 
 SHAPED = """
 version: 1

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headgate.service.http import HttpApp
-from headgate.service.http.unheld import MOST_KNOWN, Unheld
+from headgate.service.http.reservations import MOST_KNOWN, Unheld
 from headgate.stores.operations import Take, TakeEach
 from headgate.testing import ManualClock
-
-from .calling import START, FakeStore, core_of
-from .test_reservations import TOKENS, cancel, commit, left, reserve
+from tests.support.http_app import START, FakeStore, core_of
+from tests.unit.service.http.test_reservations import TOKENS, cancel, commit, left, reserve
 
 
 class Worker:
@@ -117,7 +116,7 @@ def test_who_cannot_know_whether_the_store_heard_it_is_told_so() -> None:
 
 def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_KNOWN >= 1_000
-    monkeypatch.setattr("headgate.service.http.unheld.MOST_KNOWN", 2)
+    monkeypatch.setattr("headgate.service.http.reservations.MOST_KNOWN", 2)
     here = Worker()
     names = [here.reserve(10) for _ in range(3)]
     unheld = _unheld(here)

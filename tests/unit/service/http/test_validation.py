@@ -9,10 +9,9 @@ import pytest
 
 from headgate.errors import OptionError
 from headgate.service.http import HttpApp, HttpOptions
-from headgate.service.http.documents import document_of
+from headgate.service.http.body import document_of
 from headgate.service.http.replies import RefusedError
-
-from .calling import Answer, app_of, ask, core_of, post, scope_of
+from tests.support.http_app import Answer, app_of, ask, core_of, post, scope_of
 
 JSON = ("content-type", "application/json")
 

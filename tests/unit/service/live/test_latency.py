@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.observability import Journal
 from headgate.observability.journal import BOUNDS_NS
-from headgate.service.live.latency import LatencyMinute, quantile, quantile_ns
+from headgate.service.live.recorder import LatencyMinute, quantile, quantile_ns
 from headgate.units import SECOND
 from tests.examples import example_count
 

@@ -8,15 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate import __version__
-from headgate.control.editing import PolicyEditor, Wish
-from headgate.control.feed import PolicyFeed
-from headgate.control.feed_state import FeedState
-from headgate.control.memory_storage import MemoryStorage
+from headgate.control.editor import PolicyEditor, Wish
+from headgate.control.feed import FeedState, PolicyFeed
+from headgate.control.storage import MemoryStorage
 from headgate.engine import AsyncRuleEngine
 from headgate.observability import Measures
-from headgate.rules.model import Policy
-from headgate.rules.problems import Problem
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
+from headgate.policy.model import Policy
+from headgate.policy.problems import Problem
 from headgate.service.live import ServiceMeasures
 from headgate.units import SECOND
 

@@ -10,18 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.service.live import merging
-from headgate.service.live.ring import OUTCOMES, WHOLE
-from headgate.service.live.whole import encoded_picture, merged_picture
+from headgate.service.live.merging import encoded_picture, merged_picture
+from headgate.service.live.recorder import OUTCOMES, WHOLE
 from headgate.units import SECOND
-from tests.unit.service.live.states import (
-    NOW,
-    NOW_NS,
-    POLICY,
-    STORE,
-    any_worker,
-    series_of,
-    state_of,
-)
+from tests.support.live_states import NOW, NOW_NS, POLICY, STORE, any_worker, series_of, state_of
 
 RULES = [("a", "enforce", None), ("c", "shadow", "a")]
 

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.engine import AsyncRuleEngine
 from headgate.observability import Journal, Measures
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.live import Boards, Live, LiveOptions
 from headgate.service.live.boards import new_file

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headgate.observability import Journal
-from headgate.service.live.recorder import MINUTE, Recorder
-from headgate.service.live.ring import WHOLE
+from headgate.service.live.recorder import MINUTE, WHOLE, Recorder
 from headgate.units import MILLISECOND, SECOND
 
 BEGAN = 6_000_000 * MINUTE

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.live.packing import NO_POINTS, RingPacker, joined, parted, unpacked
-from headgate.service.live.ring import MOST_LINES, WHOLE, Counts, Points, Ring, spread
+from headgate.service.live.recorder import MOST_LINES, WHOLE, Counts, Points, Ring, spread
+from headgate.service.live.snapshot import NO_POINTS, RingPacker, joined, parted, unpacked
 from tests.examples import example_count
 
 

@@ -10,17 +10,17 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.service.rlqs import MemoryBoard, RlqsOptions
-from headgate.service.rlqs.allowance import Allowance
-from headgate.service.rlqs.board import Board
+from headgate.service.rlqs.rates import Allowance
+from headgate.service.rlqs.shared import Board
 from headgate.service.rlqs.turn import Standing, turn
 from headgate.testing import ManualClock
-from tests.unit.service.rlqs.streaming import PER_USER, Line, Service
+from tests.support.rlqs_gateways import PER_USER, Line, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from headgate.service.rlqs.board import Step
     from headgate.service.rlqs.ledger import Ledger
+    from headgate.service.rlqs.shared import Step
     from headgate.service.rlqs.turn import Turned
 
 ADA = {"user": "ada"}

@@ -13,8 +13,8 @@ from headgate.observability import JOURNAL
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.messages import DENY_ALL, REPORTS
-from headgate.stores.port import AsyncStore
-from tests.unit.service.rlqs.streaming import PER_USER, Envoy, Line, Service, breathe, core_of
+from headgate.stores.base import AsyncStore
+from tests.support.rlqs_gateways import PER_USER, Envoy, Line, Service, breathe, core_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.service.rlqs.streaming import PER_USER, Line, Service
+from tests.support.rlqs_gateways import PER_USER, Line, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.rules.envoy.attributes import attributes_of
-from headgate.rules.request import Request
-from tests.unit.service.rlqs.streaming import PER_USER, Envoy, Line, Service, breathe
+from headgate.policy.envoy_config.attributes import attributes_of
+from headgate.policy.request import Request
+from tests.support.rlqs_gateways import PER_USER, Envoy, Line, Service, breathe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

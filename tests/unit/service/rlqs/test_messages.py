@@ -13,9 +13,9 @@ from envoy.type.v3 import (  # type: ignore[import-untyped]  # it has no types
     token_bucket_pb2,
 )
 
-from headgate.service.rlqs.assignment import Action
-from headgate.service.rlqs.filling import Filling
+from headgate.service.rlqs.ledger import Action
 from headgate.service.rlqs.messages import MESSAGES, PATH, encoded
+from headgate.service.rlqs.rates import Filling
 
 
 def _theirs() -> dict[str, Any]:

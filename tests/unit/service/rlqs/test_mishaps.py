@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import StoreError
-from headgate.rules.envoy.attributes import attributes_of
-from headgate.rules.request import Request
+from headgate.policy.envoy_config.attributes import attributes_of
+from headgate.policy.request import Request
 from headgate.service.rlqs import RlqsOptions
-from headgate.service.rlqs.allowance import Allowance
-from headgate.service.rlqs.board import Board
-from headgate.service.rlqs.filling import MILLION, Filling
 from headgate.service.rlqs.ledger import Claim, Ledger
 from headgate.service.rlqs.messages import REPORTS
+from headgate.service.rlqs.rates import MILLION, Allowance, Filling
+from headgate.service.rlqs.shared import Board
 from headgate.units import SECOND
-from tests.unit.service.rlqs.streaming import PER_USER, Line, Service
+from tests.support.rlqs_gateways import PER_USER, Line, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from headgate.service.rlqs.board import Step
+    from headgate.service.rlqs.shared import Step
     from headgate.service.rlqs.turn import Turned
 
 ADA = {"user": "ada"}

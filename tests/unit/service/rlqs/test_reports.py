@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from headgate.errors import OptionError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import RlqsOptions
-from headgate.service.rlqs.assignment import reported_bytes
+from headgate.service.rlqs.ledger import reported_bytes
 from headgate.service.rlqs.messages import REPORTS
-from headgate.service.rlqs.reports import Usage, read_reports
-from headgate.service.rlqs.shortening import whole_fields
+from headgate.service.rlqs.reports import Usage, read_reports, whole_fields
 from headgate.units import SECOND
 
 SMALL = RlqsOptions(most_buckets=2, most_entries=2, longest_key=4, longest_value=5, most_bytes=200)

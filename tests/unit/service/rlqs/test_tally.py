@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.service.rlqs.filling import MILLION
+from headgate.service.rlqs.gateway import Tally
+from headgate.service.rlqs.rates import MILLION
 from headgate.service.rlqs.reports import Usage
-from headgate.service.rlqs.tally import Tally
 from headgate.units import SECOND
 
 BUCKET = (("user", "ada"),)

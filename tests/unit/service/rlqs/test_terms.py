@@ -8,11 +8,10 @@ from fractions import Fraction
 import pytest
 
 from headgate.engine import Engine
-from headgate.rules.model import Cost
-from headgate.rules.reading import read_policy
-from headgate.rules.request import Request
-from headgate.service.rlqs.allowance import Allowance
-from headgate.service.rlqs.terms import Terms, terms_of
+from headgate.policy.loader import read_policy
+from headgate.policy.model import Cost
+from headgate.policy.request import Request
+from headgate.service.rlqs.rates import Allowance, Terms, terms_of
 
 RULE = '{{id: {id}, match: {{attributes: {{user: true}}}}, key_by: "attribute:user", {rest}}}'
 

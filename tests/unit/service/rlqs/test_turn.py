@@ -7,10 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from headgate.service.rlqs.allowance import Allowance
-from headgate.service.rlqs.filling import MILLION, Filling
 from headgate.service.rlqs.ledger import NEVER, Claim, Ledger
 from headgate.service.rlqs.options import RlqsOptions
+from headgate.service.rlqs.rates import MILLION, Allowance, Filling
 from headgate.service.rlqs.turn import Standing, Turned, turn
 from headgate.units import SECOND
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headgate.limits import parse_limit
-from headgate.service.rls import RlsOptions, amounts
-from headgate.service.rls.amounts import Amounts
+from headgate.service.rls import RlsOptions, descriptors
+from headgate.service.rls.asking import went_beyond
+from headgate.service.rls.descriptors import Amounts
 from headgate.service.rls.reading import Descriptor
-from headgate.service.rls.steps import went_beyond
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Charge, Check
 from headgate.testing import ManualClock
-from tests.unit.service.rls.asking_with import NOON, OK, OVER, Asker, codes_of, desc
+from tests.support.rls_client import NOON, OK, OVER, Asker, codes_of, desc
 
 RULES = """
 version: 1
@@ -162,7 +162,7 @@ def test_a_limit_that_a_call_brings_has_two_phases_too() -> None:
 
 
 def test_what_is_learnt_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amounts, "MOST_LEARNT", 2)
+    monkeypatch.setattr(descriptors, "MOST_LEARNT", 2)
     learnt = Amounts("auto")
     zero, some = Descriptor((), hits=0), Descriptor((), hits=5)
     for name in "abc":

@@ -9,16 +9,7 @@ import pytest
 from headgate.responses import ResponseOptions
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
-from tests.unit.service.rls.asking_with import (
-    NOON,
-    OK,
-    OVER,
-    Asker,
-    DistantStore,
-    desc,
-    headers_of,
-    request,
-)
+from tests.support.rls_client import NOON, OK, OVER, Asker, DistantStore, desc, headers_of, request
 
 USERS = """
 version: 1

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.rules.envoy import read_envoy_config
+from headgate.policy.envoy_config import read_envoy_config
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
-from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import (
-    NOON,
-    OK,
-    OVER,
-    Asker,
-    DistantStore,
-    codes_of,
-    desc,
-    headers_of,
-)
+from tests.support import envoy_messages
+from tests.support.rls_client import NOON, OK, OVER, Asker, DistantStore, codes_of, desc, headers_of
 
 if TYPE_CHECKING:
     from headgate.stores.operations import Operation
@@ -55,7 +46,7 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 2}
     metadata: {lane: slow, more: {in: budget}}
 """
-LIMIT = theirs.service.RateLimitResponse.RateLimit
+LIMIT = envoy_messages.service.RateLimitResponse.RateLimit
 RULES = "version: 1\nrules: [{id: all, key_by: global, limit: 1/minute}]\n"
 MOST = 2**32 - 1
 

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN, request_of
+from headgate.policy.loader import read_policy
+from headgate.policy.model import After, Cost, Rule
 from headgate.responses import ResponseOptions
-from headgate.rules.envoy.gateway import GATEWAY_DOMAIN
-from headgate.rules.model import After, Cost, Rule
-from headgate.rules.reading import read_policy
-from headgate.service.requested import request_of
 from headgate.service.rls import RlsOptions
-from headgate.service.rls.gateway import Spoken, cost_left, spoken_in
+from headgate.service.rls.ruled import Spoken, cost_left, spoken_in
 from headgate.testing import ManualClock
-from tests.unit.service.rls.asking_with import NOON, OK, OVER, Asker, DistantStore, codes_of, desc
+from tests.support.rls_client import NOON, OK, OVER, Asker, DistantStore, codes_of, desc
 
 RULES = """
 version: 1

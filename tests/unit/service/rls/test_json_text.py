@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
 from tests.examples import example_count
-from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import NOON, Asker, DistantStore
+from tests.support import envoy_messages
+from tests.support.rls_client import NOON, Asker, DistantStore
 
 CONFIG = """
 domain: legacy
@@ -118,7 +118,7 @@ def test_a_store_that_is_gone_is_500() -> None:
 
 def test_others_can_read_what_we_write() -> None:
     _, answer = asyncio.run(Asker(envoy=CONFIG).calls.json(json.dumps(ask()).encode()))
-    read = json_format.Parse(answer, theirs.service.RateLimitResponse())
+    read = json_format.Parse(answer, envoy_messages.service.RateLimitResponse())
     assert read.statuses[0].duration_until_reset.seconds == 60
 
 

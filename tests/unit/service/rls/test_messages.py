@@ -8,12 +8,12 @@ import pytest
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
 from headgate.service.rls.messages import FILES, MESSAGES, PATH
-from tests.unit.service.rls import theirs
+from tests.support import envoy_messages
 
 _THEIRS = (
-    theirs.service,
-    theirs.descriptors,
-    theirs.base,
+    envoy_messages.service,
+    envoy_messages.descriptors,
+    envoy_messages.base,
     duration_pb2,
     struct_pb2,
     timestamp_pb2,
@@ -82,10 +82,10 @@ def test_the_enumerations_are_the_same() -> None:
         for enum in file.enums
         if file.package.startswith("envoy")
     }
-    unit = dict(theirs.units.RateLimitUnit.items())
+    unit = dict(envoy_messages.units.RateLimitUnit.items())
     assert ours == {"envoy.type.v3.RateLimitUnit": unit}
     response = MESSAGES["envoy.service.ratelimit.v3.RateLimitResponse"].DESCRIPTOR
-    others = theirs.service.RateLimitResponse.DESCRIPTOR
+    others = envoy_messages.service.RateLimitResponse.DESCRIPTOR
     for one, other in (
         (response.enum_types_by_name["Code"], others.enum_types_by_name["Code"]),
         (
@@ -97,6 +97,6 @@ def test_the_enumerations_are_the_same() -> None:
 
 
 def test_the_path_is_that_of_the_service() -> None:
-    (service,) = theirs.service.DESCRIPTOR.services_by_name.values()
+    (service,) = envoy_messages.service.DESCRIPTOR.services_by_name.values()
     (method,) = service.methods
     assert f"/{service.full_name}/{method.name}" == PATH

@@ -10,7 +10,7 @@ import pytest
 from headgate.observability import JOURNAL, Decided
 from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.testing import ManualClock
-from tests.unit.service.rls.asking_with import NOON, Asker, DistantStore, desc
+from tests.support.rls_client import NOON, Asker, DistantStore, desc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

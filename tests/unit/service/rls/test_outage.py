@@ -9,15 +9,15 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.observability import MEASURES
+from headgate.policy.envoy_config.attributes import request_of
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.requested import request_of
 from headgate.service.rls import RlsOptions
-from headgate.stores.opening import async_store_behind
+from headgate.stores.base import AsyncStore
+from headgate.stores.factory import async_store_behind
 from headgate.stores.operations import TakeEach
-from headgate.stores.port import AsyncStore
 from headgate.testing import ManualClock
-from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import (
+from tests.support import envoy_messages
+from tests.support.rls_client import (
     NOON,
     OK,
     OVER,
@@ -32,10 +32,10 @@ from tests.unit.service.rls.asking_with import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
     from headgate.limits import Limit
+    from headgate.stores.base import Hitter
     from headgate.stores.operations import Operation
-    from headgate.stores.port import Hitter
 
 R = TypeVar("R")
 
@@ -194,7 +194,7 @@ def test_a_store_that_never_waits_may_be_gone_too() -> None:
     asker = Asker(RULES, store=Near())
     answer = asker.calls.should_rate_limit(request("edge", desc("open=x"), desc("closed=x")))
     assert isinstance(answer, bytes)
-    assert codes_of(theirs.service.RateLimitResponse.FromString(answer)) == [OK, OVER]
+    assert codes_of(envoy_messages.service.RateLimitResponse.FromString(answer)) == [OK, OVER]
 
 
 def test_a_short_cut_that_fails_is_an_outage_like_any_other() -> None:

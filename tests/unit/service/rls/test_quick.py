@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.rls import RlsOptions, ways
-from headgate.service.rls.quick import quick_answer
-from headgate.service.rls.ways import Way
+from headgate.service.rls import RlsOptions, fast_path
+from headgate.service.rls.fast_path import Way, quick_answer
 from headgate.testing import ManualClock
 from tests.examples import example_count
-from tests.unit.service.rls.asking_with import NOON, Asker, desc
+from tests.support.rls_client import NOON, Asker, desc
 
 if TYPE_CHECKING:
     import pytest
 
     from headgate.clock import Clock
-    from headgate.service.rls.asked import Part
-    from headgate.service.rls.quick import Admitted
+    from headgate.service.rls.descriptors import Part
+    from headgate.service.rls.fast_path import Admitted
 
 LIMITS = (
     "10/minute",
@@ -83,7 +82,7 @@ def test_the_quick_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(part)
         return quick_answer(part, clock, with_headers=with_headers)
 
-    monkeypatch.setattr(ways, "quick_answer", counted)
+    monkeypatch.setattr(fast_path, "quick_answer", counted)
     asker = Asker("version: 1\nrules: [{id: r, key_by: 'attribute:u', limit: 10/minute}]\n")
     for user in ("ada", "bob", "ada"):
         asker.ask("edge", desc(f"u={user}"))

@@ -11,8 +11,8 @@ from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
 from headgate.service.rls.reading import Descriptor, Limit, read_call
 from tests.examples import example_count
-from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import OK, OVER, Asker, desc, request
+from tests.support import envoy_messages
+from tests.support.rls_client import OK, OVER, Asker, desc, request
 
 OPTIONS = RlsOptions(most_descriptors=3, most_entries=2, longest_key=8, longest_value=9)
 
@@ -95,7 +95,7 @@ def test_hits_beyond_all_measure_are_refused(hits: int) -> None:
 
 @pytest.mark.parametrize("unit", [0, 8, 99])
 def test_a_limit_needs_a_unit(unit: int) -> None:
-    message = theirs.service.RateLimitRequest(domain="edge")
+    message = envoy_messages.service.RateLimitRequest(domain="edge")
     message.descriptors.add().limit.unit = unit
     code, told = refused(message.SerializeToString())
     assert code is Code.INVALID_ARGUMENT
@@ -134,7 +134,7 @@ def test_different_bytes_are_different_callers() -> None:
         marker = "x" * len(value)
         message = request("edge", desc(f"k={marker}")).replace(marker.encode(), value)
         answer = asker.calls.should_rate_limit(message)
-        return int(theirs.service.RateLimitResponse.FromString(answer).overall_code)
+        return int(envoy_messages.service.RateLimitResponse.FromString(answer).overall_code)
 
     ways = [b"a\xff", b"a\xfe", "a\xff".encode(), "a\ufffd".encode(), b"a?"]
     assert [code(way) for way in ways] == [OK] * 5
@@ -196,7 +196,7 @@ def answered_or_refused(message: bytes, *codes: Code) -> None:
     except CallError as error:
         code = error.code
     assert code in (codes or (Code.OK, Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED))
-    theirs.service.RateLimitResponse.FromString(answer)
+    envoy_messages.service.RateLimitResponse.FromString(answer)
 
 
 @settings(max_examples=example_count(300), deadline=None)

@@ -7,18 +7,11 @@ from typing import Any
 
 import pytest
 
+from headgate.policy.request import Request
 from headgate.responses import Answer, ResponseOptions, Told, refusal
-from headgate.rules.request import Request
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
-from tests.unit.service.rls.asking_with import (
-    NOON,
-    OVER,
-    Asker,
-    DistantStore,
-    desc,
-    headers_of,
-)
+from tests.support.rls_client import NOON, OVER, Asker, DistantStore, desc, headers_of
 
 ONCE = "version: 1\nrules: [{id: once, key_by: global, limit: 1/minute%s}]\n"
 ENVOY = """

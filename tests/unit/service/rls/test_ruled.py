@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.rules.envoy import attributes_of
-from headgate.rules.model import Override
-from headgate.rules.reading import read_policy
-from headgate.service.requested import request_of
+from headgate.policy.envoy_config import attributes_of
+from headgate.policy.envoy_config.attributes import request_of
+from headgate.policy.loader import read_policy
+from headgate.policy.model import Override
 from headgate.units import SECOND
-from tests.unit.service.rls import theirs
-from tests.unit.service.rls.asking_with import (
-    NOON,
-    OK,
-    OVER,
-    Asker,
-    codes_of,
-    desc,
-    headers_of,
-)
+from tests.support import envoy_messages
+from tests.support.rls_client import NOON, OK, OVER, Asker, codes_of, desc, headers_of
 
 if TYPE_CHECKING:
     from _pytest.logging import LogCaptureFixture
@@ -35,7 +27,7 @@ rules:
     key_by: "attribute:user"
     limit: 3/minute fixed_window
 """
-UNIT = theirs.service.RateLimitResponse.RateLimit
+UNIT = envoy_messages.service.RateLimitResponse.RateLimit
 
 
 def test_a_descriptor_is_counted_by_the_rule_that_it_matches() -> None:

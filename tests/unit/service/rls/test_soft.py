@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from headgate.rules.envoy.gateway import GATEWAY_DOMAIN
-from tests.unit.service.rls.asking_with import OK, OVER, Asker, DistantStore, desc, headers_of
+from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
+from tests.support.rls_client import OK, OVER, Asker, DistantStore, desc, headers_of
 
 QUEUE = "version: 1\nrules: [{id: exports, key_by: global, shape: {rate: 2/s, queue: 3}%s}]\n"
 SOFT = """

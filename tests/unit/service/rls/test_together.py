@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.service.rls import RlsOptions, calls
-from headgate.service.rls.answering import Answering
+from headgate.service.rls.answer import Answering
 from headgate.testing import ManualClock
 from tests.examples import example_count
-from tests.unit.service.rls.asking_with import NOON, OK, OVER, Asker, desc
+from tests.support.rls_client import NOON, OK, OVER, Asker, desc
 from tests.unit.service.rls.test_quick import NoWays
 
 if TYPE_CHECKING:
     import pytest
 
-    from headgate.service.rls.asked import Asked
-    from headgate.service.rls.steps import Said
+    from headgate.service.rls.asking import Said
+    from headgate.service.rls.descriptors import Asked
 
 LIMITS = (
     "10/minute",

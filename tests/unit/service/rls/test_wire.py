@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import UsageError
-from headgate.service.rls import wire
-from tests.unit.service.rls import theirs
+from headgate.service.rls import messages
+from tests.support import envoy_messages
 
 MOST = 2**32 - 1
 LONGEST = 315_576_000_000
@@ -25,11 +25,13 @@ numbers = st.one_of(st.integers(0, 300), st.integers(0, 2**40))
 def test_a_status(
     requests: int, unit: int, name: str, remaining: int, reset: int | None, passes: bool
 ) -> None:
-    limit = wire.current_limit(requests, unit, name)
-    written = wire.overall(passes=passes) + wire.status(limit, remaining, reset, passes=passes)
-    answer = theirs.service.RateLimitResponse.FromString(written)
+    limit = messages.current_limit(requests, unit, name)
+    written = messages.overall(passes=passes) + messages.status(
+        limit, remaining, reset, passes=passes
+    )
+    answer = envoy_messages.service.RateLimitResponse.FromString(written)
     (status,) = answer.statuses
-    code = theirs.service.RateLimitResponse.OK if passes else 2
+    code = envoy_messages.service.RateLimitResponse.OK if passes else 2
     assert (answer.overall_code, status.code) == (code, code)
     expected = min(requests, MOST), unit, name
     found = status.current_limit
@@ -42,12 +44,12 @@ def test_a_status(
 @settings(deadline=None)
 @given(st.text(max_size=19), st.text(max_size=300))
 def test_a_header(name: str, value: str) -> None:
-    (header,) = theirs.service.RateLimitResponse.FromString(
-        wire.header(name, value)
+    (header,) = envoy_messages.service.RateLimitResponse.FromString(
+        messages.header(name, value)
     ).response_headers_to_add
     assert (header.key, header.value) == (name.lower(), value)
 
 
 def test_a_name_that_would_not_fit_is_refused() -> None:
     with pytest.raises(UsageError):
-        wire.header("x" * 60, "")
+        messages.header("x" * 60, "")

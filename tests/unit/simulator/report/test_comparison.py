@@ -1,9 +1,8 @@
 """What the second policy changes, and how sure one can be."""
 
-from headgate.simulator.report.comparison import differences
-from headgate.simulator.results import RuleResult
-
-from .made import outcome, rule
+from headgate.simulator.report.summary import differences
+from headgate.simulator.tallies import RuleResult
+from tests.support.replay_outcomes import outcome, rule
 
 ACME = ("acme", 9, 3)
 GLOBEX = ("globex", 9, 3)

@@ -5,10 +5,10 @@ import runpy
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from headgate.rules.reading import read_policy
+from headgate.policy.loader import read_policy
 from headgate.simulator.replay import replay
 from headgate.simulator.report import text_report
-from headgate.simulator.results import Outcome
+from headgate.simulator.tallies import Outcome
 from headgate.simulator.traces import open_trace
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "traces"

@@ -8,11 +8,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from headgate.enforcement.missing import MissingPackageError
+from headgate.errors import MissingPackageError
 from headgate.simulator.report import html_report, write_pngs
-from headgate.simulator.results import Outcome
-
-from .made import HOSTILE, outcome, rule
+from headgate.simulator.tallies import Outcome
+from tests.support.replay_outcomes import HOSTILE, outcome, rule
 
 VOID = {"meta", "br", "img", "link", "input"}
 BEFORE = outcome(rule(), rule("quiet", denied=(0, 0, 0), top=()), skipped=2)
@@ -148,7 +147,7 @@ def test_odd_outcomes_make_a_page_too(odd: Outcome) -> None:
 def test_only_so_many_rules_have_a_plot_but_all_are_in_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.simulator.report.html_rules._MOST_CARDS", 2)
+    monkeypatch.setattr("headgate.simulator.report.html._MOST_CARDS", 2)
     page = _page(outcome(*[rule(f"rule-{n}", denied=(0, 0, n)) for n in range(1, 6)]))
     assert len(page.named("article")) == 2
     assert "3 rules more refused something" in page.text

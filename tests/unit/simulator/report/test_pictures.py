@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from headgate.simulator.report import write_pngs
-
-from .made import HOSTILE, outcome, rule
+from tests.support.replay_outcomes import HOSTILE, outcome, rule
 
 PNG = b"\x89PNG\r\n\x1a\n"
 QUIET = rule("quiet", denied=(0, 0, 0), top=())

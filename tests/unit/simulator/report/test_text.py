@@ -4,8 +4,7 @@ import pytest
 
 from headgate.errors import OptionError
 from headgate.simulator.report import text_report
-
-from .made import HOSTILE, outcome, rule
+from tests.support.replay_outcomes import HOSTILE, outcome, rule
 
 
 def _first_line(text: str) -> str:

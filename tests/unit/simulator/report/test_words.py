@@ -3,10 +3,9 @@
 import pytest
 
 from headgate.simulator.report.scales import bars, time_marks, unit_of
-from headgate.simulator.report.words import change, clipped, counted, moment, period, share, span
+from headgate.simulator.report.wording import change, clipped, counted, moment, period, share, span
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-
-from .made import MIDNIGHT, outcome
+from tests.support.replay_outcomes import MIDNIGHT, outcome
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import OptionError
-from headgate.rules.reading import read_policy_data
+from headgate.policy.loader import read_policy_data
 from headgate.simulator import Arrival, Trace, TraceError, open_trace
 from headgate.units import MILLISECOND, SECOND
 
@@ -234,7 +234,7 @@ def test_what_is_further_out_of_place_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.simulator.traces.trace.WINDOW", 10)
-    monkeypatch.setattr("headgate.simulator.traces.files._CHUNK", 64)
+    monkeypatch.setattr("headgate.simulator.traces.trace._CHUNK", 64)
     text = "time\n" + "".join(f"{1763320000 + one}\n" for one in [*range(1, 100), 0])
     trace = trace_of(tmp_path, text)
     assert len(list(trace)) == 100
@@ -280,8 +280,8 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 def test_a_line_without_end_takes_no_memory_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.simulator.traces.files.LONGEST_LINE", 100)
-    monkeypatch.setattr("headgate.simulator.traces.files._CHUNK", 64)
+    monkeypatch.setattr("headgate.simulator.traces.trace.LONGEST_LINE", 100)
+    monkeypatch.setattr("headgate.simulator.traces.trace._CHUNK", 64)
     trace = trace_of(tmp_path, "time,path\n1763320000,/a\n" + "x" * 1000 + "\n1763320001,/b\n")
     assert [one.path for one in trace] == ["/a", "/b"]
     assert trace.skipped > 1

@@ -7,10 +7,10 @@ import pytest
 
 from headgate.engine import Engine
 from headgate.errors import OptionError
-from headgate.rules.model import Policy
-from headgate.rules.reading import read_policy_data
+from headgate.policy.loader import read_policy_data
+from headgate.policy.model import Policy
 from headgate.simulator import RETRIES, WORKLOADS, Arrival, Options, replay, workload
-from headgate.simulator.workloads.callers import address_of
+from headgate.simulator.workloads.generated import address_of
 from headgate.units import MINUTE, SECOND
 
 

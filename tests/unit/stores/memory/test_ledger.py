@@ -1,6 +1,6 @@
 """The ledger of one counter: whose loans are open, and what is to be charged."""
 
-from headgate.stores.memory.ledger import MOST_HOLDERS, Account, Ledger, kept_for
+from headgate.stores.memory.lending import MOST_HOLDERS, Account, Ledger, kept_for
 from headgate.units import HOUR, MINUTE, SECOND
 
 

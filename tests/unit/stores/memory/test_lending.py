@@ -5,8 +5,7 @@ import pytest
 from headgate import MemoryStore
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.stores import Check, Take
-from headgate.stores.memory.ledger import MOST_HOLDERS
-from headgate.stores.memory.totals import MOST_ORIGINS
+from headgate.stores.memory.lending import MOST_HOLDERS, MOST_ORIGINS
 from headgate.stores.operations import Absorb, Draw, Lend, Pour
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MINUTE, SECOND

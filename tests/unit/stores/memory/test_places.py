@@ -4,7 +4,7 @@ import pytest
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.stores.memory.places import ends_in, give_back, place_now
+from headgate.stores.memory.transactions import ends_in, give_back, place_now
 from headgate.units import SECOND
 
 NOW = 1_700_000_000 * SECOND

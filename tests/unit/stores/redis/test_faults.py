@@ -12,7 +12,7 @@ import pytest
 from redis import exceptions as driver
 
 from headgate.errors import STORE_FAULTS, StoreError, StoreFault
-from headgate.stores.redis import faults
+from headgate.stores.redis import errors
 
 WHERE = "10.0.0.1:6379"
 CLASSES = [
@@ -80,7 +80,7 @@ REPLIES: list[tuple[str, StoreFault, str]] = [
 
 @pytest.mark.parametrize(("text", "reason", "hint"), REPLIES)
 def test_an_error_reply_is_explained(text: str, reason: StoreFault, hint: str) -> None:
-    error = faults.store_error(text, WHERE)
+    error = errors.store_error(text, WHERE)
     assert error.reason == reason
     assert hint in str(error)
     assert str(error).startswith(WHERE)
@@ -89,15 +89,15 @@ def test_an_error_reply_is_explained(text: str, reason: StoreFault, hint: str) -
 
 def test_keys_are_not_repeated() -> None:
     text = "ERR unknown command 'EVALSHA', with args beginning with: 'abc' '1' 'user:ada'"
-    assert "ada" not in str(faults.store_error(text, WHERE))
+    assert "ada" not in str(errors.store_error(text, WHERE))
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_class_of_the_driver_is_caught_and_mapped(kind: type[Exception]) -> None:
     asked = issubclass(kind, driver.AskError)
     raised = kind("3999 127.0.0.1:6381") if asked else kind("the words of the driver")
-    assert isinstance(raised, faults.DRIVER_ERRORS)
-    for error in (faults.fault(raised, WHERE), faults.loss(raised, WHERE, 0.5)):
+    assert isinstance(raised, errors.DRIVER_ERRORS)
+    for error in (errors.fault(raised, WHERE), errors.loss(raised, WHERE, 0.5)):
         assert isinstance(error, StoreError)
         assert error.reason in STORE_FAULTS
         assert WHERE in str(error)
@@ -106,24 +106,24 @@ def test_every_class_of_the_driver_is_caught_and_mapped(kind: type[Exception]) -
 @pytest.mark.parametrize("kind", RAISED)
 def test_what_is_raised_has_the_right_reason(kind: type[Exception]) -> None:
     raised = kind("said")
-    assert isinstance(raised, faults.DRIVER_ERRORS)
-    assert faults.fault(raised, WHERE).reason == RAISED[kind]
+    assert isinstance(raised, errors.DRIVER_ERRORS)
+    assert errors.fault(raised, WHERE).reason == RAISED[kind]
 
 
 def test_an_error_of_the_store_stays_as_it_is() -> None:
     error = StoreError("said", reason="busy")
-    assert faults.fault(error, WHERE) is error
+    assert errors.fault(error, WHERE) is error
 
 
 def test_tls_trouble_is_named_though_the_driver_wraps_it() -> None:
     wrapped = driver.ConnectionError("certificate verify failed")
     wrapped.__context__ = ssl.SSLCertVerificationError("certificate verify failed")
-    assert "no TLS connection" in str(faults.fault(wrapped, WHERE))
+    assert "no TLS connection" in str(errors.fault(wrapped, WHERE))
 
 
 def test_what_was_written_may_have_been_done() -> None:
-    late = faults.loss(TimeoutError(), WHERE, 0.5)
+    late = errors.loss(TimeoutError(), WHERE, 0.5)
     assert (late.reason, "within 0.5 s" in str(late)) == ("timeout", True)
     assert "may have been done" in str(late)
-    assert faults.loss(EOFError("closed"), WHERE, 0.5).reason == "unreachable"
-    assert faults.loss(hiredis.ProtocolError("what?"), WHERE, 0.5).reason == "unreachable"
+    assert errors.loss(EOFError("closed"), WHERE, 0.5).reason == "unreachable"
+    assert errors.loss(hiredis.ProtocolError("what?"), WHERE, 0.5).reason == "unreachable"

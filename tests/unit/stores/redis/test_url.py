@@ -6,8 +6,7 @@ import pytest
 
 from headgate.errors import StoreURLError
 from headgate.server_urls import Address
-from headgate.stores.redis.options import Options, TLSFiles
-from headgate.stores.redis.url import parse_redis_url
+from headgate.stores.redis.url import Options, TLSFiles, parse_redis_url
 
 SECRET = "hunter2"  # noqa: S105
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from headgate.stores import Operation, Store
 from headgate.stores.shm import AsyncShmStore, ShmStore
-from headgate.stores.shm.place import path_of
+from headgate.stores.shm.file import path_of
 from headgate.testing import ManualClock, StoreContract
 
 R = TypeVar("R")

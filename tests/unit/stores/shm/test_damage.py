@@ -16,11 +16,11 @@ from headgate.errors import StoreError
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Take
 from headgate.stores.operations import Check
-from headgate.stores.shm import ShmStore, place
+from headgate.stores.shm import ShmStore
+from headgate.stores.shm import file as place
+from headgate.stores.shm.file import path_of
 from headgate.stores.shm.layout import CLEARED_AT, VERSION
-from headgate.stores.shm.place import path_of
-
-from .stores_in_shm import fresh_store, fresh_url
+from tests.support.shm_stores import fresh_store, fresh_url
 
 LIMITS = (FixedWindow(100, 1e9), TokenBucket(100, 1e-6), SlidingWindowLog(100, 1e9))
 

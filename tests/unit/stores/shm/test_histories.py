@@ -16,6 +16,7 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores.base import concluded
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -29,10 +30,8 @@ from headgate.stores.operations import (
     Take,
     TakeEach,
 )
-from headgate.stores.port import concluded
 from headgate.testing import ManualClock
-
-from .stores_in_shm import fresh_store
+from tests.support.shm_stores import fresh_store
 
 RATES: tuple[Limit, ...] = (
     TokenBucket(10, 3),

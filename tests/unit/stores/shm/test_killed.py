@@ -17,6 +17,7 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
+from headgate.stores.base import Store
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -27,12 +28,10 @@ from headgate.stores.operations import (
     Settle,
     Take,
 )
-from headgate.stores.port import Store
 from headgate.stores.shm import ShmStore
-from headgate.stores.shm.place import path_of
+from headgate.stores.shm.file import path_of
 from headgate.testing import ManualClock
-
-from .stores_in_shm import assert_every_block_has_one_owner, fresh_store
+from tests.support.shm_stores import assert_every_block_has_one_owner, fresh_store
 
 LIMITS: tuple[Limit, ...] = (
     FixedWindow(1_000, 1_000),

@@ -20,14 +20,13 @@ from headgate.limits import (
 )
 from headgate.stores import MemoryStore
 from headgate.stores.operations import Check, Take
-from headgate.stores.shm import ShmStore, known
+from headgate.stores.shm import ShmStore, fast_path
 from headgate.stores.shm.records import WORD, limit_of, limit_text
 from headgate.testing import ManualClock
-
-from .stores_in_shm import fresh_store, fresh_url
+from tests.support.shm_stores import fresh_store, fresh_url
 
 if TYPE_CHECKING:
-    from headgate.decisions import Decision
+    from headgate.decision import Decision
 
 LIMITS: tuple[Limit, ...] = (
     TokenBucket(10, 3),
@@ -106,7 +105,7 @@ def test_numbers_that_are_very_large_are_counted_as_in_memory(limit: Limit) -> N
 
 
 def test_what_is_known_is_bounded_for_all_limits_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "MOST_KEYS", 100)
+    monkeypatch.setattr(fast_path, "MOST_KEYS", 100)
     with fresh_store(ManualClock(1_700_000_000)) as store:
         limits = [TokenBucket(10, 1), FixedWindow(10, 10), SlidingWindowCounter(10, 10)]
         hits = [store.hitter([(f"group {n}", limit)]) for n, limit in enumerate(limits)]

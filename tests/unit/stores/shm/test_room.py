@@ -10,10 +10,9 @@ from headgate import RateLimiter
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.stores.operations import Check, Hold, Take
-from headgate.stores.shm.cells import SHARES, Cell
+from headgate.stores.shm.layout import SHARES, Cell
 from headgate.testing import ManualClock
-
-from .stores_in_shm import fresh_store
+from tests.support.shm_stores import fresh_store
 
 if TYPE_CHECKING:
     from headgate.stores import Store

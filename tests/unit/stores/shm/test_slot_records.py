@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headgate.algorithms.slots import Claim, Lease, Slots
+from headgate.algorithms.concurrency import Claim, Lease, Slots
 from headgate.limits import Concurrency
 from headgate.stores.shm.records import JSON, Entry, Records, prefix
 

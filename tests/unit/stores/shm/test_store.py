@@ -12,17 +12,15 @@ from typing import Any
 import pytest
 
 from headgate import AsyncRateLimiter, RateLimiter
-from headgate.enforcement.asgi import RateLimitMiddleware
 from headgate.errors import OptionError, StoreError, UsageError
+from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.limits import Concurrency, FixedWindow, SlidingWindowLog, TokenBucket
 from headgate.stores import Store, Take
 from headgate.stores.operations import Check, Pour
 from headgate.stores.shm import AsyncShmStore, ShmStore
-from headgate.stores.shm.place import path_of
-from headgate.stores.shm.url import read_url
+from headgate.stores.shm.file import path_of, read_url
 from headgate.testing import ManualClock
-
-from .stores_in_shm import fresh_store, fresh_url
+from tests.support.shm_stores import fresh_store, fresh_url
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.errors import StoreError
-from headgate.stores.shm import AsyncShmStore, turn
+from headgate.stores.shm import AsyncShmStore, lock
 from headgate.stores.shm.layout import CONTROL_AT, PAGE
-from headgate.stores.shm.turn import MOST_TURNS, TURNS_WORD, Patience
+from headgate.stores.shm.lock import MOST_TURNS, TURNS_WORD, Patience
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class Queue:
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
     made = Queue(tmp_path / "file")
-    monkeypatch.setattr(turn, "monotonic_ns", lambda: made.now)
-    monkeypatch.setattr(turn, "sleep", made.pass_time)
-    monkeypatch.setattr(turn, "_let_others_run", made.pass_time)
+    monkeypatch.setattr(lock, "monotonic_ns", lambda: made.now)
+    monkeypatch.setattr(lock, "sleep", made.pass_time)
+    monkeypatch.setattr(lock, "_let_others_run", made.pass_time)
     fcntl.flock(made.other, fcntl.LOCK_EX)
     yield made
     os.close(made.other)

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.errors import StoreURLError
 from headgate.stores.shm import ShmStore
-from headgate.stores.shm.url import USUAL_TIMEOUT_NS, ShmAddress, read_url
+from headgate.stores.shm.file import USUAL_TIMEOUT_NS, ShmAddress, read_url
 
 
 def test_a_name_is_enough() -> None:

@@ -1,5 +1,5 @@
 -- Who has how much of a counter on loan, and what is known of what they used: a hash beside the
--- counter (see docs/redis-layout.md), as in headgate.stores.memory.ledger. What happens by itself is
+-- counter (see docs/redis-layout.md), as in headgate.stores.memory.lending. What happens by itself is
 -- done in close_lapsed, and not before the ledger is due: most calls read one holder only.
 
 local MOST_HOLDERS = 1000

@@ -1,5 +1,5 @@
 -- What origins have told of a counter: a hash beside it, of `window,total,total of the window
--- before,forgotten at` by origin, as in headgate.stores.memory.totals.
+-- before,forgotten at` by origin, as in headgate.stores.memory.lending.
 
 local MOST_ORIGINS = 1000
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.stores.redis.transport.cluster import ClusterTransport
-from headgate.stores.redis.transport.cluster_site import ClusterSite
-from headgate.stores.redis.transport.connecting import door_to, open_async, open_blocking
-from headgate.stores.redis.transport.lane import Lane, lane_on
-from headgate.stores.redis.transport.loops import LoopTransport, Site
+from headgate.stores.redis.transport.async_connection import Owner, Wire, wire_on
+from headgate.stores.redis.transport.blocking_connection import Lane, lane_on
+from headgate.stores.redis.transport.cluster import ClusterSite, ClusterTransport
+from headgate.stores.redis.transport.connect import door_to, open_async, open_blocking
+from headgate.stores.redis.transport.reconnecting import LoopTransport, Site
 from headgate.stores.redis.transport.sentinel import AsyncSentinelDialer, SentinelDialer
-from headgate.stores.redis.transport.solo import SoloTransport
-from headgate.stores.redis.transport.solo_site import SoloSite
-from headgate.stores.redis.transport.wire import Owner, Wire, wire_on
+from headgate.stores.redis.transport.standalone import SoloSite, SoloTransport
 from headgate.stores.redis.url import RedisURL, parse_redis_url
 
 if TYPE_CHECKING:

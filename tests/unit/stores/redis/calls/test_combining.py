@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow
 from headgate.stores.operations import Check, Reset
-from headgate.stores.redis.calls.combining import Answer, Combiner
-from headgate.stores.redis.calls.pending import Pending
-from headgate.stores.redis.counters.naming import Names
+from headgate.stores.redis.batching import Answer, Combiner, Pending
+from headgate.stores.redis.naming import Names
 from headgate.stores.redis.request import Request, Transport
 
 if TYPE_CHECKING:

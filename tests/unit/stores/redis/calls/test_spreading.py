@@ -20,11 +20,11 @@ from headgate.stores.operations import (
     Take,
     Vacate,
 )
-from headgate.stores.redis.calls.spreading import Reach, Reached, each_for_itself, groups_of, spread
-from headgate.stores.redis.counters.naming import TAGS, Names
+from headgate.stores.redis.cluster_split import Reach, Reached, each_for_itself, groups_of, spread
+from headgate.stores.redis.naming import TAGS, Names
 
 if TYPE_CHECKING:
-    from headgate.stores.redis.calls.spreading import Spreadable
+    from headgate.stores.redis.cluster_split import Spreadable
 
 LIMIT = FixedWindow(5, 10)
 YES = Outcome(allowed=True, remaining=4, retry_after_ns=0, reset_after_ns=9)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.limits import TokenBucket
-from headgate.stores.port import group_name
-from headgate.stores.redis.counters.naming import SLOTS, TAGS, Names, prefix, slot_of, tags
+from headgate.stores.base import group_name
+from headgate.stores.redis.naming import SLOTS, TAGS, Names, prefix, slot_of, tags
 
 SINGLE = Names(has_tags=False)
 CLUSTER = Names(has_tags=True)

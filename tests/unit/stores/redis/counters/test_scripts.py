@@ -7,7 +7,7 @@ from hashlib import sha1
 
 import pytest
 
-from headgate.stores.redis.counters.scripts import script
+from headgate.stores.redis.request import script
 
 NAMES = ("hit", "hit_ticks", "take", "hold", "settle", "charge", "refund", "renew", "leave")
 

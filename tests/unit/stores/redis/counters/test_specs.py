@@ -15,7 +15,7 @@ from headgate.limits import (
     TokenBucket,
     parse_limit,
 )
-from headgate.stores.redis.counters.specs import PacedSpec, spec_of, unit_suffix
+from headgate.stores.redis.codec import PacedSpec, spec_of, unit_suffix
 
 
 @pytest.mark.parametrize(

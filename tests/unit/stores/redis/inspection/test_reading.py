@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.stores.redis.counters.specs import unit_suffix
-from headgate.stores.redis.inspection.reading import (
+from headgate.stores.redis.codec import unit_suffix
+from headgate.stores.redis.inspect import (
     BEGINNING,
     Held,
     State,

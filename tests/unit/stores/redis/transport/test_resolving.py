@@ -11,9 +11,14 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.server_urls import Address
-from headgate.stores.redis.transport import connecting
-from headgate.stores.redis.transport.connecting import Door, open_async, open_blocking
-from headgate.stores.redis.transport.resolving import Resolver, is_address
+from headgate.stores.redis.transport import connect as connecting
+from headgate.stores.redis.transport.connect import (
+    Door,
+    Resolver,
+    is_address,
+    open_async,
+    open_blocking,
+)
 
 SOON = 0.001
 

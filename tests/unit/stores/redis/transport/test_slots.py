@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headgate.server_urls import Address
-from headgate.stores.redis.transport.slots import SLOTS, Redirection, owners, redirection, slot_of
+from headgate.stores.redis.transport.redirection import (
+    SLOTS,
+    Redirection,
+    owners,
+    redirection,
+    slot_of,
+)
 
 ASKED = Address("10.0.0.1", 7000)
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headgate.server_urls import Address
-from headgate.stores.redis.transport.slots import Redirection
-from headgate.stores.redis.transport.verdict import MOST_DETOURS, Refusal, Remedy, judge, pause
+from headgate.stores.redis.transport.redirection import (
+    MOST_DETOURS,
+    Redirection,
+    Refusal,
+    Remedy,
+    judge,
+    pause,
+)
 
 NODE = Address("a", 1)
 

@@ -1,0 +1,22 @@
+"""What can be set of a program: how it is declared, read, gathered and told.
+
+declaring (what a setting is) -> readers (its value) -> gathering (file, variables, flags)
+
+Which settings there are is said where they count: `config.service`, `config.gateway`.
+"""
+
+from headgate.config.declaration import Setting, declared_in, setting
+from headgate.config.gathering import SettingsError, Told, Values, gather_values
+from headgate.config.readers import Address, parse_address
+
+__all__ = [
+    "Address",
+    "Setting",
+    "SettingsError",
+    "Told",
+    "Values",
+    "declared_in",
+    "gather_values",
+    "parse_address",
+    "setting",
+]

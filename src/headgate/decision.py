@@ -1,0 +1,535 @@
+"""What came of a check.
+
+A `Decision` is a value: true when allowed, never raised, never changed. All its figures come from
+the one round trip that decided it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from headgate.errors import HeadgateError, OptionError
+from headgate.units import SECOND, seconds_at_least
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headgate.limits import Limit, Pace
+
+__all__ = [
+    "OVERRIDE",
+    "Concluded",
+    "Decision",
+    "FailurePolicy",
+    "Figures",
+    "OnFailure",
+    "RateLimitedError",
+    "binds_more",
+    "checked_policy",
+    "combine",
+    "decide_blocked",
+    "decide_without_store",
+    "paced_decisions",
+    "read_on_failure",
+]
+
+
+Figures = tuple[bool, str, "Limit", int, "int | None", int, str, tuple["Decision", ...]]
+"""Of a decision: `allowed`, `key`, `limit`, `remaining`, `retry_after_ns`, `reset_after_ns`,
+`source`, and `limits` if there are several, else nothing."""
+
+
+class Decision:
+    """What came of a check: true when allowed.
+
+    Subclasses differ only in when the figures are computed; callers need not know them. (It is not
+    an ABC because instances of one are dearer to make, and these are made by the million.)
+    """
+
+    __slots__ = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request may go on."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> str:
+        """Whose counter it was."""
+        raise NotImplementedError
+
+    @property
+    def limit(self) -> Limit:
+        """The limit that decided: of several, the one that binds most."""
+        raise NotImplementedError
+
+    @property
+    def remaining(self) -> int:
+        """The largest cost that would be allowed right after this check."""
+        raise NotImplementedError
+
+    @property
+    def retry_after_ns(self) -> int | None:
+        """`retry_after` in nanoseconds."""
+        raise NotImplementedError
+
+    @property
+    def reset_after_ns(self) -> int:
+        """`reset_after` in nanoseconds."""
+        raise NotImplementedError
+
+    @property
+    def delay_ns(self) -> int:
+        """`delay` in nanoseconds."""
+        return 0
+
+    @property
+    def turn_ns(self) -> int:
+        """When the turn of a request that is delayed comes, on the clock of the store; else 0."""
+        return 0
+
+    @property
+    def source(self) -> str:
+        """Who decided: `store`, or what stood in for it."""
+        return "store"
+
+    @property
+    def limits(self) -> tuple[Decision, ...]:
+        """What each of the stacked limits said; of a single one, this decision."""
+        return (self,)
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds until the same request would be allowed; 0.0 if it was, None if never."""
+        nanoseconds = self.retry_after_ns
+        return None if nanoseconds is None else seconds_at_least(nanoseconds)
+
+    @property
+    def delay(self) -> float:
+        """Seconds that an allowed request is to wait for its turn: 0.0 where there is no queue."""
+        return seconds_at_least(self.delay_ns)
+
+    @property
+    def reset_after(self) -> float:
+        """Seconds until the counter is as if untouched."""
+        return seconds_at_least(self.reset_after_ns)
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Decision):
+            return NotImplemented
+        return self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        delay = f"delay={self.delay}, " if self.delay_ns else ""
+        return (
+            f"Decision(allowed={self.allowed}, key={self.key!r}, limit='{self.limit}', "
+            f"remaining={self.remaining}, retry_after={self.retry_after}, "
+            f"reset_after={self.reset_after}, {delay}source={self.source!r})"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, self._all()
+
+    def figures(self) -> Figures:
+        """All there is to read where there is no queue, in one call: see `Figures`."""
+        parts = self.limits
+        return (
+            self.allowed,
+            self.key,
+            self.limit,
+            self.remaining,
+            self.retry_after_ns,
+            self.reset_after_ns,
+            self.source,
+            parts if len(parts) > 1 else (),
+        )
+
+    def _all(self) -> tuple[Figures, int, int]:
+        """The figures, the delay and the turn."""
+        return self.figures(), self.delay_ns, self.turn_ns
+
+
+class Concluded(Decision):
+    """A decision whose figures are known."""
+
+    __slots__ = (
+        "_allowed",
+        "_delay_ns",
+        "_key",
+        "_limit",
+        "_parts",
+        "_remaining",
+        "_reset_after_ns",
+        "_retry_after_ns",
+        "_source",
+        "_turn_ns",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        limit: Limit,
+        *,
+        allowed: bool,
+        remaining: int,
+        retry_after_ns: int | None,
+        reset_after_ns: int,
+        source: str = "store",
+        parts: tuple[Decision, ...] = (),
+        delay_ns: int = 0,
+        turn_ns: int = 0,
+    ) -> None:
+        self._key = key
+        self._limit = limit
+        self._allowed = allowed
+        self._remaining = remaining
+        self._retry_after_ns = retry_after_ns
+        self._reset_after_ns = reset_after_ns
+        self._source = source
+        self._parts = parts
+        self._delay_ns = delay_ns
+        self._turn_ns = turn_ns
+
+    @property
+    def allowed(self) -> bool:
+        return self._allowed
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+    @property
+    def limit(self) -> Limit:
+        return self._limit
+
+    @property
+    def remaining(self) -> int:
+        return self._remaining
+
+    @property
+    def retry_after_ns(self) -> int | None:
+        return self._retry_after_ns
+
+    @property
+    def reset_after_ns(self) -> int:
+        return self._reset_after_ns
+
+    @property
+    def delay_ns(self) -> int:
+        return self._delay_ns
+
+    @property
+    def turn_ns(self) -> int:
+        return self._turn_ns
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+    @property
+    def limits(self) -> tuple[Decision, ...]:
+        return self._parts or (self,)
+
+
+def _restored(figures: Figures, delay_ns: int, turn_ns: int) -> Decision:
+    """A decision that was pickled or copied, with its figures computed."""
+    allowed, key, limit, remaining, retry_after_ns, reset_after_ns, source, parts = figures
+    return Concluded(
+        key,
+        limit,
+        allowed=allowed,
+        remaining=remaining,
+        retry_after_ns=retry_after_ns,
+        reset_after_ns=reset_after_ns,
+        source=source,
+        parts=parts,
+        delay_ns=delay_ns,
+        turn_ns=turn_ns,
+    )
+
+
+# Several decisions as one: all or nothing.
+
+
+def combine(parts: Sequence[Decision]) -> Decision:
+    """The decision that *parts* make together; allowed only if all are.
+
+    Of several, the tightest speaks: among refusals the one with the longest wait, else the one
+    with the least remaining. `remaining` is the least of all, `reset_after` the longest. Where
+    several queues let it wait, its turn is the latest; each part keeps its own.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    tightest = latest = parts[0]
+    for part in parts:
+        if binds_more(part, tightest):
+            tightest = part
+        if part.delay_ns > latest.delay_ns:
+            latest = part
+    if not tightest.allowed:
+        latest = tightest
+    return Concluded(
+        tightest.key,
+        tightest.limit,
+        allowed=tightest.allowed,
+        remaining=min([part.remaining for part in parts]),
+        retry_after_ns=tightest.retry_after_ns,
+        reset_after_ns=max([part.reset_after_ns for part in parts]),
+        source=tightest.source,
+        parts=tuple(parts),
+        delay_ns=latest.delay_ns,
+        turn_ns=latest.turn_ns,
+    )
+
+
+def binds_more(part: Decision, other: Decision) -> bool:
+    """Whether *part* is tighter than *other*: refusals by their wait, those without end most; the
+    others by what is left."""
+    if part.allowed:
+        return other.allowed and part.remaining < other.remaining
+    if other.allowed or part.retry_after_ns is None:
+        return other.allowed or other.retry_after_ns is not None
+    return other.retry_after_ns is not None and part.retry_after_ns > other.retry_after_ns
+
+
+# What a caller is told whose counter is blocked: nobody counts, everything is refused.
+
+
+OVERRIDE: Final = "override"
+"""The source of such decisions."""
+
+
+def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision:
+    """The refusal of the (key, limit) pairs in *asked*, which are blocked for *wait_ns* more."""
+    return combine(
+        [
+            Concluded(
+                key,
+                limit,
+                allowed=False,
+                remaining=0,
+                retry_after_ns=wait_ns,
+                reset_after_ns=wait_ns,
+                source=OVERRIDE,
+            )
+            for key, limit in asked
+        ]
+    )
+
+
+# What to decide when the store cannot: the one place where open and closed are told apart.
+
+
+FailurePolicy = Literal["fail_open", "fail_closed", "local"]
+
+RETRY_AFTER_FAILURE_NS: Final = SECOND
+"""What a caller refused for want of a store is told to wait: nobody knows better."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnFailure:
+    """What a limit does while the store is gone.
+
+    *mode* `fail_open` admits, but in each process no more than *share* of the limit; `local` is the
+    same on purpose: a share of the limit goes on being enforced; `fail_closed` refuses. After
+    *open_ns* without the store a limit that fails open does what *then* says instead; None: it
+    stays open.
+    """
+
+    mode: FailurePolicy = "fail_open"
+    share: Fraction = Fraction(1)
+    open_ns: int | None = None
+    then: Literal["fail_closed", "local"] = "fail_closed"
+
+    def __post_init__(self) -> None:
+        checked_policy(self.mode)
+        if not 0 < self.share <= 1:
+            raise OptionError(f"share is {self.share}; expected above 0, up to 1")
+        if self.open_ns is not None and (self.open_ns < 0 or self.mode != "fail_open"):
+            raise OptionError("max_fail_open is for fail_open, and at least 0")
+
+
+def checked_policy(policy: str) -> FailurePolicy:
+    """*policy* if it is one; else an `OptionError` that lists them."""
+    for known in get_args(FailurePolicy):
+        if policy == known:
+            return known  # type: ignore[no-any-return]
+    choices = " or ".join(repr(known) for known in get_args(FailurePolicy))
+    raise OptionError(f"on_store_failure is {policy!r}; expected {choices}")
+
+
+def read_on_failure(given: str | OnFailure) -> OnFailure:
+    """*given*, a policy or all that goes with one, as the latter."""
+    return given if isinstance(given, OnFailure) else OnFailure(checked_policy(given))
+
+
+def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit]]) -> Decision:
+    """The decision for the (key, limit) pairs in *asked* that no store could make.
+
+    Its `source` is the policy, so it is never mistaken for a plain pass or a denial.
+    """
+    is_open = policy == "fail_open"
+    return combine(
+        [
+            Concluded(
+                key,
+                limit,
+                allowed=is_open,
+                remaining=limit.quota if is_open else 0,
+                retry_after_ns=0 if is_open else RETRY_AFTER_FAILURE_NS,
+                reset_after_ns=0,
+                source=policy,
+            )
+            for key, limit in asked
+        ]
+    )
+
+
+# A decision about a paced limit, kept as the few integers it was made of.
+#
+# The check itself needs two additions and a comparison; the figures need divisions. Most callers
+# look at `allowed` and go on, so the figures are computed when they are read. They are the figures
+# of the moment of the decision all the same: the integers below never change.
+#
+# Decisions are made by the million, so they are made cheaply. They have no `__init__`: the store's
+# fast path fills the slots. And each limit has classes of its own, whose properties find the
+# numbers of the limit in their closure.
+
+
+class PacedDecision(Decision):
+    """A decision about a token bucket, GCRA or leaky bucket."""
+
+    __slots__ = ("_in_use", "_key")
+
+    _key: str
+    _in_use: int
+    """What is in use, in ticks, this request included, whether it was allowed or not."""
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+
+class Refusal(PacedDecision):
+    """A cost that did not fit."""
+
+    __slots__ = ("_need",)
+
+    _need: int
+    """What it asked for, in ticks."""
+
+
+@lru_cache(maxsize=1024)
+def paced_decisions(  # noqa: C901 (many properties, each of one line)
+    the_limit: Limit, pace: Pace, resolution: int = 1
+) -> tuple[type[PacedDecision], type[Refusal]]:
+    """The classes of the decisions about *the_limit*: for what is admitted, for what is refused.
+
+    With a *resolution* of 1,000 nanoseconds the ticks of *pace* are per microsecond, and times are
+    whole microseconds, rounded up.
+    """
+    per_tick, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
+
+    class Admitted(PacedDecision):
+        __slots__ = ()
+
+        @property
+        def allowed(self) -> bool:
+            return True
+
+        def __bool__(self) -> bool:
+            return True
+
+        @property
+        def limit(self) -> Limit:
+            return the_limit
+
+        @property
+        def remaining(self) -> int:
+            return (span - self._in_use) // unit
+
+        @property
+        def retry_after_ns(self) -> int | None:
+            return 0
+
+        @property
+        def retry_after(self) -> float | None:
+            return 0.0
+
+        @property
+        def reset_after_ns(self) -> int:
+            return -(-self._in_use // per_tick) * resolution
+
+        @property
+        def reset_after(self) -> float:
+            return seconds_at_least(-(-self._in_use // per_tick) * resolution)
+
+        def figures(self) -> Figures:
+            in_use = self._in_use
+            left, reset_ns = (span - in_use) // unit, -(-in_use // per_tick) * resolution
+            return True, self._key, the_limit, left, 0, reset_ns, "store", ()
+
+    class Refused(Refusal):
+        __slots__ = ()
+
+        @property
+        def allowed(self) -> bool:
+            return False
+
+        def __bool__(self) -> bool:
+            return False
+
+        @property
+        def limit(self) -> Limit:
+            return the_limit
+
+        @property
+        def remaining(self) -> int:
+            free = span - self._in_use + self._need
+            return free // unit if free > 0 else 0
+
+        @property
+        def retry_after_ns(self) -> int | None:
+            return -((span - self._in_use) // per_tick) * resolution
+
+        @property
+        def retry_after(self) -> float | None:
+            return seconds_at_least(-((span - self._in_use) // per_tick) * resolution)
+
+        @property
+        def reset_after_ns(self) -> int:
+            return -((self._need - self._in_use) // per_tick) * resolution
+
+        @property
+        def reset_after(self) -> float:
+            return seconds_at_least(-((self._need - self._in_use) // per_tick) * resolution)
+
+    return Admitted, Refused
+
+
+# The one place where a denial becomes an exception: a decorated call has no other way out.
+
+
+class RateLimitedError(HeadgateError):
+    """A decorated call was refused; `decision` says by which limit and until when."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+        super().__init__(decision)
+
+    def __str__(self) -> str:
+        decision = self.decision
+        if decision.retry_after is None:
+            wait = "it can never fit"
+        else:
+            wait = f"retry after {decision.retry_after:g} s"
+        return f"{decision.key!r} is over its limit of {decision.limit}: {wait}"

@@ -1,0 +1,219 @@
+"""How a verdict came about: which rules are for a request, why the others are not, whose counters.
+
+reasons     why a rule is not for a request, in words
+members     every rule of a policy, and what it has to do with a request
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.decision import OVERRIDE
+from headgate.policy.conditions import METHOD, TIER, Enquiry, conditions_of
+from headgate.policy.identity.parts import claim_of
+from headgate.policy.matcher import compiled, normalised_path, readings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headgate.engine.plan import Queueing
+    from headgate.engine.planner import Engine
+    from headgate.engine.verdict import RuleVerdict, Verdict
+    from headgate.policy.conditions import Condition, Value
+    from headgate.policy.identity import Found
+    from headgate.policy.model import Policy, Rule
+    from headgate.policy.request import Request
+
+__all__ = ["Member", "Membership", "Reasons"]
+
+
+# Why a rule is not for a request: the first thing that it asks for in vain. No secret is shown.
+
+
+SECRET: Final = "a secret"  # noqa: S105 - the words, not one
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 80
+
+
+class Reasons:
+    """What the rules of *policy* miss in *request*, of whose caller this was *found*."""
+
+    def __init__(self, policy: Policy, request: Request, found: Found) -> None:
+        self._identity = policy.identity
+        self._request = request
+        self._found = found
+        self._ways = readings(request.path)
+        self.tier: Final = self._tier(policy)
+        """The caller's tier as it may be shown; None if it has none."""
+
+    def no_match(self, rule: Rule) -> str | None:
+        """Why *rule* does not match, in one line; None if it does."""
+        if rule.mode == "off":
+            return "it is switched off (mode: off)"
+        if not self.fits_path(rule):
+            path = _shown(normalised_path(self._request.path))
+            return f"path is {path}, expected {_any_of(rule.match.endpoints)}"
+        facts = Enquiry([rule.match]).facts(self._request, self._found)
+        for condition in conditions_of(rule.match):
+            if not condition.holds(facts):
+                return self._difference(condition, facts.get(condition.subject, ()))
+        return None
+
+    def no_limit(self, rule: Rule) -> str | None:
+        """Why *rule*, which matches, has no limit for the caller; None if it has one."""
+        if rule.limits_for(self._found["tier"]):
+            return None
+        tiers = _any_of([name for name in rule.limits if name is not None])
+        said = "the caller has no tier" if self.tier is None else f"tier is {_shown(self.tier)}"
+        return f"{said}, and there are limits for {tiers} only"
+
+    def fits_path(self, rule: Rule) -> bool:
+        """Whether *rule* is for the path, however it is read."""
+        patterns = [compiled(endpoint) for endpoint in rule.match.endpoints]
+        return not patterns or any(pattern.fits(way) for pattern in patterns for way in self._ways)
+
+    def _tier(self, policy: Policy) -> str | None:
+        """What comes from where secrets are is shown only if the policy names it as a tier."""
+        tier = self._found["tier"]
+        is_shown = tier is None or not claim_of(TIER, self._identity).secret
+        return tier if is_shown or tier in _tiers(policy) else SECRET
+
+    def _difference(self, condition: Condition, has: Iterable[Value]) -> str:
+        subject = condition.subject
+        values = [value for value in has if value is not None and not value.startswith("*.")]
+        wanted = sorted(value for value in condition.values if value is not None)
+        if subject == TIER:
+            values = [] if self.tier is None else [self.tier]
+        elif subject == METHOD:
+            values = values[:1]  # its own; the others are what it counts as too
+        elif self._is_secret(subject):
+            return f"{subject} is there, with another value" if values else f"{subject} is missing"
+        state = f"is {' and '.join(map(_shown, values))}" if values else "is missing"
+        return f"{subject} {state}" + (f", expected {_any_of(wanted)}" if wanted else "")
+
+    def _is_secret(self, subject: str) -> bool:
+        kind, _, name = subject.partition(" ")
+        return bool(name) and claim_of(f"{kind}:{name}", self._identity).secret
+
+
+def _tiers(policy: Policy) -> Iterator[str | None]:
+    yield policy.identity.sources[TIER].default
+    for rule in policy.rules:
+        yield from rule.match.tiers
+        yield from rule.limits
+        yield from () if rule.fair is None else rule.fair.weights
+
+
+def _any_of(values: Iterable[str]) -> str:
+    names = [_shown(value) for value in values]
+    if len(names) > _MOST_NAMED + 1:
+        names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} others"]
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _shown(value: str) -> str:
+    """*value* as it is if it is plain, else in quotes."""
+    cut = value if len(value) <= _LONGEST else value[:_LONGEST] + "..."
+    is_plain = cut.isascii() and cut.isprintable() and " " not in cut
+    return cut if (is_plain and cut) or value == SECRET else ascii(cut)
+
+
+# Every rule of a policy, and what it has to do with a request. No I/O.
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rule of the policy and what it has to do with the request.
+
+    *reason* says why it does not apply, "" if it does. *account* says whose counter it is, if the
+    rule matches. *said* is what it said, if it applies.
+    """
+
+    rule: Rule
+    matches: bool
+    reason: str = ""
+    account: tuple[str, ...] = ()
+    said: RuleVerdict | None = None
+    is_near: bool = False
+    """Whether at least the path is one that the rule is for."""
+    turn: Queueing | None = None
+    """How it takes turns under the rule, if it does."""
+
+    @property
+    def applies(self) -> bool:
+        """Whether the rule has a say, or gives a turn."""
+        return self.said is not None or self.turn is not None
+
+
+class Membership:
+    """Which rules of *engine* are for *request*, of which *verdict* came, and why others are not.
+
+    A policy may have many rules, so what is to be known of one is found out when it is asked for.
+    """
+
+    def __init__(self, engine: Engine, request: Request, verdict: Verdict) -> None:
+        self.reasons: Final = Reasons(engine.policy, request, engine.identifier.find(request))
+        self._engine = engine
+        self._request = request
+        self._verdict = verdict
+        self._matching = {rule.id for rule in engine.matching(request)}
+        self._said = {one.rule.id: one for one in verdict.rules}
+        plan = verdict.plan or engine.plan(request)
+        self._planned = {one.rule.id for one in plan.rules}
+        self._turns = {one.rule.id: one for one in plan.queues}
+
+    def all(self) -> tuple[Member, ...]:
+        """Every rule, in the order of the policy."""
+        return tuple(map(self.of, self._engine.policy.rules))
+
+    def applied(self) -> list[Member]:
+        """The rules that have a say, or give a turn."""
+        ids = self._said.keys() | self._turns.keys()
+        return [self.of(rule) for rule in self._engine.policy.rules if rule.id in ids]
+
+    def not_applied(self, most: int) -> tuple[list[Member], int]:
+        """The others, *most* at most, and how many there are.
+
+        Of more than that those are told that are nearest: that match, or whose path fits.
+        """
+        ids = self._said.keys() | self._turns.keys()
+        others = [rule for rule in self._engine.policy.rules if rule.id not in ids]
+        shown = others
+        if len(others) > most:
+            nearest = {id(rule) for rule in sorted(others, key=self._distance)[:most]}
+            shown = [rule for rule in others if id(rule) in nearest]
+        return [self.of(rule) for rule in shown], len(others)
+
+    def of(self, rule: Rule) -> Member:
+        """One rule of the policy."""
+        if rule.id not in self._matching:
+            reason = self.reasons.no_match(rule) or ""
+            return Member(rule, matches=False, reason=reason, is_near=self.reasons.fits_path(rule))
+        return Member(
+            rule,
+            matches=True,
+            reason=self._why_silent(rule),
+            account=tuple(self._engine.identifier.account(rule, self._request)),
+            said=self._said.get(rule.id),
+            is_near=True,
+            turn=self._turns.get(rule.id),
+        )
+
+    def _distance(self, rule: Rule) -> int:
+        if rule.id in self._matching:
+            return 0
+        return 1 if self.reasons.fits_path(rule) else 2
+
+    def _why_silent(self, rule: Rule) -> str:
+        """Why *rule*, which matches, has no say and gives no turn; "" if it does."""
+        if rule.id in self._said or rule.id in self._turns:
+            return ""
+        if rule.fair is not None:
+            is_idle = rule.mode != "enforce"
+            return "in shadow nobody takes turns" if is_idle else "it is not known whose turn it is"
+        if self._verdict.is_replay and rule.id in self._planned:
+            return "it has counted a request with this idempotency key before"
+        if self._verdict.source == OVERRIDE:
+            return "it is not asked, as another one is blocked"
+        return self.reasons.no_limit(rule) or "it is not known whose counter it is"

@@ -1,0 +1,299 @@
+"""Costs that are known only afterwards: hold the amounts, and settle them later. No I/O.
+
+What the deciding rules charge by an estimate is one `Hold`; what they charge in any case, places
+under concurrency limits and turns in queues are one `Take` after it. Each is all or nothing, and if
+the second refuses, the first is given back; so together they are too. Each rule in shadow has a
+hold of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headgate.engine.plan import RulePlan
+from headgate.errors import SettledError
+from headgate.limits import LeakyQueue
+from headgate.runtime.fallback import ELSEWHERE
+from headgate.stores.base import checked_cost
+from headgate.stores.operations import Charge, Check, Hold, Leave, Refund, Settle, Take, Vacate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from headgate.engine.plan import Plan
+    from headgate.engine.verdict import RuleVerdict, Verdict
+    from headgate.stores.operations import Outcomes
+
+
+class Once:
+    """Something that may be done once; by one thread, if several try."""
+
+    __slots__ = ("_chances",)
+
+    def __init__(self) -> None:
+        self._chances = [True]
+
+    @property
+    def is_done(self) -> bool:
+        return not self._chances
+
+    def begin(self) -> bool:
+        """Whether it is to be done now, as it was not before."""
+        try:
+            self._chances.pop()
+        except IndexError:
+            return False
+        return True
+
+    def do(self, what: str) -> None:
+        """Raise `SettledError` that says *what* if it was done before."""
+        if not self.begin():
+            raise SettledError(what)
+
+    def undo(self) -> None:
+        """It could not be done after all, and may be tried again."""
+        self._chances.append(True)
+
+
+@dataclass(slots=True)
+class Held:
+    """What is set aside under *name* for *rules*, to be settled once.
+
+    *settled* is what it was settled for, by rule, as far as the store was told; *corrected* the
+    same of what this process had decided itself; *owed* those rules of which it tells the store
+    later, by itself.
+    """
+
+    name: str
+    rules: tuple[RulePlan, ...]
+    once: Once = field(default_factory=Once, repr=False, compare=False)
+    settled: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
+    corrected: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
+    owed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the rules."""
+        return [one.rule.id for one in self.rules]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was asked for, so that the store knows nothing of it."""
+        return not any(one.cost for one in self.rules)
+
+    def amounts(self, said: Mapping[str, int]) -> dict[str, int]:
+        """What each rule is settled for: what is *said*, by id, or what was held. A candidate is
+        for what is said of the rule that it is tried beside."""
+        for rule, amount in said.items():
+            checked_cost(amount, f"the actual cost under {rule!r}")
+        return {
+            one.rule.id: said.get(one.rule.id, said.get(one.rule.candidate_of or "", one.cost))
+            for one in self.rules
+        }
+
+    def settle(self, amounts: Mapping[str, int], without: Collection[str] = ()) -> Settle:
+        """What settles each rule, but for those in *without*, for its amount. A hold that has
+        lapsed is charged all the same."""
+        rules = [one for one in self.rules if one.rule.id not in without]
+        return Settle(_checks(rules, amounts), self.name, charge_lapsed=True)
+
+    def decided_in(self, verdict: Verdict, sources: frozenset[str]) -> list[RulePlan]:
+        """Those of the rules that decided by one of *sources*."""
+        found = {one.rule.id for one in verdict.enforced if one.decision.source in sources}
+        return [one for one in self.rules if one.rule.id in found]
+
+    @property
+    def give_back(self) -> Settle:
+        """What undoes it."""
+        return self.settle(dict.fromkeys(self.ids, 0))
+
+    def end(self) -> Settle | Refund | None:
+        """What gives everything back, settled or not; it cannot be settled after that."""
+        if not self.once.is_done:
+            self.once.do("it was settled meanwhile")
+            return self.give_back
+        if not self.settled or not any(self.settled.values()):
+            return None
+        return Refund(_checks(self.rules, self.settled))
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How one take of a *plan*, that of *rules*, is held under *name*."""
+
+    plan: Plan
+    rules: tuple[RulePlan, ...]
+    name: str
+
+    @property
+    def left_open(self) -> tuple[RulePlan, ...]:
+        """The rules that are to be settled afterwards."""
+        return tuple(one for one in self.rules if one.rule.id in self.plan.open and one.amounts)
+
+    def hold(self, ttl_ns: int) -> Hold | None:
+        """What to ask first; None if nothing is to be held."""
+        checks = tuple(check for one in self.left_open for check in one.amounts)
+        return Hold(checks, self.name, ttl_ns) if checks else None
+
+    def take(self, *, consume: bool) -> Take | None:
+        """What to ask next; None if everything is held."""
+        checks = [check for one in self.rules for check in self._taken(one)]
+        markers = [one.marker for one in self.rules if one.marker is not None]
+        lease = self.plan.lease if consume else None
+        return Take((*checks, *markers), consume=consume, lease=lease) if checks else None
+
+    def seen(self, taken: Outcomes) -> frozenset[str]:
+        """The ids of the rules that have been charged for the request before."""
+        marked = [one for one in self.rules if one.marker is not None]
+        outcomes = taken[len(taken) - len(marked) :]
+        pairs = zip(marked, outcomes, strict=True)
+        return frozenset(one.rule.id for one, outcome in pairs if not outcome.allowed)
+
+    def without(self, seen: Collection[str]) -> Holding:
+        """The same for the rules that have not."""
+        left = tuple(one for one in self.rules if one.rule.id not in seen)
+        return replace(self, rules=left)
+
+    def look(self) -> Take:
+        """What to ask for the figures of what is held no longer."""
+        return Take(tuple(check for one in self.left_open for check in one.amounts), consume=False)
+
+    def undo(self) -> list[Settle | Leave]:
+        """What gives back what was held, and what may have been taken, if nobody knows."""
+        held = Held(self.name, self.left_open)
+        steps: list[Settle | Leave] = []
+        if held.rules:
+            steps.append(held.give_back)
+        leaving = self.plan.leaving(self.rules)
+        return steps if leaving is None else [*steps, leaving]
+
+    def outcomes(self, held: Outcomes, taken: Outcomes) -> Outcomes:
+        """What each check came to, in their order."""
+        first, second = iter(held), iter(taken)
+        found = []
+        for one in self.rules:
+            others = self._taken(one)
+            found += [next(second) if check in others else next(first) for check in one.checks]
+        return tuple(found)
+
+    def _taken(self, one: RulePlan) -> tuple[Check, ...]:
+        """What of a rule is not held: of one whose amount is known everything."""
+        if one.rule.id not in self.plan.open:
+            return one.checks
+        held = one.amounts
+        return tuple(check for check in one.checks if check not in held)
+
+
+def holdings(plan: Plan, name: str) -> Iterator[Holding]:
+    """The takes of *plan*: that of the rules that decide, if there are any, then each shadow."""
+    if plan.deciding:
+        yield Holding(plan, plan.deciding, name)
+    for one in plan.shadows:
+        yield Holding(plan, (one,), name)
+
+
+def _checks(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> tuple[Check, ...]:
+    return tuple(
+        Check(check.group, check.key, check.limit, amounts[one.rule.id])
+        for one in rules
+        for check in one.amounts
+    )
+
+
+# What requests have cost beyond what they took to enter, charged when they are over. No I/O.
+
+
+Owed = Sequence[tuple[RulePlan, int]]
+"""Rules, and how much more each is to be charged."""
+
+
+def charged_after(rules: Iterable[RulePlan]) -> tuple[RulePlan, ...]:
+    """Those of *rules* that have to be told what a request has cost."""
+    return tuple([one for one in rules if one.rule.cost.after is not None])
+
+
+def admitting(rules: Iterable[RulePlan], verdict: Verdict) -> Iterator[RulePlan]:
+    """Those of *rules* that have admitted the request that *verdict* is on.
+
+    If it is allowed, all that decide have; a shadow has if it would have. A rule that has seen the
+    request before says nothing: it admitted it then, and what it costs this time is charged too.
+    """
+    said = {one.rule.id: one.decision.allowed for one in verdict.rules}
+    for one in rules if verdict.allowed else ():
+        if one.rule.mode == "enforce" or said.get(one.rule.id, True):
+            yield one
+
+
+def charge_of(owed: Owed) -> Charge | None:
+    """What records all that is *owed*, fitting or not; None if it is nothing."""
+    checks = [
+        Check(check.group, check.key, check.limit, more)
+        for one, more in owed
+        if more > 0
+        for check in one.rates
+    ]
+    return Charge(tuple(checks)) if checks else None
+
+
+# Giving back what a request was charged after all. No I/O.
+
+
+def refund_of(verdict: Verdict) -> Refund | None:
+    """What gives back all that the rules of *verdict* charged in the store.
+
+    The marks of requests that must not be charged twice go too: a retry has to pay. Places are not
+    charged, and what is held in the store was not either: that is settled. Turns in queues are
+    given up (`vacating`), if they have not come.
+    """
+    held = () if verdict.held is None else verdict.held.ids
+    planned = [one for one in _charged(verdict, _is_stores) if one.rule.id not in held]
+    checks = [check for one in planned for check in one.amounts if check.cost]
+    checks += [one.marker for one in planned if one.marker is not None]
+    return Refund(tuple(checks)) if checks else None
+
+
+def vacating(verdict: Verdict) -> Vacate | None:
+    """What gives up the turns of a request in queues that the store keeps; None if it has none."""
+    found = list(turns_of(verdict, _charged(verdict, _is_stores)))
+    if not found:
+        return None
+    return Vacate(tuple(check for _, check, _ in found), tuple(turn for _, _, turn in found))
+
+
+def turns_of(
+    verdict: Verdict, planned: Iterable[RulePlan]
+) -> Iterator[tuple[RulePlan, Check, int]]:
+    """The turns that a request has under *planned* rules: rule, queue, and when it is."""
+    said = {one.rule.id: one.decision for one in verdict.rules}
+    for one in planned:
+        for check, decision in zip(one.checks, said[one.rule.id].limits, strict=True):
+            if isinstance(check.limit, LeakyQueue) and decision.turn_ns:
+                yield one, check, decision.turn_ns
+
+
+def charged_rules(verdict: Verdict, sources: frozenset[str]) -> list[RulePlan]:
+    """The rules of *verdict* that decided by one of *sources*, and charged something there."""
+    return _charged(verdict, sources.__contains__)
+
+
+def _charged(verdict: Verdict, is_meant: Callable[[str], bool]) -> list[RulePlan]:
+    if verdict.plan is None:
+        return []
+    charged = {one.rule.id for one in verdict.rules if _is_charged(one, verdict, is_meant)}
+    return [one for one in verdict.plan.rules if one.rule.id in charged]
+
+
+def _is_charged(one: RuleVerdict, verdict: Verdict, is_meant: Callable[[str], bool]) -> bool:
+    """A rule that decides charges if all of them admit; one in shadow if it does itself, and only
+    in the store."""
+    source = one.decision.source
+    if one.is_shadow:
+        return one.decision.allowed and is_meant(source) and _is_stores(source)
+    return verdict.allowed and is_meant(source)
+
+
+def _is_stores(source: str) -> bool:
+    """Whether the store knows of what was decided by *source*, itself or what it had lent."""
+    return source not in ELSEWHERE

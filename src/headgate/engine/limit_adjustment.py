@@ -1,0 +1,93 @@
+"""The limits of a rule as they are for one request: by its class, its share, and under pressure.
+
+Made once for each combination that comes up, of which there are few: classes, shares and steps of
+pressure are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from headgate.limits import Concurrency
+from headgate.limits.scaling import scaled
+from headgate.policy.model import BY_PRIORITY, ceiling
+
+if TYPE_CHECKING:
+    from headgate.limits import Limit
+    from headgate.policy.identity import Found
+    from headgate.policy.model import Priority, Rule
+
+    Limits = tuple[Limit, ...]
+
+FULL: Final = Fraction(1)
+
+MOST: Final = 4096
+"""How many combinations are remembered: overrides make limits too."""
+
+
+class Scale:
+    """What limits are multiplied by while there is pressure; whoever watches that sets it."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self) -> None:
+        self.factor = FULL
+
+
+class Softening:
+    """How the limits of *rule* depend on more than the caller's tier."""
+
+    __slots__ = ("_known", "_parts", "_rule", "_scale")
+
+    def __init__(self, rule: Rule, scale: Scale) -> None:
+        self._rule = rule
+        self._scale = scale
+        slots = [one for many in rule.limits.values() for one in many if _has_slots(one)]
+        self._parts = frozenset(name for one in slots for name, _ in one.shares)
+        # By the identity of the limits, which are kept with it: to hash them takes long.
+        self._known: dict[tuple[int, Priority, str | None, Fraction], tuple[Limits, Limits]] = {}
+
+    @staticmethod
+    def concerns(rule: Rule) -> bool:
+        """Whether the limits of *rule* depend on anything of that."""
+        return bool(rule.reserve) or rule.share_by is not None or rule.floor is not None
+
+    def limits(self, limits: Limits, found: Found, priority: Priority) -> tuple[Limits, bool]:
+        """What *limits* are for the request of *found*; and whether a refusal is for want of
+        capacity, not because the caller has had its quota."""
+        rule = self._rule
+        factor = FULL
+        if rule.floor is not None and self._scale.factor < FULL:
+            factor = min(max(self._scale.factor, rule.floor), FULL)
+        part = rule.share_by
+        if part is not None:
+            part = priority if part == BY_PRIORITY else found.get(part)
+            part = part if part in self._parts else None
+        if part is None and factor == FULL and not rule.reserve:
+            return limits, False
+        asked = id(limits), priority if rule.reserve else "default", part, factor
+        known = self._known.get(asked)
+        if known is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            soft = tuple(self._soft(limit, priority, part, factor) for limit in limits)
+            known = self._known[asked] = limits, soft
+        return known[1], bool(rule.reserve) or factor < FULL
+
+    def _soft(self, limit: Limit, priority: Priority, part: str | None, factor: Fraction) -> Limit:
+        limit = scaled(limit, factor)
+        if not _has_slots(limit):
+            return limit
+        if part is not None and part in dict(limit.shares):
+            limit = replace(limit, partition=part)
+        if not self._rule.reserve:
+            return limit
+        guaranteed = sum(slots for _, slots in limit.shares)
+        most = ceiling(limit.limit, self._rule.reserve, priority)
+        return replace(limit, limit=max(most, guaranteed))
+
+
+def _has_slots(limit: Limit) -> TypeGuard[Concurrency]:
+    return isinstance(limit, Concurrency)

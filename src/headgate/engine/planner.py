@@ -1,0 +1,483 @@
+"""From a request to a plan: which rules match, whose counters, which limits, what it costs.
+
+An engine is made for one policy and never changes; a new policy has a new one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.engine.caller import concerns_of
+from headgate.engine.limit_adjustment import Scale, Softening
+from headgate.engine.plan import (
+    NOTHING_OPEN,
+    Block,
+    Plan,
+    Queueing,
+    RulePlan,
+    checks_on,
+    groups_of,
+    marker_of,
+)
+from headgate.errors import LimitError, OptionError
+from headgate.limits import EXACT, Concurrency, LeakyQueue, with_extra
+from headgate.policy.identity import Identifier
+from headgate.policy.matcher import CallerMatcher, Classifier, Matcher, cost_of, normalised_path
+from headgate.policy.model import BY_PRIORITY
+from headgate.stores.base import checked_cost
+from headgate.stores.operations import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headgate.clock import Clock
+    from headgate.engine.caller import Concern
+    from headgate.limits import Accuracy, Limit
+    from headgate.policy.identity import Found
+    from headgate.policy.model import Match, Override, Policy, Priority, Rule
+    from headgate.policy.request import Request
+    from headgate.stores.base import Terms
+
+
+# What of a rule is the same for all requests, made once: its counters, its key, its cost.
+
+
+REMEMBERED: Final = 1024
+"""Of how many endpoints it is remembered what they cost."""
+
+LONGEST_REMEMBERED: Final = 256
+"""What longer paths cost is found anew, so that what is remembered stays small."""
+
+_new: Final = object.__new__
+
+
+class Layout(NamedTuple):
+    """The *limits* of a rule for some callers, and the groups of their counters."""
+
+    limits: tuple[Limit, ...]
+    groups: tuple[str, ...]
+    has_slots: bool
+    has_turns: bool
+
+
+class PreparedRule:
+    """How *rule* is asked about requests."""
+
+    __slots__ = (
+        "_by_tier",
+        "_cost",
+        "_costs",
+        "_for_all",
+        "_key_of",
+        "_namespace",
+        "_softening",
+        "has_slots",
+        "rule",
+    )
+
+    def __init__(
+        self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale | None = None
+    ) -> None:
+        self.rule = rule
+        self._softening = Softening(rule, scale or Scale()) if Softening.concerns(rule) else None
+        self._namespace = namespace
+        self._key_of = identifier.prepare(rule)
+        self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
+        self._for_all = self._for_tier(None) if len(self._by_tier) == 1 else None
+        by_header, by_endpoint = rule.cost.header is not None, bool(rule.cost.endpoints)
+        self._cost = None if by_header or by_endpoint else rule.cost.default
+        self._costs: dict[tuple[str, str], int] | None = None if by_header else {}
+        self.has_slots = any(layout.has_slots for layout in self._by_tier.values())
+        """Whether some callers take a place for a while."""
+
+    def terms(self) -> Iterator[tuple[str, Accuracy]]:
+        """How exactly its counters are kept, by group, where that is not exactly, by asking and in
+        this region alone; not where there are places, nor for what tells repeated requests."""
+        accuracy = self.rule.accuracy
+        if self.rule.across_regions:
+            accuracy = replace(accuracy, across_regions=True)
+        if accuracy == EXACT:
+            return
+        pairs = [
+            pair
+            for one in self._by_tier.values()
+            for pair in zip(one.groups, one.limits, strict=True)
+        ]
+        slots = {group for group, limit in pairs if isinstance(limit, Concurrency)}
+        for group, _ in pairs:
+            if group not in slots:
+                yield group, accuracy
+
+    def plan(
+        self,
+        found: Found,
+        cost: int | None,
+        overrides: Overrides | None,
+        priority: Priority = "default",
+    ) -> RulePlan | None:
+        """What to ask about the request that *found* is of; None if the rule does not apply.
+
+        *cost* takes the place of what the rule says. *priority* is the class of the request.
+        """
+        layout = self._for_all
+        if layout is None:
+            layout = self._for_tier(found["tier"])
+            if layout is None:
+                return None
+        request, rule = found.request, self.rule
+        key = self._key_of(request, found)
+        if key is None:
+            return None
+        if cost is None:
+            cost = self._cost
+            if cost is None:
+                cost = self._cost_of(request)
+        block = None
+        if overrides is not None:
+            limits, block = overrides.apply(rule, key, layout.limits)
+            layout = layout if limits is layout.limits else self._layout(limits)
+        sheds = False
+        if self._softening is not None:
+            limits, sheds = self._softening.limits(layout.limits, found, priority)
+            layout = layout._replace(limits=limits)
+            sheds = sheds and block is None  # who is blocked is so whatever the capacity
+        limits, groups, has_slots, has_turns = layout
+        marker = None
+        if rule.idempotency is not None and not has_turns:
+            marker = marker_of(rule, found, key, cost, self._namespace)
+        if len(groups) > 1 or has_slots:
+            checks = checks_on(zip(groups, limits, strict=True), key, cost)
+            return RulePlan(rule, key, cost, limits, checks, marker, block, sheds)
+        # Both are filled in by hand, as an `__init__` takes longer than all that it does.
+        check = _new(Check)
+        check.group, check.key, check.limit, check.cost = groups[0], key, limits[0], cost
+        plan = _new(RulePlan)
+        plan.rule, plan.key, plan.cost, plan.limits = rule, key, cost, limits
+        plan.checks, plan.marker, plan.block, plan.sheds = (check,), marker, block, sheds
+        return plan
+
+    def softened(self, limits: tuple[Limit, ...], found: Found) -> tuple[Limit, ...]:
+        """What *limits* are now for the caller that *found* is, in a request that matters as most
+        do."""
+        if self._softening is None:
+            return limits
+        return self._softening.limits(limits, found, "default")[0]
+
+    def queueing(self, found: Found, cost: int | None, priority: Priority) -> Queueing | None:
+        """Whose turn a request under a rule with `fair` waits for; None if it does not apply."""
+        rule, request = self.rule, found.request
+        key = self._key_of(request, found)
+        if rule.fair is None or key is None or rule.mode != "enforce":
+            return None
+        if cost is None:
+            cost = self._cost if self._cost is not None else self._cost_of(request)
+        weight, weights = 1, rule.fair.weights
+        if weights:
+            weight = weights.get(found["tier"]) or weights.get(None, 1)
+        one = _new(Queueing)
+        one.rule, one.key, one.weight, one.priority = rule, key, weight, priority
+        one.cost = cost or 1
+        return one
+
+    def _cost_of(self, request: Request) -> int:
+        """What *request* costs; remembered where only its path and its method matter."""
+        known, path = self._costs, request.path
+        if known is None or len(path) > LONGEST_REMEMBERED:
+            return cost_of(self.rule.cost, request, normalised_path(path))
+        place = path, request.method
+        cost = known.get(place)
+        if cost is None:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            cost = known[place] = cost_of(self.rule.cost, request, normalised_path(path))
+        return cost
+
+    def _for_tier(self, tier: str | None) -> Layout | None:
+        layout = self._by_tier.get(tier) or self._by_tier.get(None)
+        return layout if layout is not None and layout.limits else None
+
+    def _layout(self, limits: tuple[Limit, ...]) -> Layout:
+        has_slots = any(isinstance(limit, Concurrency) for limit in limits)
+        has_turns = any(isinstance(limit, LeakyQueue) for limit in limits)
+        groups = groups_of(self._namespace, self.rule.id, len(limits))
+        return Layout(limits, groups, has_slots, has_turns)
+
+
+# The overrides of a policy: which counters are blocked, or have more, at this time.
+
+
+if TYPE_CHECKING:
+    Limits = tuple[Limit, ...]
+
+
+class Overrides:
+    """The overrides of *policy*, by rule and key; those that are over have no effect.
+
+    What is granted under a rule is granted under its candidate as well, as it would be if that took
+    its place; who is blocked there is not asked about anyway.
+
+    Raises `OptionError` for one of a rule that is not there, `LimitError` for one that makes a
+    limit too large.
+    """
+
+    __slots__ = ("_clock", "_found", "_larger")
+
+    def __init__(self, policy: Policy, clock: Clock) -> None:
+        self._clock = clock
+        self._found: dict[tuple[str, str], Override] = {}
+        self._larger: dict[tuple[Limits, int], Limits] = {}
+        rules = {rule.id: rule for rule in policy.rules}
+        for one in policy.overrides:
+            if one.rule not in rules:
+                raise OptionError(f"an override is for the rule {one.rule!r}, which is not there")
+            self._found[one.rule, one.key] = one
+            if one.extra:
+                self._enlarge(rules[one.rule], one)
+        candidates = [rule for rule in policy.rules if rule.candidate_of is not None]
+        for rule in candidates:
+            for one in policy.overrides:
+                if one.rule == rule.candidate_of and one.extra:
+                    self._grant_beside(rule, one)
+
+    def _enlarge(self, rule: Rule, one: Override) -> None:
+        for limits in rule.limits.values():
+            larger = tuple([with_extra(limit, one.extra) for limit in limits])
+            self._larger[limits, one.extra] = larger
+
+    def _grant_beside(self, candidate: Rule, one: Override) -> None:
+        if (candidate.id, one.key) in self._found:
+            return
+        try:
+            self._enlarge(candidate, one)
+        except LimitError:  # nothing that is only tried keeps a policy from being put in force
+            return
+        self._found[candidate.id, one.key] = one
+
+    def apply(self, rule: Rule, key: str, limits: Limits) -> tuple[Limits, Block | None]:
+        """The limits of *rule* for *key*, *limits* unless they are larger; and whether it is
+        blocked."""
+        one = self._found.get((rule.id, key))
+        if one is None or (wait_ns := one.until_ns - self._clock()) <= 0:
+            return limits, None
+        if one.block:
+            return limits, Block(one.until_ns, wait_ns)
+        return self._larger[limits, one.extra], None
+
+
+Costs = int | Mapping[str, int] | None
+"""What a request costs: for all rules, by the id of a rule, or as the rules say."""
+
+
+class Engine:
+    """The rules of *policy*, ready to be applied. Safe to share among threads.
+
+    *salt* is what secrets are hashed with; *namespace* keeps the counters of different policies in
+    one store apart. *clock* tells when overrides end: the system's if none is given. *scale* is
+    what pressure has brought limits down to.
+    """
+
+    __slots__ = (
+        "_caller_matcher",
+        "_classifier",
+        "_identifier",
+        "_matcher",
+        "_namespace",
+        "_overrides",
+        "_plans_by_class",
+        "_prepared",
+        "charges_after",
+        "counts_endpoints",
+        "has_slots",
+        "policy",
+        "terms",
+    )
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        salt: bytes = b"",
+        namespace: str = "headgate",
+        clock: Clock | None = None,
+        scale: Scale | None = None,
+    ) -> None:
+        self.policy = policy
+        self._namespace = namespace
+        self._identifier = Identifier(policy.identity, salt=salt)
+        self._matcher = Matcher(policy)
+        prepared = [PreparedRule(rule, self._identifier, namespace, scale) for rule in policy.rules]
+        self._classifier = Classifier(policy.priorities) if policy.priorities else None
+        self._plans_by_class = bool(policy.priorities) and any(map(_goes_by_class, policy.rules))
+        self._prepared = {one.rule.id: one for one in prepared}
+        self.has_slots = any(one.has_slots for one in prepared)
+        """Whether requests may take places for a while, for which they need a lease."""
+        self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
+        """Whether it matters which route of an app a request is for."""
+        self.charges_after = any(rule.cost.after is not None for rule in policy.rules)
+        """Whether some requests cost more when they are over than they took to enter."""
+        self.terms: Terms = {group: how for one in prepared for group, how in one.terms()}
+        """How exactly the counters of those rules are kept that say so, by group."""
+        self._caller_matcher: CallerMatcher | None = None
+        self._overrides: Overrides | None = None
+        if policy.overrides:
+            self._overrides = Overrides(policy, clock or time.time_ns)
+
+    @property
+    def identifier(self) -> Identifier:
+        return self._identifier
+
+    def matching(self, request: Request) -> tuple[Rule, ...]:
+        """The rules that match, those that do not apply to the caller included."""
+        return self._matcher.matching(request, self._identifier.find(request))
+
+    def concerning(self, request: Request) -> tuple[Concern, ...]:
+        """All that limits the caller who made *request*, whatever it asks: see `concerns_of`."""
+        if self._caller_matcher is None:  # made for those who ask; by two threads at worst
+            self._caller_matcher = CallerMatcher(self.policy.rules)
+        return concerns_of(
+            request,
+            matcher=self._caller_matcher,
+            identifier=self._identifier,
+            namespace=self._namespace,
+            overrides=self._overrides,
+            soften=lambda rule, limits, found: self._prepared[rule.id].softened(limits, found),
+        )
+
+    def plan(
+        self,
+        request: Request,
+        *,
+        cost: Costs = None,
+        lease: str | None = None,
+        is_estimate: bool = False,
+    ) -> Plan:
+        """What is to be asked about *request*.
+
+        *cost* takes the place of what the rules say, for all or by the id of a rule. *lease* names
+        the slots that the request will take under concurrency limits. A cost that *is_estimate* is
+        to be held, and settled later.
+        """
+        if cost is not None:
+            _check_costs(cost)
+        found = self._identifier.find(request)
+        prepared, overrides = self._prepared, self._overrides
+        priority: Priority = "default"
+        if self._plans_by_class:
+            priority = self._class_of(found)
+        rules, queues = [], []
+        has_slots = False
+        for rule in self._matcher.matching(request, found):
+            one = prepared[rule.id]
+            own = cost if cost is None or isinstance(cost, int) else _named(cost, rule)
+            if rule.fair is not None:
+                queues.append(one.queueing(found, own, priority))
+                continue
+            planned = one.plan(found, own, overrides, priority)
+            if planned is not None:
+                rules.append(planned)
+                has_slots = has_slots or (one.has_slots and planned.has_slots)
+        open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
+        lease = lease if has_slots else None
+        if queues:
+            turns = tuple([one for one in queues if one is not None])
+            return Plan(self.policy.revision, tuple(rules), lease, open_, turns)
+        return Plan(self.policy.revision, tuple(rules), lease, open_)
+
+    def priority_of(self, request: Request) -> Priority:
+        """How much *request* matters."""
+        return self._class_of(self._identifier.find(request))
+
+    def _class_of(self, found: Found) -> Priority:
+        return "default" if self._classifier is None else self._classifier.of(found.request, found)
+
+    def plan_of(self, rule_id: str, request: Request, cost: int | None = None) -> Plan:
+        """What is to be asked about *request* under one rule, without asking whether it matches.
+
+        For a gateway that has seen to that. *cost* takes the place of what the rule says. The plan
+        is empty if there is no such rule, it is off, or it does not apply to the caller; and it has
+        no lease, so no places can be taken with it.
+        """
+        if cost is not None:
+            checked_cost(cost)
+        one = self._prepared.get(rule_id)
+        planned = None
+        if one is not None and one.rule.mode != "off":
+            found = self._identifier.find(request)
+            priority = self._class_of(found) if self._plans_by_class else "default"
+            planned = one.plan(found, cost, self._overrides, priority)
+        return Plan(self.policy.revision, () if planned is None else (planned,))
+
+
+def _goes_by_class(rule: Rule) -> bool:
+    """Whether it matters under *rule* how much a request matters."""
+    return bool(rule.reserve) or rule.fair is not None or rule.share_by == BY_PRIORITY
+
+
+def _check_costs(cost: Costs) -> None:
+    if isinstance(cost, Mapping):
+        for rule, named in cost.items():
+            checked_cost(named, f"the cost under {rule!r}")
+    elif cost is not None:
+        checked_cost(cost)
+
+
+def _named(costs: Mapping[str, int], rule: Rule) -> int | None:
+    """What *costs* says of *rule*; of a candidate what it says of the rule that it is tried
+    beside, whose place it would have."""
+    found = costs.get(rule.id)
+    return costs.get(rule.candidate_of or "") if found is None else found
+
+
+def _estimated(rules: Iterable[RulePlan], cost: Costs) -> frozenset[str]:
+    """The rules whose cost is an estimate: those it was given for."""
+    return frozenset(
+        one.rule.id
+        for one in rules
+        if not isinstance(cost, Mapping) or _named(cost, one.rule) is not None
+    )
+
+
+# Which headers of a request a policy looks at: no other can change what is asked about it.
+
+
+_COOKIE: Final = "cookie"
+_NAMED: Final = "header:"
+
+
+def headers_of_interest(policy: Policy) -> frozenset[str]:
+    """The names, in lower case, of all headers that may matter under *policy*."""
+    identity = policy.identity
+    found = {identity.address.header}
+    for source in identity.sources.values():
+        if source.header is not None:
+            found.add(source.header)
+        if source.cookie is not None:
+            found.add(_COOKIE)
+    for rule in policy.rules:
+        found.update(_of_rule(rule))
+    for kind in policy.priorities:
+        found.update(_of_match(kind.match))
+    return frozenset(name.lower() for name in found)
+
+
+def _of_match(match: Match) -> Iterator[str]:
+    for name, _ in match.headers:
+        yield name
+    if match.cookies:
+        yield _COOKIE
+
+
+def _of_rule(rule: Rule) -> Iterator[str]:
+    yield from _of_match(rule.match)
+    for part in rule.key_by:
+        if part.startswith(_NAMED):
+            yield part.removeprefix(_NAMED)
+        elif part.startswith(f"{_COOKIE}:"):
+            yield _COOKIE
+    if rule.cost.header is not None:
+        yield rule.cost.header
+    if rule.idempotency is not None:
+        yield rule.idempotency.header

@@ -1,0 +1,33 @@
+"""What is to be made anew in a process that was forked: connections and locks, above all."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+__all__ = ["Forkable", "watch_forks"]
+
+
+class Forkable(Protocol):
+    """What has to be told."""
+
+    def begin_anew(self) -> None:
+        """This is another process now; only the thread that forked is in it."""
+
+
+_known: WeakSet[Forkable] = WeakSet()
+
+
+def watch_forks(one: Forkable) -> None:
+    """Have *one* begin anew in each process that is forked off this one."""
+    _known.add(one)
+
+
+def _begin_anew() -> None:
+    for one in list(_known):
+        one.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,278 @@
+"""Limits that Envoy keeps by itself: `local_ratelimit`, a token bucket for each caller.
+
+What differs from a limit that the service keeps:
+
+- Each gateway has its part of the limit, of its own: `buckets` says how a limit becomes one.
+- Stacked limits are a filter each, the one of the shortest time first. A request that a later one
+  refuses has been counted by those before it. So it is between rules.
+- Tiers have buckets of their own: a caller who changes its tier begins anew.
+- A change of the rule, a change of which filters there are, and a restart begin anew; connections
+  from before a change of filters go on with the buckets from before.
+
+Buckets are kept for `MOST_CALLERS` callers of a rule and limit; beyond that the one that was not
+seen for the longest time is forgotten, and begins with a full bucket when it comes back. So to be
+forgotten a caller has to be silent while so many others come. Who can be that many others is that
+many callers, and had as many full buckets anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.envoy.buckets import backstop_of, local_headers, quota_refusal, share_of
+from headgate.gateway.envoy.keys import Variant, groups_of, variants_of
+from headgate.gateway.envoy.matching import (
+    TIER,
+    conditions_of,
+    header_input,
+    header_matcher,
+    negated,
+    predicate_of,
+)
+from headgate.gateway.envoy.values import HttpFilter, extension, service, typed
+from headgate.limits.scaling import with_extra
+from headgate.policy.envoy_config.attributes import ADDRESS, GATEWAY_DOMAIN, RULE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from headgate.gateway.envoy.keys import Entry, Group
+    from headgate.gateway.envoy.values import Json
+    from headgate.limits import Limit
+    from headgate.policy.model import Identity, Policy, Rule
+
+
+MOST_CALLERS: Final = 65_536
+"""About a kilobyte each, when there are that many."""
+
+_LOCAL: Final = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+_WITH_MATCHER: Final = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
+_SKIP: Final = "envoy.extensions.filters.common.matcher.action.v3.SkipFilter"
+_ALWAYS: Final = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+
+
+def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFilter, ...]:
+    """The filters that enforce *rule*, as one of so many *gateways* does."""
+    cost = rule.cost.default
+
+    def bucket(limit: Limit) -> Json:
+        return share_of(limit, gateways, cost).finely()
+
+    return _filters(f"local-{rule.id}", rule, identity, bucket, cost)
+
+
+def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
+    """The filters that keep callers of *rule*, decided exactly, to its whole limit while the
+    service does not.
+
+    What the limit admits they never refuse; *cost* is the least that a request may cost. Callers
+    that only the service tells apart are not limited.
+    """
+
+    def bucket(limit: Limit) -> Json:
+        return backstop_bucket(rule, policy, limit)
+
+    return _filters(f"backstop-{rule.id}", rule, policy.identity, bucket, cost, has_lumps=False)
+
+
+def quota_backstop_filters(rule: Rule, identity: Identity) -> tuple[HttpFilter, ...]:
+    """The filters that keep callers of *rule* to its whole limit while no share is assigned."""
+    cost = rule.cost.default
+
+    def bucket(limit: Limit) -> Json:
+        return share_of(limit, 1, cost).finely(rounds_up=True)
+
+    return _filters(f"backstop-{rule.id}", rule, identity, bucket, cost)
+
+
+def backstop_bucket(rule: Rule, policy: Policy, limit: Limit) -> Json:
+    """The bucket that keeps a caller of *rule* to *limit*, or to what overrides make of it."""
+    extra = max((one.extra for one in policy.overrides if one.rule == rule.id), default=0)
+    return backstop_of(with_extra(limit, extra) if extra else limit).finely(rounds_up=True)
+
+
+def _filters(
+    name: str,
+    rule: Rule,
+    identity: Identity,
+    bucket: Callable[[Limit], Json],
+    cost: int,
+    *,
+    has_lumps: bool = True,
+) -> tuple[HttpFilter, ...]:
+    variants = [
+        one
+        for one in variants_of(rule, identity, joins_lines=False)
+        if has_lumps or not one.is_lump
+    ]
+    groups = groups_of(rule, identity)
+    most = max((len(group.limits) for group in groups), default=0)
+    made = []
+    for place in range(most):
+        called = f"{name}/{place + 1}" if place else name
+        config = _limiter(rule, identity, groups, variants, place, bucket, cost)
+        made.append(HttpFilter(called, _where(rule, identity, called, config)))
+    return tuple(made)
+
+
+def _where(rule: Rule, identity: Identity, name: str, config: Json) -> Json:
+    conditions = conditions_of(rule.match, identity)
+    if not conditions:
+        return config
+    return skipping(name, config, negated(predicate_of(conditions)))
+
+
+def skipping(name: str, config: Json, predicate: Json) -> Json:
+    """The filter *name* of *config*, but for requests for which *predicate* holds."""
+    action = {"action": extension("skip", _SKIP)}
+    matchers = {"matchers": [{"predicate": predicate, "on_match": action}]}
+    return typed(
+        _WITH_MATCHER,
+        extension_config={"name": name, "typed_config": config},
+        xds_matcher={"matcher_list": matchers},
+    )
+
+
+def _limiter(
+    rule: Rule,
+    identity: Identity,
+    groups: Sequence[Group],
+    variants: Sequence[Variant],
+    place: int,
+    bucket: Callable[[Limit], Json],
+    cost: int,
+) -> Json:
+    asked, kept, limits = [], {}, {}
+    for group in groups:
+        if place >= len(group.limits):
+            continue
+        limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
+        limits[limit] = group.limits.index(limit) + 1
+        for variant in variants:
+            actions = list(actions_of(group, variant, identity))
+            asked.append({"actions": actions, "hits_addend": {"number": cost}})
+            keys = tuple(one.key for one in variant.entries)
+            kept[group.name, keys] = descriptor_of(group, keys, bucket(limit))
+    headers = local_headers(rule, limits)
+    return limiter(asked, [*kept.values()], headers=headers, tells_wait=rule.headers != "redacted")
+
+
+def limiter(asked: list[Json], kept: list[Json], *, headers: list[Json], tells_wait: bool) -> Json:
+    """The filter that makes descriptors as *asked*, and keeps buckets for those that are *kept*."""
+    return typed(
+        _LOCAL,
+        stat_prefix="headgate",
+        status={"code": "TooManyRequests"},
+        filter_enabled=_ALWAYS,
+        filter_enforced=_ALWAYS,
+        max_dynamic_descriptors=MOST_CALLERS,
+        enable_x_ratelimit_headers="OFF",
+        enable_retry_after_header=tells_wait,
+        response_headers_to_add=headers,
+        rate_limits=asked,
+        descriptors=kept,
+    )
+
+
+def actions_of(group: Group, variant: Variant, identity: Identity) -> Iterator[Json]:
+    """What makes the descriptor of a caller of *group* who is as *variant* says."""
+    conditions = group.conditions + variant.conditions
+    if conditions:
+        headers = list(map(header_matcher, conditions))
+        told = {"descriptor_key": RULE, "descriptor_value": group.name, "headers": headers}
+        yield {"header_value_match": told}
+    else:
+        yield {"generic_key": {"descriptor_key": RULE, "descriptor_value": group.name}}
+    for entry in variant.entries:
+        yield _action(entry, identity)
+
+
+def _action(entry: Entry, identity: Identity) -> Json:
+    if entry.value is not None:
+        return {"generic_key": {"descriptor_key": entry.key, "descriptor_value": entry.value}}
+    if entry.header is not None:
+        return {"request_headers": {"header_name": entry.header, "descriptor_key": entry.key}}
+    source = identity.address
+    masks = {"v4_prefix_mask_len": source.ipv4_prefix, "v6_prefix_mask_len": source.ipv6_prefix}
+    return {"masked_remote_address": masks}
+
+
+def descriptor_of(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
+    """The *bucket* for each caller of *group* that is told apart by *keys*."""
+    names = ["masked_remote_address" if key == ADDRESS else key for key in keys]
+    entries = [{"key": RULE, "value": group.name}, *({"key": name} for name in names)]
+    return {"entries": entries, "token_bucket": bucket}
+
+
+# Limits of which the service assigns Envoy its share: `rate_limit_quota`.
+#
+# A bucket has the rule's id and what its key needs: whether the rule is for a request, Envoy sees.
+# Before the first assignment everything passes, as far as the rule's backstop lets it. When an
+# assignment has run out because the service is gone, the rule's `on_store_failure` decides:
+# `fail_closed` lets nothing pass, `local` the part of one gateway, beginning with what was left of
+# the share, `fail_open` what the backstop lets pass. Callers who are new then are as before a first
+# assignment, whatever the rule says: Envoy has the same behaviour for both.
+
+
+_QUOTA: Final = "envoy.extensions.filters.http.rate_limit_quota.v3"
+_SOURCE_IP: Final = "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"
+_UNTIL_IT_IS_BACK: Final = "86400s"
+
+
+def quota_filter(rule: Rule, identity: Identity, gateways: int) -> HttpFilter:
+    """The filter that enforces the shares of *rule*."""
+    matchers: list[Json] = []
+    otherwise: Json | None = None
+    for group in groups_of(rule, identity):
+        for variant in variants_of(rule, identity, joins_lines=True):
+            conditions = conditions_of(rule.match, identity)
+            conditions += group.conditions + variant.conditions
+            bucket = {"action": _bucket(rule, identity, gateways, group, variant)}
+            if conditions:
+                matchers.append({"predicate": predicate_of(conditions), "on_match": bucket})
+            else:
+                otherwise = bucket
+    tree: Json = {"matcher_list": {"matchers": matchers}} if matchers else {}
+    if otherwise is not None:
+        tree["on_no_match"] = otherwise
+    return HttpFilter(
+        f"quota-{rule.id}",
+        typed(
+            f"{_QUOTA}.RateLimitQuotaFilterConfig",
+            domain=GATEWAY_DOMAIN,
+            rlqs_server=service(),
+            bucket_matchers=tree,
+        ),
+    )
+
+
+def _bucket(rule: Rule, identity: Identity, gateways: int, group: Group, variant: Variant) -> Json:
+    ids: Json = {RULE: {"string_value": rule.id}}
+    ids |= {entry.key: _value(entry) for entry in variant.entries}
+    if group.conditions:
+        ids[identity.sources[TIER].header or TIER] = {"string_value": group.name}
+    limit = min(group.limits, key=lambda one: share_of(one, 1, 1).rate)
+    settings: Json = {
+        "bucket_id_builder": {"bucket_id_builder": ids},
+        "reporting_interval": "5s",
+        "no_assignment_behavior": {"fallback_rate_limit": {"blanket_rule": "ALLOW_ALL"}},
+        "deny_response_settings": quota_refusal(rule, limit, group.limits.index(limit) + 1),
+    }
+    if rule.on_store_failure != "fail_open":
+        share = share_of(limit, gateways * max(1, rule.cost.default), 1)
+        fallback: Json = {"blanket_rule": "DENY_ALL"}
+        if rule.on_store_failure == "local":
+            fallback = {"token_bucket": share.in_whole_seconds()}
+        settings["expired_assignment_behavior"] = {
+            "fallback_rate_limit": fallback,
+            "expired_assignment_behavior_timeout": _UNTIL_IT_IS_BACK,
+        }
+    return extension(rule.id, f"{_QUOTA}.RateLimitQuotaBucketSettings", **settings)
+
+
+def _value(entry: Entry) -> Json:
+    if entry.value is not None:
+        return {"string_value": entry.value}
+    if entry.header is not None:
+        return {"custom_value": header_input(entry.header)}
+    return {"custom_value": extension(entry.key, _SOURCE_IP)}

@@ -1,0 +1,189 @@
+"""The certificate that clients see: checked before it is used, and taken up when it is renewed.
+
+Envoy is given copies, under a name made of what is in them, so that a certificate and its key only
+ever change together, and a pair that does not fit changes nothing.
+"""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.processes.logs import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.config.gateway import GatewaySettings
+    from headgate.gateway.processes.run_directory import RunDirectory
+
+
+# What is wrong with a certificate that can be used all the same.
+
+
+_NOT_YET, _EXPIRED = 9, 10
+"""OpenSSL's numbers for what it says of a certificate (X509_V_ERR_...)."""
+
+_TURNS: Final = 10
+"""More than a handshake has."""
+
+
+def doubts(settings: GatewaySettings) -> tuple[str, ...]:
+    """A sentence for each. The certificate and its key, if there are any, fit each other."""
+    cert, key = settings.listen_tls_cert, settings.listen_tls_key
+    if cert is None or key is None:
+        return ()
+    found = (_out_of_date(cert, key), _readable(key))
+    return tuple(told for told in found if told is not None)
+
+
+def _readable(key: str) -> str | None:
+    if stat.S_IMODE(Path(key).stat().st_mode) & 0o007:
+        return f"{key}: every user of this machine can read this key; chmod 600 would be right"
+    return None
+
+
+def _out_of_date(cert: str, key: str) -> str | None:
+    error = _said_by_a_client(cert, key)
+    if error is None or error.verify_code not in (_NOT_YET, _EXPIRED):
+        return None
+    return f"{cert}: clients will not believe it: {error.verify_message}"
+
+
+def _said_by_a_client(cert: str, key: str) -> ssl.SSLCertVerificationError | None:
+    """What a client says that believes *cert* itself, whoever has made it: a handshake with it."""
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(cert, key)
+    believing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    believing.check_hostname = False
+    believing.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    believing.load_verify_locations(cert)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (believing.wrap_bio(back, there), served.wrap_bio(there, back, server_side=True))
+    for _ in range(_TURNS):
+        for side in sides:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                return error
+            except ssl.SSLError:
+                return None
+    return None
+
+
+_FOLDER: Final = "tls"
+
+
+def check_certificates(settings: GatewaySettings) -> None:
+    """Raises `GatewayError` if a certificate, a key or an authority cannot be used."""
+    cert, key = settings.listen_tls_cert, settings.listen_tls_key
+    for path in (cert, key, settings.listen_tls_client_ca, settings.upstream_ca):
+        if path is not None:
+            _content(path)
+    if cert is not None and key is not None:
+        _check_pair(cert, key)
+    for authority in (settings.listen_tls_client_ca, settings.upstream_ca):
+        if authority is not None:
+            _check_authority(authority)
+
+
+class Certificates:
+    """The files that *settings* name, and the copies in *directory* that Envoy is given.
+
+    *doubts* says what is wrong with those that were given last, although they can be used.
+    """
+
+    def __init__(self, settings: GatewaySettings, directory: RunDirectory) -> None:
+        self._settings = settings
+        self._directory = directory
+        self.doubts: tuple[str, ...] = ()
+
+    def stamp(self) -> tuple[object, ...]:
+        """What tells, without reading them, whether the files are the same. Never raises."""
+        return tuple(_stamp(path) for path in self._names().values())
+
+    def given(self) -> GatewaySettings:
+        """The settings, with copies in the place of files. Raises `GatewayError`."""
+        names = self._names()
+        if not names:
+            return self._settings
+        check_certificates(self._settings)
+        self.doubts = doubts(self._settings)
+        contents = {name: _content(path) for name, path in names.items()}
+        digest = sha256(b"\0".join(contents.values())).hexdigest()[:16]
+        copies = {
+            name: str(self._directory.write(f"{_FOLDER}/{name}-{digest}.pem", content))
+            for name, content in contents.items()
+        }
+        return replace(
+            self._settings,
+            listen_tls_cert=copies["listen_tls_cert"],
+            listen_tls_key=copies["listen_tls_key"],
+            listen_tls_client_ca=copies.get("listen_tls_client_ca"),
+        )
+
+    def forget(self, used: GatewaySettings) -> None:
+        """Remove the copies that *used* does not name."""
+        names = [used.listen_tls_cert, used.listen_tls_key, used.listen_tls_client_ca]
+        folder = self._directory.place(_FOLDER)
+        for path in _listed(folder):
+            if str(path) not in names:
+                path.unlink(missing_ok=True)
+
+    def _names(self) -> dict[str, str]:
+        names = ("listen_tls_cert", "listen_tls_key", "listen_tls_client_ca")
+        found = {name: getattr(self._settings, name) for name in names}
+        return {name: path for name, path in found.items() if path is not None}
+
+
+def _listed(folder: Path) -> Iterable[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else ()
+
+
+def _stamp(path: str) -> tuple[object, ...]:
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        return (error.errno,)
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise GatewayError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _check_pair(cert: str, key: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, password=lambda: _refused(key))
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise GatewayError(f"{key}: this is not the key of {cert}") from error
+        raise GatewayError(f"{cert} and {key}: {_reason(error)}") from error
+    except OSError as error:
+        raise GatewayError(f"{cert} and {key}: {error.strerror or error}") from error
+
+
+def _refused(key: str) -> str:
+    raise GatewayError(f"{key}: has a password; expected a key without one")
+
+
+def _check_authority(path: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise GatewayError(f"{path}: {_reason(error)}") from error
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return f"no PEM that can be used ({(error.reason or 'unknown').lower().replace('_', ' ')})"

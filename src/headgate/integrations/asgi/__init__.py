@@ -1,0 +1,7 @@
+"""For ASGI apps: the middlewares, and a page that tells callers of their limits."""
+
+from headgate.integrations.asgi.fair import FairMiddleware
+from headgate.integrations.asgi.middleware import RateLimitMiddleware, StatusApp
+from headgate.integrations.asgi.request import AsgiRequest, report
+
+__all__ = ["AsgiRequest", "FairMiddleware", "RateLimitMiddleware", "StatusApp", "report"]

@@ -1,0 +1,108 @@
+"""Requests that no limit is for: named paths, and what browsers ask before they ask."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote
+
+from headgate.errors import OptionError
+from headgate.policy.matcher import Pattern, compiled, readings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headgate.policy.request import Request
+
+
+REMEMBERED: Final = 4096
+"""How many paths are remembered as exempt or not."""
+
+LONGEST_REMEMBERED: Final = 200
+"""Longer ones are not: nobody is to fill the memory with paths."""
+
+
+class Exemptions:
+    """The paths that *patterns* mean: `*` is one segment, `**` any number of them.
+
+    A path that can be read in several ways is exempt only if it is in all of them, and as it is
+    written too, in the same case: nobody gets past a limit by an odd spelling of a path that has
+    none, nor by a path that is another one for the app.
+    """
+
+    __slots__ = ("_literally", "_patterns", "_remembered")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        if isinstance(patterns, str):
+            raise OptionError(f"exempt is {patterns!r}; expected a list of paths, as ['/health']")
+        texts: tuple[object, ...] = tuple(patterns)
+        for text in texts:
+            if not isinstance(text, str) or not text.startswith("/"):
+                raise OptionError(f"exempt has {text!r}; expected a path such as '/static/**'")
+        self._patterns = tuple(compiled(str(text)) for text in texts)
+        self._literally = tuple(Pattern(_literal(str(text))) for text in texts)
+        self._remembered = lru_cache(maxsize=REMEMBERED)(self._covers)
+
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
+    def covers(self, path: str) -> bool:
+        """Whether *path*, as it was received, is exempt."""
+        return (self._remembered if len(path) <= LONGEST_REMEMBERED else self._covers)(path)
+
+    def _covers(self, path: str) -> bool:
+        written = _literal(unquote(path, errors="surrogateescape"))
+        if not any(pattern.fits(written) for pattern in self._literally):
+            return False
+        return all(
+            any(pattern.fits(segments) for pattern in self._patterns) for segments in readings(path)
+        )
+
+
+def _literal(path: str) -> tuple[str, ...]:
+    """The segments of *path* as they are, an empty one as a NUL; none of "/" alone."""
+    return () if path == "/" else tuple(segment or "\0" for segment in path.split("/")[1:])
+
+
+def is_preflight(request: Request) -> bool:
+    """Whether a browser asks what it may ask: a CORS preflight, which no user can help."""
+    return (
+        request.method == "OPTIONS"
+        and request.header("origin") is not None
+        and request.header("access-control-request-method") is not None
+    )
+
+
+# Marks on functions of an app: those that the limits of the whole app are not for.
+
+
+F = TypeVar("F")
+
+_EXEMPT: Final = "__headgate_exempt__"
+EXEMPT_ONES: Final[list[str]] = []
+"""The names of what is marked. If there are none, nobody has to find out what a request is for."""
+
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+def mark_exempt(function: F) -> F:
+    """Mark *function* as one that the limits of the whole app are not for."""
+    setattr(function, _EXEMPT, True)
+    EXEMPT_ONES.append(getattr(function, "__qualname__", repr(function)))
+    return function
+
+
+def is_exempt(function: object) -> bool:
+    """Whether *function* is marked itself, or is an instance of a class that is.
+
+    A class does not inherit the mark: who made it says nothing of what was made of it.
+    """
+    if _has_mark(function):
+        return True
+    return not isinstance(function, type) and _has_mark(type(function))
+
+
+def _has_mark(function: object) -> bool:
+    marks: Mapping[str, object] = getattr(function, "__dict__", _NOTHING)
+    return marks.get(_EXEMPT) is True

@@ -1,0 +1,371 @@
+"""What is counted of one rule in shadow: by the hours of the wall clock, and in all.
+
+A request is one *case*: what the rule said, whether the request was admitted by the rules in force,
+and what the live rule said. Only the case of a request is counted while it is under way, in the
+present hour; the figures are made of that when somebody asks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headgate.observability.sketches import ALL, Distinct, Sketch, hash_of, joined
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+HOURS: Final = 48
+DAY: Final = 24
+"""A day is so many whole hours, and what there is of the present one."""
+HOUR_NS: Final = 3600 * SECOND
+KEYS: Final = 1024
+KEYS_OF_AN_HOUR: Final = 256
+
+FIGURES: Final = (
+    "requests",
+    "would_deny",
+    "denied_anyway",
+    "newly_denied",
+    "newly_allowed",
+    "denied_by_both",
+    "live_not_asked",
+)
+"""What is counted. *requests* that the rule was asked about, and those that it *would_deny*; of
+these, *denied_anyway* were refused by the rules in force, so that nobody would have noticed.
+
+Compared with the live rule: *newly_denied* it would have refused, and the live rule did not;
+*newly_allowed* the live rule refused, and this one would not have, be it that it is not for them;
+*denied_by_both* is what it says; *live_not_asked* are requests that the live rule is not for."""
+SERIES: Final = FIGURES[:2]
+"""Of these the hours are told one by one."""
+COMPARED: Final = FIGURES[3:]
+
+ALONE, NOT_ASKED, PASSED, REFUSED = range(4)
+"""What the live rule said: there is nothing to compare with, it is not for the request, yes, no."""
+ADMITTED: Final = 4
+ALLOWED: Final = 8
+"""A case is the sum of what the live rule said, of `ADMITTED` if the rules in force admitted the
+request, and of `ALLOWED` if the rule would have."""
+PASSED_OVER: Final = 16
+"""The case of a request that the live rule refused and this one is not for."""
+
+_NO_KEYS: Final = Sketch(ALL, array("Q"))
+
+
+def _figures_of_case(case: int) -> set[str]:
+    if case == PASSED_OVER:
+        return {"newly_allowed"}
+    said, allowed = case % ADMITTED, bool(case & ALLOWED)
+    found = {"requests"}
+    found |= {"live_not_asked"} if said == NOT_ASKED else set()
+    found |= {"newly_allowed"} if said == REFUSED and allowed else set()
+    if not allowed:
+        found |= {"would_deny"} if case & ADMITTED else {"would_deny", "denied_anyway"}
+        found |= {PASSED: {"newly_denied"}, REFUSED: {"denied_by_both"}}.get(said, set())
+    return found
+
+
+_CASES: Final = tuple(
+    tuple(case for case in range(PASSED_OVER + 1) if name in _figures_of_case(case))
+    for name in FIGURES
+)
+"""The cases that count for each figure."""
+
+
+class Tried(NamedTuple):
+    """A rule in shadow that is in force: *version* is otherwise when it, or its live rule, is."""
+
+    rule_id: str
+    candidate_of: str | None
+    version: str
+
+
+class Hour(NamedTuple):
+    """What was counted in the hour of a *number*: its figures, and whom something was refused."""
+
+    number: int
+    figures: tuple[int, ...]
+    keys: Sketch = _NO_KEYS
+
+    def to_text(self) -> str:
+        """The same as a text, for JSON."""
+        return _hour_text(self.number, self.figures, self.keys.to_text())
+
+    @classmethod
+    def from_text(cls, text: str) -> Hour:
+        """What `to_text` made a text of. Raises `ValueError`."""
+        number, figures, keys = text.split(" ")
+        return cls(int(number), tuple(map(int, figures.split(","))), Sketch.from_text(keys))
+
+
+class _Past(NamedTuple):
+    """An hour that is over, and its text."""
+
+    hour: Hour
+    text: str
+
+    @property
+    def bare(self) -> _Past:
+        """The same without keys."""
+        if self.hour.keys is _NO_KEYS:
+            return self
+        hour = self.hour._replace(keys=_NO_KEYS)
+        return _Past(hour, hour.to_text())
+
+
+def _hour_text(number: int, figures: Iterable[int], keys: str) -> str:
+    return f"{number} {','.join(map(str, figures))} {keys}"
+
+
+class Trial:
+    """What is counted of *tried* since *since_ns*, when a policy of *revision* was in force.
+
+    *began_ns* is that moment on a clock that never goes back; *is_anew* says that the rule was
+    there before, otherwise or for a while.
+    """
+
+    def __init__(
+        self,
+        tried: Tried,
+        revision: int,
+        since_ns: int,
+        *,
+        began_ns: int = 0,
+        is_anew: bool = False,
+    ) -> None:
+        self.tried = tried
+        self.live = tried.candidate_of
+        self.revision = revision
+        self._facts = {
+            **tried._asdict(),
+            "since": since_ns / SECOND,
+            "began_ns": began_ns,
+            "is_anew": is_anew,
+        }
+        self._before = [0] * len(FIGURES)
+        self._keys = Distinct(KEYS)
+        self._most_of_hour = KEYS_OF_AN_HOUR
+        self._past: list[_Past] = []
+        self._told: dict[str, Any] | None = None
+        self._begin(since_ns // HOUR_NS)
+
+    def allot(self, keys: int, of_hour: int) -> None:
+        """Keep so many hashes of keys at the most: in all, and of each hour from now on."""
+        self._told = None
+        self._keys.allot(keys)
+        self._hour_keys.allot(of_hour)
+        self._most_of_hour = of_hour
+
+    def add(self, case: int, key: str | None, now_ns: int) -> None:
+        """A request was such a *case*; *key* is one that something would be refused to."""
+        if not self._begins_ns <= now_ns < self._ends_ns:
+            self._turn(now_ns // HOUR_NS)
+        self._told = None
+        self._cells[case] += 1
+        if key is not None:
+            self.add_key(key)
+
+    def add_key(self, key: str) -> None:
+        """Something would be refused to *key*, beside what was added last."""
+        number = hash_of(key)
+        self._keys.add(number)
+        self._hour_keys.add(number)
+
+    def told(self, now_ns: int) -> dict[str, Any]:
+        """What was counted so far, as data for JSON; not to be changed."""
+        if not self._begins_ns <= now_ns < self._ends_ns:
+            self._turn(now_ns // HOUR_NS)
+        if self._told is None:
+            counted = _figures_of(self._cells)
+            present = _sum(self._carried, counted)
+            self._told = {
+                **self._facts,
+                "counts": _sum(self._before, counted),
+                "keys": self._keys.to_text(),
+                "hours": [
+                    *[one.text for one in self._past],
+                    _hour_text(self._hour, present, self._hour_keys.to_text()),
+                ],
+            }
+        return self._told
+
+    def _begin(self, number: int) -> None:
+        self._put_at(number)
+        self._cells = [0] * (PASSED_OVER + 1)
+        self._carried = [0] * len(FIGURES)  # of hours that the clock has taken back
+        self._hour_keys = Distinct(self._most_of_hour)
+
+    def _put_at(self, number: int) -> None:
+        self._told = None
+        self._hour = number
+        self._begins_ns, self._ends_ns = number * HOUR_NS, (number + 1) * HOUR_NS
+
+    def _turn(self, number: int) -> None:
+        """Begin the hour of *number*, or go back to it."""
+        if number < self._hour:
+            self._go_back(number)
+            return
+        counted = _figures_of(self._cells)
+        figures = _sum(self._carried, counted)
+        self._before = _sum(self._before, counted)
+        if any(figures):
+            hour = Hour(self._hour, tuple(figures), self._hour_keys.sketch())
+            self._past.append(_Past(hour, hour.to_text()))
+        self._past = [
+            one if one.hour.number >= number - DAY else one.bare
+            for one in self._past
+            if one.hour.number > number - HOURS
+        ]
+        self._begin(number)
+
+    def _go_back(self, number: int) -> None:
+        """The clock was put back: what was counted in hours that are yet to come is of this one,
+        so that nothing is lost, and nothing stays ahead of its time."""
+        for one in self._past:
+            if one.hour.number >= number:
+                self._carried = _sum(self._carried, one.hour.figures)
+                self._hour_keys.take_in(one.hour.keys)
+        self._past = [one for one in self._past if one.hour.number < number]
+        self._put_at(number)
+
+
+def _figures_of(cells: Sequence[int]) -> list[int]:
+    return [sum([cells[case] for case in cases]) for cases in _CASES]
+
+
+def _sum(some: Sequence[int], others: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(some, others, strict=True)]
+
+
+# What several processes have counted of rules in shadow, as one. Nothing here reads a clock.
+
+
+Data = dict[str, Any]
+
+LATE_NS: Final = 15 * SECOND
+"""By how much snapshots of processes that run may differ."""
+
+
+def merged_candidates(snapshots: Iterable[Data], now: float) -> list[Data]:
+    """What *snapshots* of `Candidates` say together at *now* (seconds since the epoch), by rule.
+
+    In whatever order they are; each must be there once. Where they know different versions of a
+    rule, that one counts which came in force last. Rules that only those know which are much older
+    than the others, of processes that are gone, are gone too.
+    """
+    given = list(snapshots)
+    newest_ns = max((one["seen_ns"] for one in given), default=0)
+    in_force = {
+        rule["rule_id"]
+        for snapshot in given
+        if snapshot["seen_ns"] >= newest_ns - LATE_NS
+        for rule in snapshot["rules"]
+    }
+    hour = int(now * SECOND) // HOUR_NS
+    by_rule = _by_rule(given)
+    return [_merged(by_rule[name], hour) for name in sorted(in_force)]
+
+
+def folded_candidates(snapshots: Iterable[Data]) -> Data:
+    """*snapshots* of processes that are gone as one, which says the same to `merged_candidates`."""
+    given = list(snapshots)
+    return {
+        "at": max((one["at"] for one in given), default=0.0),
+        "seen_ns": max((one["seen_ns"] for one in given), default=0),
+        "rules": [_folded(rules) for rules in _by_rule(given).values()],
+    }
+
+
+def _by_rule(snapshots: Iterable[Data]) -> dict[str, list[Data]]:
+    """What is told of each rule as it is now."""
+    found: dict[str, list[tuple[int, Data]]] = {}
+    for snapshot in snapshots:
+        for rule in snapshot["rules"]:
+            found.setdefault(rule["rule_id"], []).append((snapshot["seen_ns"], rule))
+    return {name: _of_one_version(told) for name, told in found.items()}
+
+
+def _of_one_version(told: Sequence[tuple[int, Data]]) -> list[Data]:
+    """Those of the version that came in force last; if it was there before, as after a rollback,
+    without those that had seen the last of it by then."""
+    _, newest = max(told, key=lambda one: (one[1]["began_ns"], one[1]["version"]))
+    same = [one for one in told if one[1]["version"] == newest["version"]]
+    anew_ns = max((rule["began_ns"] for _, rule in same if rule["is_anew"]), default=0)
+    return [rule for seen_ns, rule in same if seen_ns >= anew_ns - LATE_NS]
+
+
+def _merged(rules: Sequence[Data], hour: int) -> Data:
+    hours = [Hour.from_text(text) for one in rules for text in one["hours"]]
+    # What is ahead of its time was counted before the clock was put back.
+    hours = [one if one.number <= hour else one._replace(number=hour) for one in hours]
+    day = [one for one in hours if one.number >= hour - DAY]
+    name, candidate_of = rules[0]["rule_id"], rules[0]["candidate_of"]
+    sketches = (Sketch.from_text(one["keys"]) for one in rules)
+    is_compared = candidate_of is not None
+    return {
+        "rule_id": name,
+        "candidate_of": candidate_of,
+        "since": min(one["since"] for one in rules),
+        **_figures((one["counts"] for one in rules), sketches, is_compared=is_compared),
+        "last_day": _figures(
+            (one.figures for one in day), (one.keys for one in day), is_compared=is_compared
+        ),
+        "hours": {
+            "end": hour * 3600,
+            "step": 3600,
+            **{figure: _series(hours, place, hour) for place, figure in enumerate(SERIES)},
+        },
+    }
+
+
+def _figures(counts: Iterable[Sequence[int]], keys: Iterable[Sketch], *, is_compared: bool) -> Data:
+    told: Data = dict(zip(FIGURES, _sums(counts), strict=True))
+    if not is_compared:
+        told |= dict.fromkeys(COMPARED)
+    sketch = joined(keys)
+    return {**told, "keys": sketch.count, "keys_exact": sketch.is_exact}
+
+
+def _series(hours: Iterable[Hour], place: int, last: int) -> list[int]:
+    """One number for each hour, the oldest first; the *last* is the present one."""
+    series = [0] * HOURS
+    for one in hours:
+        behind = last - one.number
+        if behind < HOURS:
+            series[HOURS - 1 - behind] += one.figures[place]
+    return series
+
+
+def _folded(rules: Sequence[Data]) -> Data:
+    by_number: dict[int, list[Hour]] = {}
+    for one in rules:
+        for hour in map(Hour.from_text, one["hours"]):
+            by_number.setdefault(hour.number, []).append(hour)
+    hours = [
+        Hour(
+            number,
+            tuple(_sums(one.figures for one in some)),
+            joined(one.keys for one in some).cut(KEYS_OF_AN_HOUR),
+        )
+        for number, some in sorted(by_number.items())
+    ]
+    return {
+        **rules[0],
+        "since": min(one["since"] for one in rules),
+        "began_ns": max(one["began_ns"] for one in rules),
+        "is_anew": any(one["is_anew"] for one in rules),
+        "counts": _sums(one["counts"] for one in rules),
+        "keys": joined(Sketch.from_text(one["keys"]) for one in rules).cut(KEYS).to_text(),
+        "hours": [one.to_text() for one in hours if one.number > hours[-1].number - HOURS],
+    }
+
+
+def _sums(counts: Iterable[Sequence[int]]) -> list[int]:
+    sums = [0] * len(FIGURES)
+    for one in counts:
+        for place, count in enumerate(one):
+            sums[place] += count
+    return sums

@@ -1,0 +1,432 @@
+"""Limits that find out by themselves how much a backend can do at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.overload.slot_control import Bounds, Round, check_share, length
+from headgate.units import duration_ns, plain_seconds
+
+if TYPE_CHECKING:
+    from headgate.overload.slot_control import Steering
+    from headgate.policy.model import AdaptiveSlots
+    from headgate.units import Seconds
+
+__all__ = ["AIMD", "Gradient", "Lowest", "Signal", "steering_of"]
+
+
+# Additive increase, multiplicative decrease: how TCP finds out what a network carries.
+#
+# Each round of requests that used the limit and went well adds one to it; a round with a failure,
+# or with too many that took longer than the target, takes a tenth of it. Gates that share a backend
+# come to equal limits that way, whatever they began with. A limit found like this swings by a tenth
+# about the best one. It needs to be told what is bad: failures, or a target.
+
+
+_LATE: Final = 10
+"""One in so many of a round may be late: they are no sign of overload."""
+
+
+class AIMD:
+    """A limit that grows by one a round and falls by a factor; a `Steering`.
+
+    It starts at *initial* (20 if not said) and stays from *least* to *most*. It is multiplied by
+    *backoff* when a request has failed, or when more than a tenth of a round took longer than
+    *target* seconds; then not again before those have ended that were in at the time. While less
+    than half of it is used it stays as it is, unless most requests go wrong. Not safe for several
+    threads at once: a gate asks it under its own lock.
+    """
+
+    __slots__ = ("_backoff", "_bounds", "_deaf", "_limit", "_round", "_target_ns")
+
+    def __init__(
+        self,
+        *,
+        initial: int | None = None,
+        least: int = 1,
+        most: int = 1_000,
+        backoff: float = 0.9,
+        target: Seconds | None = None,
+    ) -> None:
+        self._bounds = Bounds(least, most)
+        self._limit = self._bounds.start(initial)
+        self._backoff = check_share(backoff, "backoff", up_to=0.999)
+        self._target_ns = None if target is None else duration_ns(target, "target")
+        self._round = Round()
+        self._deaf = 0
+
+    @property
+    def limit(self) -> int:
+        """How many may be in now."""
+        return int(self._limit)
+
+    def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:
+        """As `Steering.observe`."""
+        if self._deaf:
+            self._deaf -= 1
+            return
+        limit, round_ = int(self._limit), self._round
+        ended = round_.add(in_flight, None, succeeded=succeeded)
+        if self._target_ns is not None and latency_ns > self._target_ns:
+            round_.late += 1
+        if (round_.failed or round_.late) and _is_bad(round_, limit):
+            self._limit = self._bounds.held(self._limit * self._backoff)
+            self._deaf = max(round_.peak - 1, 0)
+        elif ended < length(limit):
+            return
+        elif round_.used(limit):
+            self._limit = self._bounds.held(self._limit + 1)
+        self._round = Round()
+
+    def __repr__(self) -> str:
+        return f"AIMD(limit={self.limit}, least={self._bounds.least}, most={self._bounds.most})"
+
+
+def _is_bad(round_: Round, limit: int) -> bool:
+    is_late = round_.late * _LATE > length(limit)
+    return (round_.failed > 0 or is_late) and round_.blames(limit)
+
+
+# Looking what requests take when fewer are in.
+
+
+_LENGTH: Final = 20
+"""Requests that are timed, at least."""
+
+_PATIENCE: Final = 6
+"""Rounds after which a probe is given up: too few were let in under its limit, or none ended."""
+
+
+class Probe:
+    """A short time under a lower limit.
+
+    Only those count that were let in under it: the others have to end first. Of these the first
+    half is left out, because the first to end are the quick ones.
+    """
+
+    __slots__ = ("_ended", "_length", "_longest", "_seen", "_timed", "_total_ns", "limit")
+
+    def __init__(self, *, limit: int, instead_of: int) -> None:
+        self.limit = limit
+        self._length = max(limit, _LENGTH)
+        self._longest = _PATIENCE * max(instead_of, _LENGTH)
+        self._ended = 0
+        self._seen = 0
+        self._timed = 0
+        self._total_ns = 0.0
+
+    def observe(self, in_flight: int, latency_ns: float | None) -> None:
+        """One has ended that was one of *in_flight*; None if what it took says nothing."""
+        self._ended += 1
+        if in_flight > self.limit or latency_ns is None:
+            return
+        self._seen += 1
+        if self._seen > self._length:
+            self._timed += 1
+            self._total_ns += latency_ns
+
+    @property
+    def is_over(self) -> bool:
+        return self._timed >= self._length or self._ended >= self._longest
+
+    @property
+    def found_ns(self) -> float | None:
+        """What they took on average; None if there were too few."""
+        return self._total_ns / self._timed if self._timed >= self._length else None
+
+
+# A limit that follows the latency: lower when requests take longer than usual.
+#
+# The idea is that of Netflix's concurrency-limits. Below the knee of a backend more requests at
+# once take no longer each; above it they only queue, and the latency says so long before anything
+# fails. So the latency of the last requests is held against the usual one:
+#
+#     gradient = clamp(tolerance * usual / recent, 1/2, 1)
+#     limit   <- limit + smoothing * (limit * gradient + room - limit)
+#
+# where *room* is the queue that is wanted at the backend, which lets the limit grow while the
+# gradient is 1. Both latencies are averages over rounds of requests (see `rounds`), the usual one
+# over many.
+#
+# What is usual must not be learnt from overload: a backend that is always asked for too much would
+# seem to be always as slow, and the limit would grow without end. So while the limit is used, what
+# is usual only goes down; up it goes while there is room, and by a probe: every so many used rounds
+# the limit is halved for a round, and what the requests let in then take is what is usual. If the
+# backend has become slower for good, that is how it is found out; if only its queue was long, it is
+# shorter then.
+
+
+STEEPEST: Final = 0.5
+"""The least that a gradient can be: whatever happens in a round, half of the limit stays."""
+
+_RECENT: Final = 0.5
+"""How much of the recent latency is that of the last round."""
+
+_PROBED: Final = 0.5
+"""How far one probe moves what is usual."""
+
+_SOON: Final = 10
+"""Used rounds before the first probe, as it may all have begun in an overload, and before the next
+after one that has found something else than was believed."""
+
+_AS_BELIEVED: Final = (0.85, 1.3)
+"""From what to what part of the usual latency a probe has found it."""
+
+_FARTHEST: Final = 8
+"""One request counts as at most so many times the usual latency."""
+
+_SINK: Final = 0.95
+"""What is usual is multiplied by that after a round in which it was more than twice too high."""
+
+
+def climbed(limit: float, gradient: float, *, room: float | None, smoothing: float) -> float:
+    """*limit* after a round: part of the way to `limit * gradient + room`."""
+    wanted = math.sqrt(limit) if room is None else room
+    return limit + smoothing * (limit * gradient + wanted - limit)
+
+
+class Gradient:
+    """A limit that follows the latency; a `Steering`.
+
+    It starts at *initial* (20 if not said) and stays from *least* to *most*. Latency up to
+    *tolerance* times the usual one is fine, unless it is above *target* seconds. *room* requests
+    may queue at the backend (the root of the limit if not said); *smoothing* is how much of a
+    change is made at once. *window* is over how many rounds the usual latency is averaged, *probe*
+    after how many used rounds it is looked at anew. Failures lower the limit by their share of the
+    round, to a half at most. While less than half of it is used it stays as it is, unless most
+    requests fail or take thrice as long as usual. Not safe for several threads at once: a gate asks
+    it under its own lock.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial: int | None = None,
+        least: int = 1,
+        most: int = 1_000,
+        tolerance: float = 1.5,
+        target: Seconds | None = None,
+        room: int | None = None,
+        smoothing: float = 0.2,
+        window: int = 200,
+        probe: int = 100,
+    ) -> None:
+        self._bounds = Bounds(least, most)
+        self._limit = self._bounds.start(initial)
+        if not 1 <= tolerance < math.inf:
+            raise OptionError(f"tolerance is {tolerance!r}; expected 1 or more, such as 1.5")
+        for name, value in (("room", room), ("window", window), ("probe", probe)):
+            if value is not None and value < 1:
+                raise OptionError(f"{name} is {value!r}; expected at least 1")
+        self._tolerance = tolerance
+        self._target_ns = None if target is None else duration_ns(target, "target")
+        self._room = room
+        self._smoothing = check_share(smoothing, "smoothing")
+        self._learning = 2 / (window + 1)
+        self._probe_after = probe
+        self._farthest_ns = math.inf
+        self._usual_ns: float | None = None
+        self._recent_ns: float | None = None
+        self._until_probe = min(probe, _SOON)
+        self._probe: Probe | None = None
+        self._begin_round()
+
+    @property
+    def limit(self) -> int:
+        """How many may be in now."""
+        return int(self._limit) if self._probe is None else self._probe.limit
+
+    @property
+    def usual(self) -> float | None:
+        """The latency that is held to be usual, in seconds; None before there was a round."""
+        return None if self._usual_ns is None else self._usual_ns / 1e9
+
+    def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:
+        """As `Steering.observe`."""
+        time_ns: float | None = latency_ns
+        if not 0 < latency_ns < math.inf:
+            time_ns = None
+        elif latency_ns > self._farthest_ns:
+            time_ns = self._farthest_ns
+        ended = self._round.add(in_flight, time_ns, succeeded=succeeded)
+        if self._probe is not None:
+            self._observe_probe(self._probe, in_flight, time_ns if succeeded else None)
+        elif ended >= self._length:
+            self._judge(self._round)
+
+    def _observe_probe(self, probe: Probe, in_flight: int, time_ns: float | None) -> None:
+        probe.observe(in_flight, time_ns)
+        if self._round.is_failing:
+            self._end_probe(None)
+            self._judge(self._round)
+        elif probe.is_over:
+            self._end_probe(probe.found_ns)
+            self._begin_round()
+
+    def _judge(self, round_: Round) -> None:
+        self._move(round_)
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._round = Round()
+        self._length = length(self._limit)
+        if self._usual_ns is not None:
+            self._farthest_ns = _FARTHEST * self._usual_ns
+
+    def _move(self, round_: Round) -> None:
+        limit = int(self._limit)
+        latency_ns = round_.latency_ns
+        if latency_ns is not None:
+            self._learn(latency_ns, used=round_.used(limit))
+        gradient = 1.0 if latency_ns is None else self._gradient
+        if gradient > STEEPEST and not round_.blames(limit):
+            return
+        if gradient < 1 or round_.failed or round_.used(limit):
+            kept = max(STEEPEST, 1 - round_.failed / round_.ended)
+            room = self._room if latency_ns is not None else 0
+            new = climbed(self._limit, gradient, room=room, smoothing=self._smoothing)
+            self._limit = self._bounds.held(new * kept)
+        if round_.used(limit):
+            self._until_probe -= 1
+            if self._until_probe <= 0 and self._halved < limit:
+                self._probe = Probe(limit=self._halved, instead_of=limit)
+
+    @property
+    def _gradient(self) -> float:
+        if self._usual_ns is None or self._recent_ns is None:
+            return 1.0
+        fine_ns = self._tolerance * self._usual_ns
+        if self._target_ns is not None:
+            fine_ns = min(fine_ns, self._target_ns)
+        return min(max(fine_ns / self._recent_ns, STEEPEST), 1.0)
+
+    def _learn(self, latency_ns: float, *, used: bool) -> None:
+        """A round took *latency_ns* on average, and the limit was *used* or there was room."""
+        if self._usual_ns is None or self._recent_ns is None:
+            self._usual_ns = self._recent_ns = latency_ns
+            return
+        self._recent_ns += _RECENT * (latency_ns - self._recent_ns)
+        # At the lowest limit nothing else can be tried: what it takes there is usual.
+        if self._recent_ns < self._usual_ns or not used or int(self._limit) <= self._bounds.least:
+            self._usual_ns += self._learning * (self._recent_ns - self._usual_ns)
+        if self._recent_ns < self._usual_ns / 2:
+            self._usual_ns *= _SINK
+
+    @property
+    def _halved(self) -> int:
+        return max(int(self._limit) // 2, self._bounds.least)
+
+    def _end_probe(self, found_ns: float | None) -> None:
+        self._probe = None
+        self._until_probe = self._probe_after
+        if found_ns is None or self._usual_ns is None:
+            return
+        low, high = _AS_BELIEVED
+        if not low < found_ns / self._usual_ns < high:
+            self._until_probe = min(self._probe_after, _SOON)
+        self._usual_ns += _PROBED * (found_ns - self._usual_ns)
+
+    def __repr__(self) -> str:
+        bounds = f"least={self._bounds.least}, most={self._bounds.most}"
+        return f"Gradient(limit={self.limit}, usual={self.usual}, {bounds})"
+
+
+# What the rules say about slots that move, as what moves them.
+
+
+def steering_of(slots: AdaptiveSlots) -> Steering:
+    """A new steering as *slots* say."""
+    target = None if slots.target_ns is None else plain_seconds(slots.target_ns)
+    if slots.algorithm == "aimd":
+        return AIMD(least=slots.least, most=slots.most, target=target)
+    return Gradient(least=slots.least, most=slots.most, target=target)
+
+
+# Limits moved by a number of the user's, and several limits at once.
+
+
+class Signal:
+    """A limit that keeps a number at its target; a `Steering`.
+
+    The number is any that grows with load, told by `tell` as often as it is known: how busy the
+    processor is (*target* 0.8), how many wait in a queue further on (100), the share of errors
+    (0.05), how late the event loop is. Above the target the limit falls in proportion, to a half
+    at most; below it grows by *room* (its root if not said), if it is used; while less than half
+    of it is used it stays. What requests take does not matter. *smoothing* is how much of a change
+    is made at once.
+    """
+
+    __slots__ = ("_bounds", "_last", "_limit", "_room", "_round", "_smoothing", "_target")
+
+    def __init__(
+        self,
+        target: float,
+        *,
+        initial: int | None = None,
+        least: int = 1,
+        most: int = 1_000,
+        room: int | None = None,
+        smoothing: float = 0.2,
+    ) -> None:
+        if not 0 < target < math.inf:
+            raise OptionError(f"target is {target!r}; expected a number above 0, such as 0.8")
+        self._bounds = Bounds(least, most)
+        self._limit = self._bounds.start(initial)
+        self._target = target
+        self._room = room
+        self._smoothing = check_share(smoothing, "smoothing")
+        self._round = self._last = Round()
+
+    @property
+    def limit(self) -> int:
+        """How many may be in now."""
+        return int(self._limit)
+
+    def tell(self, value: float) -> None:
+        """The number is *value* now. One that is not a number is as if it had not been told."""
+        if math.isnan(value):
+            return
+        if self._round.ended:
+            self._last, self._round = self._round, Round()
+        limit, round_ = self.limit, self._last  # who hangs has not ended: what was is still so
+        gradient = 1.0 if value <= self._target else max(self._target / value, STEEPEST)
+        if round_.used(limit) or (gradient < 1 and round_.blames(limit)):
+            room = self._room if gradient >= 1 else 0
+            new = climbed(self._limit, gradient, room=room, smoothing=self._smoothing)
+            self._limit = self._bounds.held(new)
+
+    def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:
+        """As `Steering.observe`; only whether the limit is used matters."""
+        self._round.add(in_flight, None, succeeded=succeeded)
+
+    def __repr__(self) -> str:
+        return f"Signal(target={self._target}, limit={self.limit})"
+
+
+class Lowest:
+    """The lowest of several limits, each moved by its own reasons; a `Steering`.
+
+    Those that are not the lowest see that they are not used, and so do not run away.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, *parts: Steering) -> None:
+        if not parts:
+            raise OptionError("there is nothing to be the lowest of; expected at least one")
+        self._parts = parts
+
+    @property
+    def limit(self) -> int:
+        """How many may be in now."""
+        return min(part.limit for part in self._parts)
+
+    def observe(self, *, in_flight: int, latency_ns: int, succeeded: bool) -> None:
+        """As `Steering.observe`."""
+        for part in self._parts:
+            part.observe(in_flight=in_flight, latency_ns=latency_ns, succeeded=succeeded)
+
+    def __repr__(self) -> str:
+        return f"Lowest({', '.join(map(repr, self._parts))})"

@@ -1,0 +1,361 @@
+"""What says that there is pressure: latency, errors, requests that wait, and what users tell.
+
+Each signal is a number: what it is, divided by what it may be. More than 1 is pressure. What is
+less than 1 but close to it is neither pressure nor calm, so that limits are not raised into the
+trouble they were lowered for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+from uuid import uuid4
+
+from headgate.errors import OptionError
+from headgate.stores.base import group_name
+from headgate.stores.operations import Share
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from fractions import Fraction
+
+    from headgate.policy.model import Pressure
+
+
+CALM: Final = 0.9
+"""A signal that is at most so large lets limits be raised."""
+
+OWN: Final = ("latency", "errors", "queue")
+"""The names of the signals that are not a user's."""
+MOST_SIGNALS: Final = 32
+"""How many signals a user may tell: each is a label of a measure."""
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+Mood = Literal["pressed", "uncertain", "unknown", "calm"]
+"""Uncertain is what is neither pressure nor calm; unknown, what too few requests tell so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the signals say together, and *why* if it is pressure: the largest of them."""
+
+    mood: Mood
+    signals: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def why(self) -> str | None:
+        found = max(self.signals, key=self.signals.__getitem__, default=None)
+        return found if self.mood == "pressed" else None
+
+
+def judged(signals: Mapping[str, float], *, is_known: bool) -> Verdict:
+    """What *signals* come to; unless it *is_known* how requests fare, that is never calm."""
+    worst = max(signals.values(), default=0.0)
+    if worst > 1:
+        return Verdict("pressed", signals)
+    if not worst <= CALM:
+        return Verdict("uncertain", signals)
+    return Verdict("calm" if is_known else "unknown", signals)
+
+
+def signals_of(reading: Reading, pressure: Pressure) -> dict[str, float]:
+    """The signals that come of how requests fared."""
+    found = {}
+    if reading.latency is not None:
+        found["latency"] = reading.latency
+    if pressure.errors is not None:
+        allowed = float(pressure.errors)
+        found["errors"] = reading.failed / allowed if allowed else 2.0 * (reading.failed > 0)
+    return found
+
+
+class Told:
+    """What users tell: each signal counts until it is told anew, or has lapsed."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[float, int]] = {}
+
+    def tell(self, name: object, value: object, until_ns: int) -> None:
+        """The signal *name* is *value* until then. Raises `OptionError` for what is no signal."""
+        if not isinstance(name, str) or name in OWN or not _NAME.fullmatch(name):
+            raise OptionError(f"a signal is called {name!r}; expected a name of its own: 'db_lag'")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise OptionError(f"the signal {name} is {value!r}; expected a number from 0")
+        if name not in self._values and len(self._values) >= MOST_SIGNALS:
+            raise OptionError(f"{name} is one signal too many; there may be {MOST_SIGNALS}")
+        self._values[name] = (min(float(value), _LARGEST), until_ns)
+
+    def now(self, now_ns: int) -> dict[str, float]:
+        """All that has not lapsed."""
+        told = list(self._values.items())
+        return {name: value for name, (value, until_ns) in told if now_ns < until_ns}
+
+
+_LARGEST: Final = math.ldexp(1.0, 30)
+
+
+# The course of a factor: down by a part of itself under pressure, up by equal steps in calm.
+#
+# One step for each interval, in this order.
+#
+# 1. It moves half of the way towards what the fleet has in force. So a process that sees less than
+# the others, or more, never strays far: its next step starts from about where all are. 2. While it
+# holds, nothing more. It holds after each step down, until requests that began before it    have
+# ended: for as many intervals as they took at the quantile, at least 1 and at most 5. What    ended
+# meanwhile is not looked at, so one spell of trouble is answered once. 3. Under pressure it is
+# multiplied by *backoff*, but never falls below *least*. 4. In calm, from the second calm interval
+# in a row on, *recovery* is added, up to 1. Near to where    it last stepped down from, within a
+# tenth, it is a quarter of that: it feels its way there, and    goes on quickly once it is past. 5.
+# Otherwise it stays. Signals that are neither pressure nor calm end a row of calm intervals; those
+# in which too few requests ended to say anything do not: a process that has ten a second and is
+# heard every other one recovers half as quickly, not never.
+
+
+PULL: Final = 0.5
+"""How much of the way to the fleet's factor is gone in an interval."""
+NEAR: Final = 0.9
+WARY: Final = 0.25
+"""Within which part of where the last step down began steps up are only so large."""
+LONGEST_HOLD: Final = 5
+
+
+class Course:
+    """The factor that one process holds to be right, from *least* to 1."""
+
+    __slots__ = ("_calm", "_hold", "_pressure", "_troubled", "own")
+
+    def __init__(self, pressure: Pressure) -> None:
+        self.own = 1.0
+        self._calm = 0
+        self._hold = 0
+        self._troubled: float | None = None
+        self._pressure = pressure
+
+    def replace(self, pressure: Pressure) -> None:
+        """Go on by other terms."""
+        self._pressure = pressure
+        self.own = max(self.own, float(pressure.least))
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether what ended lately is not to be looked at."""
+        return self._hold > 0
+
+    def approach(self, fleet: float, *, wholly: bool = False) -> None:
+        """The fleet has *fleet* in force: move towards it; *wholly* by who knows nothing."""
+        self.own += (fleet - self.own) * (1.0 if wholly else PULL)
+        self.own = min(1.0, max(self.own, float(self._pressure.least)))
+
+    def hold(self) -> None:
+        """An interval of holding is over."""
+        self._hold -= 1
+
+    def step(self, mood: Mood, latency_ns: float) -> int:
+        """Go on by what an interval came to; -1, 0 or 1 for down, nowhere, up.
+
+        *latency_ns* is how long requests took at the quantile, 0 if unknown.
+        """
+        if mood == "pressed":
+            return self._step_down(latency_ns)
+        if mood == "unknown":
+            return 0
+        if mood == "uncertain":
+            self._calm = 0
+            return 0
+        self._calm += 1
+        return 0 if self._calm < 2 else self._step_up()
+
+    def _step_down(self, latency_ns: float) -> int:
+        least = float(self._pressure.least)
+        intervals = -(-int(latency_ns) // self._pressure.interval_ns)
+        self._hold = min(LONGEST_HOLD, max(1, intervals))
+        self._calm = 0
+        if self.own <= least:
+            return 0
+        self._troubled = self.own
+        self.own = max(least, self.own * float(self._pressure.backoff))
+        return -1
+
+    def _step_up(self) -> int:
+        if self.own >= 1:
+            self._troubled = None
+            return 0
+        step = float(self._pressure.recovery)
+        if self._troubled is not None:
+            if NEAR * self._troubled <= self.own <= self._troubled:
+                step *= WARY
+            elif self.own > self._troubled:
+                self._troubled = None
+        self.own = min(1.0, self.own + step)
+        return 1
+
+
+# How the requests fared that ended lately: how many, how long they took, how many failed.
+#
+# Noting one is on the way of every request, so it is two steps: the latency falls into one of a
+# fixed number of bins, and a failure is counted. The bins are parts of the latency that counts as
+# too long, which is the edge between two of them: whether it is exceeded is told exactly, by how
+# much to within a thirty-second part of it.
+
+
+FEWEST: Final = 20
+"""Fewer requests say nothing about how requests fare."""
+PATIENCE: Final = 5
+"""For as many intervals it waits for more; what it has got by then is too old to be judged."""
+
+_BINS: Final = 32
+"""Up to the latency that counts as too long."""
+_LAST: Final = 8 * _BINS
+"""In the last one is all that took at least eight times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What *requests* that ended came to: at the quantile they took *latency* times as long as
+    they may (None: nobody asks), and the share *failed* of them failed."""
+
+    requests: int
+    latency: float | None
+    failed: float
+
+
+class Readings:
+    """The requests that ended since they were last looked at, enough of them to say something.
+
+    `note` takes no lock: threads that note at the same instant may count one request for two.
+    """
+
+    __slots__ = ("_bins", "_counted", "_failed", "_looks", "_quantile", "_width")
+
+    def __init__(self, latency_ns: int | None, quantile: Fraction) -> None:
+        self._quantile = None if latency_ns is None else quantile
+        # Rounded up: what takes exactly as long as it may has not taken too long.
+        self._width = SECOND if latency_ns is None else latency_ns // _BINS + 1
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all that was noted."""
+        self._bins = [0] * (_LAST + 1)
+        self._failed = 0
+        self._counted = 0
+        self._looks = 0
+
+    def note(self, latency_ns: int, *, failed: bool) -> None:
+        """A request has ended."""
+        place = latency_ns // self._width
+        self._bins[place if 0 <= place < _LAST else _LAST if place > 0 else 0] += 1
+        if failed:
+            self._failed += 1
+
+    def fresh(self) -> int:
+        """How many have ended since this was last asked."""
+        count = sum(self._bins)
+        fresh, self._counted = count - self._counted, count
+        return fresh
+
+    def look(self) -> Reading | None:
+        """How they fared, if there are enough of them; they are forgotten then."""
+        bins, failed = self._bins, self._failed
+        count = sum(bins)
+        if count >= FEWEST:
+            self.begin_anew()
+            return Reading(count, self._at_quantile(bins, count), min(1.0, failed / count))
+        self._looks += 1
+        if self._looks == PATIENCE:
+            looks = self._looks
+            self.begin_anew()
+            self._looks = looks
+        return None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether for a long time there have not been enough to say anything."""
+        return self._looks >= PATIENCE
+
+    def _at_quantile(self, bins: list[int], count: int) -> float | None:
+        if self._quantile is None:
+            return None
+        wanted, found = self._quantile * count, 0
+        for place, many in enumerate(bins):
+            found += many
+            if found >= wanted:
+                return (place + 0.5) / _BINS
+        return (_LAST + 0.5) / _BINS
+
+
+# What the processes of a fleet make of the pressure together.
+#
+# Each tells its own factor, and how many requests it had lately as its weight. The mean of all that
+# have not lapsed, by weight, is in force everywhere: so limits, which the fleet shares, are the
+# same in all of it. One process in trouble lowers them by its share of the requests: it can neither
+# hold all others down, nor is it ignored.
+
+
+LAPSES_AFTER: Final = 3
+"""After as many intervals what a process has told counts no more; not within a second, though: one
+that is busy is late."""
+_WEIGHING: Final = 0.5
+"""How much of a weight is of the last interval."""
+_HEAVIEST: Final = 1e9
+"""No process has so many requests; what says so may be infinite, and then no mean is a number."""
+
+
+class Fleet:
+    """What the others said last, and what is told them. On the clock of the process."""
+
+    def __init__(self, namespace: str, interval_ns: int) -> None:
+        self._group = group_name(namespace, "!pressure")  # no rule is called that
+        self._interval_ns = interval_ns
+        self._origin = uuid4().hex
+        self._others: tuple[tuple[float, float], ...] = ()
+        self._heard_ns = 0
+        self.weight = 0.0
+
+    def begin_anew(self) -> None:
+        """This is another process now, with another name; what was heard is as true here."""
+        self._origin = uuid4().hex
+        self.weight = 0.0
+
+    def replace(self, interval_ns: int) -> None:
+        """Tell it at another pace."""
+        self._interval_ns = interval_ns
+
+    @property
+    def ttl_ns(self) -> int:
+        """For how long counts what is told."""
+        return max(LAPSES_AFTER * self._interval_ns, SECOND)
+
+    def weigh(self, requests: int) -> None:
+        """So many requests have ended in an interval."""
+        self.weight += (requests - self.weight) * _WEIGHING
+        if self.weight < _WEIGHING:
+            self.weight = 0.0
+
+    def share(self, own: float) -> Share:
+        """What to tell the others, and to ask."""
+        return Share(self._group, "factor", self._origin, own, self.weight, self.ttl_ns)
+
+    def hear(self, told: Iterable[tuple[str, float, float]], now_ns: int) -> None:
+        """What all have told by now."""
+        self._others = tuple(
+            (value, min(weight, _HEAVIEST))
+            for origin, value, weight in told
+            if origin != self._origin and 0 < value <= 1 and weight > 0
+        )
+        self._heard_ns = now_ns
+
+    def others(self, now_ns: int) -> tuple[tuple[float, float], ...]:
+        """The factor and the weight of each of the others, as far as it has not lapsed."""
+        return self._others if now_ns - self._heard_ns < self.ttl_ns else ()
+
+    def mean(self, own: float, now_ns: int) -> float:
+        """What all make of it together, with *own* for this process."""
+        others = self.others(now_ns)
+        total = self.weight + sum(weight for _, weight in others)
+        if not others or not total:
+            return own
+        return (own * self.weight + sum(value * weight for value, weight in others)) / total

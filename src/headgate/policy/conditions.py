@@ -1,0 +1,412 @@
+"""All that a rule asks for besides the path, in one form, and what a request has to say to it.
+
+A condition names a subject (the method, the host, one header, ...) and the values that will do. The
+facts of a request are the values it has for each subject. A condition holds when the two meet. That
+something is there at all is the value None; that a host is below another is the value
+`*.example.com`; that a method is answered as another is a second method: so meeting is all there
+is, and conditions can be looked up instead of tried.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
+
+from headgate.policy.path import compiled, readings, segments_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from headgate.policy.model import After, Cost, Match, Values
+    from headgate.policy.path import Segments
+    from headgate.policy.request import Request
+
+
+# The cookies of a request, in all the ways in which servers read them.
+#
+# Servers disagree about cookies, and a caller may send what they disagree about:
+#
+# - Of two cookies with one name Starlette and Django take the last, Flask and Go the first. ASP.NET
+# takes names in any case for one; PHP and old versions of Rack decode them, or see `_` in a dot. -
+# `"a\054b"` is `a,b` for some, `%41` is `A` and `+` a blank for others. - A blank or a comma ends a
+# cookie for `http.cookies` or for old Java servers, a NUL for C, a quote   without another for old
+# versions of Express.
+#
+# `cookie_of` is for keys. Spellings that some server takes for one value are one value. What can be
+# read as several values is ambiguous and has none: whichever was taken, some server would use
+# another, and its callers would have a new counter for each request. `cookies_of` is for matching:
+# a rule is for a request if it is for any value.
+
+
+_BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\0\ufeff\udc85\udca0"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]*")
+_HIDDEN: Final = re.compile(rf'[,"{_BLANKS}]([^=,"{_BLANKS}]+)[{_BLANKS}]*=')
+"""A name that some servers see within a pair: after a blank, a comma or a quote."""
+
+_VALUE: Final = re.compile(r"[!#-+\--~]*")
+"""A value that RFC 6265 allows, or one with backslashes: no blanks, quotes, commas, controls, and
+nothing beyond ASCII."""
+
+_QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\[ -~])*)"')
+_ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
+_MOST_PASSES: Final = 6
+"""A value that is encoded more often is ambiguous."""
+
+
+class Cookie(NamedTuple):
+    """The *value* of a cookie; None if it is missing, empty or *is_ambiguous*."""
+
+    value: str | None = None
+    is_ambiguous: bool = False
+
+
+_AMBIGUOUS: Final = Cookie(is_ambiguous=True)
+
+
+def cookie_of(request: Request, name: str) -> Cookie:
+    """The cookie *name*, in the one spelling that stands for all spellings of its value."""
+    wanted = _spelt_name(name)
+    values: set[str] = set()
+    look_alikes: set[str] = set()
+    for label, text, pair in _pairs(request):
+        if label == name or _spelt_name(label) == wanted:
+            value = _spelt_value(text)
+            if value is None:
+                return _AMBIGUOUS
+            (values if label == name else look_alikes).add(value)
+        if any(_spelt_name(hidden) == wanted for hidden in _HIDDEN.findall(pair)):
+            return _AMBIGUOUS
+    values.discard("")
+    if len(values | look_alikes) > 1 or (look_alikes and not values):
+        return _AMBIGUOUS
+    return Cookie(values.pop()) if values else Cookie()
+
+
+def cookies_of(request: Request) -> dict[str, list[str]]:
+    """Names, and all values of each in all Cookie lines, as they are and decoded.
+
+    Blanks around both and one pair of quotes around a value do not count. What has no `=` or no
+    name is passed over; nothing spoils the rest. Names are compared as they are.
+    """
+    found: dict[str, list[str]] = {}
+    for label, text, _ in _pairs(request):
+        if label:
+            values = found.setdefault(label, [])
+            values.append(value := _unquoted(text))
+            decoded = _spelt_value(text)
+            if decoded is not None and decoded != value:
+                values.append(decoded)
+    return found
+
+
+def _pairs(request: Request) -> Iterator[tuple[str, str, str]]:
+    """The name and the value of each pair, without blanks around them, and the whole pair."""
+    for line in request.header_lines("cookie"):
+        for part in line.split(";"):
+            pair = part.strip(_BLANKS)
+            name, equals, value = pair.partition("=")
+            if equals:
+                yield name.rstrip(_BLANKS), value.lstrip(_BLANKS), pair
+
+
+def _spelt_name(name: str) -> str:
+    """One spelling for all names that some server takes for *name*."""
+    if _PLAIN_NAME.fullmatch(name) is None:
+        name = unquote(name, encoding="latin-1").strip(_BLANKS)
+        name = name.replace(".", "_").replace(" ", "_").replace("+", "_")
+    return name.lower()
+
+
+def _spelt_value(text: str) -> str | None:
+    """One spelling for all values that some server takes for *text*; None if it is ambiguous."""
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is not None:
+        text = quoted[1].strip(_BLANKS)
+    elif _VALUE.fullmatch(text) is None:
+        return None
+    for _ in range(_MOST_PASSES):
+        decoded = _ESCAPED.sub(_unescaped, unquote(text, encoding="latin-1"))
+        if decoded == text:
+            return text.replace("+", " ")
+        text = decoded
+    return None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 8)) if escape[1] else escape[2]
+
+
+def _unquoted(value: str) -> str:
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        return value[1:-1]
+    return value
+
+
+# The methods that a request counts as.
+
+
+GET: Final = "GET"
+HEAD: Final = "HEAD"
+
+_HEAD_AND_GET: Final = (HEAD, GET)
+
+
+def methods_of(request: Request) -> tuple[str, ...]:
+    """The methods whose rules are for *request*, in upper case: its own first, and last the one
+    that it is handled as.
+
+    They differ for HEAD alone: servers answer it with the handler of GET, at the price of GET, so
+    what limits GET must not be escaped by asking for the head only.
+    """
+    method = request.method.upper()
+    return _HEAD_AND_GET if method == HEAD else (method,)
+
+
+# One spelling for all spellings of a host, and the wildcards it falls under.
+
+
+_NAME = re.compile(r"[a-z0-9._-]*")
+_LONGEST_NAME = 253
+
+
+def normalised_host(raw: str) -> str:
+    """*raw* in lower case, without a port, a user and a dot at the end.
+
+    An IPv6 address is in its short form without brackets and zone; letters beyond ASCII are as the
+    DNS has them (`xn--`). Never raises.
+    """
+    host = raw.strip().lower()
+    if _NAME.fullmatch(host) is None:
+        host = _without_port(host.rpartition("@")[2])
+    if not host.isascii():
+        host = _in_ascii(host)
+    return host.rstrip(".")
+
+
+def wildcards(host: str, deepest: int) -> list[str]:
+    """The `*.` names with up to *deepest* labels that the normalised *host* falls under."""
+    labels = host.rsplit(".", deepest)
+    return ["*." + ".".join(labels[first:]) for first in range(1, len(labels))]
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return _short_address(host[1:].partition("]")[0])
+    if host.count(":") > 1:
+        return _short_address(host)
+    return host.partition(":")[0]
+
+
+def _short_address(text: str) -> str:
+    try:
+        return IPv6Address(text.partition("%")[0]).compressed
+    except ValueError:
+        return text
+
+
+def _in_ascii(host: str) -> str:
+    if len(host) > _LONGEST_NAME:
+        return host
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return host
+
+
+METHOD: Final = "method"
+HOST: Final = "host"
+TIER: Final = "tier"
+
+Value = str | None
+Facts = dict[str, tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """*subject* must have one of *values*."""
+
+    subject: str
+    values: frozenset[Value]
+
+    def holds(self, facts: Facts) -> bool:
+        return not self.values.isdisjoint(facts.get(self.subject, ()))
+
+
+def conditions_of(match: Match) -> tuple[Condition, ...]:
+    """What *match* asks for besides the endpoint."""
+    found = []
+    if match.methods:
+        found.append(Condition(METHOD, frozenset(map(str.upper, match.methods))))
+    if match.hosts:
+        found.append(Condition(HOST, frozenset(map(_host_value, match.hosts))))
+    if match.tiers:
+        found.append(Condition(TIER, frozenset(match.tiers)))
+    found += [_named(_header(name), values) for name, values in match.headers]
+    found += [_named(_cookie(name), values) for name, values in match.cookies]
+    found += [_named(_attribute(name), values) for name, values in match.attributes]
+    return tuple(found)
+
+
+class Enquiry:
+    """What to find out about requests: only what some rule asks for."""
+
+    def __init__(self, matches: Iterable[Match]) -> None:
+        matches = list(matches)
+        self._method = any(match.methods for match in matches)
+        self._host = any(match.hosts for match in matches)
+        self._deepest = max((_depth(host) for match in matches for host in match.hosts), default=0)
+        self._tier = any(match.tiers for match in matches)
+        self._headers = {name.lower(): _header(name) for m in matches for name, _ in m.headers}
+        self._cookies = {name: _cookie(name) for m in matches for name, _ in m.cookies}
+        self._attributes = {name: _attribute(name) for m in matches for name, _ in m.attributes}
+
+    def facts(self, request: Request, found: Mapping[str, str | None]) -> Facts:
+        """The facts of *request*; *found* is what identity found of the caller, by name."""
+        facts: Facts = {}
+        if self._method:
+            facts[METHOD] = methods_of(request)
+        if self._host:
+            self._add_host(facts, request)
+        if self._tier:
+            facts[TIER] = (found.get("tier"),)
+        if self._headers:
+            self._add_headers(facts, request)
+        if self._cookies:
+            self._add_cookies(facts, request)
+        if self._attributes:
+            self._add_attributes(facts, request)
+        return facts
+
+    def _add_host(self, facts: Facts, request: Request) -> None:
+        host = normalised_host(request.host)
+        if not host:
+            return
+        below = wildcards(host, self._deepest) if self._deepest else ()
+        facts[HOST] = (None, host, *below)
+
+    def _add_headers(self, facts: Facts, request: Request) -> None:
+        for name, value in request.headers:
+            subject = self._headers.get(name.lower())
+            if subject is not None:
+                facts[subject] = (*facts.get(subject, (None,)), value.strip())
+
+    def _add_cookies(self, facts: Facts, request: Request) -> None:
+        cookies = cookies_of(request)
+        for name in _both(self._cookies, cookies):
+            facts[self._cookies[name]] = (None, *cookies[name])
+
+    def _add_attributes(self, facts: Facts, request: Request) -> None:
+        for name in _both(self._attributes, request.attributes):
+            facts[self._attributes[name]] = (None, request.attributes[name])
+
+
+def _both(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """The names in both, at the cost of the smaller of the two."""
+    fewer, more = (one, other) if len(one) < len(other) else (other, one)
+    return [name for name in fewer if name in more]
+
+
+def _named(subject: str, values: Values) -> Condition:
+    return Condition(subject, frozenset((None,) if values is None else values))
+
+
+def _header(name: str) -> str:
+    return f"header {name.lower()}"
+
+
+def _cookie(name: str) -> str:
+    return f"cookie {name}"
+
+
+def _attribute(name: str) -> str:
+    return f"attribute {name}"
+
+
+def _host_value(host: str) -> Value:
+    """The value that stands for *host* as a rule has it; `*` alone is any host."""
+    if host == "*":
+        return None
+    if host.startswith("*."):
+        return f"*.{normalised_host(host[2:])}"
+    return normalised_host(host)
+
+
+def _depth(host: str) -> int:
+    """How many labels follow `*.` in *host*; 0 if it is no such name."""
+    return host.rstrip(".").count(".") if host.startswith("*.") else 0
+
+
+# What a request costs.
+
+
+MOST: Final = 2**53 - 1
+"""No header may ask for more: what stores count exactly."""
+
+_WHOLE_NUMBER = re.compile(r"[0-9]+")
+
+
+def cost_of(cost: Cost, request: Request, path: str) -> int:
+    """What *request*, with the normalised *path*, costs: by its header, else by its endpoint, else
+    the default.
+
+    A header counts if it is there once and is a whole number; it is cut to `cost.most`. Without
+    such a bound, one beyond `MOST` does not count. When a path can be read in several ways, the
+    dearest counts. What is said of GET is said of HEAD.
+    """
+    named = None if cost.header is None else _by_header(cost.header, cost.most, request)
+    if named is not None:
+        return named
+    if not cost.endpoints:
+        return cost.default
+    methods = methods_of(request)
+    others = readings(request.path)[1:] if path != request.path else ()
+    return max(_by_endpoint(cost, methods, way) for way in (segments_of(path), *others))
+
+
+def cost_after(after: After, amount: int) -> int:
+    """What a request has cost for which *amount* was said, or so many bytes sent."""
+    units = -(-amount // after.per)
+    return units if after.most is None else min(units, after.most)
+
+
+def cost_said_after(after: After, lines: Sequence[str]) -> int | None:
+    """The same by the *lines* of the response's header; None if they do not say it.
+
+    They do as those of a request do: there is one, and it is a whole number; one beyond `MOST` is
+    `after.most`, and does not count if there is no such bound.
+    """
+    amount = _whole_number(lines)
+    if amount is None:
+        return None
+    return cost_after(after, amount) if amount <= MOST else after.most
+
+
+def _by_header(name: str, most: int | None, request: Request) -> int | None:
+    asked = _whole_number(request.header_lines(name.lower()))
+    if asked is None:
+        return None
+    if most is not None:
+        return min(asked, most)
+    return asked if asked <= MOST else None
+
+
+def _whole_number(lines: Sequence[str]) -> int | None:
+    """What a header says that is there once; `MOST + 1` stands for anything larger."""
+    if len(lines) != 1:
+        return None
+    text = lines[0].strip()
+    if _WHOLE_NUMBER.fullmatch(text) is None:
+        return None
+    digits = text.lstrip("0") or "0"
+    return min(int(digits), MOST + 1) if len(digits) <= len(str(MOST)) else MOST + 1
+
+
+def _by_endpoint(cost: Cost, methods: tuple[str, ...], segments: Segments) -> int:
+    for endpoint in cost.endpoints:
+        named = endpoint.method is None or endpoint.method.upper() in methods
+        if named and compiled(endpoint.endpoint).fits(segments):
+            return endpoint.cost
+    return cost.default

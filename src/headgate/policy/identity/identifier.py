@@ -1,0 +1,291 @@
+"""Who is asking, and whose counter it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.policy.identity.address import Trail, peer_address
+from headgate.policy.identity.parts import claim_of, fallback_of, hashed, joined, part_of
+from headgate.policy.matcher import cookie_of, endpoint_of, methods_of, normalised_host
+from headgate.policy.model import GLOBAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headgate.policy.identity.address import Address
+    from headgate.policy.identity.parts import Claim, Part
+    from headgate.policy.model import Fallback, Identity, Rule, Source
+    from headgate.policy.request import Request
+
+
+# What a request says of its caller.
+
+
+UNKNOWN: Final = "unknown"
+"""The address of all callers that have none, together."""
+
+_BLANKS: Final = " \t"
+
+
+class Found(Mapping[str, str | None]):
+    """The value of every source of an identity, by name; None for what the caller did not say.
+
+    Each is read when it is first asked for. Values are as they came, secrets too, and as long as
+    the server let them be: they are for comparing, not for showing.
+    """
+
+    __slots__ = ("_identity", "_ip", "_trail", "_values", "part_texts", "request")
+
+    def __init__(self, request: Request, identity: Identity, trail: Trail) -> None:
+        self.request: Final = request
+        self.part_texts: Final[dict[str, str | None]] = {}
+        self._identity = identity
+        self._trail = trail
+        self._values: dict[str, str | None] = {}
+        self._ip: str | None = None
+
+    def __getitem__(self, name: str) -> str | None:
+        values = self._values
+        if name in values:
+            return values[name]
+        source = self._identity.sources[name]
+        header = source.header
+        if header is None:
+            value = self.value(source)
+        else:  # the common case, without two calls
+            line = self.request.header(header)
+            value = source.default if line is None else line.strip(_BLANKS) or source.default
+        values[name] = value
+        return value
+
+    # The one of `Mapping` takes any type of default, and three times as long.
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        return self[name] if name in self._identity.sources else default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._identity.sources)
+
+    def __len__(self) -> int:
+        return len(self._identity.sources)
+
+    def __repr__(self) -> str:
+        return f"Found({', '.join(self)})"  # no values: there may be secrets among them
+
+    @property
+    def address(self) -> Address | None:
+        """The address of the client, as far as it is sure."""
+        return self._trail.client(self.request)
+
+    @property
+    def ip(self) -> str:
+        """The addresses that count as one caller with this one, as text; `UNKNOWN` for none."""
+        found = self._ip
+        if found is None:
+            found = self._ip = self._trail.client_key(self.request) or UNKNOWN
+        return found
+
+    def value(self, source: Source) -> str | None:
+        """What *source* has, else its default."""
+        stated = self.stated(source)
+        return source.default if stated is None else stated
+
+    def stated(self, source: Source) -> str | None:
+        """What the request itself says where *source* looks; None if nothing, or an empty text."""
+        if source.header is not None:
+            line = self.request.header(source.header)
+            return None if line is None else line.strip(_BLANKS) or None
+        if source.cookie is not None:
+            return cookie_of(self.request, source.cookie).value
+        if source.attribute is not None:
+            return self.request.attributes.get(source.attribute) or None
+        other = None if source.lookup is None else self[source.lookup]
+        return None if other is None else source.values.get(other)
+
+    def is_ambiguous(self, source: Source) -> bool:
+        """Whether what *source* has can be read in several ways: it counts as missing."""
+        if source.lookup is not None:
+            return self.is_ambiguous(self._identity.sources[source.lookup])
+        return source.cookie is not None and cookie_of(self.request, source.cookie).is_ambiguous
+
+
+# Where the parts of a key come from, in words for people. No secret is shown.
+
+
+LONGEST_SHOWN: Final = 80
+"""Longer values are cut when they are shown."""
+
+
+def account_of(
+    name: str, rule: Rule, found: Found, identity: Identity, trail: Trail, salt: bytes
+) -> str:
+    """Where the part *name* of the key of *rule* comes from."""
+    request = found.request
+    if name == GLOBAL:
+        return "one counter for everybody"
+    if name == "endpoint":
+        return _endpoint(endpoint_of(request, rule.match.endpoints), request.path)
+    if name == "method":
+        return _method(methods_of(request))
+    if name == "host":
+        return _shown(normalised_host(request.host))
+    if name == "ip":
+        return _address(found, trail)
+    return _claim(claim_of(name, identity), found, identity.fallback, salt)
+
+
+def _endpoint(endpoint: str | None, path: str) -> str:
+    if endpoint is None:
+        return f"ambiguous, of the path {_shown(path)}, so all such paths share a counter"
+    return f"{_shown(endpoint)}, of the path {_shown(path)}"
+
+
+def _method(methods: Sequence[str]) -> str:
+    counted = _shown(methods[-1])
+    return counted if len(methods) == 1 else f"{counted}, as {_shown(methods[0])} counts as it"
+
+
+def _claim(claim: Claim, found: Found, fallback: Fallback, salt: bytes) -> str:
+    place = place_of(claim.source)
+    value = claim.value(found)
+    state = "is ambiguous" if found.is_ambiguous(claim.source) else "is missing"
+    if value is None:
+        return f"{place} {state}, so {_stand_in(found, fallback_of(claim.source, found, fallback))}"
+    shown = f"{hashed(value, salt)}, a secret" if claim.secret else _shown(value)
+    if found.stated(claim.source) is None:
+        return f"default = {shown}, as {place} {state}"
+    return f"{place} = {shown}"
+
+
+def shown_claim(claim: Claim, found: Found, salt: bytes) -> str | None:
+    """The value of *claim* as people may see it; None if it is missing."""
+    value = claim.value(found)
+    if value is None or not claim.secret:
+        return value if value is None else _cut(value)
+    return hashed(value, salt)
+
+
+def place_of(source: Source) -> str:
+    """Where *source* looks, in words."""
+    if source.header is not None:
+        return f"header {source.header}"
+    if source.cookie is not None:
+        return f"cookie {source.cookie}"
+    if source.attribute is not None:
+        return f"attribute {source.attribute}"
+    return f"lookup of {source.lookup}"
+
+
+def _stand_in(found: Found, fallback: Fallback) -> str:
+    if fallback == "ip":
+        return f"the address {found.ip} stands in"
+    if fallback == "shared":
+        return "the counter that all such callers share is used"
+    return "the rule does not apply"
+
+
+def _address(found: Found, trail: Trail) -> str:
+    address = found.address
+    if address is None:
+        return f"{UNKNOWN}, as the peer {_shown(found.request.peer)} is no address"
+    group = found.ip if found.ip == str(address) else f"{found.ip}, for {address}"
+    return f"{group}, {_way(found, trail)}"
+
+
+def _way(found: Found, trail: Trail) -> str:
+    peer = peer_address(found.request)
+    sent = bool(found.request.header_lines(trail.header))
+    if peer is not None and trail.believes(peer):
+        if found.address != peer:
+            return f"from {trail.header} of the trusted proxy {peer}"
+        why = "has no client's address" if sent else "is missing"
+        return f"the peer, though a trusted proxy: {trail.header} {why}"
+    if sent:
+        return f"the peer; {trail.header} is not believed, as the peer is no trusted proxy"
+    return "the peer"
+
+
+def _shown(value: str) -> str:
+    return ascii(_cut(value))
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= LONGEST_SHOWN else value[:LONGEST_SHOWN] + "..."
+
+
+class Identifier:
+    """Tells callers apart as *identity* says, and names their counters.
+
+    *salt* is the key that secrets are hashed with: the same on all nodes of a fleet, and secret
+    itself. Safe to use from several threads. Raises `OptionError` for lookups that lead nowhere.
+    """
+
+    __slots__ = ("_identity", "_salt", "_trail", "_wholes")
+
+    def __init__(self, identity: Identity, *, salt: bytes = b"") -> None:
+        for name in identity.sources:
+            _check_lookups(name, identity.sources)
+        self._identity = identity
+        self._salt = salt
+        self._trail = Trail(identity.address)
+        self._wholes: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
+
+    def find(self, request: Request) -> Found:
+        """What *request* says of its caller; read as far as it is asked for."""
+        return Found(request, self._identity, self._trail)
+
+    def key(self, rule: Rule, request: Request, found: Found) -> str | None:
+        """The key of the counter of *rule* for *request*; None if the rule does not apply.
+
+        *found* is what `find` gave for this request. The key is printable ASCII, at most some 150
+        bytes a part, and different callers never share one. Raises `OptionError` for a `key_by`
+        that the identity does not know.
+        """
+        whole = self._wholes.get((rule.key_by, _endpoints(rule)))
+        if whole is None:
+            whole = self.prepare(rule)
+        return whole(request, found)
+
+    def account(self, rule: Rule, request: Request) -> list[str]:
+        """Where each part of the key of *rule* comes from, in words; secrets only hashed."""
+        found = self.find(request)
+        return [
+            f"{name}: {account_of(name, rule, found, self._identity, self._trail, self._salt)}"
+            for name in rule.key_by
+        ]
+
+    def shown(self, request: Request) -> dict[str, str | None]:
+        """What *request* says of its caller, by the names of the sources and `ip`, as people may
+        see it: secrets only hashed, long values cut; None for what is missing."""
+        found = self.find(request)
+        claims = {name: claim_of(name, self._identity) for name in found}
+        return {"ip": found.ip} | {
+            name: shown_claim(claim, found, self._salt) for name, claim in claims.items()
+        }
+
+    def prepare(self, rule: Rule) -> Part:
+        """What makes the keys of *rule*, as `key` does; `OptionError` if it counts by what nobody
+        knows."""
+        if not rule.key_by:
+            raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
+        endpoints = _endpoints(rule)
+        parts = tuple(part_of(name, self._identity, self._salt, endpoints) for name in rule.key_by)
+        whole = parts[0] if len(parts) == 1 else joined(parts)
+        self._wholes[rule.key_by, endpoints] = whole
+        return whole
+
+
+def _endpoints(rule: Rule) -> tuple[str, ...]:
+    """The endpoints of *rule* as far as its key depends on them."""
+    return rule.match.endpoints if "endpoint" in rule.key_by else ()
+
+
+def _check_lookups(name: str, sources: Mapping[str, Source]) -> None:
+    way = [name]
+    while (following := sources[way[-1]].lookup) is not None:
+        if following not in sources:
+            raise OptionError(f"identity.{way[-1]} looks up {following!r}, which is no source")
+        if following in way:
+            raise OptionError(f"identity.{way[-1]} looks itself up: {' -> '.join(way)}")
+        way.append(following)

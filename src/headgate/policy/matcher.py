@@ -1,0 +1,485 @@
+"""Which rules are for a request, at a cost that does not grow with the rules that are not."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from headgate.policy.conditions import (
+    TIER,
+    Enquiry,
+    conditions_of,
+    cookie_of,
+    cookies_of,
+    cost_after,
+    cost_of,
+    cost_said_after,
+    methods_of,
+    normalised_host,
+)
+from headgate.policy.model import GLOBAL, PRIORITIES, Policy, Rule
+from headgate.policy.path import (
+    ANY,
+    ONE,
+    ROUTE,
+    Pattern,
+    compiled,
+    endpoint_of,
+    normalised_path,
+    readings,
+    resources,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headgate.policy.conditions import Condition, Facts, Value
+    from headgate.policy.model import Match, Priority, PriorityClass
+    from headgate.policy.path import Segments
+    from headgate.policy.request import Request
+
+__all__ = [
+    "Classifier",
+    "Matcher",
+    "Pattern",
+    "compiled",
+    "cookie_of",
+    "cookies_of",
+    "cost_after",
+    "cost_of",
+    "cost_said_after",
+    "endpoint_of",
+    "methods_of",
+    "normalised_host",
+    "normalised_path",
+    "readings",
+    "resources",
+]
+
+
+# Rules for the same paths, sorted by what else they ask for.
+#
+# Each rule stands where its most telling condition has it: the one whose values the fewest others
+# share. So of ten thousand rules for as many hosts, a request meets those of its own host. What
+# shares a value is sorted again by the other conditions, until few are left.
+
+
+FEW: Final = 4
+"""So many rules are tried one by one."""
+
+MOST_PLACES: Final = 64
+"""In so many places a rule stands at most, on the average. One for each value of each condition it
+is sorted by would be too many, where several have many."""
+
+Shares = Counter[tuple[str, "Value"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The rule at *position* in its policy, and what is left to ask for it."""
+
+    position: int
+    conditions: tuple[Condition, ...]
+
+    def without(self, condition: Condition) -> Candidate:
+        left = tuple(each for each in self.conditions if each is not condition)
+        return Candidate(self.position, left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shelf:
+    """Rules: those to try whatever comes, and others by subject and value."""
+
+    open: tuple[Candidate, ...]
+    sorted: dict[str, dict[Value, Shelf]]
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate], room: float | None = None) -> Shelf:
+        """Sort *candidates*; *room* is how many places they may take, several for each value."""
+        room = MOST_PLACES * len(candidates) if room is None else room
+        if len(candidates) <= FEW:
+            return cls(tuple(candidates), {})
+        shares: Shares = Counter(
+            (condition.subject, value)
+            for candidate in candidates
+            for condition in candidate.conditions
+            for value in condition.values
+        )
+        unsorted: list[Candidate] = []
+        places = 0
+        groups: dict[str, dict[Value, list[Candidate]]] = defaultdict(lambda: defaultdict(list))
+        for candidate in candidates:
+            condition = _most_telling(candidate.conditions, shares, len(candidates))
+            if condition is None:
+                unsorted.append(candidate)
+                continue
+            places += len(condition.values)
+            left = candidate.without(condition)
+            for value in condition.values:
+                groups[condition.subject][value].append(left)
+        if places > room:
+            return cls(tuple(candidates), {})
+        share = room / max(places, 1)
+        return cls(tuple(unsorted), {name: _shelves(each, share) for name, each in groups.items()})
+
+    def gather(self, facts: Facts, positions: set[int]) -> None:
+        """Add the positions of the rules that the facts fit."""
+        for candidate in self.open:
+            for condition in candidate.conditions:
+                if condition.values.isdisjoint(facts.get(condition.subject, ())):
+                    break
+            else:
+                positions.add(candidate.position)
+        if self.sorted:
+            for subject, values in facts.items():
+                shelves = self.sorted.get(subject)
+                if shelves is not None:
+                    for value in values:
+                        if value in shelves:
+                            shelves[value].gather(facts, positions)
+
+
+def _shelves(groups: dict[Value, list[Candidate]], share: float) -> dict[Value, Shelf]:
+    return {value: Shelf.of(group, share * len(group)) for value, group in groups.items()}
+
+
+def _most_telling(
+    conditions: Iterable[Condition], shares: Shares, everybody: int
+) -> Condition | None:
+    """The condition whose most common value is the rarest; None if all the rules have it."""
+    best, best_share = None, everybody
+    for condition in conditions:
+        subject = condition.subject
+        share = max((shares[subject, value] for value in condition.values), default=0)
+        if share < best_share:
+            best, best_share = condition, share
+    return best
+
+
+# Where patterns end, found by walking a path: a trie with edges for words, `*` and `**`.
+#
+# A walk keeps the set of nodes that the segments so far lead to, as one does for a nondeterministic
+# automaton: its effort is the length of the path times the nodes it stands on at once, whatever the
+# patterns, and nodes it does not come to cost nothing. A `**` at the end of a pattern is done with
+# as soon as it is reached; only one with more behind it goes along.
+
+
+T = TypeVar("T")
+
+
+class Node(Generic[T]):
+    """What can follow a prefix of patterns, and the *content* of those that end here.
+
+    *deep* is the node behind `**`; on such a node the walk stays, whatever comes.
+    """
+
+    __slots__ = ("content", "deep", "one", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[str, Node[T]] = {}
+        self.one: Node[T] | None = None
+        self.deep: Node[T] | None = None
+        self.content: T | None = None
+
+    def child(self, segment: str) -> Node[T]:
+        """The node that *segment* of a pattern leads to, made if need be."""
+        if segment == ANY:
+            self.deep = self.deep or Node()
+            return self.deep
+        if segment == ONE:
+            self.one = self.one or Node()
+            return self.one
+        return self.words.setdefault(segment, Node())
+
+    @property
+    def goes_on(self) -> bool:
+        return bool(self.words) or self.one is not None
+
+
+class Trie(Generic[T]):
+    """Contents, by patterns. Filled first, through `place`; then only walked."""
+
+    def __init__(self) -> None:
+        self._root: Node[T] = Node()
+
+    def place(self, pattern: Pattern) -> Node[T]:
+        """The node where *pattern* ends; the same for the same pattern."""
+        node = self._root
+        for segment in pattern.segments:
+            node = node.child(segment)
+        return node
+
+    def walk(self, path: Segments) -> set[T]:
+        """The contents of all patterns that *path* fits.
+
+        A node other than one behind `**` is reached through its parent only, so that no step
+        comes to it twice; those are kept apart, as a set, for the walk never leaves them.
+        """
+        found: set[T] = set()
+        staying: set[Node[T]] = set()
+        nodes = [self._root]
+        _look_deep(nodes, staying, found)
+        for segment in path:
+            reached: list[Node[T]] = []
+            for node in [*nodes, *staying] if staying else nodes:
+                word = node.words.get(segment)
+                if word is not None:
+                    reached.append(word)
+                if node.one is not None:
+                    reached.append(node.one)
+            nodes = reached
+            if nodes:
+                _look_deep(nodes, staying, found)
+            elif not staying:
+                return found
+        found.update([node.content for node in nodes if node.content is not None])
+        return found
+
+
+def _look_deep(nodes: list[Node[T]], staying: set[Node[T]], found: set[T]) -> None:
+    """Follow the `**` behind *nodes*."""
+    for node in nodes:
+        deep = node.deep
+        if deep is not None:
+            if deep.content is not None:
+                found.add(deep.content)
+            if deep.goes_on:
+                staying.add(deep)
+
+
+if TYPE_CHECKING:
+    Tiers = frozenset[Value] | None
+
+EVERYWHERE = "/**"
+
+REMEMBERED: Final = 4096
+"""For how many paths it is remembered which rules may be for them: most requests are for a few."""
+
+LONGEST_REMEMBERED: Final = 256
+"""Longer paths are looked up anew, so that what is remembered stays small."""
+
+MATCHER_FEW: Final = 16
+"""Of so many rules that a path leads to it is looked up beforehand what they ask for."""
+
+
+class Place(NamedTuple):
+    """What a path leads to.
+
+    *rules* are for all requests there; None if some ask for more. Of a *few* it is known what each
+    asks for: of which tiers (None: of any), and what else, and the *enquiry* is about that alone;
+    None if nothing else is asked. Of many it is known only on which *shelves* they are.
+    """
+
+    rules: tuple[Rule, ...] | None
+    few: tuple[tuple[Rule, Tiers, tuple[Condition, ...]], ...] | None
+    enquiry: Enquiry | None
+    asks_tier: bool = False
+    shelves: tuple[Shelf, ...] = ()
+
+
+class Matcher:
+    """The rules of a policy, compiled: a trie by path, and where patterns end, a shelf by the rest.
+
+    What it says never changes after it is made: any number of threads may use it.
+    """
+
+    __slots__ = ("_enquiry", "_places", "_rules", "_trie")
+
+    def __init__(self, policy: Policy) -> None:
+        self._rules = policy.rules
+        self._places: dict[str, Place] = {}
+        active = [(at, rule) for at, rule in enumerate(policy.rules) if rule.mode != "off"]
+        self._enquiry = Enquiry(rule.match for _, rule in active)
+        self._trie: Trie[Shelf] = Trie()
+        ending: dict[Node[Shelf], list[Candidate]] = defaultdict(list)
+        for position, rule in active:
+            candidate = Candidate(position, conditions_of(rule.match))
+            patterns = map(compiled, rule.match.endpoints or (EVERYWHERE,))
+            for node in {self._trie.place(pattern) for pattern in patterns}:
+                ending[node].append(candidate)
+        for node, candidates in ending.items():
+            node.content = Shelf.of(candidates)
+
+    def matching(self, request: Request, found: Mapping[str, str | None]) -> tuple[Rule, ...]:
+        """The rules for *request* that are in force, in the order of the policy.
+
+        *found* is what identity found of the caller, by name; `tier` is compared with
+        `Match.tiers`. A rule for any reading of the path counts (see `path`).
+        """
+        path = request.path
+        place = self._places.get(path) or self._place(path)
+        if place.rules is not None:
+            return place.rules
+        if place.few is not None:
+            return _fitting(place, request, found)
+        facts = self._enquiry.facts(request, found)
+        positions: set[int] = set()
+        for shelf in place.shelves:
+            shelf.gather(facts, positions)
+        rules = self._rules
+        return tuple([rules[position] for position in sorted(positions)])
+
+    def matching_each(
+        self, request: Request, found: Mapping[str, str | None]
+    ) -> list[tuple[Rule, ...]]:
+        """The same for each reading of the path by itself."""
+        facts = self._enquiry.facts(request, found)
+        ways = []
+        for segments in readings(request.path):
+            positions: set[int] = set()
+            for shelf in self._trie.walk(segments):
+                shelf.gather(facts, positions)
+            ways.append(tuple([self._rules[position] for position in sorted(positions)]))
+        return ways
+
+    def _place(self, path: str) -> Place:
+        shelves = {shelf for segments in readings(path) for shelf in self._trie.walk(segments)}
+        place = self._place_of(tuple(shelves))
+        if len(path) <= LONGEST_REMEMBERED:
+            if len(self._places) >= REMEMBERED:
+                self._places.clear()
+            self._places[path] = place
+        return place
+
+    def _place_of(self, shelves: tuple[Shelf, ...]) -> Place:
+        if (
+            any(shelf.sorted for shelf in shelves)
+            or sum(len(s.open) for s in shelves) > MATCHER_FEW
+        ):
+            return Place(None, None, None, shelves=shelves)
+        found = {each.position: each.conditions for shelf in shelves for each in shelf.open}
+        few = tuple([(self._rules[at], *_tiers_apart(found[at])) for at in sorted(found)])
+        if not any(found.values()):
+            return Place(tuple([rule for rule, _, _ in few]), few, None)
+        asking = [rule.match for rule, _, conditions in few if conditions]
+        asks_tier = any(tiers is not None for _, tiers, _ in few)
+        return Place(None, few, Enquiry(asking) if asking else None, asks_tier)
+
+
+def _tiers_apart(conditions: tuple[Condition, ...]) -> tuple[Tiers, tuple[Condition, ...]]:
+    """Tiers, and all other conditions: rules that ask for a tier and nothing else are common."""
+    tiers = next((each.values for each in conditions if each.subject == TIER), None)
+    return tiers, tuple([each for each in conditions if each.subject != TIER])
+
+
+def _fitting(place: Place, request: Request, found: Mapping[str, str | None]) -> tuple[Rule, ...]:
+    """Those of the few rules of *place* that are for *request*."""
+    facts = {} if place.enquiry is None else place.enquiry.facts(request, found)
+    tier = found.get(TIER) if place.asks_tier else None
+    fitting = []
+    for rule, tiers, conditions in place.few or ():
+        if tiers is not None and tier not in tiers:
+            continue
+        for condition in conditions:
+            if not condition.holds(facts):
+                break
+        else:
+            fitting.append(rule)
+    return tuple(fitting)
+
+
+# Which rules are for a caller, whatever it asks for: what a rule says of who asks, and of what.
+
+
+class CallerMatcher:
+    """Those of *rules* that decide, sorted by what they ask of the caller.
+
+    It is not changed after it is made: any number of threads may use it.
+    """
+
+    __slots__ = ("_enquiry", "_rules", "_shelf")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = tuple(rule for rule in rules if rule.mode == "enforce")
+        matches = [_of_caller(rule.match) for rule in self._rules]
+        self._enquiry = Enquiry(matches)
+        self._shelf = Shelf.of([Candidate(n, conditions_of(one)) for n, one in enumerate(matches)])
+
+    def matching(self, request: Request, found: Mapping[str, str | None]) -> tuple[Rule, ...]:
+        """The rules for some request of the caller who made *request*, in their order.
+
+        Its path and its method do not matter. *found* is what identity found of the caller.
+        """
+        positions: set[int] = set()
+        self._shelf.gather(self._enquiry.facts(request, found), positions)
+        return tuple([self._rules[position] for position in sorted(positions)])
+
+
+def only_endpoint(match: Match) -> str | None:
+    """The one endpoint that requests can have which *match* is for, as `endpoint_of` tells it; None
+    if there may be several."""
+    routes = [values for name, values in match.attributes if name == ROUTE]
+    if routes:
+        named = {route for values in routes for route in values or ()}
+        return named.pop() if len(named) == 1 else None
+    patterns = {compiled(endpoint).segments for endpoint in match.endpoints}
+    if len(patterns) != 1:
+        return None
+    segments = patterns.pop()
+    return None if ONE in segments or ANY in segments else "/" + "/".join(segments)
+
+
+def only_method(match: Match) -> str | None:
+    """The one method, in upper case, that *match* names; None if it names several or none.
+
+    GET and HEAD are one: they are counted together.
+    """
+    named = set(map(str.upper, match.methods))
+    if "GET" in named:
+        named.discard("HEAD")
+    return named.pop() if len(named) == 1 else None
+
+
+def _of_caller(match: Match) -> Match:
+    """What *match* asks of the caller. The route says what is asked, like the endpoint."""
+    attributes = tuple(one for one in match.attributes if one[0] != ROUTE)
+    return replace(match, endpoints=(), methods=(), attributes=attributes)
+
+
+# Which class a request is of, at a cost that does not grow with the classes it is not of.
+#
+# Where servers read a path in several ways, a rule is for a request if it is for any of them. To
+# matter more is a privilege, though: of several readings the one that matters least counts, so that
+# nobody gets ahead by how a path is spelt.
+
+
+USUAL: Final[Priority] = "default"
+"""The class of requests of which nothing is said."""
+
+
+class Classifier:
+    """The priorities of a policy, compiled. Any number of threads may use it."""
+
+    __slots__ = ("_classes", "_matcher", "_plain")
+
+    def __init__(self, priorities: Sequence[PriorityClass]) -> None:
+        self._classes: dict[str, Priority] = {}
+        rules = []
+        for position, one in enumerate(priorities):
+            self._classes[str(position)] = one.priority
+            rules.append(Rule(str(position), one.match, (GLOBAL,), {}))
+        self._matcher = Matcher(Policy(tuple(rules))) if rules else None
+        self._plain: set[str] = set()
+        """Paths that are read in one way only."""
+
+    def of(self, request: Request, found: Mapping[str, str | None]) -> Priority:
+        """The class of *request*: the first that fits; *found* as in `Matcher.matching`."""
+        if self._matcher is None:
+            return USUAL
+        if request.path in self._plain or self._is_plain(request.path):
+            return self._first(self._matcher.matching(request, found))
+        ways = self._matcher.matching_each(request, found)
+        return max(map(self._first, ways), key=PRIORITIES.index)
+
+    def _first(self, fitting: tuple[Rule, ...]) -> Priority:
+        return self._classes[fitting[0].id] if fitting else USUAL
+
+    def _is_plain(self, path: str) -> bool:
+        if len(readings(path)) > 1:
+            return False
+        if len(path) <= LONGEST_REMEMBERED:
+            if len(self._plain) >= REMEMBERED:
+                self._plain.clear()
+            self._plain.add(path)
+        return True

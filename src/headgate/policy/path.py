@@ -1,0 +1,367 @@
+r"""One spelling for all spellings of a path, so that none escapes a rule.
+
+Servers disagree about what a path says. `normalised_path` takes the most lenient view there is:
+what some server might take for /login is /login. In this order:
+
+- `http://host/login`, a target in absolute form: the path of it. No slash in front: one is added,
+  so that the target `*` of OPTIONS is `/*`, and "" is `/`.
+- `%6c`, `%6C`: decoded, once only: `%256c` is the text `%6c`, as for a server. A `%` that is not
+  followed by two digits is itself. Both are spelt `%25` in the result, and bytes that are not UTF-8
+  `%FF`, so that different paths stay different, and the result is its own normalised form.
+- A letter of ASCII in a form too long for it (`%C1%AC`): the letter. Other letters stay as they
+  are, composed or not: a path is bytes.
+- Control characters: dropped; a NUL ends the path, as it ends a string in C.
+- `?`, `#`: end the path, encoded or not.
+- `\`, `%5C`, `%2F`: slashes.
+- `;x=1` up to the next slash, encoded or not: dropped, as parameters are.
+- Blanks around a segment and dots after it: dropped, as by `strip` and by Windows.
+- `//`, `/./`, `/a/../`, a slash at the end: resolved; `..` stops at the root.
+- `/LOGIN`: in lower case, for many frameworks and file systems do not mind. ASCII only.
+
+No view alone is safe, though: `/files/../x` is `/x` for one server and in `/files/**` for another;
+`/item/a%2Fb` is one segment below `/item` for one server, and two for another. `readings` has all
+the views that make a difference: a rule is for a request if it is for any reading of its path.
+
+For keys it matters which resource a server may take a path for. `/a;x/b` is read in two ways, but
+`/a/b` is the one spelling of both. `/a%23/../b` is `/b` for nginx and `/a` for others: it is
+ambiguous, and `resources` has both, or a caller would have a new counter for every `a`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.policy.request import Request
+
+
+Segments = tuple[str, ...]
+Dots = Literal["resolved", "resolved among empty segments", "kept"]
+
+MOST_SEGMENTS: Final = 256
+"""Of a path with more, only so many are looked at: half of them at each end. Patterns that are
+longer than that half are not for such paths; what is in the middle is only seen by `**`."""
+
+SHORT: Final = 256
+"""Paths up to so many characters are remembered as normalised: most requests are for a few."""
+
+LONG: Final = 1024
+"""A path of more characters is read as the four main kinds of servers do, not in every way."""
+
+_PLAIN = re.compile(r"/[A-Za-z0-9_~!$&'()*+,=:@./-]*")
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\\?#]*")
+_ENCODED_SLASH = re.compile(rb"%2[fF]")
+_ENCODED = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
+_SLASH = "\udc2f"
+"""An encoded slash among decoded text; no text decodes to it."""
+
+_CONTROLS = bytes([*range(1, 32), 127])
+_OVERLONG = re.compile(rb"\xc0[\x80\xa0-\xbf]|\xc1[\x80-\xbe]")
+_UNSEEN = re.compile(rb"[\x01-\x1f\x7f\xc0\xc1]")
+_END = re.compile(r"[\0?#]")
+_BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff\udc85\udca0"
+_BLANKS_AND_DOTS = _BLANKS + "."
+_PARAMETER = re.compile(r";[^/]*")
+_UNSPELT = re.compile("[%\udc00-\udcff]")
+_OCTETS = re.compile("[\udc80-\udcff]+")
+
+_DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
+_SHIFTY = re.compile(rf"{_DOTTED.pattern}|[\\{_SLASH}]")
+"""What may be another resource for another server: dots, and what may be a slash."""
+
+_HIDING = re.compile(rf"[\0?#]|[/\\{_SLASH}][{_BLANKS}]*;")
+"""What makes one server drop segments that another one resolves dots among."""
+
+_NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
+_ALL_DOTS: tuple[Dots, ...] = ("resolved", "resolved among empty segments", "kept")
+_MAIN_WAYS: tuple[tuple[bool, bool, Dots], ...] = (
+    (True, True, "resolved"),  # Tomcat, and all that forgives
+    (False, True, "resolved"),  # nginx
+    (False, True, "kept"),  # WSGI and ASGI
+    (False, False, "kept"),  # Express, and all that routes before it decodes
+)
+_MAIN_RESOURCES: tuple[tuple[bool, bool, Dots], ...] = (
+    *((mild, separators, _ALL_DOTS[0]) for mild in (True, False) for separators in (True, False)),
+    *((mild, True, _ALL_DOTS[1]) for mild in (True, False)),
+)
+
+
+def normalised_path(raw: str) -> str:
+    """The one spelling of the path *raw*: a slash, then segments in lower case, decoded, with no
+    slash at the end. Never raises; what is normalised stays as it is."""
+    return _remembered(raw) if len(raw) <= SHORT else _normalised(raw)
+
+
+def _normalised(raw: str) -> str:
+    plain = _plain(raw)
+    if plain is not None:
+        return plain
+    lenient, _ = _texts(raw)
+    pieces = _pieces(lenient, mild=True, separators=True, dots="resolved")
+    return "/" + _spelt("/".join(pieces))
+
+
+_remembered = lru_cache(maxsize=4096)(_normalised)
+
+
+def readings(raw: str) -> tuple[Segments, ...]:
+    """The segments of the path *raw*, in every way that servers read it, each way once.
+
+    The first is that of `normalised_path`; for an ordinary path there is no other.
+    """
+    plain = _plain(raw)
+    if plain is not None:
+        return (segments_of(plain),)
+    lenient, literal = _texts(raw)
+    found: dict[Segments, None] = {}
+    for mild, separators, dots in _ways(lenient, literal):
+        text = lenient if mild else literal
+        pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
+        found[tuple(_looked_at(pieces))] = None
+    ways = dict.fromkeys(map(_spelt_each, found))
+    if _HIDING.search(lenient) is not None and _DOTTED.search(lenient) is not None:
+        # Of two servers in a row the second one reads what the first has made of it.
+        ways |= dict.fromkeys([segments_of(path) for path, _ in _resources(lenient, literal)])
+    return tuple(ways)
+
+
+def resources(raw: str) -> tuple[tuple[str, Segments], ...]:
+    """Which normalised paths servers may take the path *raw* for, each with segments as they are
+    read: all readings that may differ in it. One path, and no segments, for an ordinary path."""
+    plain = _plain(raw)
+    if plain is not None:
+        return ((plain, ()),)
+    lenient, literal = _texts(raw)
+    if _SHIFTY.search(lenient) is None:
+        return ((normalised_path(raw), ()),)
+    return _resources(lenient, literal)
+
+
+def _resources(lenient: str, literal: str) -> tuple[tuple[str, Segments], ...]:
+    ways = _MAIN_RESOURCES if len(literal) > LONG else _ways(lenient, literal)
+    found: dict[tuple[str, Segments], None] = {}
+    for mild, separators, dots in ways:
+        text = lenient if mild else literal
+        pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
+        path = _normalised("/" + _spelt("/".join(pieces)))
+        found[path, _spelt_each(tuple(_looked_at(pieces)))] = None
+    return tuple(found)
+
+
+def segments_of(path: str) -> Segments:
+    """The segments of a normalised path, no more than `MOST_SEGMENTS`."""
+    return tuple(_looked_at(path[1:].split("/"))) if path != "/" else ()
+
+
+def _plain(raw: str) -> str | None:
+    """The normalised path if there is only case and a slash at the end to it: a short cut for most
+    paths."""
+    if _PLAIN.fullmatch(raw) is None or "//" in raw or "./" in raw:
+        return None
+    if raw[-1] == "/":
+        return raw[:-1].lower() or "/"
+    return raw.lower() if raw[-1] != "." else None
+
+
+def _ways(lenient: str, literal: str) -> Iterable[tuple[bool, bool, Dots]]:
+    """Which of the ways to read a text differ at all: lenient or not, `\\` and `%2F` as slashes or
+    not, dots resolved or not."""
+    if len(literal) > LONG:
+        return _MAIN_WAYS
+    noisy = lenient != literal or _NOISY.search(literal) is not None
+    separated = "\\" in lenient or _SLASH in lenient
+    dotted = _DOTTED.search(lenient) is not None
+    return product(
+        (True, False) if noisy else (True,),
+        (True, False) if separated else (True,),
+        _ALL_DOTS if dotted else _ALL_DOTS[:1],
+    )
+
+
+def _texts(raw: str) -> tuple[str, str]:
+    """*raw* decoded and in lower case, encoded slashes marked, bytes that are not UTF-8 as lone
+    surrogates: without control characters and overlong forms, and with them.
+
+    They go before UTF-8 is decoded: bytes that they kept apart may belong together.
+    """
+    if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
+        raw = raw[target.end() :]
+    parts = [_ENCODED.sub(_decoded, part) for part in _ENCODED_SLASH.split(_octets(raw))]
+    literal = _text(parts)
+    if not any(map(_UNSEEN.search, parts)):
+        return literal, literal
+    parts = [_OVERLONG.sub(_short, part.translate(None, _CONTROLS)) for part in parts]
+    return _text(parts), literal
+
+
+def _text(parts: list[bytes]) -> str:
+    return _SLASH.join([part.lower().decode("utf-8", "surrogateescape") for part in parts])
+
+
+def _octets(raw: str) -> bytes:
+    """*raw* in UTF-8. Lone surrogates stand for bytes, as Python decodes those that are no UTF-8;
+    others have a form of their own."""
+    try:
+        return raw.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return raw.encode("utf-8", "surrogatepass")
+
+
+def _decoded(encoded: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(encoded[0].replace(b"%", b"").decode("ascii"))
+
+
+def _short(overlong: re.Match[bytes]) -> bytes:
+    first, second = overlong[0]
+    return bytes([(first & 1) << 6 | second & 0x3F])
+
+
+def _pieces(text: str, *, mild: bool, separators: bool, dots: Dots) -> list[str]:
+    """The segments of *text*, read in one way, as they are."""
+    if separators:
+        text = text.replace("\\", "/").replace(_SLASH, "/")
+    pieces = _without_noise(text) if mild and _NOISY.search(text) else text.split("/")
+    return _resolved(pieces, dots)
+
+
+def _without_noise(text: str) -> list[str]:
+    text = _PARAMETER.sub("", _END.split(text, maxsplit=1)[0])
+    pieces = [piece.strip(_BLANKS) for piece in text.split("/")]
+    return [piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces]
+
+
+def _resolved(pieces: list[str], dots: Dots) -> list[str]:
+    """What is left of *pieces*; the slash in front is no empty segment."""
+    if not pieces[0]:
+        del pieces[0]
+    if dots != "resolved among empty segments":
+        pieces = [piece for piece in pieces if piece]
+    if dots != "kept":
+        pieces = _without_dots(pieces)
+    return [piece for piece in pieces if piece]
+
+
+def _without_dots(pieces: list[str]) -> list[str]:
+    stack: list[str] = []
+    for piece in pieces:
+        if piece == "..":
+            del stack[-1:]
+        elif piece != ".":
+            stack.append(piece)
+    return stack
+
+
+def _spelt(text: str) -> str:
+    """*text*, segments with slashes between, with escapes where it needs them. None is a slash."""
+    if _UNSPELT.search(text) is None:
+        return text
+    text = text.replace("%", "%25").replace(_SLASH, "%2F")
+    return text if text.isascii() else _OCTETS.sub(_encoded, text)
+
+
+def _spelt_each(pieces: Segments) -> Segments:
+    return tuple(_spelt("/".join(pieces)).split("/")) if pieces else ()
+
+
+def _encoded(octets: re.Match[str]) -> str:
+    return "%" + octets[0].encode("utf-8", "surrogateescape").hex("%").upper()
+
+
+def _looked_at(segments: list[str]) -> list[str]:
+    if len(segments) <= MOST_SEGMENTS:
+        return segments
+    half = MOST_SEGMENTS // 2
+    return segments[:half] + segments[-half:]
+
+
+# Patterns of paths: `*` is one segment, `**` any number of them, none included.
+
+
+ONE: Final = "*"
+ANY: Final = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The segments of a pattern, spelt as `normalised_path` spells them, no `**` after another.
+
+    A segment that has more to it than an asterisk, like `v*`, stands for itself.
+    """
+
+    segments: Segments
+
+    def fits(self, path: Segments) -> bool:
+        """Whether *path* is one of those meant.
+
+        When it fails, only the last `**` need take one segment more: no effort is worse than the
+        product of both lengths.
+        """
+        pattern = (*self.segments, "")
+        here = at = retry_at = 0
+        retry_here: int | None = None
+        while at < len(path):
+            wanted = pattern[here]
+            if wanted == ANY:
+                here += 1
+                retry_here, retry_at = here, at
+            elif wanted in (ONE, path[at]):
+                here += 1
+                at += 1
+            elif retry_here is not None:
+                retry_at += 1
+                here, at = retry_here, retry_at
+            else:
+                return False
+        return pattern[here] == "" or pattern[here:] == (ANY, "")
+
+
+@lru_cache(maxsize=1 << 14)
+def compiled(text: str) -> Pattern:
+    """The pattern that *text* says, in any spelling."""
+    segments: list[str] = []
+    for segment in normalised_path(text).split("/"):
+        if segment and not (segment == ANY and segments[-1:] == [ANY]):
+            segments.append(segment)
+    return Pattern(tuple(segments))
+
+
+# The endpoint of a request, as a part of keys.
+
+
+ROUTE: Final = "route"
+"""The attribute that has the template of the route, if a framework knows it: `/users/{id}`."""
+
+
+def endpoint_of(request: Request, endpoints: tuple[str, ...] = ()) -> str | None:
+    """The route that a framework chose for *request*; else its normalised path.
+
+    None if the path is ambiguous: servers may take it for different resources. If a rule for
+    *endpoints* is for one of them alone, it is that one.
+
+    It is not the pattern of a rule: one counter for all that a pattern fits is what a rule without
+    `endpoint` in its key has anyway.
+    """
+    route = request.attributes.get(ROUTE)
+    if route:
+        return route
+    return endpoint_at(request.path, endpoints)
+
+
+def endpoint_at(path: str, endpoints: tuple[str, ...] = ()) -> str | None:
+    """The same for a request without a route."""
+    found = resources(path)
+    named = {resource for resource, _ in found}
+    if len(named) > 1 and endpoints:
+        patterns = [compiled(one) for one in endpoints]
+        named = {
+            resource
+            for resource, segments in found
+            if any(one.fits(segments) or one.fits(segments_of(resource)) for one in patterns)
+        }
+    return named.pop() if len(named) == 1 else None

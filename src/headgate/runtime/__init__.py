@@ -1,0 +1,1 @@
+"""What runs beside decisions: outage fallback and reconciliation, heartbeats, waiting lines."""

@@ -1,0 +1,358 @@
+"""Heartbeats: leases are renewed in the background for as long as somebody holds them.
+
+A lease is renewed every third of the time that it lasts. A renewal that fails is tried again soon,
+until the lease has run out; one that is answered with no, or has run out, is lost, and its beat
+ends. So does that of a lease whose owner is no more: nobody could give it back, so it heals by
+running out, as after a crash. `Pulse` and `Schedule` are pure. `Heart` is a few threads for all
+leases of a process, with a heap of what is due; in an event loop (`AsyncHeart`) each has a timer,
+and a task only while it is being renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final
+from weakref import ref
+
+from headgate.errors import HeadgateError, OptionError
+from headgate.fork import watch_forks
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from headgate.clock import Clock
+
+BEATS: Final = 3
+"""How often a lease is renewed in the time that it lasts."""
+RETRIES: Final = 4
+"""How often a renewal that fails is tried again until the next one would be due."""
+LINGER_S: Final = 5.0
+"""For how many seconds a thread waits for another lease when there is none."""
+THREADS: Final = 4
+"""How many renewals are under way at the same time at most: one that hangs keeps none waiting."""
+_MANY: Final = 64
+
+LOG: Final = logging.getLogger("headgate.runtime.heartbeat")
+
+
+class Pulse:
+    """When one lease is to be renewed, and whether it is lost. Pure: time comes in.
+
+    It is renewed every *every_ns*, and lasts for `BEATS` times as long.
+    """
+
+    __slots__ = ("_every_ns", "_lapses_ns", "due_ns", "is_lost")
+
+    def __init__(self, every_ns: int, now: int) -> None:
+        if type(every_ns) is not int or every_ns < 1:
+            raise OptionError(f"every_ns is {every_ns!r}; expected nanoseconds of at least 1")
+        self._every_ns = every_ns
+        self.is_lost = False
+        self.renewed(now)
+
+    def has_lapsed(self, now: int) -> bool:
+        """Whether it is longer ago than the lease lasts that it was renewed, whatever kept one from
+        asking."""
+        return now >= self._lapses_ns
+
+    def renewed(self, asked_ns: int) -> None:
+        """It was renewed, by a call that began at *asked_ns*."""
+        self.due_ns = asked_ns + self._every_ns
+        self._lapses_ns = asked_ns + BEATS * self._every_ns
+
+    def failed(self, now: int) -> None:
+        """Nobody knows whether it was renewed: it is tried again while it may last."""
+        if now >= self._lapses_ns:
+            self.is_lost = True
+        self.due_ns = min(now + max(1, self._every_ns // RETRIES), max(now, self._lapses_ns))
+
+    def refused(self) -> None:
+        """The store knows of no such lease any more."""
+        self.is_lost = True
+
+
+class Beat:
+    """A lease that is being renewed, until `stop` or until it is lost."""
+
+    __slots__ = ("_heart", "_owner", "is_over", "pulse", "renew")
+
+    def __init__(
+        self,
+        heart: Heart,
+        renew: Callable[[], bool],
+        every_ns: int,
+        now: int,
+        owner: object | None = None,
+    ) -> None:
+        self._heart = heart
+        self._owner = None if owner is None else ref(owner)
+        self.renew: Callable[[], bool] | None = renew
+        self.pulse = Pulse(every_ns, now)
+        self.is_over = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease ran out, or is somebody else's."""
+        return self.pulse.is_lost or self.pulse.has_lapsed(self._heart.now())
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is still somebody who could give the lease back."""
+        return self._owner is None or self._owner() is not None
+
+    def stop(self) -> None:
+        """Renew it no more. A renewal that is under way is not waited for."""
+        self._heart.forget(self)
+
+
+class Schedule:
+    """What is due when: a heap, of which what is over is thrown out now and then. Pure."""
+
+    __slots__ = ("_heap", "_over", "_ties")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Beat]] = []
+        self._ties = count()
+        self._over = 0
+
+    def __len__(self) -> int:
+        """How many are in it, some that are over among them."""
+        return len(self._heap)
+
+    def add(self, beat: Beat) -> bool:
+        """Put *beat* where it is due; whether that is before all others."""
+        heappush(self._heap, (beat.pulse.due_ns, next(self._ties), beat))
+        return self._heap[0][2] is beat
+
+    def wait_ns(self, now: int) -> int | None:
+        """How long until the first is due; None if there is none."""
+        self._drop_first()
+        return max(0, self._heap[0][0] - now) if self._heap else None
+
+    def pop(self, now: int) -> Beat | None:
+        """Take out the first that is due, if one is."""
+        self._drop_first()
+        return heappop(self._heap)[2] if self._heap and self._heap[0][0] <= now else None
+
+    def end(self, beat: Beat) -> None:
+        """*beat* is over, if it is in here or not."""
+        if not beat.is_over:
+            beat.is_over, beat.renew = True, None
+            self._over += 1
+        if self._over > max(_MANY, len(self._heap) // 2):
+            self._heap = [entry for entry in self._heap if not entry[2].is_over]
+            heapify(self._heap)
+            self._over = 0
+
+    def _drop_first(self) -> None:
+        while self._heap and self._heap[0][2].is_over:
+            heappop(self._heap)
+            self._over = max(0, self._over - 1)
+
+
+class Heart:
+    """Renews leases from daemon threads, which run only while there are any.
+
+    While one renews a lease, another waits for what is due next, so that a slow store does not keep
+    the leases of others waiting. Safe to share among threads. A forked process begins with none:
+    the leases are its parent's.
+    """
+
+    def __init__(self, *, clock: Clock = time.monotonic_ns) -> None:
+        self._clock = clock
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """This is another process now, in which no thread renews anything."""
+        self._changed = threading.Condition()
+        self._schedule = Schedule()
+        self._threads: set[threading.Thread] = set()
+        self._waiting = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a thread."""
+        return bool(self._threads)
+
+    def now(self) -> int:
+        """What time it is."""
+        return self._clock()
+
+    def beat(self, renew: Callable[[], bool], every_ns: int, owner: object | None = None) -> Beat:
+        """Call *renew* every *every_ns* until the beat that is returned is stopped, or lost; or
+        until *owner*, if there is one, is no more: so *renew* must not hold on to it.
+
+        *renew* says whether the lease is still held. If it raises, it is called again soon, and
+        the lease counts as lost when it has run out: after three times *every_ns*. It is called in
+        one of a few threads, so it must not wait for anything but the store.
+        """
+        beat = Beat(self, renew, every_ns, self._clock(), owner)
+        with self._changed:
+            is_first = self._schedule.add(beat)
+            if not self.is_running:
+                self._start()
+            elif is_first:
+                self._changed.notify()
+        return beat
+
+    def forget(self, beat: Beat) -> None:
+        """Renew *beat* no more."""
+        with self._changed:
+            self._schedule.end(beat)
+
+    def renew_due(self, now: int) -> bool:
+        """Renew the first lease that is due at *now*; whether there was one."""
+        with self._changed:
+            beat = self._schedule.pop(now)
+            renew = None if beat is None else beat.renew
+        if beat is None or renew is None:
+            return False
+        if not beat.is_wanted:
+            self.forget(beat)
+            return True
+        pulse = beat.pulse
+        try:
+            is_held = renew()
+        except Exception as error:  # noqa: BLE001 (one lease must not end the beats of all others)
+            _tell(error)
+            pulse.failed(self._clock())
+        else:
+            pulse.renewed(now) if is_held else pulse.refused()
+        with self._changed:
+            if beat.is_lost:
+                self._schedule.end(beat)
+            elif not beat.is_over:
+                self._schedule.add(beat)
+        return True
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="headgate-heartbeat", daemon=True)
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads can be had: those there are have to do
+            self._threads.discard(thread)
+            if not self._threads:
+                raise
+
+    def _run(self) -> None:
+        try:
+            while self._is_due():
+                self.renew_due(self._clock())
+        finally:
+            self._threads.discard(threading.current_thread())
+
+    def _is_due(self) -> bool:
+        """Wait until something is due, and leave somebody else waiting; False if nothing was to be
+        renewed for a while, or enough others wait."""
+        with self._changed:
+            if self._waiting < 2 and self._waits():
+                if not self._waiting and len(self._threads) < THREADS:
+                    self._start()
+                return True
+            self._threads.discard(threading.current_thread())  # in time for who begins a beat now
+            return False
+
+    def _waits(self) -> bool:
+        self._waiting += 1
+        try:
+            while True:
+                wait_ns = self._schedule.wait_ns(self._clock())
+                if wait_ns == 0:
+                    return True
+                was_told = self._changed.wait(LINGER_S if wait_ns is None else wait_ns / SECOND)
+                if wait_ns is None and not was_told and not len(self._schedule):
+                    return False
+        finally:
+            self._waiting -= 1
+
+
+class AsyncBeat:
+    """As `Beat`, in an event loop: a timer, and a task while the lease is being renewed."""
+
+    __slots__ = ("_loop", "_owner", "_pulse", "_renew", "_task", "_timer")
+
+    def __init__(
+        self, renew: Callable[[], Awaitable[bool]], every_ns: int, owner: object | None = None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._owner = None if owner is None else ref(owner)
+        self._renew: Callable[[], Awaitable[bool]] | None = renew
+        self._pulse = Pulse(every_ns, self._now())
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease ran out, or is somebody else's."""
+        return self._pulse.is_lost or self._pulse.has_lapsed(self._now())
+
+    def stop(self) -> None:
+        """Renew it no more; a renewal that is under way is given up. From any thread."""
+        self._renew = None
+        with suppress(RuntimeError):  # there is no loop here
+            if asyncio.get_running_loop() is self._loop:
+                self._cancel()
+                return
+        with suppress(RuntimeError):  # that loop is closed: nothing is renewed in it any more
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _now(self) -> int:
+        return round(self._loop.time() * SECOND)
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_at(self._pulse.due_ns / SECOND, self._start)
+
+    def _start(self) -> None:
+        is_wanted = self._owner is None or self._owner() is not None
+        if self._renew is not None and is_wanted:
+            self._task = self._loop.create_task(self._renewal(self._renew))
+
+    async def _renewal(self, renew: Callable[[], Awaitable[bool]]) -> None:
+        asked_ns = self._now()
+        try:
+            is_held = await renew()
+        except Exception as error:  # noqa: BLE001 (whatever it is, the lease may still be saved)
+            _tell(error)
+            self._pulse.failed(self._now())
+        else:
+            self._pulse.renewed(asked_ns) if is_held else self._pulse.refused()
+        self._task = None
+        if self._renew is not None and not self.is_lost:
+            self._wait()
+
+
+class AsyncHeart:
+    """As `Heart`, for whoever is in an event loop; each loop renews what was begun in it."""
+
+    def beat(
+        self, renew: Callable[[], Awaitable[bool]], every_ns: int, owner: object | None = None
+    ) -> AsyncBeat:
+        """As `Heart.beat`; *renew* is awaited."""
+        return AsyncBeat(renew, every_ns, owner)
+
+
+def _tell(error: Exception) -> None:
+    """A store that is gone is told of elsewhere; anything else is somebody's mistake."""
+    if not isinstance(error, HeadgateError):
+        LOG.error("a lease could not be renewed, and will be tried again", exc_info=error)
+
+
+HEART: Final = Heart()
+"""The one of this process."""
+ASYNC_HEART: Final = AsyncHeart()

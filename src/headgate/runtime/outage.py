@@ -1,0 +1,199 @@
+"""Whether the store is gone, since when, and how requests were decided meanwhile. No I/O."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
+from weakref import WeakSet
+
+from headgate.observability import MEASURES
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from headgate.decision import FailurePolicy, OnFailure
+    from headgate.errors import StoreError
+
+
+Mode = Literal["fail_open", "fallback", "local", "fail_closed", "escalated"]
+"""How a request was decided: admitted because the store is gone; refused because the share of this
+process was used up; by a limit that is `local`, or `fail_closed`; or by one that had failed open
+for too long."""
+
+QUIET_NS: Final = SECOND
+"""How long no call must have failed before one that succeeds ends an outage: where one call of many
+fails, that is one outage and not as many."""
+
+
+class Stance(NamedTuple):
+    """What a limit does now; *is_escalated*: because it has failed open for too long."""
+
+    mode: FailurePolicy
+    is_escalated: bool = False
+
+
+class Ended(NamedTuple):
+    """An outage that is over: how long it was, and how many requests were decided how."""
+
+    lasted_ns: int
+    decided: dict[Mode, int]
+
+
+class Outage:
+    """The outage of one store, as one process sees it. The caller has a lock."""
+
+    __slots__ = ("_decided", "_escalations", "_failed_ns", "_gone_ns", "began_ns")
+
+    def __init__(self) -> None:
+        self.began_ns: int | None = None
+        """When the first call failed; None if the store is there."""
+        self._failed_ns = 0
+        self._gone_ns: int | None = None
+        self._decided: dict[Mode, int] = {}
+        self._escalations: set[str] = set()
+
+    def fail(self, now: int) -> bool:
+        """A call has failed; whether an outage begins with it."""
+        if self._gone_ns is None:
+            self._gone_ns = now
+        self._failed_ns = max(now, self._failed_ns)
+        if self.began_ns is not None:
+            return False
+        self.began_ns = self._failed_ns = now
+        return True
+
+    def hear(self) -> None:
+        """A call has succeeded, though others may be held back still."""
+        self._gone_ns = None
+
+    def end(self, now: int, *, is_certain: bool = False) -> Ended | None:
+        """A call has succeeded, or it *is_certain* that the store is back; the outage, if that is
+        its end."""
+        self.hear()
+        if self.began_ns is None or (not is_certain and now - self._failed_ns < QUIET_NS):
+            return None
+        ended = Ended(max(now - self.began_ns, 0), self._decided)
+        self.began_ns, self._decided, self._escalations = None, {}, set()
+        return ended
+
+    def stance(self, on_failure: OnFailure, now: int) -> Stance:
+        """What a limit does that says *on_failure*. How long it fails open counts from the first
+        failure since a call has succeeded."""
+        most_ns = on_failure.open_ns
+        if on_failure.mode != "fail_open" or most_ns is None or self._gone_ns is None:
+            return Stance(on_failure.mode)
+        if now - self._gone_ns < most_ns:
+            return Stance("fail_open")
+        return Stance(on_failure.then, is_escalated=True)
+
+    def escalate(self, mode: FailurePolicy) -> bool:
+        """Limits that failed open do *mode* now; whether that is new in this outage."""
+        is_new = mode not in self._escalations
+        self._escalations.add(mode)
+        return is_new
+
+    def count(self, mode: Mode) -> None:
+        """A request was decided."""
+        self._decided[mode] = self._decided.get(mode, 0) + 1
+
+
+# What operators see of the time without a store: measures, and a line in the log at each turn.
+
+
+_LOG: Final = logging.getLogger("headgate.store")
+
+_DECIDED: Final = {
+    mode: MEASURES.counter(
+        "decisions_without_store", "Requests decided while the store was gone.", mode=mode
+    )
+    for mode in get_args(Mode)
+}
+_MERGED: Final = MEASURES.counter(
+    "fallback_merged", "Units admitted without the store that it was told of afterwards."
+)
+_DROPPED: Final = MEASURES.counter(
+    "fallback_dropped", "Admissions without the store that it will not hear of: too many counters."
+)
+
+
+class Seen(Protocol):
+    """What knows whether a store is gone."""
+
+    @property
+    def out_for_ns(self) -> int | None:
+        """For how long; None if it is not."""
+
+
+class Board:
+    """All that know of stores that may be gone, in this process."""
+
+    def __init__(self) -> None:
+        self._all: WeakSet[Seen] = WeakSet()
+        MEASURES.gauge("fail_mode_active", "How many stores are gone.", self.active)
+        MEASURES.gauge(
+            "fail_mode_seconds", "For how long the first of them has been gone.", self.seconds
+        )
+
+    def add(self, one: Seen) -> None:
+        self._all.add(one)
+
+    def active(self) -> float:
+        return float(len(self._ages()))
+
+    def seconds(self) -> float:
+        return max(self._ages(), default=0) / SECOND
+
+    def _ages(self) -> list[int]:
+        return [age for one in list(self._all) if (age := one.out_for_ns) is not None]
+
+
+BOARD: Final = Board()
+
+
+def count_decided(mode: Mode) -> None:
+    """A request was decided without the store."""
+    _DECIDED[mode].add()
+
+
+def count_merged(units: int) -> None:
+    """The store was told of *units*."""
+    _MERGED.add(units)
+
+
+def count_dropped(times: int) -> None:
+    """The store will not be told of something."""
+    _DROPPED.add(times)
+
+
+def tell_beginning(where: str, error: StoreError) -> None:
+    _LOG.warning(
+        "%s cannot be asked (%s): every limit does what it says for that; %s",
+        where,
+        error.reason,
+        error,
+        extra={"event": "store_outage_began", "reason": error.reason},
+    )
+
+
+def tell_escalation(where: str, mode: FailurePolicy, since_ns: int) -> None:
+    _LOG.warning(
+        "%s has been gone for %.1f s: limits that failed open are %s now",
+        where,
+        since_ns / SECOND,
+        mode,
+        extra={"event": "store_outage_escalated", "mode": mode},
+    )
+
+
+def tell_end(where: str, ended: Ended) -> None:
+    decided = ", ".join(f"{count} {mode}" for mode, count in sorted(ended.decided.items()))
+    _LOG.warning(
+        "%s is back after %.1f s; requests decided without it: %s",
+        where,
+        ended.lasted_ns / SECOND,
+        decided or "none",
+        extra={
+            "event": "store_outage_ended",
+            "lasted_seconds": ended.lasted_ns / SECOND,
+            "decided": dict(ended.decided),
+        },
+    )

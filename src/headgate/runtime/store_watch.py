@@ -1,0 +1,167 @@
+"""Whether a store that was gone is back, found out even if nobody asks it for anything.
+
+Where requests come in, they find out themselves, and nothing is done here. A process that is not
+asked looks now and then, at times of its own: so its outage ends, and the store hears what it is
+owed, without waiting for a request. A look is a call like any other, which the breaker may refuse:
+no store is asked more often because of it than its breaker would have it asked.
+
+Stores that block are looked after by one thread for all of them, which is there while any of them
+needs it; those of event loops by timers of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import StoreError
+from headgate.fork import watch_forks
+from headgate.stores.base import AsyncStore, Store
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from headgate.stores.operations import Take
+
+    class Watched(Protocol):
+        """What knows of a store that is gone, or is owed something."""
+
+        @property
+        def needs_watch(self) -> bool:
+            """Whether there is anything to be found out or told."""
+
+        def next_look(self) -> Take | None:
+            """What to ask the store now; None if there is no need to."""
+
+        def succeed(self) -> None:
+            """The store has answered."""
+
+
+SHORTEST: Final = 1.0
+LONGEST: Final = 2.0
+"""Seconds between two looks."""
+
+
+class Watch:
+    """Sees that *watched* looks after *store*. Keeps neither of them alive."""
+
+    def __init__(self, store: Store | AsyncStore, watched: Watched) -> None:
+        self._store: weakref.ref[Any] = weakref.ref(store)
+        self._watched: weakref.ref[Watched] = weakref.ref(watched)
+        self._blocks = isinstance(store, Store)
+        self.is_on = False
+        self._loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def begin(self) -> None:
+        """Watch from now on, until there is no need. Of an async store where a loop runs."""
+        if self._blocks:
+            if not self.is_on:
+                _WATCHERS.add(self)
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if loop not in self._loops:
+            self._loops.add(loop)
+            _call_later(loop, weakref.ref(self))
+
+    @property
+    def is_needed(self) -> bool:
+        watched = self._watched()
+        return watched is not None and watched.needs_watch
+
+    def look(self) -> None:
+        """Ask the store, if there is a need to."""
+        watched, store = self._watched(), self._store()
+        look = None if watched is None or store is None else watched.next_look()
+        if watched is None or store is None or look is None:
+            return
+        self.is_on = False  # should it raise what it must not, whoever comes next begins anew
+        try:
+            store.run(look)
+        except StoreError:
+            pass  # as the breaker knows
+        else:
+            watched.succeed()
+        self.is_on = True
+
+    def come_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look in *loop*, and come again if there is a need to."""
+        self._loops.discard(loop)  # before it is asked: who comes in between begins anew
+        if not self.is_needed:
+            return
+        task = loop.create_task(self._look_in_loop())
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+        self.begin()
+
+    async def _look_in_loop(self) -> None:
+        watched, store = self._watched(), self._store()
+        look = None if watched is None or store is None else watched.next_look()
+        if watched is None or store is None or look is None:
+            return
+        try:
+            await store.run(look)
+        except StoreError:
+            return
+        watched.succeed()
+
+
+class Watchers:
+    """All watches on stores that block, and the thread that looks."""
+
+    def __init__(self) -> None:
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """This is another process now, without the thread."""
+        self._lock = threading.Lock()
+        self._all: weakref.WeakSet[Watch] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+
+    def add(self, watch: Watch) -> None:
+        with self._lock:
+            watch.is_on = True
+            self._all.add(watch)
+            if self._thread is None or not self._thread.is_alive():  # a store may raise anything
+                self._thread = threading.Thread(
+                    target=self._keep_looking, name="headgate-watch", daemon=True
+                )
+                self._thread.start()
+
+    def _keep_looking(self) -> None:
+        while True:
+            time.sleep(random.uniform(SHORTEST, LONGEST))  # noqa: S311 (it spreads load)
+            with self._lock:
+                watches = [watch for watch in list(self._all) if self._is_left(watch)]
+                if not watches:
+                    self._thread = None
+                    return
+            while watches:
+                watches.pop().look()
+
+    def _is_left(self, watch: Watch) -> bool:
+        watch.is_on = False  # before it is asked: who comes in between adds it again
+        watch.is_on = watch.is_needed
+        if not watch.is_on:
+            self._all.discard(watch)
+        return watch.is_on
+
+
+def _call_later(loop: asyncio.AbstractEventLoop, ref: weakref.ref[Watch]) -> None:
+    def look() -> None:
+        watch = ref()
+        if watch is not None:
+            watch.come_due(loop)
+
+    loop.call_later(random.uniform(SHORTEST, LONGEST), look)  # noqa: S311 (it spreads load)
+
+
+_WATCHERS: Final = Watchers()

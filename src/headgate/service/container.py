@@ -1,0 +1,372 @@
+"""All that a worker is made of, put together from the settings.
+
+storage -> feed ----> engine <---- store
+envoy files --> core <-- readiness
+core --> HTTP app (with the admin API), RLS, RLQS
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from headgate.control.feed import PolicyFeed
+from headgate.engine import AsyncRuleEngine
+from headgate.errors import StoreURLError
+from headgate.overload import AsyncPressureControl
+from headgate.policy.model import Policy
+from headgate.policy.problems import PolicyError
+from headgate.responses import ResponseOptions
+from headgate.service.channel import Report
+from headgate.service.core import Core, key_hasher, key_shower
+from headgate.service.envoy_files import EnvoyFiles
+from headgate.service.live import Live, LiveOptions, ServiceMeasures
+from headgate.service.readiness import Readiness
+from headgate.service.sources import is_etcd, kept_policy, open_storage, shown_store
+from headgate.stores.factory import open_async_store
+from headgate.stores.layers.replication import AsyncRegionalStore
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headgate.config.service import Settings
+    from headgate.config.service_values import RegionPeer
+    from headgate.control.storage import PolicyStorage
+    from headgate.engine import Engine
+    from headgate.policy.envoy_config import EnvoyConfig
+    from headgate.service.grpc.method import GrpcLimits, TlsFiles
+    from headgate.service.http import HttpOptions
+    from headgate.service.http_server import Bounds
+    from headgate.service.live import Boards
+    from headgate.service.rlqs.options import RlqsOptions
+    from headgate.service.rls.reading import RlsOptions
+    from headgate.stores.base import AsyncStore
+
+
+# What each part of the service is told of the settings.
+
+
+def response_options(settings: Settings) -> ResponseOptions:
+    """What callers are told."""
+    return ResponseOptions(
+        x_ratelimit=settings.responses_x_ratelimit,
+        ratelimit=settings.responses_ratelimit,
+        draft03=settings.responses_draft03,
+        problem=settings.responses_problem,
+        jitter=settings.responses_jitter,
+        jitter_most=settings.responses_jitter_most,
+        outage_status=settings.responses_outage_status,
+        shed_status=settings.responses_shed_status,
+    )
+
+
+def http_options(settings: Settings) -> HttpOptions:
+    """Whom the HTTP API believes, and how much it takes in."""
+    from headgate.service.http import HttpOptions
+
+    return HttpOptions(
+        gateways=settings.gateways,
+        deadline=settings.deadline,
+        body_timeout=settings.receive_timeout,
+        largest_body=settings.max_body,
+    )
+
+
+def bounds(settings: Settings) -> Bounds:
+    """What a connection of HTTP may cost."""
+    from headgate.service.http_server import Bounds
+
+    return Bounds(
+        header=settings.max_header,
+        connections=settings.max_connections,
+        receive=settings.receive_timeout,
+        idle=settings.idle_timeout,
+    )
+
+
+def rls_options(settings: Settings) -> RlsOptions:
+    """How Envoy's rate limit service answers."""
+    from headgate.service.rls.reading import RlsOptions
+
+    words: dict[str, Any] = {
+        "charge": settings.rls_charge,
+        "reports": settings.rls_reports,
+        "on_store_failure": settings.rls_on_store_failure,
+    }
+    return RlsOptions(
+        **words,
+        headers=settings.rls_headers,
+        metadata=settings.rls_metadata,
+        most_bytes=settings.max_message,
+    )
+
+
+def rlqs_options(settings: Settings) -> RlqsOptions:
+    """How limits are divided among gateways."""
+    from headgate.service.rlqs.options import RlqsOptions
+
+    return RlqsOptions(
+        ttl=settings.rlqs_ttl,
+        silence=settings.rlqs_silence,
+        idle=settings.rlqs_idle,
+        most_bytes=settings.max_message,
+    )
+
+
+def grpc_limits(settings: Settings) -> GrpcLimits:
+    """What a connection of gRPC may cost."""
+    from headgate.service.grpc.method import MEBIBYTE, GrpcLimits
+
+    most = settings.max_message
+    return GrpcLimits(
+        message_bytes=most,
+        connection_bytes=max(4 * most, 16 * MEBIBYTE),
+        connections=settings.max_connections,
+    )
+
+
+def grpc_tls(settings: Settings) -> TlsFiles | None:
+    """The files that gRPC proves itself with, if it does."""
+    return _tls(settings.grpc_tls_cert, settings.grpc_tls_key, settings.grpc_tls_client_ca)
+
+
+def https_context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS for HTTP/1.1, if it is to have it. Raises `OptionError`."""
+    files = _tls(settings.http_tls_cert, settings.http_tls_key, settings.http_tls_client_ca)
+    if files is None:
+        return None
+    context = files.context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def check_tls(settings: Settings) -> None:
+    """Raises `OptionError` if a certificate or a key cannot be used."""
+    https_context(settings)
+    files = grpc_tls(settings)
+    if files is not None:
+        files.context()
+
+
+def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
+    from headgate.service.grpc.method import TlsFiles
+
+    if certificate is None:
+        return None
+    ca = None if client_ca is None else Path(client_ca)
+    return TlsFiles(certificate=Path(certificate), key=Path(cast("str", key)), client_ca=ca)
+
+
+# What a fleet of apps says of the pressure it is under, heard by the service.
+#
+# The service sees no requests end, so it has nothing to say of that itself. It decides under limits
+# that are lowered by as much as those of the apps that share its store and its rules.
+
+
+_NONE: Final = Fraction(1)
+
+
+class FleetPressure:
+    """Keeps the limits of *engine* as low as the fleet's, while its policy has `pressure`."""
+
+    def __init__(self, engine: AsyncRuleEngine, *, namespace: str) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._control: AsyncPressureControl | None = None
+
+    @property
+    def factor(self) -> Fraction:
+        """What limits are multiplied by now."""
+        return self._engine.in_force.scale.factor
+
+    def start(self) -> None:
+        """Listen from now on; to be called in the event loop."""
+        self._engine.in_force.tell(self._adopt)
+
+    async def aclose(self) -> None:
+        """Listen no longer."""
+        if self._control is not None:
+            await self._control.aclose()
+
+    def _adopt(self, engine: Engine) -> None:
+        pressure, scale = engine.policy.pressure, self._engine.in_force.scale
+        if pressure is None:
+            scale.factor = _NONE
+            return
+        if self._control is None:
+            self._control = AsyncPressureControl(
+                pressure, store=self._engine.runner.store, namespace=self._namespace
+            )
+            self._control.on_change(self._changed)
+            self._control.start()
+        else:
+            self._control.replace(pressure)
+        scale.factor = self._control.factor
+
+    def _changed(self, factor: Fraction) -> None:
+        in_force = self._engine.in_force
+        if in_force.policy.pressure is not None:
+            in_force.scale.factor = factor
+
+
+# The store of a service: one, or that of its region with the others told what was used.
+
+
+PATIENCE: Final = "timeout=2"
+"""Another region is far away, and nobody waits for it."""
+
+_TIMEOUT: Final = re.compile(r"[?&]timeout=")
+
+
+def store_of(settings: Settings) -> str | AsyncStore:
+    """What the counters are in; nothing is asked yet.
+
+    What is used under those rules is told elsewhere that say `across_regions`, nothing at first.
+    """
+    if settings.region is None or not settings.region_peers:
+        return settings.store
+    peers = {peer.name: _opened(peer) for peer in settings.region_peers}
+    local = open_async_store(settings.store, None)
+    return AsyncRegionalStore(local, region=settings.region, peers=peers, groups=())
+
+
+def _opened(peer: RegionPeer) -> AsyncStore:
+    try:
+        return open_async_store(_patiently(peer.store), None)
+    except StoreURLError as error:
+        raise StoreURLError(f"the store of the region {peer.name}: {error}") from error
+
+
+def _patiently(url: str) -> str:
+    if _TIMEOUT.search(url):
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{PATIENCE}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What runs in a worker, apart from the servers. `start` before they do, `aclose` after."""
+
+    settings: Settings
+    core: Core
+    readiness: Readiness
+    pressure: FleetPressure
+    storage: PolicyStorage | None
+    feed: PolicyFeed | None
+    envoy: EnvoyFiles | None
+    live: Live
+    measures: ServiceMeasures
+
+    async def start(self) -> None:
+        """Have rules in force, or raise `PolicyError`; rules of etcd may come later."""
+        if self.feed is not None:
+            await self.feed.start()
+            state = self.feed.state
+            is_file = not is_etcd(self.settings.rules or "")
+            if is_file and state.revision is None and state.problems:
+                raise PolicyError(state.problems)
+        if self.envoy is not None:
+            await self.envoy.start()
+        self.pressure.start()
+        await self.readiness.start()
+        self.live.start()
+
+    async def reread(self) -> None:
+        """Look at all files and storages again, now (SIGHUP)."""
+        if self.feed is not None:
+            self.feed.check_soon()
+        if self.envoy is not None:
+            await self.envoy.check()
+
+    def report(self) -> Report:
+        """What is in force."""
+        policy = self.core.engine.in_force.policy
+        config = self.core.envoy
+        return Report(
+            None if self.feed is None else self.feed.state.revision,
+            len(policy.rules),
+            0 if config is None else len(config.domains),
+            self.core.not_ready(),
+        )
+
+    async def aclose(self) -> None:
+        """End everything, the store last."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.core.engine.aclose)
+            if self.storage is not None:
+                stack.push_async_callback(self.storage.aclose)
+            if self.feed is not None:
+                stack.push_async_callback(self.feed.aclose)
+            if self.envoy is not None:
+                stack.push_async_callback(self.envoy.aclose)
+            stack.push_async_callback(self.pressure.aclose)
+            stack.push_async_callback(self.readiness.aclose)
+            stack.push_async_callback(self.live.aclose)
+
+
+def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = None) -> Parts:
+    """The parts of *worker*, which shares *boards* with others if there are any.
+
+    Nothing is asked or read yet. Raises `HeadgateError` for what cannot be.
+    """
+    engine = AsyncRuleEngine(
+        Policy(()), store=store_of(settings), salt=settings.salt, namespace=settings.namespace
+    )
+    core = Core(
+        engine=engine,
+        clock=time.time_ns,
+        secret=settings.secret,
+        answers=response_options(settings),
+        namespace=settings.namespace,
+        hash_key=key_hasher(settings),
+        show_key=key_shower(settings),
+    )
+    measures = ServiceMeasures(engine, began_ns=time.time_ns())
+    storage = feed = envoy = None
+    if settings.rules is not None:
+        storage = open_storage(settings.rules, read_only=not settings.has_admin)
+        feed = PolicyFeed(
+            storage, engine.replace, keep=kept_policy(settings), on_change=measures.changed
+        )
+    if settings.envoy_config is not None:
+        envoy = EnvoyFiles(
+            settings.envoy_config,
+            lambda config: _put_in_force(core, config),
+            merge_domains=settings.envoy_merge_domains,
+        )
+    readiness = Readiness(
+        engine.runner.store,
+        namespace=settings.namespace,
+        missing_rules=lambda: _missing_rules(feed),
+    )
+    core.not_ready, core.trouble = readiness.reasons, readiness.trouble
+    return Parts(
+        settings=settings,
+        core=core,
+        readiness=readiness,
+        pressure=FleetPressure(engine, namespace=settings.namespace),
+        storage=storage,
+        feed=feed,
+        envoy=envoy,
+        live=Live(
+            core,
+            feed,
+            options=LiveOptions(store=shown_store(settings.store), worker=worker),
+            boards=boards,
+            store_trouble=readiness.store_trouble,
+        ),
+        measures=measures,
+    )
+
+
+def _put_in_force(core: Core, config: EnvoyConfig) -> None:
+    core.envoy = config
+
+
+def _missing_rules(feed: PolicyFeed | None) -> str | None:
+    return None if feed is None else "; ".join(feed.state.not_ready) or None

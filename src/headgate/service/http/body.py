@@ -1,0 +1,213 @@
+"""Taking a body in: so much of it, within so long, of the right kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from json.scanner import make_scanner
+from types import coroutine
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from headgate.service.http.replies import CLOSE, RefusedError, problem
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+    from headgate.service.http.replies import HttpOptions, Receive, Scope
+
+
+_JSON: Final = b"application/json"
+
+
+class DisconnectedError(Exception):
+    """The client is gone: there is nobody to answer, and nothing went wrong."""
+
+
+async def json_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
+    """The body of a request that has to be JSON, and says so; otherwise as `body_of`."""
+    kind, length = _announced(scope)
+    if kind != _JSON:
+        _check_kind(kind)
+    return await _received(receive, length, options)
+
+
+async def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
+    """The body of a request that may have none; where it says what it is, it has to be JSON.
+
+    Raises `RefusedError` for one that is too large or too slow, and `DisconnectedError` if the
+    client leaves.
+    """
+    kind, length = _announced(scope)
+    if kind is not None:
+        _check_kind(kind)
+    return await _received(receive, length, options)
+
+
+async def any_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
+    """The body of a request, whatever it says that it is."""
+    return await _received(receive, _announced(scope)[1], options)
+
+
+def _announced(scope: Scope) -> tuple[bytes | None, bytes]:
+    """What kind of body is said to come, and how much of it; several kinds are as they are."""
+    kind, length = None, b"0"
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value if kind is None else b"%b, %b" % (kind, value)
+        elif name == b"content-length":
+            length = value
+    return kind, length
+
+
+def _check_kind(kind: bytes | None) -> None:
+    """Raise `RefusedError` unless *kind* is that of JSON."""
+    media_type, _, rest = (kind or b"none").partition(b";")
+    charset = rest.strip().lower().replace(b'"', b"")
+    if media_type.strip().lower() == _JSON and charset in (b"", b"charset=utf-8"):
+        return
+    found = (kind or b"none").decode("latin-1")[:80]
+    detail = f"the content type is {found!r}; expected application/json, in UTF-8"
+    raise RefusedError(problem(415, detail, headers=((b"accept", _JSON),)))
+
+
+async def _received(receive: Receive, length: bytes, options: HttpOptions) -> bytes:
+    """The body, which is announced to have *length*: nothing is read of one that is too large."""
+    if length.isdigit() and (len(length) > 18 or int(length) > options.largest_body):
+        raise _too_large(options.largest_body)
+    reading = _read(receive, options.largest_body)
+    # Mostly the body is there with the headers: then nothing waits, and no timer is needed.
+    try:
+        waited = reading.send(None)
+    except StopIteration as done:
+        body: bytes = done.value
+        return body
+    try:
+        async with asyncio.timeout(options.body_timeout):
+            return await _resumed(reading, waited)
+    except TimeoutError:
+        detail = f"the body did not arrive within {options.body_timeout:g} seconds"
+        raise RefusedError(problem(408, detail, headers=(CLOSE,))) from None
+
+
+@coroutine
+def _resumed(begun: Coroutine[Any, Any, bytes], waited: Any) -> Generator[Any, Any, bytes]:
+    """Go on with what was *begun* by hand, and waits for *waited*."""
+    try:
+        while True:
+            try:
+                heard = yield waited
+            except BaseException as error:  # noqa: BLE001 (a cancellation, which is for it to see)
+                waited = begun.throw(error)
+            else:
+                waited = begun.send(heard)
+    except StopIteration as done:
+        body: bytes = done.value
+        return body
+
+
+async def _read(receive: Receive, most: int) -> bytes:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise DisconnectedError
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return _bounded(body, most)
+    chunks, size = [body], len(body)
+    while message.get("more_body", False):
+        if size > most:
+            break
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        chunk = message.get("body", b"")
+        chunks.append(chunk)
+        size += len(chunk)
+    return _bounded(b"".join(chunks), most)
+
+
+def _bounded(body: bytes, most: int) -> bytes:
+    if len(body) > most:
+        raise _too_large(most)
+    return body
+
+
+def _too_large(most: int) -> RefusedError:
+    # The connection stays: closing it while more is coming would take the answer from the caller.
+    # The server throws the rest away, as long as it takes a request to arrive at the most.
+    return RefusedError(problem(413, f"the body is larger than {most} bytes"))
+
+
+# JSON as it is taken here: one object, no name twice, no NaN, nothing too deep.
+
+
+Document = dict[str, Any]
+
+
+class _FlawError(ValueError):
+    """Something that Python's JSON lets pass."""
+
+
+def document_of(body: bytes) -> Document:
+    """The object that *body* is. Raises `RefusedError` if it is none."""
+    try:
+        found = _found_in(body.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise _bad(f"it is not UTF-8 (byte {error.start})") from None
+    except _FlawError as error:
+        raise _bad(str(error)) from None
+    except json.JSONDecodeError as error:
+        raise _bad(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise _bad("it is nested too deeply") from None
+    except ValueError:  # of Python's int(), which takes no more than some thousand digits
+        raise _bad("it has a number with too many digits") from None
+    if type(found) is not dict:
+        raise _bad(f"found {described(found)}, expected an object")
+    return found
+
+
+def described(value: object) -> str:
+    """What *value* is, for an error: short, and never a whole document."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case str():
+            shown = value if len(value) <= 40 else value[:37] + "..."
+            return f"the text {shown!r}"
+        case int() if value is not True and value is not False and value.bit_length() > 128:
+            return "a number far too large"
+    return json.dumps(value)
+
+
+def _found_in(text: str) -> object:
+    try:
+        found, end = _SCAN(text, 0) if text[:1] == "{" else (None, 0)
+    except StopIteration:  # no value where there has to be one; said in words below
+        end = 0
+    # If there are blanks around it, or something else, or nothing:
+    return found if end and end == len(text) else _DECODER.decode(text)
+
+
+def _bad(why: str) -> RefusedError:
+    return RefusedError(problem(400, f"the body is not JSON as expected: {why}"))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Document:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _FlawError(f"{name[:40]!r} is there twice")
+            seen.add(name)
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise _FlawError(f"{name} is no number in JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+_SCAN: Final = make_scanner(_DECODER)  # type: ignore[arg-type]  # typeshed wants a scanner

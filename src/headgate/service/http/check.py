@@ -1,0 +1,402 @@
+"""Asking the engine about a request, and what is answered.
+
+A place under a concurrency limit that a check or a gateway's request takes is free again when its
+lease has run out: nobody says here when a request is over. Who can say so makes a reservation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from headgate.algorithms import Outcome
+from headgate.engine import answer_of
+from headgate.engine.limit_adjustment import FULL
+from headgate.engine.planner import headers_of_interest
+from headgate.integrations.asgi.sending import encoded
+from headgate.limits import Concurrency, LeakyQueue
+from headgate.responses import headers_for, refusal
+from headgate.responses.answer import WITHOUT_FIGURES, Part
+from headgate.responses.ratelimit_draft11 import pace_of, policy_field, quoted
+from headgate.runtime.holds import new_name
+from headgate.service.http.body import document_of
+from headgate.service.http.check_request import TO_CHECK, read_asked
+from headgate.service.http.original import FORWARDED_FOR, SAID_BY_GATEWAYS
+from headgate.service.http.replies import (
+    JSON_LINE,
+    NO_STORE,
+    RefusedError,
+    Reply,
+    header_of,
+    problem,
+)
+from headgate.service.http.verdict_json import debugged, limit_text, portrait
+from headgate.service.remembered import LARGEST, MOST_BYTES, Remembered, size_of
+from headgate.stores.base import concluded
+from headgate.units import LARGEST_INTEGER, MILLISECOND, SECOND, seconds_at_least
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from fractions import Fraction
+
+    from headgate.clock import Clock
+    from headgate.decision import Decision
+    from headgate.engine import Engine, Plan, Verdict
+    from headgate.engine.planner import Costs
+    from headgate.limits import Limit
+    from headgate.policy.model import Rule
+    from headgate.policy.request import Request
+    from headgate.responses import ResponseOptions
+    from headgate.service.core import Core
+    from headgate.service.http.replies import Headers, HttpOptions, Scope
+
+
+# What is said of a verdict that admits: headers and JSON, made quickly.
+#
+# What is the same for all requests under a limit is made once. The headers are those that
+# `responses.headers_for` would make, the JSON that of `portrait`, and tests hold them together.
+
+
+REMEMBERED: Final = 4096
+"""For how many limits the unchanging part is kept."""
+
+UP: Final = SECOND - 1
+_NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What never changes in what is said of *limit*, the one at a place of *rule*."""
+
+    rule: Rule
+    limit: Limit
+    total: tuple[bytes, bytes]
+    policy: bytes
+    name: bytes
+    id: str
+    text: str
+    quota: int
+    pace: tuple[int, int] | None
+    has_slots: bool
+    is_queue: bool
+
+    @classmethod
+    def of(cls, rule: Rule, place: int, limit: Limit) -> Saying:
+        name = rule.id if place == 0 else f"{rule.id}/{place + 1}"
+        known = {"id": rule.id, "mode": rule.mode, "limit": limit_text(limit), "quota": limit.quota}
+        has_slots = isinstance(limit, Concurrency)
+        return cls(
+            rule,
+            limit,
+            (b"x-ratelimit-limit", b"%d" % limit.quota),
+            policy_field([Part(name, concluded("", limit, _NOTHING_YET))]).encode(),
+            quoted(name).encode(),
+            json.dumps(rule.id),
+            json.dumps(known)[:-1],
+            limit.quota,
+            pace_of(limit),
+            has_slots,
+            isinstance(limit, LeakyQueue),
+        )
+
+    def left(self, remaining: int, reset_ns: int) -> bytes:
+        """The item in `RateLimit` for a limit that admitted."""
+        if self.has_slots or not reset_ns:
+            return b"%b;r=%d" % (self.name, remaining)
+        if self.pace is not None and (others := self.quota - remaining - 1) > 0:
+            reset_ns -= others * self.pace[0] // self.pace[1]
+        # What is held counts as used but is not worked off: then there may be less to wait for.
+        seconds = max(1, (reset_ns + UP) // SECOND)
+        return b"%b;r=%d;t=%d" % (self.name, remaining, seconds)
+
+
+class Teller:
+    """Says what came of requests, as *options* have it. *clock* is for what is told as a time."""
+
+    def __init__(self, options: ResponseOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._is_plain = (
+            options.x_ratelimit and options.ratelimit and not options.draft03 and not options.bucket
+        )
+        self._sayings: dict[tuple[int, int, int], Saying] = {}
+
+    def lines(self, verdict: Verdict) -> Headers:
+        """The headers of the response to a request that was admitted."""
+        told: list[tuple[Decision, Saying]] = []
+        for one in verdict.rules:
+            rule = one.rule
+            if rule.mode == "enforce" and rule.headers == "on":
+                for place, part in enumerate(one.decision.limits):
+                    if part.source in WITHOUT_FIGURES:
+                        return self.slow_lines(verdict)
+                    saying = self.saying(rule, place, part.limit)
+                    if saying.is_queue:
+                        return self.slow_lines(verdict)
+                    told.append((part, saying))
+        if not told or not self._is_plain:
+            return self.slow_lines(verdict) if told else []
+        return self._lines(told)
+
+    def slow_lines(self, verdict: Verdict) -> Headers:
+        """The same for whatever is out of the ordinary."""
+        answer = answer_of(verdict)
+        return encoded(headers_for(answer, now_ns=self._clock(), options=self._options))
+
+    def saying(self, rule: Rule, place: int, limit: Limit) -> Saying:
+        """What never changes in what is said of *limit*."""
+        # By identity: the hash of a limit takes longer than all the rest. What is kept here lives,
+        # so that nothing else can be at its place in memory.
+        known = id(rule), place, id(limit)
+        found = self._sayings.get(known)
+        if found is None:
+            if len(self._sayings) >= REMEMBERED:
+                self._sayings.clear()
+            found = self._sayings[known] = Saying.of(rule, place, limit)
+        return found
+
+    def text(self, verdict: Verdict) -> str:
+        """The JSON of a verdict that admits; as `portrait` has it."""
+        tightest: Saying | None = None
+        least = reset_ns = delay_ns = 0
+        source = "store"
+        texts = []
+        for one in verdict.rules:
+            decision = one.decision
+            remaining, back_ns, by = decision.remaining, decision.reset_after_ns, decision.source
+            saying = self.saying(one.rule, 0, decision.limit)
+            if one.rule.mode == "enforce":
+                if tightest is None or remaining < least:
+                    tightest, least = saying, remaining
+                reset_ns = max(reset_ns, back_ns)
+                delay_ns = max(delay_ns, decision.delay_ns)
+                source = _source(source, by)
+            wait = decision.retry_after_ns
+            texts.append(
+                f'{saying.text}, "cost": {one.cost}, '
+                f'"allowed": {"true" if decision else "false"}, "remaining": {remaining}, '
+                f'"retry_after_ms": {"null" if wait is None else -(-wait // MILLISECOND)}, '
+                f'"reset_after": {seconds_at_least(back_ns)!r}, "source": "{by}"}}'
+            )
+        rules = ", ".join(texts)
+        if tightest is None:
+            return (
+                '{"allowed": true, "limit": null, "quota": null, "remaining": null, '
+                '"retry_after": 0, "retry_after_ms": 0, "reset_after": 0.0, "source": null, '
+                f'"revision": {verdict.revision}, "rules": [{rules}]}}'
+            )
+        delay = f'"delay_ms": {-(-delay_ns // MILLISECOND)}, ' if delay_ns else ""
+        return (
+            f'{{"allowed": true, "limit": {tightest.id}, "quota": {tightest.quota}, '
+            f'"remaining": {least}, "retry_after": 0, "retry_after_ms": 0, {delay}'
+            f'"reset_after": {seconds_at_least(reset_ns)!r}, "source": "{source}", '
+            f'"revision": {verdict.revision}, "rules": [{rules}]}}'
+        )
+
+    def _lines(self, told: list[tuple[Decision, Saying]]) -> Headers:
+        least = LARGEST_INTEGER + 1
+        until_ns, total = 0, told[0][1].total
+        items = []
+        for part, saying in told:
+            remaining, reset_ns = part.remaining, part.reset_after_ns
+            items.append(saying.left(remaining, reset_ns))
+            if remaining < least:
+                least, until_ns, total = remaining, reset_ns, saying.total
+        reset_at = (self._clock() + until_ns + UP) // SECOND
+        return [
+            total,
+            (b"x-ratelimit-remaining", b"%d" % least),
+            (b"x-ratelimit-reset", b"%d" % reset_at),
+            (b"ratelimit-policy", b", ".join([saying.policy for _, saying in told])),
+            (b"ratelimit", b", ".join(items)),
+        ]
+
+
+def _source(known: str, other: str) -> str:
+    """As `Verdict.source` of one that admits: what stood in for the store, the first by name."""
+    if other == "store":
+        return known
+    return other if known == "store" or other < known else known
+
+
+# Requests that were asked about before, and what is asked of the store about them.
+#
+# Busy callers ask for the same over and over. What the rules make of a request depends on its
+# method, path and peer, and on the headers that the policy looks at or that gateways describe
+# requests by; so for equal ones the plan is the same. It is kept as long as the policy and the
+# pressure are, unless something in it belongs to one request alone, or to a time: places, holds,
+# marks of retries, overrides. The same goes for requests that are described in JSON, by their
+# bytes.
+
+
+if TYPE_CHECKING:
+    Lines = tuple[tuple[bytes, bytes], ...]
+    Key = tuple[str, bytes, bytes, str, Lines]
+    Known = tuple[Plan, int]
+    """The plan, and the status of a refusal."""
+
+_ALWAYS: Final = SAID_BY_GATEWAYS | {FORWARDED_FOR, b"host"}
+_ENTRY_BYTES: Final = 1_000
+"""What a plan and its key take without rules and texts."""
+
+_LINE_BYTES: Final = 200
+"""What a header line takes besides its text."""
+
+
+class Familiar:
+    """What is known under the policy of *engine*; another policy has another one.
+
+    Pressure multiplies limits by *factor*, so there is another one, too, when that has changed.
+    """
+
+    __slots__ = ("_bodies", "_is_usable", "_known", "_names", "engine", "factor")
+
+    def __init__(self, engine: Engine, factor: Fraction = FULL) -> None:
+        self.engine = engine
+        self.factor = factor
+        names = headers_of_interest(engine.policy)
+        self._names = _ALWAYS | {name.encode("latin-1", "replace") for name in names}
+        self._is_usable = not (engine.policy.overrides or engine.has_slots)
+        self._known: Remembered[Key, Known] = Remembered(MOST_BYTES // 2)
+        self._bodies: Remembered[bytes, Plan] = Remembered(MOST_BYTES // 2)
+
+    def key_of(self, scope: Scope, rest: bytes, peer: str) -> Key:
+        """What the plan for the request in *scope* depends on."""
+        names = self._names
+        lines = tuple([line for line in scope["headers"] if line[0] in names])
+        # The query is the gateway's own where headers describe the request, else the client's.
+        query = b"" if rest else scope.get("query_string", b"")
+        return scope["method"], rest, query, peer, lines
+
+    def get(self, key: Key) -> Known | None:
+        """The plan for such a request, if it is known."""
+        return self._known.get(key)
+
+    def keep(self, key: Key, plan: Plan, denied_as: int) -> None:
+        """Know the *plan* from now on, if it is good for all such requests."""
+        if not (self._is_usable and plan.is_plain):
+            return
+        text = _text(key)
+        if len(text) <= LARGEST:
+            base = _ENTRY_BYTES + _LINE_BYTES * len(key[-1])
+            size = size_of(text, checks=_checks(plan), base=base)
+            self._known.keep(key, (plan, denied_as), size)
+
+    def described(self, body: bytes) -> Plan | None:
+        """The plan for the request that *body* describes, if it is known."""
+        return self._bodies.get(body)
+
+    def keep_described(self, body: bytes, plan: Plan) -> None:
+        """As `keep`."""
+        if self._is_usable and plan.is_plain and len(body) <= LARGEST:
+            self._bodies.keep(body, plan, size_of(body, checks=_checks(plan), base=_ENTRY_BYTES))
+
+
+def _text(key: Key) -> bytes:
+    """All that *key* consists of; names of headers are those that the policy has."""
+    method, rest, query, peer, lines = key
+    texts = [method.encode("utf-8", "surrogatepass"), rest, query, peer.encode()]
+    return b"".join(texts + [value for _, value in lines])
+
+
+def _checks(plan: Plan) -> int:
+    return sum([len(one.checks) for one in plan.rules])
+
+
+T = TypeVar("T")
+
+TOO_MANY_REQUESTS: Final = 429
+_RETRY_SOON: Final = (b"retry-after", b"1")
+_JSON_LINES: Final = (JSON_LINE, NO_STORE)
+
+
+class Checking:
+    """Decides by *core*, within the deadline of *options*."""
+
+    def __init__(self, core: Core, options: HttpOptions) -> None:
+        self.core = core
+        self.teller = Teller(core.answers, core.clock)
+        self._below_500 = replace(core.answers, shed_status=TOO_MANY_REQUESTS)
+        self._deadline = options.deadline
+        self._in_force = core.engine.in_force
+        self.runner = core.engine.runner
+        self._familiar = Familiar(self._in_force.engine, self._in_force.scale.factor)
+
+    @property
+    def familiar(self) -> Familiar:
+        """What is known of requests under the rules in force."""
+        engine, factor = self._in_force.engine, self._in_force.scale.factor
+        familiar = self._familiar
+        if engine is not familiar.engine or factor is not familiar.factor:
+            familiar = self._familiar = Familiar(engine, factor)
+        return familiar
+
+    def plan(self, engine: Engine, request: Request, cost: Costs = None) -> Plan:
+        """What is asked about *request* under the rules of *engine*."""
+        return engine.plan(request, cost=cost, lease=new_name() if engine.has_slots else None)
+
+    def at_once(self, plan: Plan) -> Verdict | None:
+        """What comes of *plan*; None if that has to be waited for."""
+        return self.runner.decide_now(plan)
+
+    async def decided(self, plan: Plan) -> Verdict:
+        """What comes of *plan*, waited for."""
+        return await self.within_deadline(self.runner.decide(plan))
+
+    async def within_deadline(self, asking: Coroutine[None, None, T]) -> T:
+        """What comes of *asking*; `RefusedError` (503) if it takes too long."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await asking
+        except TimeoutError:
+            detail = f"no decision within {self._deadline:g} seconds"
+            raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
+
+    async def check(self, body: bytes, scope: Scope) -> Reply:
+        """What somebody is told who described a request in *body*; *scope* is that of his own."""
+        familiar = self.familiar
+        plan = familiar.described(body)
+        if plan is None:
+            asked = read_asked(document_of(body), TO_CHECK)
+            plan = self.plan(familiar.engine, asked.request, asked.cost)
+            if asked.peek:
+                looking = self.runner.decide(plan, consume=False)
+                return self._told(await self.within_deadline(looking), scope)
+            familiar.keep_described(body, plan)
+        verdict = self.at_once(plan)
+        return self._told(await self.decided(plan) if verdict is None else verdict, scope)
+
+    def _told(self, verdict: Verdict, scope: Scope) -> Reply:
+        if not verdict.allowed:
+            denied = self.denial(verdict, header_of(scope, b"accept"))
+            return debugged(self.core, scope, verdict, denied)
+        lines = self.teller.lines(verdict)
+        lines += _JSON_LINES
+        reply = Reply(200, lines, self.teller.text(verdict).encode("ascii"))
+        return debugged(self.core, scope, verdict, reply)
+
+    def refusal(
+        self, verdict: Verdict, accept: str | None, *, denied_as: int, is_below_500: bool = False
+    ) -> Reply:
+        """A refusal for a gateway to pass on; it has the status *denied_as*, an outage its own, and
+        want of capacity, too, unless it *is_below_500* that it has to be."""
+        options = self._below_500 if is_below_500 else None
+        status, headers, body = self._refused(verdict, accept, options)
+        return Reply(denied_as if status == TOO_MANY_REQUESTS else status, headers, body)
+
+    def denial(self, verdict: Verdict, accept: str | None) -> Reply:
+        """A refusal as it may be passed on to a client, with all that came of the request."""
+        status, headers, body = self._refused(verdict, accept)
+        content = {**portrait(verdict), **json.loads(body)}
+        return Reply(status, headers, json.dumps(content).encode("ascii"))
+
+    def _refused(
+        self, verdict: Verdict, accept: str | None, options: ResponseOptions | None = None
+    ) -> tuple[int, Headers, bytes]:
+        answer = answer_of(verdict, jitter=random.random())  # noqa: S311 (not a secret)
+        core = self.core
+        told = refusal(answer, now_ns=core.clock(), options=options or core.answers, accept=accept)
+        return told.status, encoded(told.headers), told.body

@@ -1,0 +1,88 @@
+"""A verdict as plain data: what a caller of the API reads of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.engine.tracing import limit_in_words, traced_lines
+from headgate.integrations.asgi.sending import encoded
+from headgate.responses.debug import DEBUG
+from headgate.service.core import is_debugged
+from headgate.units import milliseconds_up, seconds_up
+
+if TYPE_CHECKING:
+    from headgate.engine import RuleVerdict, Verdict
+    from headgate.limits import Limit
+    from headgate.service.core import Core
+    from headgate.service.http.replies import Reply, Scope
+
+
+def portrait(verdict: Verdict) -> dict[str, Any]:
+    """All that came of a request. *limit* is the rule that binds most, as in the body of a refusal.
+    *delay_ms* is there if the request has to wait for its turn.
+
+    It is for the code that enforces: rules in shadow, and those that callers are not told of, are
+    in it.
+    """
+    decision = verdict.decision
+    binding = _binding(verdict)
+    wait, delay = verdict.retry_after_ns, verdict.delay_ns
+    return {
+        "allowed": verdict.allowed,
+        "limit": None if binding is None else binding.rule.id,
+        "quota": None if binding is None else binding.decision.limit.quota,
+        "remaining": None if decision is None else decision.remaining,
+        "retry_after": None if wait is None else seconds_up(wait),
+        "retry_after_ms": None if wait is None else milliseconds_up(wait),
+        **({"delay_ms": milliseconds_up(delay)} if delay else {}),
+        "reset_after": 0.0 if decision is None else decision.reset_after,
+        "source": None if decision is None else verdict.source,
+        "revision": verdict.revision,
+        "rules": [_rule(one) for one in verdict.rules],
+    }
+
+
+@lru_cache(maxsize=1024)
+def limit_text(limit: Limit) -> str:
+    """*limit* as it is written in rules, or in words if it has no notation."""
+    return limit_in_words(limit)
+
+
+def _binding(verdict: Verdict) -> RuleVerdict | None:
+    if not verdict.allowed:
+        return verdict.denied_by
+    return min(verdict.enforced, key=lambda one: one.decision.remaining, default=None)
+
+
+def _rule(one: RuleVerdict) -> dict[str, Any]:
+    decision = one.decision
+    wait = decision.retry_after_ns
+    return {
+        "id": one.rule.id,
+        "mode": one.rule.mode,
+        "limit": limit_text(decision.limit),
+        "quota": decision.limit.quota,
+        "cost": one.cost,
+        "allowed": decision.allowed,
+        "remaining": decision.remaining,
+        "retry_after_ms": None if wait is None else milliseconds_up(wait),
+        "reset_after": decision.reset_after,
+        "source": decision.source,
+    }
+
+
+# How a request was decided, for who brings a token.
+
+
+_FIELD: Final = DEBUG.lower().encode()
+
+
+def debugged(core: Core, scope: Scope, verdict: Verdict, reply: Reply) -> Reply:
+    """*reply* to the request of *scope*, with how it was decided if that may be told."""
+    for name, value in scope["headers"]:
+        if name == _FIELD and is_debugged(core, value.decode("latin-1")):
+            ours = encoded(traced_lines([verdict], core.hash_key))
+            reply.headers.extend(line for line in ours if line not in reply.headers)
+            break
+    return reply

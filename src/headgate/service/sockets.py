@@ -1,0 +1,170 @@
+"""Sockets that listen, bound before anything else is started."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.config.readers import Address
+from headgate.errors import HeadgateError
+
+if TYPE_CHECKING:
+    from headgate.config.service import Settings
+
+BACKLOG: Final = 2_048
+
+
+class ListenError(HeadgateError):
+    """An address where nobody can listen: taken, forbidden, or not of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A socket that listens at *address*; of a unix socket, *inode* is the file's."""
+
+    address: Address
+    sock: socket.socket
+    inode: int | None = None
+
+    @property
+    def at(self) -> Address:
+        """Where it listens: as asked, with the port that the kernel chose if any would do."""
+        if self.address.is_unix or self.address.port:
+            return self.address
+        return Address(self.address.host, self.sock.getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no longer, here; others who have the socket may."""
+        self.sock.close()
+
+    def remove(self) -> None:
+        """Take the file of a unix socket away, unless somebody has put another there."""
+        if self.inode is not None:
+            path = Path(self.address.path)
+            with suppress(OSError):
+                if path.stat().st_ino == self.inode:
+                    path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """All listeners of a service: *http* for all workers, *grpc* for each worker its own."""
+
+    http: tuple[Listener, ...]
+    grpc: tuple[tuple[Listener, ...], ...]
+
+    @property
+    def all(self) -> tuple[Listener, ...]:
+        """Each of them once."""
+        found = [*self.http, *(one for own in self.grpc for one in own)]
+        return tuple({id(one): one for one in found}.values())
+
+    def close(self) -> None:
+        for one in self.all:
+            one.close()
+
+    def remove(self) -> None:
+        for one in self.all:
+            one.remove()
+
+
+def listen_as(settings: Settings) -> Listeners:
+    """Listen wherever *settings* say. Raises `ListenError`; then nothing is left listening."""
+    opened: list[Listener] = []
+
+    def opening(address: Address) -> Listener:
+        opened.append(listen(address, mode=settings.socket_mode))
+        return opened[-1]
+
+    try:
+        http = tuple(opening(address) for address in settings.http)
+        if settings.grpc_ports == "shared":
+            shared = tuple(opening(address) for address in settings.grpc)
+            return Listeners(http, (shared,) * settings.workers)
+        numbers = range(settings.workers)
+        own = (tuple(opening(one.nth(number)) for one in settings.grpc) for number in numbers)
+        return Listeners(http, tuple(own))
+    except ListenError:
+        for one in opened:
+            one.close()
+            one.remove()
+        raise
+
+
+def listen(address: Address, *, mode: int) -> Listener:
+    """Listen at *address*; *mode* are the permissions of a unix socket. Raises `ListenError`."""
+    try:
+        if address.is_unix:
+            return _listen_unix(address, mode)
+        return Listener(address, _listen_tcp(address))
+    except OSError as error:
+        raise ListenError(f"cannot listen at {address}: {_reason(error, address)}") from error
+
+
+def _listen_tcp(address: Address) -> socket.socket:
+    found = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, kind, protocol, _, where = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(where)
+        sock.listen(BACKLOG)
+        sock.settimeout(0)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _listen_unix(address: Address, mode: int) -> Listener:
+    path = Path(address.path)
+    _clear(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Nobody may connect before the permissions are what they shall be: nobody listens yet.
+        sock.bind(address.path)
+        path.chmod(mode)
+        sock.listen(BACKLOG)
+        sock.settimeout(0)
+        return Listener(address, sock, path.stat().st_ino)
+    except OSError:
+        sock.close()
+        raise
+
+
+def _clear(path: Path) -> None:
+    """Take away a socket that nobody listens at any more, as a killed process leaves it."""
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not is_socket:
+        raise OSError(errno.EEXIST, "there is a file that is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except BlockingIOError:
+            pass
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def _reason(error: OSError, address: Address) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use; stop what listens there, or choose another"
+    if error.errno == errno.EACCES and not address.is_unix:
+        return "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE"
+    return error.strerror or str(error)

@@ -1,1 +1,0 @@
-"""Gates: turns by weight, out of slots or of a rate."""

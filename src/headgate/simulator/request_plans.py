@@ -1,0 +1,239 @@
+"""What is done about requests that look alike: found out once, then done for each of them.
+
+A way is a function that asks the store about one more request and counts what came of it. It ends
+with None if the request is allowed, else with what the rules said that refused it. The store is
+asked as the runner of the engine asks it: by the hit of a single counter where that is all there is
+to a rule, by one take of several, or else through the runner itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from headgate.decision import combine
+from headgate.engine import Plan
+from headgate.limits import LeakyQueue
+from headgate.policy.path import ANY, ONE, compiled, readings
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from headgate.clock import Clock
+    from headgate.decision import Decision
+    from headgate.engine import Runner, Verdict
+    from headgate.engine.plan import RulePlan
+    from headgate.policy.model import Policy
+    from headgate.simulator.tallies import Count, RuleTally
+    from headgate.simulator.traffic import Asked
+    from headgate.stores.base import Hitter
+    from headgate.stores.memory import MemoryStore
+
+
+Way = Callable[[], "Sequence[Decision] | None"]
+
+_NOTHING_SAID: Sequence[Decision] = ()
+
+
+class Ways:
+    """Makes the ways of requests under one policy, on *store* by *runner*."""
+
+    __slots__ = ("_clock", "_hitters", "_runner", "_store", "_tallies", "delayed")
+
+    def __init__(
+        self, store: MemoryStore, runner: Runner, clock: Clock, tallies: dict[str, RuleTally]
+    ) -> None:
+        self._store = store
+        self._runner = runner
+        self._clock = clock
+        self._tallies = tallies
+        self._hitters: dict[tuple[str, int], tuple[object, Hitter | None]] = {}
+        self.delayed = 0
+        """How many requests were told to wait for their turn."""
+
+    def of(self, plan: Plan) -> Way:
+        """The way of all requests that *plan* is good for: it must be plain."""
+        rules = plan.rules
+        if not rules:
+            return _free
+        if any(isinstance(limit, LeakyQueue) for one in rules for limit in one.limits):
+            return self._through_runner(plan)
+        if len(plan.deciding) <= 1 and all(len(one.checks) == 1 for one in rules):
+            hits = [self._hit_of(one) for one in rules]
+            if None not in hits:
+                return _in_turn([hit for hit in hits if hit is not None])
+        if not plan.shadows:
+            return self._at_once(plan)
+        if len(rules) > 1:  # a rule in shadow is asked for itself, so it has a way of its own
+            decided = [plan.deciding] if plan.deciding else []
+            parts = [*decided, *[(one,) for one in plan.shadows]]
+            return _in_turn([self.of(Plan(plan.revision, part)) for part in parts])
+        return self._through_runner(plan)
+
+    def decide(self, plan: Plan) -> Verdict:
+        """Decide by *plan* through the runner, and count it."""
+        verdict = self._runner.decide_unnoted(plan)
+        now_ns = self._clock()
+        for one in verdict.rules:
+            tally = self._tallies[one.rule.id]
+            denied = not one.decision.allowed
+            tally.cell[denied] += 1
+            tally.keys.count_of(one.key)[denied] += 1
+            if denied and tally.first_denied_ns is None:
+                tally.first_denied_ns = now_ns
+        if verdict.delay_ns:
+            self.delayed += 1
+        return verdict
+
+    def _through_runner(self, plan: Plan) -> Way:
+        def way() -> Sequence[Decision] | None:
+            return refusals_of(self.decide(plan))
+
+        return way
+
+    def _hit_of(self, one: RulePlan) -> Way | None:
+        """The way under one rule alone, None if the store has no short cut."""
+        check = one.checks[0]
+        place = check.group, id(check.limit)
+        if place not in self._hitters:  # the limit is kept with it, so that its id stays its own
+            hitter = self._store.hitter(((check.group, check.limit),))
+            self._hitters[place] = check.limit, hitter
+        hit = self._hitters[place][1]
+        return None if hit is None else _hitting(one, hit, self._clock, *self._counted(one))
+
+    def _counted(self, one: RulePlan) -> tuple[RuleTally, Count]:
+        tally = self._tallies[one.rule.id]
+        return tally, tally.keys.count_of(one.key)
+
+    def _at_once(self, plan: Plan) -> Way:
+        """The way under several limits that all decide."""
+        checks = [check for one in plan.deciding for check in one.checks]
+        counted = [(*self._counted(one), len(one.checks)) for one in plan.deciding]
+        take, clock, decide = self._store.take_quickly, self._clock, self.decide
+
+        def way() -> Sequence[Decision] | None:
+            decisions = take(checks)
+            if decisions is None:
+                return refusals_of(decide(plan))
+            refusals = None
+            left = iter(decisions)
+            for tally, count, limits in counted:
+                decision = next(left) if limits == 1 else combine(list(islice(left, limits)))
+                if decision.allowed:
+                    tally.cell[0] += 1
+                    count[0] += 1
+                    continue
+                tally.cell[1] += 1
+                count[1] += 1
+                if tally.first_denied_ns is None:
+                    tally.first_denied_ns = clock()
+                refusals = (*(refusals or ()), decision)
+            return refusals
+
+        return way
+
+
+def refusals_of(verdict: Verdict) -> Sequence[Decision] | None:
+    """What those rules said that refused; None if the request is allowed."""
+    if verdict.allowed:
+        return None
+    return [one.decision for one in verdict.enforced if not one.decision.allowed]
+
+
+def retry_after_ns(refusals: Sequence[Decision]) -> int | None:
+    """When a refused request would be allowed; None if never."""
+    longest = 0
+    for one in refusals:
+        wait_ns = one.retry_after_ns
+        if wait_ns is None:
+            return None
+        longest = max(longest, wait_ns)
+    return longest
+
+
+def _free() -> None:
+    """No rule is for it."""
+
+
+def _hitting(one: RulePlan, hit: Hitter, clock: Clock, tally: RuleTally, count: Count) -> Way:
+    check, cell = one.checks[0], tally.cell
+    key, cost = check.key, check.cost
+    is_shadow = one.rule.mode == "shadow"
+
+    def way() -> Sequence[Decision] | None:
+        decision = hit(key, cost)
+        if decision.allowed:
+            cell[0] += 1
+            count[0] += 1
+            return None
+        cell[1] += 1
+        count[1] += 1
+        if tally.first_denied_ns is None:
+            tally.first_denied_ns = clock()
+        return None if is_shadow else (decision,)
+
+    return way
+
+
+def _in_turn(ways: list[Way]) -> Way:
+    """Several ways, of which at most one can refuse."""
+    if len(ways) == 1:
+        return ways[0]
+    first = ways[0]
+    others = _in_turn(ways[1:])
+
+    def way() -> Sequence[Decision] | None:
+        refusals = first()
+        return others() or refusals
+
+    return way
+
+
+# Which requests are the same to a policy, though their paths differ: `/users/7` and `/users/8`.
+#
+# A pattern of paths is made of words, `*` and `**`. A segment that no pattern of the policy has as
+# a word can only fit an asterisk, so it is as good as any other such segment, if no rule counts by
+# path. Only paths that all servers read in one way are compared: of others nothing is said.
+
+
+_BY_PATH: Final = "endpoint"
+_OTHER: Final = ""
+"""In place of a segment that is no word; no segment is empty."""
+
+
+class Likeness:
+    """Tells whether requests are alike under *policy*."""
+
+    def __init__(self, policy: Policy) -> None:
+        rules = [rule for rule in policy.rules if rule.mode != "off"]
+        self._counts_by_path = any(_BY_PATH in rule.key_by for rule in rules)
+        self._spelt = {word: word for word in _words(policy)}
+
+    def of(self, asked: Asked) -> Hashable | None:
+        """The same for requests that are alike; None if nobody can say."""
+        if self._counts_by_path:
+            return None
+        found = readings(asked.path)
+        if len(found) != 1:
+            return None
+        spelt = self._spelt.get
+        path = tuple([spelt(segment, _OTHER) for segment in found[0]])
+        return asked.method, path, asked.headers, asked.ip, asked.cost
+
+
+def _words(policy: Policy) -> Iterator[str]:
+    """All words in patterns of *policy*."""
+    for pattern in _patterns(policy):
+        for segment in compiled(pattern).segments:
+            if segment not in (ONE, ANY):
+                yield segment
+
+
+def _patterns(policy: Policy) -> Iterator[str]:
+    for rule in policy.rules:
+        yield from rule.match.endpoints or ()
+        for cost in rule.cost.endpoints:
+            yield cost.endpoint
+    for one in policy.priorities:
+        yield from one.match.endpoints or ()

@@ -1,0 +1,1 @@
+"""What stands before a store: a circuit breaker, leases, and replication between regions."""

@@ -1,1 +1,0 @@
-"""What is asked: operations as calls of scripts, many in one, and who waits for which."""

@@ -1,0 +1,258 @@
+"""Operations whose keys are in different slots of a cluster, as steps of such as are in one.
+
+A step is a list of operations that may be carried out at the same time. What is all or nothing on
+one server takes two steps here: every part is reserved, and then all are confirmed or all given
+back. Nobody else can take what is reserved, so a check that was admitted is charged in full. If the
+caller dies in between, what it had reserved is set aside until the reservation lapses, after
+`CONFIRM_WITHIN_NS` at most, and no longer: the check is then as if it had not been made in those
+slots that it had not confirmed.
+
+A turn in a queue cannot be reserved and confirmed: it is taken. So queues are looked at first, and
+taken from once all else is reserved. Only if one of several has filled up in between, turns are
+given up again; one that has come by then is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import StoreError
+from headgate.limits import Concurrency
+from headgate.stores.base import refuse_undivided
+from headgate.stores.operations import (
+    Absorb,
+    Charge,
+    Check,
+    Draw,
+    Hold,
+    Leave,
+    Lend,
+    Operation,
+    Outcomes,
+    Pour,
+    Refund,
+    Renew,
+    Reset,
+    Settle,
+    Share,
+    Take,
+    Vacate,
+)
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from headgate.algorithms import Outcome
+    from headgate.stores.redis.naming import Names
+
+CONFIRM_WITHIN_NS: Final = 10 * SECOND
+"""How long a part of a check stays reserved if its caller dies before it confirms."""
+
+Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
+"""Yields operations to carry out, is sent their results (or a `StoreError` each), returns one."""
+
+Spreadable = Take | Hold | Settle | Charge | Refund | Reset | Renew | Leave | Vacate | Absorb
+
+Single = Lend | Pour | Draw | Share
+"""What concerns one counter, pot or thing that is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a reservation that is to be confirmed at once says: before it, and after the charge."""
+
+    before: Outcomes
+    after: Outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Reach(Hold):
+    """A hold that is to be confirmed at once. Its reply is a `Reached`."""
+
+
+Group = list[int]
+"""The places, in the operation, of the checks whose counters are in one slot."""
+
+
+def groups_of(operation: Spreadable | Single, names: Names) -> list[Group]:
+    """The checks of *operation* by slot; one group if it can be carried out at once.
+
+    Raises `UsageError` for one that is not for slots.
+    """
+    if isinstance(operation, Lend):
+        refuse_undivided((operation.check.limit,), "lend")
+    if isinstance(operation, Single):
+        return [[0]]
+    if isinstance(operation, Absorb):
+        refuse_undivided((check.limit for check in operation.checks), "absorb")
+    found: dict[bytes, Group] = {}
+    for place, check in enumerate(operation.checks):
+        tag = names.tag(names.counter(check.group, check.key))
+        found.setdefault(tag, []).append(place)
+    return list(found.values())
+
+
+def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of takes that have nothing to do with each other.
+
+    A `StoreError` stays in its place, unless all are such: then one is raised, if there is any one
+    after which something may have been done. Other errors are raised.
+    """
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, StoreError):
+            raise result
+    errors = [result for result in results if isinstance(result, StoreError)]
+    if errors and len(errors) == len(results):
+        raise min(errors, key=lambda error: error.is_undone)
+    return tuple(results)
+
+
+def first_name(operation: Spreadable | Single, names: Names) -> bytes:
+    """The name of the first counter of *operation*: if it is in one slot, in that."""
+    if isinstance(operation, Pour | Draw | Share):
+        return names.counter(operation.group, operation.key)
+    first = operation.check if isinstance(operation, Lend) else operation.checks[0]
+    return names.counter(first.group, first.key)
+
+
+def spread(operation: Spreadable, groups: list[Group]) -> Steps:
+    """The steps of *operation*, whose checks are in several *groups*."""
+    match operation:
+        case Take(consume=True):
+            return _take(operation, groups)
+        case Hold():
+            return _hold(operation, groups)
+        case _:
+            return _each(operation, groups)
+
+
+def _each(operation: Spreadable, groups: list[Group]) -> Steps:
+    """Every part for itself."""
+    results = yield [_part(operation, group) for group in groups]
+    _raise_first(results, is_given_back=False)
+    if isinstance(operation, Take | Charge | Refund | Absorb):
+        return _in_order(groups, results)
+    return None if isinstance(operation, Reset) else all(results)
+
+
+def _hold(operation: Hold, groups: list[Group]) -> Steps:
+    parts = [replace(operation, checks=_checks(operation, group)) for group in groups]
+    results = yield parts
+    if not all(_is_granted(result) for result in results):
+        yield _undoing(parts, results)
+    _raise_first(results, is_given_back=True)
+    return _in_order(groups, results)
+
+
+def _take(operation: Take, groups: list[Group]) -> Steps:
+    name = token_hex(12)
+    parts: list[Reach | Take] = []
+    places: list[Group] = []
+    for group in groups:
+        rates = [n for n in group if operation.checks[n].limit.is_divisible]
+        slots = [n for n in group if isinstance(operation.checks[n].limit, Concurrency)]
+        queues = [n for n in group if n not in rates and n not in slots]
+        if rates:
+            parts.append(Reach(_checks(operation, rates), name, CONFIRM_WITHIN_NS))
+            places.append(rates)
+        if slots:
+            parts.append(Take(_checks(operation, slots), lease=operation.lease))
+            places.append(slots)
+        if queues:
+            parts.append(Take(_checks(operation, queues), consume=False))
+            places.append(queues)
+    results = yield parts
+    if all(_is_granted(result) for result in results):
+        yield from _turns(parts, results)
+    if all(_is_granted(result) for result in results):
+        yield [Settle(part.checks, name, charge_lapsed=True)
+               for part in parts if isinstance(part, Reach)]  # fmt: skip
+        return _in_order(places, [_after(result) for result in results])
+    yield _undoing(parts, results)
+    _raise_first(results, is_given_back=True)
+    return _in_order(places, [_before(result) for result in results])
+
+
+def _turns(parts: list[Reach | Take], results: list[Any]) -> Steps:
+    """Take the turns in those queues that were looked at; the *parts* and *results* are replaced by
+    what was asked then, and what came of it."""
+    looks = [n for n, part in enumerate(parts) if isinstance(part, Take) and not part.consume]
+    if looks:
+        takes = [Take(parts[n].checks) for n in looks]
+        told = yield takes
+        for n, take, result in zip(looks, takes, told, strict=True):
+            parts[n], results[n] = take, result
+
+
+def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation[Any]]:
+    """What gives back all that was reserved or taken, or may have been."""
+    undoing: list[Operation[Any]] = []
+    for part, result in zip(parts, results, strict=True):
+        if not _may_be_granted(result):
+            continue
+        if isinstance(part, Hold):
+            nothing = tuple(replace(check, cost=0) for check in part.checks)
+            undoing.append(Settle(nothing, part.name, charge_lapsed=False))
+        elif isinstance(part.checks[0].limit, Concurrency):
+            undoing.append(Leave(part.checks, part.lease or ""))
+        if (isinstance(part, Hold) or part.consume) and not isinstance(result, StoreError):
+            undoing += _vacating(part.checks, _before(result))
+    return undoing
+
+
+def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[Vacate]:
+    """What gives up the turns among *outcomes* that have not come."""
+    turns = [(c, one.turn_ns) for c, one in zip(checks, outcomes, strict=True) if one.turn_ns]
+    return [Vacate(tuple([c for c, _ in turns]), tuple([t for _, t in turns]))] if turns else []
+
+
+def _part(operation: Spreadable, group: Group) -> Spreadable:
+    """What of *operation* concerns the checks of *group*."""
+    checks = _checks(operation, group)
+    if isinstance(operation, Vacate):
+        return Vacate(checks, tuple([operation.turns_ns[place] for place in group]))
+    return replace(operation, checks=checks)
+
+
+def _is_granted(result: Any) -> bool:
+    if isinstance(result, StoreError):
+        return False
+    return all(outcome.allowed for outcome in _before(result))
+
+
+def _may_be_granted(result: Any) -> bool:
+    """Whether something is reserved, or may be: a server that did not answer may have done it."""
+    return isinstance(result, StoreError) or _is_granted(result)
+
+
+def _before(result: Reached | Outcomes) -> Outcomes:
+    return result.before if isinstance(result, Reached) else result
+
+
+def _after(result: Reached | Outcomes) -> Outcomes:
+    return result.after if isinstance(result, Reached) else result
+
+
+def _checks(operation: Spreadable, group: Group) -> tuple[Check, ...]:
+    return tuple(operation.checks[place] for place in group)
+
+
+def _in_order(groups: list[Group], results: list[Outcomes]) -> Outcomes:
+    """The outcomes of all groups, in the order of the checks."""
+    by_place: dict[int, Outcome] = {}
+    for group, outcomes in zip(groups, results, strict=True):
+        by_place.update(zip(group, outcomes, strict=True))
+    return tuple(by_place[place] for place in sorted(by_place))
+
+
+def _raise_first(results: list[Any], *, is_given_back: bool) -> None:
+    """Raise the first error, if there is one. What was asked was not done if no part of it was, or
+    if the parts that were *is_given_back*."""
+    errors = [result for result in results if isinstance(result, StoreError)]
+    if not errors:
+        return
+    is_undone = is_given_back or len(errors) == len(results)
+    errors[0].is_undone = is_undone and all(error.is_undone for error in errors)
+    raise errors[0]

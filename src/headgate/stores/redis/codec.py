@@ -1,0 +1,432 @@
+"""A limit in the terms of the scripts: what to send with a check, how to read what comes back.
+
+Lua has doubles, exact below 2^53. Everything is sent in whole microseconds; where a rate does not
+come out even, as microseconds and *ticks*, of which there are as many in a microsecond as the rate
+per microsecond has in its numerator. So three a second are 333,333 microseconds and one tick of
+three, exactly.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from math import gcd
+from typing import Any, Final
+
+from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, Outcome, algorithm_for
+from headgate.algorithms.leaky_queue import Line, Turns, Vacancy
+from headgate.algorithms.reservations import Hold, Holds, outcome_beside, wait_beside
+from headgate.errors import HeadgateWarning, LimitError, UsageError
+from headgate.limits import (
+    Concurrency,
+    FixedWindow,
+    LeakyQueue,
+    Limit,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+)
+from headgate.limits.model import Pace, PacedLimit
+from headgate.stores.redis.naming import LEASED
+from headgate.units import MICROSECOND, SECOND
+
+# From what a script tells of a counter to the figures of a decision.
+#
+# The scripts decide and keep state; they compute no figures. They tell where a counter stood, in
+# microseconds, and the pure algorithm computes from that what was left and until when: the same
+# code that decides in the memory store. Only the log and the slots, whose state is too long to be
+# told, have their instants computed by the script.
+
+
+class Counter(ABC):
+    """A counter as it was told, asked and changed in the same way as the server did."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def wait(self, asked: int) -> int | None:
+        """Nanoseconds until *asked* units fit; None if they never can."""
+
+    @abstractmethod
+    def charge(self, cost: int) -> None:
+        """*cost* units were taken."""
+
+    @abstractmethod
+    def outcome(self, wait: int | None) -> Outcome:
+        """The figures as they are now, for a cost that has to wait *wait*."""
+
+
+class Computed(Counter):
+    """A counter whose state the pure algorithm can read."""
+
+    __slots__ = ("_algorithm", "_holds", "_now", "_state")
+
+    def __init__(
+        self, algorithm: Algorithm[Any], state: Any, holds: list[bytes], now_ns: int
+    ) -> None:
+        self._algorithm = algorithm
+        self._state = state
+        self._holds = _read_holds(holds)
+        self._now = now_ns
+
+    def wait(self, asked: int) -> int | None:
+        if self._holds:
+            return wait_beside(self._algorithm, self._state, self._holds, asked, self._now)
+        return self._algorithm.wait(self._state, asked, self._now)
+
+    def charge(self, cost: int) -> None:
+        self._state = self._algorithm.charge(self._state, cost, self._now)
+
+    def outcome(self, wait: int | None) -> Outcome:
+        if self._holds:
+            seen = outcome_beside(self._algorithm, self._state, self._holds, wait, self._now)
+        else:
+            seen = self._algorithm.outcome(self._state, wait, self._now)
+        return Outcome(
+            seen.allowed,
+            seen.remaining,
+            None if seen.retry_after_ns is None else rounded_up(seen.retry_after_ns),
+            rounded_up(seen.reset_after_ns),
+        )
+
+
+class ToldQueue(Counter):
+    """A queue. Checks of it are asked one after the other; each has a turn of its own."""
+
+    __slots__ = ("_algorithm", "_line", "_now", "_turns")
+
+    def __init__(self, algorithm: LeakyQueueAlgorithm, line: Line, now_ns: int) -> None:
+        self._algorithm = algorithm
+        self._line = line
+        self._now = now_ns
+        self._turns = Turns(algorithm, line, now_ns)
+
+    def wait(self, asked: int) -> int | None:
+        return self._turns.wait(asked)
+
+    def charge(self, cost: int) -> None:
+        self._line = self._algorithm.charge(self._line, cost, self._now)
+
+    def outcome(self, wait: int | None) -> Outcome:
+        seen = self._turns.told(self._algorithm.outcome(self._line, wait, self._now))
+        delay = rounded_up(seen.delay_ns)
+        return Outcome(
+            seen.allowed,
+            seen.remaining,
+            None if seen.retry_after_ns is None else rounded_up(seen.retry_after_ns),
+            rounded_up(seen.reset_after_ns),
+            delay,
+            self._now + delay if delay else 0,
+        )
+
+
+class ToldLog(Counter):
+    """A sliding window log: its totals, and the instants that the script looked up."""
+
+    __slots__ = ("_ends", "_fits_at", "_held", "_high", "_now", "_quota", "_used", "_window")
+
+    def __init__(self, quota: int, window_ns: int, told: bytes, holds: list[bytes], now: int):
+        total, debt, high, ends, fits_at = told.split(b",")
+        self._quota = quota
+        self._window = window_ns
+        self._now = now
+        self._used = int(total) + int(debt)
+        self._high = int(high) * MICROSECOND
+        self._fits_at = int(fits_at) * MICROSECOND if fits_at else None
+        open_holds = _read_holds(holds).values()
+        self._held = sum(hold.amount for hold in open_holds)
+        last = max((hold.expires_ns for hold in open_holds), default=now)
+        self._ends = max(int(ends) * MICROSECOND, last)
+
+    def wait(self, asked: int) -> int | None:
+        return None if self._fits_at is None else self._fits_at - self._now
+
+    def charge(self, cost: int) -> None:
+        self._used += cost
+        self._ends = max(self._ends, self._high + self._window)
+
+    def outcome(self, wait: int | None) -> Outcome:
+        left = max(0, self._quota - self._used) - self._held
+        return Outcome(wait == 0, max(0, left), wait, max(0, self._ends - self._now))
+
+
+class ToldSlots(Counter):
+    """Slots: how many can be taken, when all leases have run out, and when what was asked fits."""
+
+    __slots__ = ("_ends", "_free_at", "_now", "_room")
+
+    def __init__(self, told: bytes, now: int) -> None:
+        room, last, free_at = told.split(b",")
+        self._now = now
+        self._room = int(room)
+        self._ends = int(last) * MICROSECOND
+        self._free_at = int(free_at) * MICROSECOND if free_at else None
+
+    def wait(self, asked: int) -> int | None:
+        return None if self._free_at is None else self._free_at - self._now
+
+    def charge(self, cost: int) -> None:
+        """Nothing to do: of slots that were entered it is told how they stand after."""
+
+    def outcome(self, wait: int | None) -> Outcome:
+        return Outcome(wait == 0, self._room, wait, max(0, self._ends - self._now))
+
+
+def rounded_up(nanoseconds: int) -> int:
+    """*nanoseconds* as whole microseconds, in nanoseconds."""
+    return -(-nanoseconds // MICROSECOND) * MICROSECOND
+
+
+def _read_holds(told: list[bytes]) -> Holds:
+    holds: Holds = {}
+    for n, text in enumerate(told):
+        expires, amount = text.split(b":")
+        holds[str(n)] = Hold(int(amount), int(expires) * MICROSECOND)
+    return holds
+
+
+EXACT: Final = 2**53
+LARGEST_LOG: Final = 10_000
+"""Entries of a sliding window log above which there is a warning: the server reads through them."""
+LARGEST_CHARGE: Final = 4 * 10**15
+"""More than this at once is charged as this: what doubles can add up without a rest."""
+
+EXTRA_MANTISSAS: Final = {
+    108: 10,
+    125: 20,
+    144: 30,
+    216: 40,
+    288: 50,
+    375: 60,
+    432: 70,
+    625: 80,
+    864: 90,
+}
+"""What the two digits mean that would end in zero. The scripts have the same table."""
+
+
+class Spec(ABC):
+    """A limit as the scripts see it."""
+
+    kind: bytes
+    mark = ""
+    """What the names of its counters are marked with."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.quota = limit.quota
+
+    def arguments(self, cost: int) -> list[bytes | int]:
+        """What a check of *cost* sends: kind, quota, cost, and the rest."""
+        return [self.kind, self.quota, min(cost, LARGEST_CHARGE), *self._rest(cost)]
+
+    @abstractmethod
+    def _rest(self, cost: int) -> list[bytes | int]:
+        """The numbers of the algorithm."""
+
+    @abstractmethod
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        """The counter that a script told of."""
+
+
+class SteadySpec(Spec):
+    """What is worked off at a steady rate: instants, in microseconds and ticks."""
+
+    def __init__(self, limit: PacedLimit | LeakyQueue) -> None:
+        super().__init__(limit)
+        per_microsecond = limit.per_second * MICROSECOND / SECOND
+        self.ticks, self.unit = per_microsecond.numerator, per_microsecond.denominator
+        if int(float(self.unit)) != self.unit:
+            raise LimitError(
+                f"{limit}: {limit.per_second} a second is too fine a fraction for Redis, whose "
+                "scripts count in doubles; choose a rounder number"
+            )
+        shared = gcd(self.ticks, MICROSECOND)
+        self._per_microsecond = MICROSECOND * self.ticks // shared
+        self._per_tick = MICROSECOND // shared
+
+    def duration(self, cost: int) -> tuple[int, int]:
+        """How long *cost* takes to come back: microseconds and ticks."""
+        whole, ticks = divmod(cost * self.unit, self.ticks)
+        return min(whole, LARGEST_CHARGE), ticks
+
+    def _instant(self, whole: bytes, ticks: bytes) -> int:
+        """An instant that was told, in the ticks of the pure algorithm."""
+        return int(whole) * self._per_microsecond + int(ticks) * self._per_tick
+
+
+class PacedSpec(SteadySpec):
+    """Token bucket, GCRA, leaky bucket: one instant."""
+
+    kind = b"P"
+
+    def __init__(self, limit: PacedLimit) -> None:
+        super().__init__(limit)
+        self.span = self.quota * self.unit
+        self.pace = Pace(self.quota, self.ticks, self.unit, self.span)
+        self.suffix = unit_suffix(self.unit, self.ticks)
+        self._algorithm = algorithm_for(limit)
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        span = divmod(self.span, self.ticks)
+        return [*span, *self.duration(cost), self.unit, self.ticks, self.suffix]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        instant = self._instant(*state.split(b","))
+        return Computed(self._algorithm, instant, holds, now_ns)
+
+
+class QueueSpec(SteadySpec):
+    """A queue: the instant at which all of it is worked off, and turns that were given up."""
+
+    kind = b"Q"
+
+    def __init__(self, limit: LeakyQueue) -> None:
+        super().__init__(limit)
+        self._algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
+        ticks = self._algorithm.patience // self._per_tick
+        self._patience = divmod(ticks, self.ticks)
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        largest = self._algorithm.largest_cost
+        return [largest, *self._patience, *self.duration(cost), self.unit, self.ticks]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *_ = told.split(b"|")
+        ends, *given_up = state.split(b";")
+        vacancies = [one.split(b":") for one in given_up]
+        line = Line(
+            self._instant(*ends.split(b",")),
+            tuple([Vacancy(self._instant(w, f), int(units)) for w, f, units in vacancies]),
+        )
+        return ToldQueue(self._algorithm, line, now_ns)
+
+
+class FixedWindowSpec(Spec):
+    """Which window, and the count in it."""
+
+    kind = b"F"
+
+    def __init__(self, limit: FixedWindow) -> None:
+        super().__init__(limit)
+        self._algorithm = algorithm_for(limit)
+        self._window = limit.window_ns // MICROSECOND
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._window]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        index, count = state.split(b",")
+        return Computed(self._algorithm, (int(index), int(count)), holds, now_ns)
+
+
+class SlidingWindowCounterSpec(Spec):
+    """Which cell, and the counts of the cells."""
+
+    kind = b"C"
+
+    def __init__(self, limit: SlidingWindowCounter) -> None:
+        super().__init__(limit)
+        self._algorithm = algorithm_for(limit)
+        self._window = limit.window_ns // MICROSECOND
+        self._subwindows = limit.subwindows
+        if not self._subwindows <= self._window < EXACT // self._subwindows:
+            raise LimitError(
+                f"{limit}: in Redis a subwindow must be at least a microsecond long, and the "
+                "window times their number less than 285 years; choose fewer subwindows"
+            )
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._window, self._subwindows]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        index, *counts = map(int, state.split(b","))
+        return Computed(self._algorithm, (index, tuple(counts)), holds, now_ns)
+
+
+class SlidingWindowLogSpec(Spec):
+    """One entry for each admitted request."""
+
+    kind = b"L"
+
+    def __init__(self, limit: SlidingWindowLog) -> None:
+        super().__init__(limit)
+        self._window_ns = limit.window_ns
+        if limit.limit > LARGEST_LOG:
+            warnings.warn(
+                f"{limit} keeps up to {limit.limit} entries a key in Redis, and reading through "
+                "them holds everybody up; sliding_window_counter needs a few numbers",
+                HeadgateWarning,
+                stacklevel=2,
+            )
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._window_ns // MICROSECOND]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        state, *holds = told.split(b"|")
+        return ToldLog(self.quota, self._window_ns, state, holds, now_ns)
+
+
+class SlotsSpec(Spec):
+    """Leases, and when they run out."""
+
+    kind = b"S"
+    mark = LEASED
+
+    def __init__(self, limit: Concurrency) -> None:
+        super().__init__(limit)
+        self._ttl_ns = limit.ttl_ns
+        self._shares = _shares_text(limit)
+
+    def _rest(self, cost: int) -> list[bytes | int]:
+        return [self._ttl_ns // MICROSECOND, self._shares]
+
+    def counter(self, told: bytes, now_ns: int) -> Counter:
+        return ToldSlots(told, now_ns)
+
+
+@lru_cache(maxsize=4096)
+def spec_of(limit: Limit) -> Spec:
+    """The spec of *limit*. Raises `LimitError` for one whose numbers Lua cannot hold."""
+    match limit:
+        case PacedLimit():
+            return PacedSpec(limit)
+        case LeakyQueue():
+            return QueueSpec(limit)
+        case FixedWindow():
+            return FixedWindowSpec(limit)
+        case SlidingWindowCounter():
+            return SlidingWindowCounterSpec(limit)
+        case SlidingWindowLog():
+            return SlidingWindowLogSpec(limit)
+        case Concurrency():
+            return SlotsSpec(limit)
+        case _:
+            raise UsageError(f"no script for {limit!r}; expected one of the Limit types")
+
+
+def _shares_text(limit: Concurrency) -> bytes:
+    """What the scripts have to know of the shares of *limit*; nothing if there are none."""
+    if not limit.shares:
+        return b""
+    shares = ":".join(f"{name}={slots}" for name, slots in limit.shares)
+    return f"{int(limit.lends)}:{limit.partition or ''}:{shares}".encode("ascii")
+
+
+def unit_suffix(unit: int, ticks: int) -> bytes:
+    """How a counter says how long a unit takes: three digits where they can, else in full.
+
+    The digits are two of a mantissa and one of a power of ten, in microseconds: 065 is 6 * 10^5, a
+    hundred a minute. A counter of 19 digits is an integer to Redis, and half as large.
+    """
+    if ticks > 1:
+        return b"/%d/%d/" % (unit, ticks)
+    mantissa, power = unit, 0
+    while mantissa % 10 == 0 and power < 9:
+        mantissa, power = mantissa // 10, power + 1
+    code = mantissa if mantissa < 100 and mantissa % 10 else EXTRA_MANTISSAS.get(mantissa)
+    return b"/%d" % unit if code is None else b"%02d%d" % (code, power)

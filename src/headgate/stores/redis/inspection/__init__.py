@@ -1,1 +1,0 @@
-"""Counters as people see them: found without disturbing anybody, and read."""

@@ -1,0 +1,228 @@
+"""What is admitted, what is refused, and what a refusal says."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from headgate.limits import GCRA, FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
+from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, needs, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.testing.store_contract.subject import Driven
+
+
+class AdmissionContract(StoreUnderTest):
+    """One limit, one key: what is admitted, and what is said of it."""
+
+    def test_decisions_are_the_stores_own(self) -> None:
+        for limit in TENS:
+            decision = self.limiter(limit).hit("key")
+            assert decision.source not in {"fail_open", "fail_closed"}, f"{limit}: {decision}"
+            assert (decision.key, decision.limit) == ("key", limit)
+
+    def test_a_refused_cost_consumes_nothing(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            admitted = [limiter.hit("key", cost).allowed for cost in (6, 6, 4, 1)]
+            assert admitted == [True, False, True, False], limit
+
+    def test_units_of_the_same_instant_all_count(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            remaining = [limiter.hit("key").remaining for _ in range(10)]
+            assert remaining == list(range(9, -1, -1)), limit
+            assert not limiter.hit("key"), limit
+
+    def test_a_cost_does_not_fit_into_less_than_itself(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 9)
+            refusal = limiter.hit("key", 2)
+            assert (refusal.allowed, refusal.remaining) == (False, 1), limit
+            assert limiter.hit("key", 1), limit
+
+    @needs("exact")
+    def test_retry_after_is_exact_to_the_tick(self) -> None:
+        for limit in (*TENS, *ODD):
+            for cost in {1, (limit.quota + 1) // 2, limit.quota}:
+                limiter = self.limiter(limit)
+                for _ in range(limit.quota):
+                    limiter.hit("key")
+                    self.clock.advance_ns(self.tick_ns)
+                limiter.charge("key", limit.quota)
+                self.assert_fits_exactly_after(limiter.hit("key", cost), limiter, cost)
+
+    def test_reset_after_is_when_the_whole_quota_is_back(self) -> None:
+        for limit in (*TENS, *ODD):
+            limiter = self.limiter(limit)
+            reset_after_ns = limiter.hit("key", 2).reset_after_ns
+            assert reset_after_ns > 0, limit
+            self.clock.advance_ns(reset_after_ns)
+            fresh = limiter.peek("key")
+            assert (fresh.remaining, fresh.reset_after_ns) == (limit.quota, 0), limit
+
+    def test_a_cost_above_the_maximum_can_never_fit(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            refusal = limiter.hit("key", 11)
+            assert (refusal.allowed, refusal.retry_after) == (False, None), limit
+            assert refusal.remaining == 10, limit
+            assert limiter.hit("key", 10), limit
+            assert limiter.hit("key", 10**15).retry_after is None, limit
+
+    def test_a_cost_of_0_always_fits_and_changes_nothing(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            assert limiter.hit("key", 0).reset_after_ns == 0, limit
+            limiter.hit("key", 10)
+            before = limiter.peek("key")
+            nothing = limiter.hit("key", 0)
+            assert (nothing.allowed, nothing.remaining, nothing.retry_after) == (True, 0, 0), limit
+            assert limiter.peek("key") == before, limit
+
+    def test_a_bad_cost_is_a_value_error_and_changes_nothing(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 4)
+            before = limiter.peek("key")
+            for verb in _verbs_with_a_cost(limiter):
+                for bad in (-1, 1.0, 1.5, math.nan, math.inf, True, "1", None):
+                    assert _raises_value_error(verb, bad), f"{limit}: {verb} took {bad!r}"
+            assert limiter.peek("key") == before, limit
+
+    def test_peek_tells_what_a_hit_would_and_changes_nothing(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 4)
+            for cost in (1, 6, 7, 10, 11):
+                first, second = limiter.peek("key", cost), limiter.peek("key", cost)
+                assert first == second, limit
+                assert first.remaining == 6, limit
+                assert first.allowed == (cost <= 6), limit
+            refusal = limiter.peek("key", 7)
+            hit = limiter.hit("key", 7)
+            assert (hit.allowed, hit.retry_after_ns) == (False, refusal.retry_after_ns), limit
+            assert limiter.hit("key", 6), limit
+
+    def test_reset_makes_a_key_as_new(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            untouched = limiter.peek("key")
+            limiter.hit("key", 3)
+            limiter.charge("key", 30)
+            limiter.hit("other", 7)
+            limiter.reset("key")
+            limiter.reset("never seen")
+            assert limiter.peek("key") == untouched, limit
+            assert self.is_about(limiter.peek("other").remaining, 3, limit), limit
+
+    def test_a_clock_that_steps_back_mints_nothing(self) -> None:
+        steps = (self.tick_ns, seconds(1), seconds(10), seconds(3_600), seconds(10**9))
+        for limit in TENS:
+            for step in steps:
+                limiter = self.limiter(limit)
+                limiter.hit("full", 10)
+                limiter.hit("half", 5)
+                self.clock.advance_ns(-step)
+                assert not limiter.hit("full"), f"{limit}: admitted {step} ns back"
+                admitted = sum(limiter.hit("half").allowed for _ in range(10))
+                assert admitted <= 5, f"{limit}: {5 + admitted} admitted {step} ns back"
+                self.clock.advance_ns(step)
+                assert not limiter.hit("full"), f"{limit}: admitted when back again"
+                admitted += sum(limiter.hit("half").allowed for _ in range(10))
+                assert admitted <= 5, f"{limit}: {5 + admitted} admitted when back again"
+
+    def test_no_verb_minds_a_clock_that_steps_back(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            reservation = limiter.reserve("key", 2)
+            limiter.charge("key", 12)
+            self.clock.advance_ns(-seconds(3_600))
+            assert limiter.peek("key").remaining == 0, limit
+            limiter.charge("key", 1)
+            limiter.refund("key", 3)
+            reservation.commit(1)
+            limiter.reserve("key", 1)
+            limiter.hit_many(["key", "new"])
+            limiter.reset("key")
+            self.clock.advance_ns(seconds(3_600))
+
+    def test_a_token_bucket_and_gcra_admit_the_same(self) -> None:
+        random = Random(1)  # noqa: S311 (a history that can be repeated, no secret)
+        for capacity, rate in ((1, 1), (5, 2), (10, 0.3), (7, 1_000)):
+            bucket = self.limiter(TokenBucket(capacity, rate))
+            gcra = self.limiter(GCRA(rate=rate, burst=capacity))
+            for _ in range(100):
+                cost = random.randint(1, capacity)
+                mine, its = bucket.hit("key", cost), gcra.hit("key", cost)
+                assert mine.allowed == its.allowed, f"{mine} and {its} differ"
+                assert mine.remaining == its.remaining, f"{mine} and {its} differ"
+                assert mine.retry_after_ns == its.retry_after_ns, f"{mine} and {its} differ"
+                some = random.randint(0, round(seconds(2) / rate / self.tick_ns))
+                self.clock.advance_ns(some * self.tick_ns)
+
+    def test_a_full_burst_is_the_capacity_and_not_one_more(self) -> None:
+        for limit in (TokenBucket(50, 10), GCRA(rate=10, burst=50)):
+            limiter = self.limiter(limit)
+            self.clock.advance_ns(seconds(3_600))
+            assert sum(limiter.hit("key").allowed for _ in range(100)) == 50, limit
+
+    def test_fixed_windows_are_aligned_to_the_epoch(self) -> None:
+        for window in (10, 7, 0.25, 3_600):
+            limit = FixedWindow(3, window)
+            self.start_of(limit.window_ns)
+            self.clock.advance_ns(limit.window_ns - 5 * self.tick_ns)
+            limiter = self.limiter(limit)
+            assert limiter.hit("key", 3).reset_after_ns == 5 * self.tick_ns, limit
+            refusal = limiter.hit("key")
+            assert refusal.retry_after_ns == 5 * self.tick_ns, limit
+            self.assert_fits_exactly_after(refusal, limiter, 1)
+            assert limiter.hit("key", 2), limit
+
+    def test_what_is_exactly_one_window_old_has_left_a_sliding_window(self) -> None:
+        limiter = self.limiter(SlidingWindowLog(3, 10))
+        for _ in range(3):
+            limiter.hit("key")
+            self.clock.advance_ns(seconds(1))
+        self.clock.advance_ns(seconds(7) - self.tick_ns)
+        assert not limiter.hit("key")
+        self.clock.advance_ns(self.tick_ns)
+        assert limiter.hit("key")
+        assert limiter.hit("key").retry_after_ns == seconds(1)
+
+    @needs("exact")
+    def test_the_sliding_counter_weighs_the_window_before(self) -> None:
+        limit = SlidingWindowCounter(100, 60)
+        self.start_of(limit.window_ns)
+        limiter = self.limiter(limit)
+        limiter.hit("key", 80)
+        self.clock.advance_ns(seconds(60))
+        limiter.hit("key", 20)
+        self.clock.advance_ns(seconds(18))
+        assert limiter.peek("key").remaining == 24
+        assert not limiter.hit("key", 25)
+        assert limiter.hit("key", 24)
+        assert not limiter.hit("key", 1)
+
+
+def _verbs_with_a_cost(limiter: Driven) -> list[Callable[[Any], object]]:
+    return [
+        lambda cost: limiter.hit("key", cost),
+        lambda cost: limiter.peek("key", cost),
+        lambda cost: limiter.hit_many([("key", 1), ("key", cost)]),
+        lambda cost: limiter.reserve("key", cost),
+        lambda cost: limiter.charge("key", cost),
+        lambda cost: limiter.refund("key", cost),
+    ]
+
+
+def _raises_value_error(verb: Callable[[Any], object], argument: object) -> bool:
+    try:
+        verb(argument)
+    except ValueError:
+        return True
+    return False

@@ -1,0 +1,201 @@
+"""Many counters: which ones a check concerns, and which it must not touch."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Final
+
+from headgate.limits import FixedWindow, SlidingWindowLog, TokenBucket
+from headgate.stores import Hit
+from headgate.testing.store_contract.subject import TENS, StoreUnderTest, needs, seconds
+
+NASTY: Final = (
+    "a",
+    "A",
+    "a ",
+    " a",
+    "a:b",
+    "a:b:c",
+    ":",
+    "::",
+    "0",
+    "None",
+    "{a}",
+    "{}",
+    "}{",
+    "{a}:b",
+    "*",
+    "a*",
+    "[a]",
+    "a\0",
+    "\0",
+    "a\r\n",
+    "\r\nSET x 1\r\n",
+    "$1\r\na",
+    "%s",
+    "../a",
+    "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "cafe\N{COMBINING ACUTE ACCENT}",
+    "\N{WATER WAVE}",
+    "\N{WATER WAVE}\N{WATER WAVE}",
+    "\N{RIGHT-TO-LEFT OVERRIDE}a",
+    "x" * 65_536,
+    "x" * 65_537,
+    "\N{WATER WAVE}" * 16_384,
+)
+"""Keys that are easily taken for one another, or for something else than a key."""
+
+
+class KeysContract(StoreUnderTest):
+    """Keys, namespaces, stacks and several at once."""
+
+    def test_every_key_has_a_counter_of_its_own(self) -> None:
+        for limit in (TokenBucket(100, 1), FixedWindow(100, 10), SlidingWindowLog(100, 10)):
+            limiter = self.limiter(limit)
+            for used, key in enumerate(NASTY):
+                limiter.hit(key, used)
+            for used, key in enumerate(NASTY):
+                left = limiter.peek(key).remaining
+                assert self.is_about(left, 100 - used, limit), f"{key[:20]!r} has {left} left"
+
+    def test_a_decision_names_the_key_as_it_was_given(self) -> None:
+        limiter = self.limiter(TokenBucket(10, 1))
+        assert [limiter.hit(key).key for key in NASTY] == list(NASTY)
+        assert [decision.key for decision in limiter.hit_many(NASTY)] == list(NASTY)
+
+    def test_a_key_that_is_no_text_or_empty_is_a_value_error(self) -> None:
+        limiter = self.limiter(TokenBucket(10, 1))
+        for bad in ("", None, 42, b"key", ["key"]):
+            try:
+                limiter.hit(bad)  # type: ignore[arg-type]
+            except ValueError:
+                continue
+            raise AssertionError(f"{bad!r} was taken for a key")
+
+    def test_namespaces_do_not_share_counters(self) -> None:
+        first = self.new_name()
+        pairs = (
+            (first, "b:c"),
+            (f"{first}:b", "c"),
+            (f"{first}:b:c", "d"),
+            (f"{first}:0", "b:c"),
+            (f"{{{first}}}", "b:c"),
+            (first.upper(), "b:c"),
+        )
+        limit = FixedWindow(1_000, 10)
+        for used, (namespace, key) in enumerate(pairs, 1):
+            self.limiter(limit, namespace).hit(key, 100 * used)
+        for used, (namespace, key) in enumerate(pairs, 1):
+            left = self.limiter(limit, namespace).peek(key).remaining
+            assert self.is_about(left, 1_000 - 100 * used, limit), f"{namespace}, {key}: {left}"
+
+    def test_limiters_of_one_namespace_share_counters(self) -> None:
+        for limit in TENS:
+            name = self.new_name()
+            self.limiter(limit, name).hit("key", 4)
+            assert self.limiter(limit, name).peek("key").remaining == 6, limit
+
+    def test_stacked_limits_do_not_share_a_counter(self) -> None:
+        for limit in TENS:
+            twice = self.limiter([limit, limit])
+            assert twice.hit("key").remaining == 9, limit
+        for first, second in combinations(TENS, 2):
+            decision = self.limiter([first, second]).hit("key", 3)
+            assert [part.remaining for part in decision.limits] == [7, 7], f"{first}; {second}"
+            assert [part.limit for part in decision.limits] == [first, second]
+
+    def test_what_one_limit_refuses_the_others_are_not_charged_for(self) -> None:
+        for wide in TENS:
+            for tight in (TokenBucket(2, 0.1), FixedWindow(2, 60), SlidingWindowLog(2, 60)):
+                for stack in ([wide, tight], [tight, wide]):
+                    limiter = self.limiter(stack)
+                    admitted = [limiter.hit("key").allowed for _ in range(6)]
+                    assert admitted == [True, True, False, False, False, False], stack
+                    left = {part.limit: part.remaining for part in limiter.peek("key").limits}
+                    assert left == {wide: 8, tight: 0}, stack
+
+    @needs("exact")
+    def test_a_stack_waits_for_the_slowest_and_has_left_the_least(self) -> None:
+        limiter = self.limiter([TokenBucket(4, 1), TokenBucket(5, 0.1), TokenBucket(9, 0.01)])
+        assert limiter.hit("key", 4).remaining == 0
+        refusal = limiter.hit("key", 3)
+        assert [part.retry_after for part in refusal.limits] == [3, 20, 0]
+        assert [part.remaining for part in refusal.limits] == [0, 1, 5]
+        assert (refusal.retry_after, refusal.remaining) == (20, 0)
+        assert refusal.reset_after == max(part.reset_after for part in refusal.limits)
+        assert refusal.limit == TokenBucket(5, 0.1)
+        self.assert_fits_exactly_after(refusal, limiter, 3)
+
+    def test_a_stack_never_admits_what_one_of_its_limits_never_does(self) -> None:
+        limiter = self.limiter([TokenBucket(10, 1), TokenBucket(2, 1)])
+        limiter.hit("key", 2)
+        refusal = limiter.hit("key", 3)
+        assert (refusal.allowed, refusal.retry_after) == (False, None)
+        assert [part.remaining for part in refusal.limits] == [8, 0]
+
+    def test_hit_many_is_in_order_and_each_for_itself(self) -> None:
+        asked: list[str | tuple[str, int]] = [("a", 6), ("a", 6), ("b", 10), ("a", 4), "b", "c"]
+        for limit in TENS:
+            decisions = self.limiter(limit).hit_many(asked)
+            assert [d.key for d in decisions] == ["a", "a", "b", "a", "b", "c"], limit
+            assert [d.allowed for d in decisions] == [True, False, True, True, False, True], limit
+            assert [d.remaining for d in decisions] == [4, 4, 0, 0, 0, 9], limit
+
+    @needs("exact")
+    def test_hit_many_says_what_single_hits_would(self) -> None:
+        costs = (3, 9, 0, 4, 11, 3, 1)
+        for limit in TENS:
+            one_by_one, at_once = self.limiter(limit), self.limiter(limit)
+            single = [one_by_one.hit("key", cost) for cost in costs]
+            assert at_once.hit_many([("key", cost) for cost in costs]) == single, limit
+        assert self.limiter(TENS[0]).hit_many([]) == []
+
+    def test_hit_many_keeps_each_stack_whole(self) -> None:
+        limiter = self.limiter([FixedWindow(10, 10), FixedWindow(2, 10)])
+        decisions = limiter.hit_many([("a", 2), ("a", 1), ("b", 1)])
+        assert [d.allowed for d in decisions] == [True, False, True]
+        assert [part.remaining for part in limiter.peek("a").limits] == [8, 0]
+
+    def test_hit_all_is_all_or_nothing(self) -> None:
+        limiter = self.limiter(TokenBucket(1, 1))
+        user, tenant = TokenBucket(5, 1), FixedWindow(8, 10)
+        assert limiter.hit_all([Hit("u1", user, 5), Hit("t", tenant, 5)])
+        refusal = limiter.hit_all([Hit("u2", user, 4), Hit("t", tenant, 4)])
+        assert (refusal.allowed, refusal.key, refusal.limit) == (False, "t", tenant)
+        assert [(part.key, part.allowed) for part in refusal.limits] == [("u2", True), ("t", False)]
+        assert limiter.hit_all([Hit("u2", user, 5), Hit("t", tenant, 3)])
+        assert not limiter.hit_all([Hit("u1", user), Hit("u3", user)])
+        assert limiter.hit_all([Hit("u3", user, 5)])
+
+    def test_hit_all_adds_up_what_concerns_the_same_counter(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(TokenBucket(1, 1))
+            assert not limiter.hit_all([Hit("key", limit, 6), Hit("key", limit, 6)]), limit
+            assert limiter.hit_all([Hit("key", limit, 6), Hit("key", limit, 4)]), limit
+            refusal = limiter.hit_all([Hit("key", limit, 1), Hit("key", limit, 1)])
+            assert not refusal, limit
+            self.clock.advance_ns(refusal.retry_after_ns or 0)
+            assert limiter.hit_all([Hit("key", limit, 1), Hit("key", limit, 1)]), limit
+
+    def test_hit_all_takes_limits_and_names_for_different_counters(self) -> None:
+        limiter = self.limiter(FixedWindow(10, 10))
+        limiter.hit("key", 1)
+        for limit in TENS:
+            assert limiter.hit_all([Hit("key", limit, 2)]).remaining == 8, limit
+            assert limiter.hit_all([Hit("key", limit, 3, name=str(limit) + "!")]).remaining == 7
+        assert limiter.peek("key").remaining == 9
+
+    def test_names_in_hit_all_cannot_reach_the_counters_of_a_limiter(self) -> None:
+        outer = self.new_name()
+        limit = FixedWindow(10, 10)
+        one, other = self.limiter(limit, outer), self.limiter(limit, f"{outer}:x")
+        one.hit_all([Hit("key", limit, 10, name="0"), Hit("key", limit, 10, name="x:0")])
+        assert one.peek("key").remaining == 10
+        assert other.peek("key").remaining == 10
+
+    def test_a_named_counter_of_hit_all_outlives_its_limit(self) -> None:
+        limiter = self.limiter(TokenBucket(1, 1))
+        limiter.hit_all([Hit("key", FixedWindow(10, 10), 6, name="plan")])
+        self.clock.advance_ns(seconds(1))
+        decision = limiter.hit_all([Hit("key", FixedWindow(20, 10), 1, name="plan")])
+        assert decision.remaining == 13

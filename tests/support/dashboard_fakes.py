@@ -1,0 +1,144 @@
+"""A service that is none: it has the files of the dashboard, and says what a test wants it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any
+
+_NOTHING = dict.fromkeys(("allowed", "denied", "shadow_allowed", "shadow_denied"), 0.0)
+STORE = {
+    "url": "memory://",
+    "state": "ok",
+    "trouble": [],
+    "errors": {},
+    "calls": 5,
+    "fail_mode": 0,
+}
+POLICY = {
+    "revision": 1,
+    "rules": 1,
+    "current": True,
+    "stale": False,
+    "trouble": None,
+    "problems": 0,
+    "failures": 0,
+}
+RULE = {
+    "rule_id": "r",
+    "mode": "enforce",
+    "candidate_of": None,
+    "allowed": 100,
+    "denied": 3,
+    "shadow_allowed": 0,
+    "shadow_denied": 0,
+    "per_second": _NOTHING,
+    "sources": {"store": 103},
+}
+
+
+def live(**more: Any) -> dict[str, Any]:
+    """What `/admin/v1/live` says; *more* of it otherwise."""
+    now = int(time.time())
+    series = {"allowed": [3] * 120, "denied": [0] * 119 + [5], "shadow_denied": [0] * 120}
+    lists = ("busiest_keys", "refused_keys", "hot_keys", "bounds", "queues", "candidates")
+    return {
+        "at": time.time(),
+        "began": now - 100.0,
+        "version": "0.1.0",
+        "workers": 2,
+        "policy": POLICY,
+        "store": STORE,
+        "factor": 1.0,
+        "requests": {"allowed": 100, "denied": 3},
+        "latency": {"p50": 0.000012, "p90": 0.0015, "p99": 1.5, "count": 103},
+        "rules": [RULE],
+        "series": {"end": now, "step": 1, "requests": series, "rules": {"r": series}},
+        "minutes": {"end": now, "step": 60, "requests": {}, "rules": {}},
+        **{name: [] for name in lists},
+        **more,
+    }
+
+
+def rules(rule_id: str, rule: dict[str, Any]) -> dict[str, Any]:
+    """What `/admin/v1/rules` says of a policy of one rule."""
+    return {"next_offset": None, "rules": [{"rule_id": rule_id, "version": 1, "rule": rule}]}
+
+
+def history(**change: Any) -> dict[str, Any]:
+    """What `/admin/v1/history` says of one revision."""
+    first = {"revision": 1, "author": "ada", "time": "2026-11-16T12:00:00Z", "what": "begin"}
+    return {"revisions": [first | change], "next_before": None}
+
+
+class FakeService:
+    """Serves the files of the dashboard, and says what it is told to say: `live`, `rules`, ...
+
+    What is under a path is sent as JSON with status 200, or that of `statuses`. If there is nothing
+    there, the connection is cut. All of it is below *prefix*, and nothing else.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+        self.statuses: dict[str, int] = {}
+        self.replies: dict[str, Any] = {
+            "/readyz": {"status": "ready"},
+            "/admin/v1/live": live(),
+            "/admin/v1/rules": rules("r", {"key_by": "ip", "limit": "5/minute"}),
+            "/admin/v1/status": {"revision": 1, "place": "here", "loaded_at": None},
+            "/admin/v1/history": history(),
+        }
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}{prefix}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.partition("?")[0]
+        self.asked.append(path)
+        path = path.removeprefix(self.prefix) if path.startswith(self.prefix) else "/elsewhere"
+        body, kind = self._body(path)
+        if body is None:
+            handler.close_connection = True
+            return
+        handler.send_response(self.statuses.get(path, 200))
+        handler.send_header("content-type", kind)
+        handler.send_header("content-length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    def _body(self, path: str) -> tuple[bytes | None, str]:
+        place = files("headgate.service.dashboard")
+        if path == "/" or path.startswith("/dashboard/"):
+            name = "page.html" if path == "/" else path.rpartition("/")[2]
+            kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+            return place.joinpath(name).read_bytes(), kinds.get(
+                name.rpartition(".")[2], "image/svg+xml"
+            )
+        found = self.replies.get(path)
+        return None if found is None else json.dumps(found).encode(), "application/json"
+
+    def __enter__(self) -> FakeService:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,67 @@
+"""Decisions made by hand, for answers that are easy to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.decision import Concluded, Decision, combine
+from headgate.limits import parse_limit
+from headgate.responses import Answer, Told
+
+if TYPE_CHECKING:
+    from headgate.limits import Limit
+    from headgate.policy.model import HeaderMode
+
+NOW = 1_800_000_000_250_000_000
+"""A quarter past a second."""
+
+MS = 1_000_000
+
+
+def decided(
+    limit: str | Limit = "100/minute fixed_window",
+    *,
+    left: int = 42,
+    retry_ms: int | None = 0,
+    reset_ms: int = 12_000,
+    source: str = "store",
+    key: str = "user:42",
+) -> Decision:
+    """What one limit said; it refused unless *retry_ms* is 0."""
+    return Concluded(
+        key,
+        parse_limit(limit) if isinstance(limit, str) else limit,
+        allowed=retry_ms == 0,
+        remaining=left,
+        retry_after_ns=None if retry_ms is None else retry_ms * MS,
+        reset_after_ns=reset_ms * MS,
+        source=source,
+    )
+
+
+def refused(
+    limit: str | Limit = "100/minute fixed_window",
+    *,
+    retry_ms: int | None = 22_400,
+    reset_ms: int = 22_400,
+    source: str = "store",
+) -> Decision:
+    """What one limit said that had nothing left."""
+    return decided(limit, left=0, retry_ms=retry_ms, reset_ms=reset_ms, source=source)
+
+
+def outage() -> Decision:
+    """What is said when the store is gone and the rule is closed."""
+    return refused(retry_ms=1_000, reset_ms=0, source="fail_closed")
+
+
+def told(
+    *decisions: Decision, name: str = "per-user", headers: HeaderMode = "on", sheds: bool = False
+) -> Told:
+    """A rule with these limits."""
+    return Told(name, combine(decisions), headers, sheds)
+
+
+def answer(*rules: Told, jitter: float = 0.0) -> Answer:
+    """The answer that these rules give together."""
+    return Answer(all(rule.decision.allowed for rule in rules), rules, jitter)

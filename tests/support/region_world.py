@@ -1,0 +1,203 @@
+"""Regions on virtual time: stores with clocks of their own, nodes, and links that lose messages."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headgate.errors import StoreError
+from headgate.stores.layers.replication.exchange import Exchange
+from headgate.stores.memory import MemoryStore
+from headgate.stores.operations import Absorb, Check, Take
+from headgate.units import MILLISECOND, MINUTE, SECOND
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from headgate.limits import Limit
+    from headgate.stores.layers.replication.tally import Message
+    from headgate.stores.operations import Outcomes
+
+GROUP = "shared"
+TIMEOUT = 300 * MILLISECOND
+
+
+@dataclass
+class Faults:
+    """How often which thing happens to a message."""
+
+    lost: float = 0.0
+    unanswered: float = 0.0
+    repeated: float = 0.0
+    late: float = 0.0
+
+
+@dataclass
+class Region:
+    """A region's store, on a clock that is wrong, and its nodes."""
+
+    name: str
+    store: MemoryStore
+    nodes: list[Exchange] = field(default_factory=list)
+    absorbed: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Admitted:
+    at: int
+    region: str
+    key: str
+    cost: int
+
+
+class World:
+    """*names* of regions with *nodes* nodes each, all under *limit*; the time is `now`."""
+
+    def __init__(
+        self,
+        limit: Limit,
+        chance: random.Random,
+        *,
+        names: tuple[str, ...] = ("eu", "us"),
+        nodes: int = 1,
+        every_ns: int = 100 * MILLISECOND,
+        latency_ns: int = 20 * MILLISECOND,
+        faults: Faults | None = None,
+        max_skew_ns: int = 10 * MINUTE,
+        max_keys: int = 1_000,
+        max_debt_ns: int | None = None,
+    ) -> None:
+        self.now = 1_000 * MINUTE
+        self.limit = limit
+        self.chance = chance
+        self.latency_ns = latency_ns
+        self.faults = faults or Faults()
+        self.cut: set[tuple[str, str]] = set()
+        self.admitted: list[Admitted] = []
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self.regions = {
+            name: Region(name, MemoryStore(clock=self._clock(max_skew_ns))) for name in names
+        }
+        for region in self.regions.values():
+            others = [name for name in names if name != region.name]
+            for _ in range(nodes):
+                node = Exchange(
+                    region.name,
+                    others,
+                    every_ns=every_ns,
+                    groups=None,
+                    max_keys=max_keys,
+                    max_debt_ns=max_debt_ns,
+                    clock=self._clock(max_skew_ns),
+                    chance=chance.random,
+                )
+                region.nodes.append(node)
+                for peer in range(len(others)):
+                    self._tick(node, peer)
+
+    def _clock(self, max_skew_ns: int) -> Callable[[], int]:
+        skew = self.chance.randint(-max_skew_ns, max_skew_ns)
+        return lambda: self.now + skew
+
+    def at(self, when: int, what: Callable[[], None]) -> None:
+        """Have *what* done at *when*."""
+        heapq.heappush(self._events, (when, next(self._numbers), what))
+
+    def run_for(self, duration_ns: int) -> None:
+        """Let time pass."""
+        end = self.now + duration_ns
+        while self._events and self._events[0][0] <= end:
+            self.now, _, what = heapq.heappop(self._events)
+            what()
+        self.now = end
+
+    def hit(self, region: Region, key: str, cost: int = 1) -> bool:
+        """A request arrives at one of the nodes of *region*."""
+        node = self.chance.choice(region.nodes)
+        take = Take((Check(GROUP, key, self.limit, cost),))
+        outcomes = region.store.run(take)
+        node.note(take, outcomes)
+        if outcomes[0].allowed and cost:
+            self.admitted.append(Admitted(self.now, region.name, key, cost))
+        return outcomes[0].allowed
+
+    def used(self, region: Region, key: str) -> int:
+        return region.store.used_in(GROUP, key)
+
+    def wait(self, region: Region, key: str) -> int:
+        """How long *region* would refuse *key*."""
+        look = Take((Check(GROUP, key, self.limit),), consume=False)
+        return region.store.run(look)[0].retry_after_ns or 0
+
+    def total(self, key: str, *, without: str | None = None) -> int:
+        """What all regions, or all but one, have admitted."""
+        return sum(one.cost for one in self.admitted if one.key == key and one.region != without)
+
+    def is_quiet(self) -> bool:
+        nodes = [node for region in self.regions.values() for node in region.nodes]
+        return all(node.is_told(peer) for node in nodes for peer in range(len(node.links)))
+
+    def heal(self) -> None:
+        self.cut.clear()
+        self.faults = Faults()
+
+    def _tick(self, node: Exchange, peer: int, spent_ns: int = 0) -> None:
+        """Messages from *node* to one region go out, until that is done; then it pauses."""
+
+        def go() -> None:
+            self._send(node, peer, list(node.messages(peer)), self.now)
+
+        self.at(self.now + node.links[peer].pause_ns(spent_ns), go)
+
+    def _send(self, node: Exchange, peer: int, left: list[Message], began: int) -> None:
+        if not left:
+            node.went(peer, None)
+            self._tick(node, peer, self.now - began)
+            return
+        message, *rest = left
+        target = self.regions[node.links[peer].peer]
+        luck = self.chance.random
+        faults = self.faults
+
+        def deliver() -> None:
+            self._absorb(target, message.absorb)
+
+        def answer() -> None:
+            outcomes = self._absorb(target, message.absorb)
+            self.at(self.now + self.latency_ns, lambda: hear(outcomes))
+
+        def hear(outcomes: Outcomes) -> None:
+            node.heard(peer, message, outcomes)
+            self._send(node, peer, rest, began)
+
+        def missed() -> None:
+            node.went(peer, StoreError("nobody answered", reason="timeout"))
+            self._tick(node, peer)
+
+        if (node.region, target.name) in self.cut or luck() < faults.lost:
+            self.at(self.now + TIMEOUT, missed)
+            return
+        if luck() < faults.late:
+            self.at(self.now + self.latency_ns + self.chance.randint(0, 5 * SECOND), deliver)
+            self.at(self.now + TIMEOUT, missed)
+            return
+        if luck() < faults.repeated:
+            self.at(self.now + self.latency_ns + self.chance.randint(0, 2 * SECOND), deliver)
+        if luck() < faults.unanswered:
+            self.at(self.now + self.latency_ns, deliver)
+            self.at(self.now + TIMEOUT, missed)
+            return
+        self.at(self.now + self.latency_ns, answer)
+
+    def _absorb(self, region: Region, absorb: Absorb) -> Outcomes:
+        """Hand a message to the store of *region*, and put down what it has charged."""
+        before = {check.key: self.used(region, check.key) for check in absorb.checks}
+        outcomes = region.store.run(absorb)
+        for key, used in before.items():
+            more = self.used(region, key) - used
+            region.absorbed[key] = region.absorbed.get(key, 0) + more
+        return outcomes

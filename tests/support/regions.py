@@ -1,0 +1,196 @@
+"""Regions with a real Redis server each, and links between them that are slow and can be cut."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from headgate.stores.base import Store
+from headgate.stores.layers.replication import RegionalStore
+from headgate.stores.operations import Absorb, Check, Operation, Take
+from headgate.stores.redis import RedisStore
+from headgate.units import MILLISECOND, SECOND
+from tests.support.faults.proxy import FaultyProxy
+from tests.support.servers import RedisServer, wait_until
+from tests.support.servers.urls import with_options
+
+if TYPE_CHECKING:
+    from headgate.clock import Clock
+    from headgate.limits import Limit
+
+NAMES = ("eu", "us", "ap")
+GROUP = "shared"
+DELAY_MS = 40.0
+"""How long a message is under way between two regions, and its reply as well."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A unit: some time between *asked* and *answered*, in seconds, the server has charged it."""
+
+    asked: float
+    answered: float
+    region: str
+
+
+class Overheard(Store):
+    """The store of another region, and when it had heard how much."""
+
+    lends = True
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.heard: list[tuple[float, Absorb]] = []
+
+    def run(self, operation: Operation[Any]) -> Any:
+        reply = self._inner.run(operation)
+        assert isinstance(operation, Absorb)
+        self.heard.append((time.monotonic(), operation))
+        return reply
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Regions:
+    """Three regions; `links[a, b]` is the way from *a* to the server of *b*."""
+
+    def __init__(self) -> None:
+        self.servers = {name: RedisServer() for name in NAMES}
+        self.links: dict[tuple[str, str], FaultyProxy] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for server in self.servers.values():
+            self._stack.enter_context(server)
+        for a in NAMES:
+            for b in NAMES:
+                if a != b:
+                    proxy = FaultyProxy(self.servers[b].port)
+                    self.links[a, b] = self._stack.enter_context(proxy)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def part(self) -> None:
+        """No region hears another."""
+        for link in self.links.values():
+            link.partition()
+
+    def heal(self) -> None:
+        """All hear each other, as slowly as ever."""
+        for link in self.links.values():
+            link.heal()
+            link.delay_requests(ms=DELAY_MS)
+            link.delay_replies(ms=DELAY_MS)
+
+    def link_url(self, a: str, b: str, *, timeout: float) -> str:
+        return with_options(self.links[a, b].url, timeout=timeout)
+
+
+class World:
+    """A node in each of the regions, and what it has admitted."""
+
+    def __init__(
+        self,
+        regions: Regions,
+        limit: Limit,
+        *,
+        key: str,
+        timeout: float = 1.0,
+        clocks: dict[str, Clock] | None = None,
+    ) -> None:
+        regions.heal()
+        self.limit = limit
+        self.key = key
+        self.admitted: list[Admitted] = []
+        self.overheard: dict[tuple[str, str], Overheard] = {}
+        self.stores: dict[str, RegionalStore] = {}
+        clocks = clocks or {}
+        for a in NAMES:
+            peers: dict[str, Store] = {}
+            for b in NAMES:
+                if a != b:
+                    url = regions.link_url(a, b, timeout=timeout)
+                    peer = Overheard(RedisStore(url, clock=clocks.get(b)))
+                    peers[b] = self.overheard[a, b] = peer
+            local = RedisStore(regions.servers[a].url, clock=clocks.get(a))
+            self.stores[a] = RegionalStore(
+                local, region=a, peers=peers, every_ns=50 * MILLISECOND, clock=clocks.get(a)
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for store in self.stores.values():
+            store.close()
+
+    def hit(self, region: str, cost: int = 1) -> bool:
+        asked = time.monotonic()
+        (outcome,) = self.stores[region].run(Take((self._check(cost),)))
+        if outcome.allowed:
+            self.admitted += [Admitted(asked, time.monotonic(), region)] * cost
+        return outcome.allowed
+
+    def exhaust(self, region: str) -> int:
+        """Hit until it is refused; how much was admitted."""
+        count = 0
+        while self.hit(region):
+            count += 1
+        return count
+
+    def look(self) -> Take:
+        """A hit that takes nothing."""
+        return Take((self._check(1),), consume=False)
+
+    def used(self, region: str) -> int:
+        """What the store of *region* says is used; for limits that come back very slowly."""
+        (outcome,) = self.stores[region].run(Take((self._check(0),), consume=False))
+        return -(-outcome.reset_after_ns * self.limit.quota // self.limit.period_ns)
+
+    def lag(self) -> int:
+        exchanges = [store._exchange for store in self.stores.values()]
+        return max(each.lag_ns(n) for each in exchanges for n in range(len(each.links)))
+
+    def wait_until_told(self) -> None:
+        wait_until(lambda: self.lag() == 0, "all regions to know everything")
+
+    def longest_delay(self) -> float:
+        """The longest, in seconds, that it took until a unit was known in another region."""
+        longest = 0.0
+        for (a, _), peer in self.overheard.items():
+            times = [one.asked for one in self.admitted if one.region == a]
+            known: dict[tuple[str, int], int] = {}
+            told = 0
+            for at, absorb in peer.heard:
+                (total,) = [check.cost for check in absorb.checks if check.key == self.key]
+                place = (absorb.origin, absorb.window)
+                known[place] = max(known.get(place, 0), total)
+                if sum(known.values()) > told:
+                    longest = max(longest, at - times[told])
+                    told = sum(known.values())
+        return longest
+
+    def excess(self, *, delay: float) -> float:
+        """By how much, at the worst, any interval holds more than the bound.
+
+        C + R t, and what the other regions have admitted within *delay* before its end.
+        """
+        rate = self.limit.quota * SECOND / self.limit.period_ns
+        found = float("-inf")
+        for n, last in enumerate(self.admitted):
+            unknown = sum(
+                one.region != last.region and one.answered > last.asked - delay
+                for one in self.admitted[: n + 1]
+            )
+            for inside, first in enumerate(reversed(self.admitted[: n + 1]), start=1):
+                t = last.answered - first.asked
+                found = max(found, inside - unknown - self.limit.quota - rate * t)
+        return found
+
+    def _check(self, cost: int) -> Check:
+        return Check(GROUP, self.key, self.limit, cost)

@@ -1,0 +1,279 @@
+"""The httpx transports, on a clock that does not really sleep and a server that is a function."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate import AsyncRateLimiter, FixedWindow, RateLimiter
+from headgate.clients import Courtesy, Destinations, NotSentError
+from headgate.clients.httpx import AsyncPacedTransport, HttpxNotSentError, PacedTransport
+from headgate.clients.signals import Signal
+from headgate.errors import OptionError
+from headgate.testing import ManualClock
+from tests.support.httpx_clients import URL, Blocking, Body, Service, kinds, since
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000_000_000)
+
+
+@kinds
+def test_a_refused_get_comes_back_when_the_server_said(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "5"}), (503, {"Retry-After": "2"}))
+    with Blocking(kind, service) as client:
+        assert client.request("GET", URL).status_code == 200
+    assert since(service) == [0, 5, 7]
+
+
+@kinds
+def test_a_discarded_answer_is_read_off_and_closed(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "5"}))
+    with Blocking(kind, service) as client:
+        client.request("GET", URL)
+    assert (service.bodies[0].left, service.bodies[0].closed) == (0, True)
+
+
+@kinds
+def test_the_body_of_a_refusal_is_read_so_far_and_no_further(kind: str, clock: ManualClock) -> None:
+    huge = Body(10**6)
+    answers = [httpx.Response(429, headers={"Retry-After": "1"}, stream=huge), httpx.Response(200)]
+    service = Service(clock)
+    service.__class__ = type("Ready", (Service,), {"__call__": lambda *_: answers.pop(0)})
+    with Blocking(kind, service) as client:
+        assert client.request("GET", URL).status_code == 200
+    assert huge.left > 999_900
+    assert huge.closed
+
+
+@kinds
+def test_the_answer_is_given_back_after_the_last_attempt(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, *[(429, {"Retry-After": "1"})] * 9)
+    with Blocking(kind, service) as client:
+        response = client.request("GET", URL)
+    assert (response.status_code, response.content) == (429, b"x" * 2_000)
+    assert since(service) == [0, 1, 2]
+
+
+@kinds
+def test_a_post_is_sent_once_and_with_a_key_again(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, *[(429, {"Retry-After": "1"})] * 2)
+    with Blocking(kind, service) as client:
+        assert client.request("POST", URL, json={}).status_code == 429
+        headers = {"Idempotency-Key": "order-17"}
+        assert client.request("POST", URL, json={}, headers=headers).status_code == 200
+    assert since(service) == [0, 1, 2]
+
+
+def test_a_body_that_is_a_stream_is_sent_once(clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "1"}))
+    with Blocking("sync", service) as client:
+        assert client.request("PUT", URL, content=iter([b"once"])).status_code == 429
+    assert len(service.times) == 1
+
+
+@kinds
+def test_all_calls_wait_once_the_server_has_said_so(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "30"}))
+    with Blocking(kind, service) as client:
+        client.request("POST", URL)
+        client.request("GET", "https://other.example.com")
+        client.request("POST", URL + "/other")
+    assert since(service) == [0, 0, 30]
+
+
+@kinds
+def test_the_call_after_the_last_one_allowed_waits(kind: str, clock: ManualClock) -> None:
+    last = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1000000042"}
+    service = Service(clock, (200, last))
+    with Blocking(kind, service) as client:
+        client.request("GET", URL)
+        client.request("GET", URL)
+    assert since(service) == [0, 42]
+
+
+@kinds
+def test_a_wait_that_is_too_long_is_an_error_of_both_sides(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "3600"}))
+    with Blocking(kind, service) as client:
+        assert client.request("GET", URL).status_code == 429
+        with pytest.raises(httpx.TransportError) as caught:
+            client.request("GET", URL)
+    error = caught.value
+    assert isinstance(error, NotSentError)
+    assert (error.retry_after, error.cause) == (3_600, "closed")
+    assert error.destination == "https://api.example.com:443"
+    assert error.request.url == URL
+    assert len(service.times) == 1
+
+
+@kinds
+def test_a_pace_spaces_calls_evenly(kind: str, clock: ManualClock) -> None:
+    service = Service(clock)
+    with Blocking(kind, service, pace="2/s") as client:
+        for _ in range(5):
+            client.request("GET", URL)
+    assert since(service) == [0, 0.5, 1, 1.5, 2]
+
+
+@kinds
+def test_a_pace_is_kept_by_attempts_too(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "1"}))
+    with Blocking(kind, service, pace="1/4s") as client:
+        client.request("GET", URL)
+    assert since(service) == [0, 4]
+
+
+@kinds
+def test_a_turn_that_would_come_too_late_is_an_error(kind: str, clock: ManualClock) -> None:
+    service = Service(clock)
+    with Blocking(kind, service, pace="1/m", courtesy=Courtesy(max_wait=59)) as client:
+        client.request("GET", URL)
+        with pytest.raises(HttpxNotSentError, match="its pace is used up") as caught:
+            client.request("GET", URL)
+    assert (caught.value.retry_after, caught.value.cause) == (60, "paced")
+    assert len(service.times) == 1
+
+
+@kinds
+def test_keys_of_ones_own_have_paces_of_their_own(kind: str, clock: ManualClock) -> None:
+    service = Service(clock)
+
+    def key(request: httpx.Request) -> str:
+        return str(request.headers["Authorization"])
+
+    with Blocking(kind, service, pace="1/m", key=key) as client:
+        for token in ("a", "b", "a"):
+            client.request("GET", URL, headers={"Authorization": token})
+    assert since(service) == [0, 0, 60]
+
+
+@kinds
+def test_a_server_closes_a_key_at_itself_alone(kind: str, clock: ManualClock) -> None:
+    service = Service(clock, (429, {"Retry-After": "3600"}))
+    with Blocking(kind, service, key=lambda _: "s3cret") as client:
+        assert client.request("GET", "https://strict.example.com").status_code == 429
+        assert client.request("GET", URL).status_code == 200
+        with pytest.raises(NotSentError) as caught:
+            client.request("GET", "https://strict.example.com")
+    assert caught.value.destination == "https://strict.example.com:443"
+
+
+def test_a_limiter_of_ones_own_is_used_and_left_open(clock: ManualClock) -> None:
+    limiter = RateLimiter("1/10s", clock=clock)
+    service = Service(clock)
+    with Blocking("sync", service, pace=limiter) as client:
+        client.request("GET", URL)
+        client.request("GET", URL)
+    assert since(service) == [0, 10]
+    assert limiter.peek("https://api.example.com:443").remaining == 0
+
+
+def test_a_closed_client_gives_back_what_it_opened_alone(clock: ManualClock) -> None:
+    closed: list[str] = []
+
+    class Inner(httpx.BaseTransport):
+        def close(self) -> None:
+            closed.append("transport")
+
+    class Limiter(RateLimiter):
+        def close(self) -> None:
+            closed.append("limiter")
+
+    PacedTransport(Inner(), pace=Limiter("1/s")).close()
+    assert closed == ["transport"]
+
+
+def test_clients_can_share_what_servers_said(clock: ManualClock) -> None:
+    shared = Destinations()
+    service = Service(clock, (429, {"Retry-After": "9"}))
+    with (
+        Blocking("sync", service, destinations=shared) as one,
+        Blocking("async", service, destinations=shared) as other,
+    ):
+        one.request("POST", URL)
+        other.request("POST", URL)
+    assert since(service) == [0, 9]
+
+
+@kinds
+def test_what_was_taken_from_the_pace_in_vain_is_given_back(kind: str, clock: ManualClock) -> None:
+    """The destination closes while a call stands in line."""
+    shared = Destinations()
+    service = Service(clock)
+    limits = FixedWindow(5, 100)
+    limiter: Any = (
+        RateLimiter(limits, clock=clock)
+        if kind == "sync"
+        else AsyncRateLimiter(limits, clock=clock)
+    )
+    acquire = limiter.acquire
+
+    def close_meanwhile() -> None:
+        destination = shared.at("https://api.example.com:443", clock())
+        destination.hear(429, Signal(refused=True, wait_ns=3 * 10**9), clock(), 0.0)
+        limiter.acquire = acquire
+
+    if kind == "sync":
+
+        def blocked(*args: Any, **kwargs: Any) -> Any:
+            close_meanwhile()
+            return acquire(*args, **kwargs)
+
+        limiter.acquire = blocked
+    else:
+
+        async def waiting(*args: Any, **kwargs: Any) -> Any:
+            close_meanwhile()
+            return await acquire(*args, **kwargs)
+
+        limiter.acquire = waiting
+    with Blocking(kind, service, pace=limiter, destinations=shared) as client:
+        assert client.request("GET", URL).status_code == 200
+    assert since(service) == [3]
+    left = limiter.peek("https://api.example.com:443")
+    left = asyncio.run(left) if kind == "async" else left
+    assert left.remaining == 4
+
+
+def test_a_cancelled_call_leaves_the_line_to_others() -> None:
+    async def story() -> int:
+        calls = 0
+
+        async def answer(request: httpx.Request) -> httpx.Response:
+            nonlocal calls
+            calls += 1
+            return httpx.Response(200)
+
+        transport = AsyncPacedTransport(httpx.MockTransport(answer), pace="1/100ms")
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get(URL)
+            waiting = [asyncio.create_task(client.get(URL)) for _ in range(3)]
+            await asyncio.sleep(0)
+            for task in waiting[:2]:
+                task.cancel()
+            results = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(one).__name__ for one in results][:2] == ["CancelledError"] * 2
+            assert isinstance(results[2], httpx.Response)
+        return calls
+
+    assert asyncio.run(story()) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"store": "memory://"}, {"namespace": "x"}, {"pace": RateLimiter("1/s"), "store": "x"}],
+)
+def test_a_store_goes_with_a_pace(options: Any) -> None:
+    with pytest.raises(OptionError, match="store and namespace go with a pace"):
+        PacedTransport(**options)
+
+
+def test_a_limiter_of_the_wrong_kind_is_refused() -> None:
+    wrong: Any = RateLimiter("1/s")
+    with pytest.raises(OptionError, match="an AsyncRateLimiter in an async client"):
+        AsyncPacedTransport(pace=wrong)

@@ -1,0 +1,174 @@
+"""A program that is started again when it ends: small ones of the tests' own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.gateway.processes.child import Child, Pauses, ending_of
+from headgate.gateway.processes.logs import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+SERVES = "import sys, time; print('serves', file=sys.stderr, flush=True); time.sleep(600)"
+
+
+@pytest.fixture(autouse=True)
+def _heard(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    logger = logging.getLogger("headgate")
+    before, logger.propagate = logger.propagate, True
+    caplog.set_level(logging.DEBUG, "headgate")
+    yield
+    logger.propagate = before
+
+
+class Script:
+    """A `Program` that is a text of Python. It serves as soon as it has said so."""
+
+    name = "the script"
+    hung = 600.0
+
+    def __init__(self, *texts: str, is_answering: bool = True) -> None:
+        self._texts = list(texts)
+        self.is_answering = is_answering
+        self.heard: list[str] = []
+
+    def begin(self) -> None:
+        self.heard.clear()
+
+    def call(self) -> Sequence[str]:
+        text = self._texts.pop(0) if len(self._texts) > 1 else self._texts[0]
+        return [sys.executable, "-I", "-S", "-c", text]
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def hear(self, line: str) -> None:
+        self.heard.append(line)
+
+    def last_words(self) -> str:
+        return self.heard[-1] if self.heard else ""
+
+    async def serves(self) -> bool:
+        return "serves" in self.heard
+
+    async def answers(self) -> bool:
+        return self.is_answering
+
+
+@asynccontextmanager
+async def _running(program: Script) -> AsyncIterator[Child]:
+    child = Child(program, pauses=Pauses(first=0.0))
+    await child.start()
+    try:
+        yield child
+    finally:
+        await child.kill()
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - another process tells nobody
+            await asyncio.sleep(0.01)
+
+
+def test_one_that_cannot_start_is_told_with_its_last_words() -> None:
+    program = Script("import sys; sys.exit('the port is taken')")
+    child = Child(program)
+    with pytest.raises(GatewayError) as caught:
+        asyncio.run(child.start())
+    assert str(caught.value) == "the script has ended (exit status 1): the port is taken"
+    assert child.pid is None
+
+
+def test_a_program_that_cannot_be_run_is_told() -> None:
+    program = Script("")
+    program.call = lambda: ["/nowhere/envoy"]  # type: ignore[method-assign]
+    with pytest.raises(GatewayError, match="/nowhere/envoy: cannot be run: No such file"):
+        asyncio.run(Child(program).start())
+
+
+def test_one_that_ends_is_started_again_with_a_line_for_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        program = Script(SERVES, "import sys; sys.exit('not yet')", SERVES)
+        async with _running(program) as child:
+            first = child.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            await _until(lambda: "serves again" in caplog.text)
+            assert child.starts == 3
+            assert child.pid not in (None, first)
+
+    asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "the script has ended (killed by SIGKILL): serves; it is started again in 0 s",
+        "the script has ended (exit status 1): not yet; it is started again in 0 s",
+        "the script serves again",
+    ]
+
+
+def test_one_that_hangs_is_killed_and_started_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.gateway.processes.child._PULSE", 0.01)
+
+    async def main() -> None:
+        program = Script(SERVES)
+        program.hung = 0.05
+        async with _running(program):
+            program.is_answering = False
+            await _until(lambda: "and was killed" in caplog.text)
+            program.is_answering = True
+            await _until(lambda: "serves again" in caplog.text)
+
+    asyncio.run(main())
+    assert "the script has not answered for 0.05 s, and was killed" in caplog.text
+
+
+def test_one_that_is_asked_to_end_is_not_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    handled = f"import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); {SERVES}"
+
+    async def main() -> tuple[bool, bool]:
+        async with _running(Script(handled)) as polite, _running(Script(SERVES)) as rude:
+            return await polite.stop(within=60.0), await rude.stop(within=60.0)
+
+    assert asyncio.run(main()) == (True, False)
+    assert not caplog.records
+
+
+def test_one_that_does_not_end_is_killed() -> None:
+    deaf = f"import signal; signal.signal(15, signal.SIG_IGN); {SERVES}"
+
+    async def main() -> bool:
+        async with _running(Script(deaf)) as child:
+            is_done = await child.stop(within=0.0)
+            assert child.pid is None
+            return is_done
+
+    assert not asyncio.run(main())
+
+
+def test_long_lines_and_the_last_one_without_an_end_are_heard() -> None:
+    text = "import sys; sys.stderr.write('x' * 200_000 + '\\nlast')"
+    program = Script(text)
+    with pytest.raises(GatewayError, match="last"):
+        asyncio.run(Child(program).start())
+    assert program.heard[-1] == "last"
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(0, "exit status 0"), (-11, "killed by SIGSEGV"), (-999, "killed by signal 999")],
+)
+def test_the_ending_is_told_in_words(status: int, told: str) -> None:
+    assert ending_of(status) == told

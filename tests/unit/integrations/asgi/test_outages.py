@@ -1,0 +1,173 @@
+"""A store that is gone is never a 500, and no figures are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.errors import StoreURLError
+from headgate.integrations import Allowance, Gate
+from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, StatusApp
+from headgate.integrations.passing import enter_async
+from headgate.limits import Concurrency
+from headgate.policy.loader import read_policy
+from headgate.stores import Store
+from tests.support.asgi_connection import (
+    Answering,
+    accepting,
+    drive,
+    drive_all,
+    exchange,
+    http,
+    websocket,
+)
+from tests.support.async_stores import Gone, Waiting
+
+if TYPE_CHECKING:
+    from headgate.policy.model import Policy
+
+
+def policy(failure: str, limit: str = "limit: 2/hour") -> Policy:
+    return read_policy(
+        f"version: 1\nrules:\n  - {{id: a, key_by: ip, {limit}, on_store_failure: {failure}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"limits": "4/hour"},
+        {"limits": "20/hour", "cost": 5},
+        {"limits": "4/hour", "charge_when": lambda responded: responded.status == 200},
+        {"limits": Concurrency(1, 60)},
+        {"policy": policy("fail_open", "limit: 4/hour")},
+        {"policy": policy("fail_open", "limit: 4/hour"), "limits": "4/hour"},
+    ],
+)
+def test_an_outage_lets_requests_pass_and_tells_the_limits_without_figures(
+    options: dict[str, Any],
+) -> None:
+    told = drive_all(RateLimitMiddleware(Answering(), store=Gone(), **options), *[http()] * 4)
+
+    assert [one.status for one in told] == [200] * 4
+    for one in told:
+        assert "ratelimit-policy" in one.headers
+        assert "ratelimit" not in one.headers
+        assert not any(name.startswith("x-ratelimit") for name in one.headers)
+        assert "retry-after" not in one.headers
+
+
+def test_an_outage_lets_no_more_pass_than_the_limit_and_then_says_when_to_come_back() -> None:
+    app = RateLimitMiddleware(Answering(), policy=policy("fail_open"), store=Gone())
+    told = drive_all(app, *[http()] * 4)
+
+    assert [one.status for one in told] == [200, 200, 429, 429]
+    assert 1_700 <= int(told[-1].headers["retry-after"]) <= 1_800
+    assert told[-1].headers["x-ratelimit-remaining"] == "0"
+
+
+def test_an_outage_is_a_503_where_the_rule_says_closed() -> None:
+    app = RateLimitMiddleware(Answering(), policy=policy("fail_closed"), store=Gone())
+    told = drive_all(app, *[http()] * 60)
+    waits = {int(one.headers["retry-after"]) for one in told}
+
+    assert {one.status for one in told} == {503}
+    assert waits == {2, 3, 4, 5}
+    assert json.loads(told[0].body)["error"] == "temporarily_unavailable"
+    assert all("ratelimit" not in one.headers for one in told)
+    assert all(
+        json.loads(one.body)["retry_after"] == int(one.headers["retry-after"]) for one in told
+    )
+
+
+def test_an_outage_is_counted_here_where_the_rule_says_local() -> None:
+    app = RateLimitMiddleware(Answering(), policy=policy("local"), store=Gone())
+
+    assert [one.status for one in drive_all(app, *[http()] * 3)] == [200, 200, 429]
+
+
+def test_a_local_slot_is_free_when_the_request_is_over() -> None:
+    rule = policy("local", "algorithm: concurrency, limit: 1, ttl: 1h")
+    app = RateLimitMiddleware(Answering(), policy=rule, store=Gone())
+
+    assert [one.status for one in drive_all(app, *[http()] * 3)] == [200, 200, 200]
+
+
+def test_a_websocket_passes_an_outage_or_is_answered_503() -> None:
+    opened = RateLimitMiddleware(accepting, policy=policy("fail_open"), store=Gone())
+    closed = RateLimitMiddleware(accepting, policy=policy("fail_closed"), store=Gone())
+
+    assert drive(opened, websocket()).types == ["websocket.accept"]
+    assert drive(closed, websocket()).status == 503
+
+
+def test_a_route_that_fails_closed_is_a_503_and_gives_back_the_rest() -> None:
+    outer, broken = Gate(limits="9/hour"), Gate(store=Gone())
+    allowance: Allowance[Any] = Allowance(
+        limits="1/hour", name="route", on_store_failure="fail_closed"
+    )
+    seen: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        passage, request = scope["headgate"], AsgiRequest(scope)
+        asked = broken.entry_for([(allowance, allowance.own_names)], request, request)
+        assert not await enter_async(passage, broken, asked)
+        seen.append(broken.refusal(passage, None).status)
+        await send({"type": "http.response.start", "status": seen[0], "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    drive(RateLimitMiddleware(app, gate=outer))
+
+    assert seen == [503]
+    assert drive(RateLimitMiddleware(Answering(), gate=outer)).remaining == 8
+
+
+@pytest.mark.parametrize("charge_when", [None, lambda responded: responded.status == 200])
+def test_a_store_that_goes_while_the_request_is_on_its_way_does_not_break_it(
+    charge_when: Any,
+) -> None:
+    store = Waiting()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        store.is_gone = True
+        await Answering()(scope, receive, send)
+
+    limits: list[Any] = ["9/hour", Concurrency(1, 60)]
+    gated = RateLimitMiddleware(app, limits=limits, store=store, charge_when=charge_when)
+
+    assert drive(gated).status == 200
+
+
+def test_the_status_page_tells_the_limits_without_figures() -> None:
+    gate = Gate(limits="9/hour", policy=policy("fail_closed"), store=Gone())
+    told = drive(StatusApp(gate))
+    entries = json.loads(told.body)["limits"]
+
+    assert told.status == 200
+    assert [entry["name"] for entry in entries] == ["a", "default"]
+    assert all("remaining" not in entry for entry in entries)
+
+
+def test_an_error_that_is_not_the_stores_is_not_taken_for_an_outage() -> None:
+    class Broken(Waiting):
+        async def run(self, operation: Any) -> Any:
+            raise ZeroDivisionError("a bug")
+
+    async def scenario() -> None:
+        app = RateLimitMiddleware(Answering(), limits="1/hour", store=Broken())
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            await exchange(app, http())
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_would_block_the_event_loop_is_refused_when_the_app_is_made() -> None:
+    class Blocking(Store):
+        def run(self, operation: Any) -> Any:
+            raise AssertionError("it was asked")
+
+    with pytest.raises(StoreURLError, match="would block the event loop"):
+        RateLimitMiddleware(Answering(), policy=policy("fail_open"), store=Blocking())

@@ -1,0 +1,126 @@
+"""The setting HEADGATE: options of a gate, functions by their dotted path."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client, override_settings
+
+from headgate.integrations.django import current_gate
+from headgate.integrations.django.settings import gate_from
+from headgate.integrations.gate import GateOptions
+from headgate.responses import ResponseOptions
+from headgate.stores.base import Store
+from headgate.stores.factory import open_async_store
+from headgate.stores.memory import MemoryStore
+from tests.support.django_project import fine, finely, get, project, statuses, statuses_async
+
+PAGE = Path(__file__).parents[4] / "docs" / "django.md"
+
+if TYPE_CHECKING:
+    from headgate.policy.request import Request
+
+
+def by_key(request: Request) -> str | None:
+    return request.header("x-key")
+
+
+def by_plan(request: Request) -> str:
+    return "2/minute" if request.header("x-key") == "paying" else "1/minute"
+
+
+def test_an_unknown_option_is_named_with_the_nearest_word() -> None:
+    with pytest.raises(ImproperlyConfigured, match="no option 'limit'; did you mean 'limits'"):
+        gate_from({"limit": "5/minute"})
+    with pytest.raises(ImproperlyConfigured, match="'xyzzy'; expected charge_when, clock"):
+        gate_from({"xyzzy": 1})
+    with pytest.raises(ImproperlyConfigured, match=r"'responses'.*'problems'.*'problem'"):
+        gate_from({"responses": {"problems": True}})
+
+
+def test_a_wrong_value_is_told_of_as_a_setting() -> None:
+    with pytest.raises(ImproperlyConfigured, match="HEADGATE: not a limit"):
+        gate_from({"limits": "5 parsecs"})
+    with pytest.raises(ImproperlyConfigured, match="expected a dict"):
+        gate_from("5/minute")
+    with pytest.raises(ImproperlyConfigured, match=r"HEADGATE\['key'\]"):
+        gate_from({"key": "no.such.function"})
+
+
+def test_wrong_settings_are_told_of_when_the_middleware_is_made() -> None:
+    with project({"a": fine}, limit="1/minute") as client, pytest.raises(ImproperlyConfigured):
+        get(client, "/a")
+
+
+def test_a_store_that_nobody_knows_is_told_of_then_too() -> None:
+    for asking in (lambda: get(Client(), "/a"), lambda: statuses_async("/a", 1)):
+        with (
+            project({"a": fine}, store="redsi://localhost"),
+            pytest.raises(ImproperlyConfigured, match=r"HEADGATE: .*redsi"),
+        ):
+            asking()
+
+
+async def later(request: Request) -> str:
+    return ""
+
+
+def test_functions_that_have_to_be_awaited_are_refused_where_nobody_can() -> None:
+    with project({"a": fine}, limits="1/minute", key=f"{__name__}.later"):
+        with pytest.raises(ImproperlyConfigured, match="key is an async function"):
+            get(Client(), "/a")
+        assert statuses_async("/a", 2) == [200, 429]
+
+
+def test_a_store_for_event_loops_is_refused_where_there_is_none() -> None:
+    store = open_async_store("memory://", None)
+    with project({"a": finely}, limits="1/minute", store=store):
+        with pytest.raises(ImproperlyConfigured, match="is for event loops"):
+            get(Client(), "/a")
+        assert statuses_async("/a", 2) == [200, 429]
+
+
+def test_a_store_that_blocks_is_refused_in_an_event_loop() -> None:
+    class Blocking(Store):
+        def run(self, operation: Any) -> Any:
+            return memory.run(operation)
+
+    memory = MemoryStore()
+    with project({"a": fine}, limits="1/minute", store=Blocking()) as client:
+        assert statuses(client, "/a", 2) == [200, 429]
+        with pytest.raises(ImproperlyConfigured, match="would block the event loop"):
+            statuses_async("/a", 1)
+
+
+def test_functions_are_found_by_their_dotted_path() -> None:
+    with project({"a": fine}, limits=f"{__name__}.by_plan", key=f"{__name__}.by_key") as client:
+        assert statuses(client, "/a", 2, x_key="poor") == [200, 429]
+        assert statuses(client, "/a", 3, x_key="paying") == [200, 200, 429]
+
+
+def test_options_for_responses_may_be_a_dict() -> None:
+    assert gate_from({"responses": {"problem": True}}).responses == ResponseOptions(problem=True)
+
+
+def test_without_the_setting_there_is_a_gate_that_limits_nothing() -> None:
+    assert gate_from(None).allowance is None
+
+
+def test_there_is_one_gate_until_the_setting_changes() -> None:
+    with override_settings(HEADGATE={"limits": "1/minute"}):
+        first = current_gate()
+        assert current_gate() is first
+        with override_settings(DEBUG=True):
+            assert current_gate() is first
+        with override_settings(HEADGATE={"limits": "2/minute"}):
+            assert current_gate() is not first
+
+
+def test_the_page_names_every_option() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert set(GateOptions.__annotations__) - named == set()

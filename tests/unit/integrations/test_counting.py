@@ -1,0 +1,60 @@
+"""Where the requests of an app are counted: with both runners, and without the store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headgate.errors import StoreError
+from headgate.integrations.gate import Gate
+from headgate.integrations.pressure import Counting
+from headgate.limits import Accuracy, FixedWindow
+from headgate.policy.model import Match, Policy, Rule
+from headgate.stores import AsyncStore, Operation
+from headgate.stores.base import Terms, group_name
+from headgate.stores.factory import async_store_behind
+
+BATCH = Accuracy(batch=5)
+
+
+class Far(AsyncStore):
+    """A store for loops that is gone, and keeps what it was told to adopt."""
+
+    lends = True
+
+    def __init__(self) -> None:
+        self.terms: Terms = {}
+
+    async def run(self, operation: Operation[Any]) -> Any:
+        raise StoreError("gone", reason="circuit_open")
+
+    def adopt(self, terms: Terms) -> None:
+        self.terms = terms
+
+
+def rule(name: str, **fields: Any) -> Rule:
+    return Rule(name, Match(), ("ip",), {None: (FixedWindow(10, 3_600),)}, **fields)
+
+
+def test_both_kinds_of_code_count_together_without_the_store() -> None:
+    counting = Counting("redis://127.0.0.1:1/0", None)
+    assert counting.runner.fallback.local is counting.async_runner.fallback.local
+    asyncio.run(counting.aclose())
+
+
+def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
+    store = Far()
+    counting = Counting(store, None)
+    counting.adopt({"g": BATCH})
+    assert store.terms == {}
+    assert async_store_behind(counting.async_runner.store) is store
+    assert store.terms == {"g": BATCH}
+    counting.adopt({"h": BATCH})
+    assert store.terms == {"h": BATCH}
+
+
+def test_the_policy_of_an_app_has_its_counters_kept_as_it_says() -> None:
+    store = Far()
+    gate = Gate(policy=Policy((rule("a", accuracy=BATCH), rule("b"))), store=store)
+    assert gate.async_runner.fallback is not None
+    assert store.terms == {group_name("headgate", "a"): BATCH}

@@ -1,0 +1,62 @@
+"""What a response says, with what Headgate has to say."""
+
+from __future__ import annotations
+
+from headgate.integrations import Gate, Passage
+from headgate.integrations.debugging import with_exposed, with_limits
+from headgate.integrations.passing import enter
+from headgate.policy.request import Request
+from headgate.responses import ResponseOptions
+from headgate.testing import ManualClock
+
+OURS = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
+
+
+def told(lines: list[tuple[str, str]], *, is_cross_origin: bool = False) -> list[tuple[str, str]]:
+    gate = Gate(limits="9/hour", clock=ManualClock(7), responses=ResponseOptions(ratelimit=False))
+    passage = Passage(gate, is_cross_origin=is_cross_origin)
+    assert enter(passage, gate, gate.entry(Request(peer="1.2.3.4")))
+    return with_limits(lines, gate, passage, 200)
+
+
+def test_ours_follow_what_is_there() -> None:
+    lines = told([("Server", "x"), ("Set-Cookie", "a"), ("Set-Cookie", "b")])
+
+    assert lines[:3] == [("Server", "x"), ("Set-Cookie", "a"), ("Set-Cookie", "b")]
+    assert [name for name, _ in lines[3:]] == OURS
+
+
+def test_ours_take_the_place_of_those_of_the_same_name() -> None:
+    assert told([("x-ratelimit-limit", "1"), ("X-Ratelimit-Reset", "0")])[0] == (OURS[0], "9")
+
+
+def test_a_request_that_nobody_asked_about_is_told_nothing() -> None:
+    gate = Gate()
+
+    assert with_limits([("a", "b")], gate, Passage(gate, is_cross_origin=True), 200) == [("a", "b")]
+
+
+def test_ours_are_exposed_if_another_origin_asks_or_may_read() -> None:
+    exposed = ("Access-Control-Expose-Headers", ", ".join(OURS))
+
+    assert told([], is_cross_origin=True)[-1] == exposed
+    assert told([("access-control-allow-origin", "*")])[-1] == exposed
+    assert told([])[-1][0] == OURS[-1]
+
+
+def test_what_is_exposed_stays_exposed_and_nothing_twice() -> None:
+    lines = [
+        ("access-control-expose-headers", "x-own, x-ratelimit-limit,,"),
+        (OURS[0], "9"),
+        ("Access-Control-Expose-Headers", "*"),
+        ("Retry-After", "5"),
+    ]
+
+    assert with_exposed(lines, ResponseOptions())[-1] == (
+        "Access-Control-Expose-Headers",
+        "x-own, x-ratelimit-limit, *, Retry-After",
+    )
+
+
+def test_nothing_is_exposed_that_is_not_sent() -> None:
+    assert with_exposed([("a", "b")], ResponseOptions()) == [("a", "b")]

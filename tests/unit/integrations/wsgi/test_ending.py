@@ -1,0 +1,83 @@
+"""Files, which servers send in their own way, and places that are free again at the end."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+from wsgiref.util import FileWrapper
+
+import pytest
+
+from headgate import Concurrency
+from headgate.integrations import Gate
+from headgate.integrations.wsgi import RateLimitMiddleware
+from headgate.testing import ManualClock
+from tests.support.wsgi_bodies import Chunks, Ended, answering, begun, close, counting, watching
+from tests.support.wsgi_caller import Answered, call, environ, served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+def given_to_server(app: WSGIApplication, wrapper: object) -> Iterable[bytes]:
+    return app(environ() | {"wsgi.file_wrapper": wrapper}, Answered().start)
+
+
+def test_a_file_is_the_servers_to_send_if_there_is_nothing_to_do_at_its_end() -> None:
+    file = FileWrapper(io.BytesIO(b"abc"))
+    assert given_to_server(counting(answering(file)), FileWrapper) is file
+    plain = io.BytesIO(b"abc")
+    assert given_to_server(counting(answering(plain)), lambda file, *_: file) is plain
+
+
+def test_a_file_is_watched_if_there_is_and_so_is_what_only_looks_like_one() -> None:
+    ended = Ended()
+    file = FileWrapper(io.BytesIO(b"abc"))
+    result = given_to_server(watching(answering(file), ended), FileWrapper)
+    assert b"".join(result) == b"abc"
+    assert ended.all == []
+    close(result)
+    assert ended.one.status == 200
+    assert given_to_server(counting(answering(file)), None) is not file
+    assert given_to_server(counting(answering(Chunks())), FileWrapper) is not file
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate(limits=Concurrency(1, ttl=60), clock=ManualClock(100))
+
+
+def read_all(gate: Gate) -> None:
+    call(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+
+
+def go_away(gate: Gate) -> None:
+    result, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+    next(iter(result))
+    close(result)
+
+
+def break_off(gate: Gate) -> None:
+    with pytest.raises(LookupError):
+        call(RateLimitMiddleware(answering(Chunks(b"a", LookupError())), gate))
+
+
+def fail(gate: Gate) -> None:
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        call(RateLimitMiddleware(app, gate))
+
+
+@pytest.mark.parametrize("way", [read_all, go_away, break_off, fail])
+def test_a_slot_is_free_again_however_the_request_ended(
+    way: Callable[[Gate], None], gate: Gate
+) -> None:
+    result, answered = begun(RateLimitMiddleware(answering(Chunks(b"a")), gate))
+    assert answered.code == 200
+    assert call(RateLimitMiddleware(answering([b"a"]), gate)).code == 429
+    close(result)
+    way(gate)
+    assert served(RateLimitMiddleware(answering([b"a"]), gate), environ()).code == 200

@@ -1,0 +1,169 @@
+"""Turns that were never made use of, and a steering that fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate.overload import AsyncFairGate, FairGate
+from headgate.testing import ManualClock
+from headgate.testing.virtual_loop import run_virtually
+from tests.support.gate_callers import Steered, settle, work
+
+
+def test_a_turn_that_is_given_up_is_not_observed() -> None:
+    steering = Steered(1)
+    gate = FairGate(slots=steering)
+    turn = gate.enter("a")
+    assert turn.cancel()
+    assert not turn.cancel()
+    assert not turn.release()
+    assert steering.seen == []
+    assert gate.in_flight == 0
+    assert gate.expected_wait == 0
+
+
+def test_a_slot_that_is_given_up_is_the_next_ones() -> None:
+    async def main() -> list[str]:
+        gate, served = AsyncFairGate(slots=1), list[str]()
+        turn = await gate.enter("a")
+        waiting = asyncio.ensure_future(work(gate, "b", served))
+        await settle()
+        turn.cancel()
+        await waiting
+        return served
+
+    assert run_virtually(main()) == ["b"]
+
+
+def test_a_turn_at_a_rate_that_is_given_up_at_once_costs_nothing() -> None:
+    async def main() -> list[float]:
+        gate, loop = AsyncFairGate(rate="1/s"), asyncio.get_running_loop()
+        assert (await gate.enter("a", 5)).cancel()
+        begun = []
+        for _ in range(2):
+            await gate.enter("a")
+            begun.append(loop.time())
+        return begun
+
+    assert run_virtually(main()) == [0, 1]
+
+
+def test_a_turn_at_a_rate_given_up_after_others_began_does_not_make_them_crowd() -> None:
+    async def main() -> list[float]:
+        gate, loop = AsyncFairGate(rate="1/s"), asyncio.get_running_loop()
+        first, begun = await gate.enter("a"), []
+        for number in range(3):
+            await gate.enter("a")
+            begun.append(loop.time())
+            if not number:
+                await asyncio.sleep(0.5)
+                first.cancel()
+        return begun
+
+    assert run_virtually(main()) == [1, 2, 3]
+
+
+def test_a_turn_of_slots_is_not_given_back_to_a_rate() -> None:
+    clock = ManualClock()
+    gate = FairGate(slots=1, clock=clock)
+    turn = gate.enter("a")
+    gate.configure(rate="1/s")
+    gate.enter("a", 5)
+    turn.cancel()
+    assert gate.expected_wait == 5
+
+
+class Failing(Steered):
+    """A steering that fails when it is told something."""
+
+    def observe(self, *, in_flight: int, latency_ns: int, succeeded: bool) -> None:
+        raise ArithmeticError("no")
+
+
+def test_a_steering_that_fails_keeps_nobody_waiting() -> None:
+    async def main() -> list[str]:
+        gate, served = AsyncFairGate(slots=Failing(1)), list[str]()
+        turn = await gate.enter("a")
+        waiting = asyncio.ensure_future(gate.enter("b"))
+        await settle()
+        with pytest.raises(ArithmeticError):
+            turn.release()
+        served.append((await waiting).tenant)
+        assert gate.in_flight == 1
+        return served
+
+    assert run_virtually(main()) == ["b"]
+
+
+@pytest.mark.parametrize(("said", "limit"), [(2.9, 2), (0, 1), (-3, 1)])
+def test_a_steering_that_says_something_odd_is_taken_at_the_least(said: float, limit: int) -> None:
+    steering = Steered(1)
+    steering.limit = said  # type: ignore[assignment]  # on purpose
+    assert FairGate(slots=steering).limit == limit
+
+
+def test_slots_that_fall_below_those_who_are_in_let_nobody_in_until_they_have_left() -> None:
+    async def main() -> None:
+        steering = Steered(4)
+        gate = AsyncFairGate(slots=steering, reserve={"critical": 0.25})
+        turns = [await gate.enter("a") for _ in range(3)]
+        critical = await gate.enter("a", priority="critical")
+        waiting = asyncio.ensure_future(gate.enter("b"))
+        await settle()
+        steering.limit = 2
+        for turn in turns:
+            turn.release()
+            await settle()
+            assert not waiting.done()  # one is in, and the last slot is for the critical
+        critical.release()
+        assert await waiting
+        assert gate.in_flight == 1
+
+    run_virtually(main())
+
+
+class Fetched:
+    """A budget that is fetched, which fails the first time."""
+
+    def __init__(self) -> None:
+        self.fetches = 0
+        self.held = 0
+
+    def take(self, cost: int, now: int, *, has_waited: bool) -> int:
+        if self.held < cost:
+            return 1
+        self.held -= cost
+        return 0
+
+    def give_back(self, cost: int) -> None:
+        self.held += cost
+
+    def delay(self, ahead: int, now: int) -> int:
+        return ahead
+
+    async def fetch(self) -> None:
+        self.fetches += 1
+        if self.fetches == 1:
+            raise ArithmeticError("no")
+        self.held += 1
+
+    def drop(self) -> None:
+        self.held = 0
+
+    async def aclose(self) -> None:
+        return
+
+
+def test_a_budget_that_could_not_be_fetched_is_fetched_for_the_next_one() -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        gate = AsyncFairGate(rate=Fetched())
+        first = asyncio.ensure_future(gate.enter("a"))
+        await settle()
+        assert not first.done()
+        assert await gate.enter("b")
+        assert await first
+
+    run_virtually(main())

@@ -1,0 +1,133 @@
+"""What was read before is not read again, and nobody can tell from what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.policy.loader import RuleMemory, diagnostics, examine_policy_data, overrides, policies
+from headgate.policy.loader.rules import read_rule
+
+
+def rule(name: str = "a", limit: str = "5/s", **more: Any) -> dict[str, Any]:
+    return {"id": name, "key_by": "ip", "limit": limit, **more}
+
+
+def policy(*rules: object, **more: Any) -> dict[str, Any]:
+    return {"version": 1, "rules": list(rules), **more}
+
+
+def grant(**more: Any) -> dict[str, Any]:
+    return {"rule": "a", "key": "k", "extra": 1, "until": "2026-01-01T00:00:00Z", **more}
+
+
+TIERS = {"tier": {"header": "x-tier"}}
+SEQUENCE: tuple[object, ...] = (
+    policy(rule("a"), rule("b", "2/s")),
+    policy(rule("a"), rule("b", "3/s")),
+    policy(rule("b", "3/s"), rule("a")),
+    policy(rule("a"), rule("a")),  # an id is taken
+    policy(rule("a"), rule("c")),  # twins
+    policy(rule("c"), rule("a")),
+    policy(rule("a", limitt="1/s"), rule("b", "3/s")),  # an unknown field
+    policy(rule("a", mode="off"), rule("b", "3/s")),  # a warning
+    policy(rule("b", "3/s"), rule("a", mode="off")),
+    policy(rule("a", match={"tier": "gold"}), identity=TIERS),
+    policy(rule("a", match={"tier": "gold"})),
+    policy(rule("a"), identity={"tier": {"heder": "x"}}),
+    policy(rule("a"), overrides=[grant(until="2026-01-01")]),
+    policy(rule("a"), overrides=[grant(), grant(key="other")]),
+    policy(rule("a"), overrides=[grant(), grant()]),  # twice
+    policy(rule("a", limit="1000000000000/s"), overrides=[grant(extra=10**15)]),
+    policy(rule("a"), overrides=[grant(extra=10**15)]),
+    policy(rule("b"), overrides=[grant()]),  # no such rule
+    policy(rule("a"), overrides=[None, "a", {}]),
+    policy(rule("a"), overrides=None),
+    policy(rule("a", description=1)),
+    policy(rule("a", description="1")),
+    policy({1: "a"}, None, "a", []),
+    policy({"1": "a"}),
+    {"version": 1, "rules": "none"},
+    {"version": 2, "rules": [rule("a")]},
+    policy(),
+    [],
+    None,
+)
+
+
+@pytest.mark.parametrize("most_letters", [4_000_000, 150, 0])
+def test_it_is_as_if_nothing_were_remembered(most_letters: int) -> None:
+    memory = RuleMemory(most_letters=most_letters)
+    for data in (*SEQUENCE, *reversed(SEQUENCE), *SEQUENCE):
+        assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+
+
+def test_a_rule_that_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counting(spot: Any, *others: Any) -> Any:
+        found = read_rule(spot, *others)
+        read.append(found.id or "")
+        return found
+
+    monkeypatch.setattr(policies, "read_rule", counting)
+    memory = RuleMemory()
+    examine_policy_data(policy(rule("a"), rule("b", "2/s"), rule("c", "3/s")), memory=memory)
+    examine_policy_data(policy(rule("a"), rule("b", "9/s"), rule("c", "3/s")), memory=memory)
+    assert read == ["a", "b", "c", "b"]
+    examine_policy_data(policy(rule("a"), identity=TIERS), memory=memory)
+    assert read[4:] == ["a"]
+
+
+def test_an_override_is_read_again_only_if_its_rule_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    own: Any = vars(overrides)["_override"]
+
+    def counting(spot: Any, rules: Any) -> Any:
+        found = own(spot, rules)
+        read.append(found.key)
+        return found
+
+    monkeypatch.setattr(overrides, "_override", counting)
+    memory = RuleMemory()
+    others = rule("b", "2/s")
+    first = policy(rule("a"), others, overrides=[grant(key="1"), grant(key="2", rule="b")])
+    second = policy(rule("a", "9/s"), others, overrides=[*first["overrides"], grant(key="3")])
+    examine_policy_data(first, memory=memory)
+    assert read == ["1", "2"]
+    examine_policy_data(second, memory=memory)
+    assert read[2:] == ["1", "3"]
+
+
+@pytest.mark.parametrize("most", range(1, 50, 3))
+def test_bounds_are_kept_as_if_all_were_read(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    rules = rule("a", match={"headers": {"x": ["1", "2"]}}), rule("b", limit="2/s")
+    data = policy(*rules, overrides=[grant()])
+    memory = RuleMemory()
+    examine_policy_data(data, memory=memory)
+    monkeypatch.setattr(diagnostics, "MOST_NODES", most)
+    assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+    monkeypatch.setattr(diagnostics, "MOST_NODES", 1_000)
+    monkeypatch.setattr(diagnostics, "DEEPEST", most)
+    assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+
+
+def test_what_is_too_deep_or_too_long_for_a_text_is_refused_as_ever() -> None:
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    for odd in (deep, 10**5_000):
+        data = policy(rule("a", description=odd))
+        memory = RuleMemory()
+        assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+
+
+def test_warnings_that_were_too_many_to_be_told_are_told_later() -> None:
+    many = [rule(f"r{number}", f"{number + 1}/s", mode="off") for number in range(250)]
+    memory = RuleMemory()
+    examine_policy_data(policy(*many), memory=memory)
+    data = policy(*many[-2:])
+    assert examine_policy_data(data, memory=memory) == examine_policy_data(data)

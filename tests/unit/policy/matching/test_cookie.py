@@ -1,0 +1,187 @@
+"""Cookies: every spelling that some server takes for a value is that value, or ambiguous."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import unquote, unquote_plus
+
+import pytest
+from django.http.cookie import parse_cookie as parsed_by_django
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from starlette.requests import cookie_parser as parsed_by_starlette
+from werkzeug.http import parse_cookie as parsed_by_werkzeug
+
+from headgate.policy.conditions import Cookie
+from headgate.policy.matcher import cookie_of, cookies_of
+from headgate.policy.request import Request
+
+AMBIGUOUS = Cookie(is_ambiguous=True)
+
+
+def _request(*lines: str) -> Request:
+    return Request(headers=tuple(("Cookie", line) for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("line", "cookies"),
+    [
+        ("a=1; b=2", {"a": ["1"], "b": ["2"]}),
+        ("a=1;b=2;", {"a": ["1"], "b": ["2"]}),
+        (" a = 1 ;; b=", {"a": ["1"], "b": [""]}),
+        ('a="x y"; b="', {"a": ["x y"], "b": ['"']}),
+        ("a=b=c==", {"a": ["b=c=="]}),
+        ("a=1; a=2", {"a": ["1", "2"]}),
+        ("a=1; A=2", {"a": ["1"], "A": ["2"]}),
+        ('a=%31; b="\\062"', {"a": ["%31", "1"], "b": ["\\062", "2"]}),
+        ("flag; =x; a=1", {"a": ["1"]}),
+        ("a[b]:c/d=é{}; ok=1", {"a[b]:c/d": ["é{}"], "ok": ["1"]}),
+        ("", {}),
+    ],
+)
+def test_all_values_of_a_cookie_can_match(line: str, cookies: dict[str, list[str]]) -> None:
+    assert cookies_of(_request(line)) == cookies
+
+
+def test_cookies_of_all_lines_can_match() -> None:
+    request = Request(headers=(("cookie", "a=1"), ("COOKIE", "a=2; b=3")))
+    assert cookies_of(request) == {"a": ["1", "2"], "b": ["3"]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "value"),
+    [
+        (["sid=abc"], "abc"),
+        (["a=1; sid=abc; b=2"], "abc"),
+        (["a=1;sid = abc ;b=2"], "abc"),
+        (["a=1", "sid=abc"], "abc"),
+        (["sid=abc; sid=abc"], "abc"),
+        (["sid=abc", 'sid="abc"'], "abc"),
+        (["sid=abc; sid=%61bc; SID=abc"], "abc"),
+        (["sid=; sid=abc"], "abc"),
+        (["sid=a=b"], "a=b"),
+        (['sid="abc"'], "abc"),
+        (['sid="\\141b\\c"'], "abc"),
+        (["sid=%61%62c"], "abc"),
+        (["sid=%2561bc"], "abc"),
+        (["sid=a+b"], "a b"),
+        (['sid="a b"'], "a b"),
+        (["sid=a%20b"], "a b"),
+        (["sid=abc\xa0\x85\x1f"], "abc"),
+        (["sid=abc\udca0"], "abc"),
+        (["$Version=1; sid=abc; $Path=/"], "abc"),
+        (["sid=Abc"], "Abc"),
+        (["note={'sid': 1}; sid=abc"], "abc"),
+        (["next=/a?sid=1; sid=abc"], "abc"),
+    ],
+)
+def test_a_cookie_has_one_spelling(lines: list[str], value: str) -> None:
+    assert cookie_of(_request(*lines), "sid") == Cookie(value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        ["sid="],
+        ['sid=""'],
+        ["sid"],
+        ["xsid=abc; sid2=abc; a=sid=abc"],
+        [";" * 65536],
+        ["; " + " " * 65536],
+    ],
+)
+def test_a_cookie_is_missing(lines: list[str]) -> None:
+    assert cookie_of(_request(*lines), "sid") == Cookie()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["sid=r1; sid=victim"],
+        ["sid=victim; sid=r1"],
+        ["sid=r1", "sid=victim"],
+        ["sid=r1, sid=victim"],
+        ["sid=r1,sid=victim"],
+        ['$Version="1", sid=r1; sid=victim'],
+        ["sid=r1; SID=victim"],
+        ["SID=victim"],
+        ["sid=r1; %73id=victim"],
+        ["sid=r1; sid =victim"],
+        ["sid=r1; \xa0sid\x1f=victim"],
+        ["a=1 sid=victim; sid=r1"],
+        ["a sid=victim; sid=r1"],
+        ['a="; sid=r1; "; sid=victim'],
+        ['a="sid=r1"; sid=victim'],
+        ["sid=victim r1"],
+        ["sid=victim,r1"],
+        ["sid=victim\x00r1"],
+        ["sid=victim\xe3\x80\x80"],
+        ['sid="victim1'],
+        ['sid="victim;1"'],
+        ['sid=victim"'],
+        ['sid="vic"tim"'],
+        ["sid=%" + "25" * 20 + "41"],
+    ],
+)
+def test_what_can_be_read_in_several_ways_is_ambiguous(lines: list[str]) -> None:
+    assert cookie_of(_request(*lines), "sid") == AMBIGUOUS
+
+
+@pytest.mark.parametrize("line", ["session.id=a; session_id=b", "session id=a; session_id=b"])
+def test_a_name_that_php_takes_for_another_is_that_one(line: str) -> None:
+    assert cookie_of(_request(line), "session_id") == AMBIGUOUS
+
+
+def test_a_cookies_name_is_no_pattern() -> None:
+    assert cookie_of(_request("aXb=1"), "a.b") == Cookie()
+
+
+def _last(line: str) -> list[str]:
+    pairs = [pair.partition("=") for pair in line.split(";")]
+    return [value.strip() for name, _, value in pairs if name.strip() == "sid"][-1:]
+
+
+def _readings(line: str) -> set[str | None]:
+    """What servers read as the cookie `sid` in *line*."""
+    simple: SimpleCookie = SimpleCookie()
+    with suppress(CookieError):
+        simple.load(line)
+    found: set[str | None] = {
+        parsed_by_starlette(line).get("sid"),
+        parsed_by_django(line).get("sid"),
+        parsed_by_werkzeug(line).get("sid"),
+        simple["sid"].value if "sid" in simple else None,
+    }
+    found |= {unquote(value) for value in _last(line)} | {unquote_plus(v) for v in _last(line)}
+    return {value for value in found if value}
+
+
+_PIECES = (
+    "sid=",
+    "victim",
+    "r1",
+    "; ",
+    ";",
+    ",",
+    " ",
+    '"',
+    "=",
+    "\\",
+    "\\166",
+    "%76",
+    "SID=",
+    "x=",
+)
+
+
+@settings(max_examples=1_000)
+@given(st.lists(st.sampled_from(_PIECES), max_size=8).map("".join))
+@example("sid=victim; sid=r1")
+@example('x="; sid=victim; "; sid=r1')
+@example("x=1 sid=victim; sid=r1")
+def test_who_is_read_as_somebody_is_counted_as_nobody_else(line: str) -> None:
+    found = cookie_of(_request(line), "sid")
+    if "victim" in _readings(line):
+        assert found.is_ambiguous or found.value == "victim"

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from headgate.policy.conditions import wildcards
+from headgate.policy.matcher import normalised_host
+
+
+@pytest.mark.parametrize(
+    ("raw", "host"),
+    [
+        ("example.com", "example.com"),
+        ("EXAMPLE.com", "example.com"),
+        ("example.com:8080", "example.com"),
+        ("example.com:", "example.com"),
+        ("example.com.", "example.com"),
+        ("Example.com.:443", "example.com"),
+        (" example.com ", "example.com"),
+        ("user@example.com:80", "example.com"),
+        ("127.0.0.1:80", "127.0.0.1"),
+        ("[::1]", "::1"),
+        ("[::1]:8080", "::1"),
+        ("[2001:DB8:0::1]:443", "2001:db8::1"),
+        ("2001:db8:0:0:0:0:0:1", "2001:db8::1"),
+        ("[fe80::1%25eth0]:80", "fe80::1"),
+        ("[nonsense", "nonsense"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("XN--bcher-kva.example", "xn--bcher-kva.example"),
+        ("", ""),
+        (".", ""),
+        ("\ud800", "\ud800"),
+        ("é" * 1000, "é" * 1000),
+    ],
+)
+def test_a_host_has_one_spelling(raw: str, host: str) -> None:
+    assert normalised_host(raw) == host
+
+
+def test_a_host_falls_under_the_wildcards_above_it() -> None:
+    assert wildcards("a.b.c", 5) == ["*.b.c", "*.c"]
+    assert wildcards("a", 5) == []
+
+
+def test_no_more_labels_are_looked_at_than_any_wildcard_has() -> None:
+    assert wildcards("a." * 100_000 + "b.c", 2) == ["*.b.c", "*.c"]

@@ -1,0 +1,80 @@
+"""When another region is told, and what is said of how it went."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headgate.errors import StoreError
+from headgate.observability import MEASURES
+from headgate.stores.layers.replication.exchange import LONGEST_PAUSE_NS, Link
+from headgate.units import MILLISECOND
+
+if TYPE_CHECKING:
+    import pytest
+
+EVERY = 100 * MILLISECOND
+GONE = StoreError("gone", reason="unreachable")
+
+
+def link(chance: float) -> Link:
+    return Link("eu", "us", every_ns=EVERY, chance=lambda: chance)
+
+
+def test_a_region_is_told_at_intervals_that_differ_by_a_quarter() -> None:
+    assert link(0.0).pause_ns() == EVERY * 3 // 4
+    assert link(1.0).pause_ns() == EVERY * 5 // 4
+
+
+def test_what_the_last_messages_took_is_part_of_the_interval() -> None:
+    assert link(0.5).pause_ns(spent_ns=60 * MILLISECOND) == 40 * MILLISECOND
+    assert link(0.5).pause_ns(spent_ns=600 * MILLISECOND) == 0
+
+
+def test_a_region_that_does_not_hear_is_left_alone_ever_longer_up_to_a_bound() -> None:
+    one = link(1.0)
+    pauses = []
+    for _ in range(100):
+        one.failed(GONE)
+        pauses.append(one.pause_ns())
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 2 * EVERY
+    assert pauses[-1] == LONGEST_PAUSE_NS
+    one.succeeded()
+    assert one.pause_ns() == EVERY * 5 // 4
+
+
+def test_links_that_failed_together_do_not_come_back_in_step() -> None:
+    early, late = link(0.0), link(1.0)
+    for one in (early, late):
+        one.failed(GONE)
+    assert early.pause_ns() * 2 == late.pause_ns()
+
+
+def test_it_is_said_once_that_a_region_is_gone_and_once_that_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = link(0.5)
+    with caplog.at_level(logging.INFO, logger="headgate.stores.layers.replication"):
+        one.succeeded()
+        for _ in range(3):
+            one.failed(GONE)
+        assert not one.is_up
+        for _ in range(3):
+            one.succeeded()
+        assert one.is_up
+    assert [record.getMessage() for record in caplog.records] == [
+        "region eu: us cannot be told what is used here; it is tried again until it can: gone",
+        "region eu: us hears us again, after 3 attempts",
+    ]
+
+
+def test_messages_are_counted() -> None:
+    heard = MEASURES.value("region_exchanges", peer="us")
+    failed = MEASURES.value("region_failures", peer="us")
+    one = link(0.5)
+    one.heard()
+    one.failed(GONE)
+    one.failed(GONE)
+    assert MEASURES.value("region_exchanges", peer="us") == heard + 1
+    assert MEASURES.value("region_failures", peer="us") == failed + 2
