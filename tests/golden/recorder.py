@@ -5,12 +5,13 @@ import os
 from pathlib import Path
 
 _HERE = Path(__file__).parent
+_LINE = 118
 _RECORDING = "HEADGATE_RECORD_GOLDENS" in os.environ
 
 
 def check_wire(name: str, value: object) -> None:
     """Compare *value* (JSON types only) with `wire/<name>.json`."""
-    _check(_HERE / "wire" / f"{name}.json", _as_json(value))
+    _check(_HERE / "wire" / f"{name}.json", _as_json(value) + "\n")
 
 
 def check_text(name: str, text: str) -> None:
@@ -18,8 +19,16 @@ def check_text(name: str, text: str) -> None:
     _check(_HERE / "text" / f"{name}.txt", text if text.endswith("\n") else text + "\n")
 
 
-def _as_json(value: object) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+def _as_json(value: object, depth: int = 0) -> str:
+    """JSON with as much on a line as fits, so that a change of one value is one line of a diff."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + depth <= _LINE or not isinstance(value, dict | list):
+        return line
+    pad = "\n" + " " * (depth + 1)
+    if isinstance(value, list):
+        return "[" + ",".join(pad + _as_json(item, depth + 1) for item in value) + "]"
+    items = value.items()
+    return "{" + ",".join(f"{pad}{_as_json(k)}: {_as_json(v, depth + 1)}" for k, v in items) + "}"
 
 
 def _check(path: Path, found: str) -> None:
