@@ -12,6 +12,7 @@ from headgate.errors import StoreError
 from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
+from headgate.service.http.replies import LONGEST_DEADLINE, HttpOptions
 from headgate.stores import MemoryStore
 from headgate.stores.base import AsyncStore
 from headgate.testing import ManualClock
@@ -80,7 +81,8 @@ def core_of(policy: str = POLICY, *, clock: ManualClock | None = None, **more: A
 
 
 def app_of(policy: str = POLICY, **more: Any) -> HttpApp:
-    return HttpApp(core_of(policy, **more))
+    """An app that a busy machine may keep waiting for longer than the second that is usual."""
+    return HttpApp(core_of(policy, **more), options=HttpOptions(deadline=LONGEST_DEADLINE))
 
 
 def scope_of(
