@@ -92,7 +92,7 @@ async def _given_up(verdict: Verdict, runner: AsyncRunner) -> None:
 
 AUTHORIZE: Final = b"/v1/authorize"
 _BEHIND: Final = len(AUTHORIZE)
-_DENIALS: Final = MappingProxyType({b"": TOO_MANY_REQUESTS, b"429": TOO_MANY_REQUESTS, b"403": 403})
+_DENIALS: Final = MappingProxyType({"": TOO_MANY_REQUESTS, "429": TOO_MANY_REQUESTS, "403": 403})
 
 
 class HttpApp:
@@ -198,7 +198,7 @@ def _denied_as(query: bytes) -> int:
     """The status that the gateway wants for refusals: nginx knows only 401 and 403."""
     if not query:
         return TOO_MANY_REQUESTS
-    wanted = parse_qs(query).get(b"deny", [b""])
+    wanted = parse_qs(query.decode("latin-1")).get("deny", [""])  # a client may send any bytes
     status = _DENIALS.get(wanted[0]) if len(wanted) == 1 else None
     if status is None:
         raise RefusedError(problem(400, "deny is the status of refusals: expected 403 or 429"))

@@ -79,6 +79,7 @@ def answered(scope: dict[str, Any], *chunks: bytes) -> None:
 
 @given(methods, paths, headers, peers, st.binary(max_size=30), st.lists(bodies, max_size=3))
 @example("GET", b"/v1/authorize/\xff\xfe%", [("host", "\xff")], "127.0.0.1", b"", [])
+@example("GET", b"/v1/authorize", [("x-original-uri", "/api/a")], "127.0.0.1", b"\x80", [])
 def test_any_request_has_one_response(
     method: str,
     path: bytes,
