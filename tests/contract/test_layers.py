@@ -1,8 +1,9 @@
 """The layers keep the contract of the store that they wrap, for threads and for event loops.
 
 Circuit breaker and replication promise all that their inner store does. Leases do so where a limit
-is exact; elsewhere they promise the bound that the accuracy states. The store in shared memory does
-not lend, so it has no leases, and as a region it can only be the local one.
+is exact; elsewhere they promise the bound that the accuracy states. Redis stands below one form of
+each layer: what differs between the forms does not depend on the store. The store in shared memory
+does not lend, so it has no leases, and as a region it can only be the local one.
 """
 
 from __future__ import annotations
@@ -243,10 +244,6 @@ class TestDenialsThatAreRemembered(Leases, InMemory):
     accuracy = DENIALS
 
 
-class TestLeasesOverRedis(Leases, OnRedis):
-    accuracy = SHARE
-
-
 class TestAsyncLeasesOverRedis(AsyncLeases, OnRedis):
     accuracy = SHARE
 
@@ -307,11 +304,6 @@ class TestAsyncRegions(AsyncRegions, InMemory):
 class TestRegionsOnRedis(Regions, OnRedis):
     def other_counters(self, clock: ManualClock) -> Store:
         return RedisStore(self.url.replace("/0?", "/1?"), clock=clock)
-
-
-class TestAsyncRegionsOnRedis(AsyncRegions, OnRedis):
-    def other_counters(self, clock: ManualClock) -> AsyncStore:
-        return AsyncRedisStore(self.url.replace("/0?", "/1?"), clock=clock)
 
 
 class TestRegionInSharedMemory(Regions, InSharedMemory):

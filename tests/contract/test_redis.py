@@ -76,10 +76,6 @@ class TestRedisStoreOnValkey(Sync):
 
 
 @needs_valkey
-class TestAsyncRedisStoreOnValkey(Async):
-    server = "valkey_url"
-
-
 class TestRedisStoreOnCluster(Sync):
     server = "cluster_url"
 
