@@ -32,8 +32,17 @@ settings.load_profile("tests")
 vars(httpx._transports.default)["create_ssl_context"] = cache(create_ssl_context)
 
 
+# A worker has hundreds of megabytes of tests, and a look at all of it takes a second. So there is
+# no garbage collection while tests are collected, none of them is looked at afterwards, and what
+# comes later is looked at more rarely.
+
+
+def pytest_configure() -> None:
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Keep what the collection has made, which stays to the end, out of every garbage collection:
-    thousands of tests are hundreds of megabytes, and a look at them all takes a second."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    gc.enable()

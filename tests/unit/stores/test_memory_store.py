@@ -139,6 +139,7 @@ class HeldClock(ManualClock):
 def no_garbage() -> Iterator[None]:
     """No finaliser of an older test swallows the interrupt that is meant for this one."""
     gc.collect()
+    gc.freeze()  # so that the next collection does not look through all that is there already
     gc.disable()
     yield
     gc.enable()
