@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tests.golden.python_api import main
+from tests.support.logs import restored_logs
 
 CORPUS = Path(__file__).parent / "corpus"
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,7 @@ def run(*arguments: str, typed: str = "", env: Mapping[str, str] | None = None) 
         patch("time.time", lambda: float(NOW)),
         redirect_stdout(out),
         redirect_stderr(err),
+        restored_logs(),
     ):
         status = main(list(arguments))
     return Ran(status, out.getvalue(), err.getvalue())

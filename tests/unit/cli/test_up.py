@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from headgate.config.gateway import SETTINGS as GATEWAY
 from headgate.config.service import SETTINGS as SERVICE
 from headgate.config.service import Address, AdminToken, Settings, gather
 from headgate.config.service_values import AdminCertificate
+from tests.support.logs import restored_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,14 +37,8 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _logs() -> Iterator[None]:
     """Have the logs afterwards as they were: the command makes them its own."""
-    loggers = [
-        logging.getLogger(n) for n in ("headgate", "uvicorn.error", "headgate.gateway.envoy")
-    ]
-    before = [(one.handlers, one.propagate, one.level) for one in loggers]
-    yield
-    for one, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        one.handlers, one.propagate = handlers, propagate
-        one.setLevel(level)
+    with restored_logs():
+        yield
 
 
 def test_the_help_has_every_flag_of_both_its_variable_and_an_example(

@@ -80,10 +80,10 @@ rules:
 
 def test_measures_are_metrics_with_bounded_attributes() -> None:
     with watched() as one:
-        limiter = RateLimiter("1/day", name="metered")
+        limiter = RateLimiter("1/day", name="metered by otel")
         limiter.hit("caller-zebra")
         limiter.hit("caller-zebra")
-        labels = {"rule": "metered", "source": "store"}
+        labels = {"rule": "metered by otel", "source": "store"}
         assert one.value("headgate.decisions", outcome="allowed", **labels) == 1
         assert one.value("headgate.decisions", outcome="denied", **labels) == 1
         found = one.metrics()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,7 @@ from headgate.observability import JOURNAL
 from headgate.service.http_server import subject_of
 from headgate.service.logs import configure_logs, tell, tell_denials
 from headgate.service.sources import shown_store
+from tests.support.logs import restored_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,12 +56,8 @@ def test_urls_are_shown_without_passwords(url: str, shown: str) -> None:
 class TestLogs:
     @pytest.fixture(autouse=True)
     def _restored(self) -> Iterator[None]:
-        loggers = [logging.getLogger(name) for name in ("headgate", "uvicorn.error")]
-        before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
-        yield
-        for one, handlers, propagate, level in before:
-            one.handlers, one.propagate = handlers, propagate
-            one.setLevel(level)
+        with restored_logs():
+            yield
 
     def test_people_get_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logs(Settings(rules="x"))
