@@ -1,15 +1,12 @@
-"""Calling somebody else's limited API: pace the calls, and obey what the server says.
+"""Pacing and retries for calls to an API with limits.
 
-The way of a call through it, a module each; all but the last three rows are pure:
-
-    outset                      which destination, and may it be repeated (`retrying`)
-    destinations                closed until when; the retry `budget`
-    journey                     all waits and attempts of one request
-    signals, backoff            what an answer says; how long to wait
-    courtesy, pacing            the options
-    turns, allowance            whose turn it is; how much of a refusal is read
-    caller, aio_caller          carry a journey out
-    httpx, requests, aiohttp    the clients; each needs its package, none is imported here
+signals                     read what a response says about limits
+host_state                  until when a host is closed; the retry budget
+retry_policy                options and backoff
+attempt                     all waits and attempts of one request, without I/O
+caller                      run attempts: blocking and async
+not_sent                    the error for a request that was not sent
+httpx, requests, aiohttp    the clients, each needs its package
 """
 
 from headgate.clients.caller import AsyncOptions, Options

@@ -1,8 +1,8 @@
-"""What can be set of a program: how it is declared, read, gathered and told.
+"""Settings: declaration, values, and where they come from.
 
-declaring (what a setting is) -> readers (its value) -> gathering (file, variables, flags)
+declaration (what a setting is) -> readers (its value) -> gathering (file, variables, flags)
 
-Which settings there are is said where they count: `config.service`, `config.gateway`.
+The settings themselves are in `config.service` and `config.gateway`.
 """
 
 from headgate.config.declaration import Setting, declared_in, setting

@@ -1,11 +1,10 @@
-"""Where policies come from: files and storages, read whole, watched for changes, and edited.
+"""Policy sources: files and storages, read whole, watched for changes, and edited.
 
-For an app that reads its rules from files:
-files (what is there) -> reload (is it new, is it good) -> watching (a thread or a task that asks)
+For an app that reads its rules from files: files -> watcher (a thread or a task).
 
-For a service whose rules are changed while it runs:
-revision -> storage (a file, etcd, memory) -> feed (keeps the newest in force)
-                    ^ editing (each edit whole and good, or none) <- preview, audit
+For a service whose rules change while it runs:
+revision -> storage (file_source, etcd, memory) -> feed (keeps the newest in force)
+                    ^ editor (each edit valid and whole, or none) <- preview, audit
 """
 
 from headgate.control.audit import AuditFile, AuditLog

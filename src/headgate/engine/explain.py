@@ -1,8 +1,4 @@
-"""How a verdict came about: which rules are for a request, why the others are not, whose counters.
-
-reasons     why a rule is not for a request, in words
-members     every rule of a policy, and what it has to do with a request
-"""
+"""Explain a verdict: which rules match a request, why others do not, and which counters apply."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The gateway: a real Envoy in front of upstreams, configured from the rules, and run.
+"""The gateway: the real Envoy before upstreams, configured from the policy.
 
-settings (what can be set) -> envoy/ (its configuration, from the rules) -> running/ (the processes)
-printed/ has configurations for gateways that others run.
+envoy/ makes Envoy's configuration, processes/ runs Envoy and the service, templates/ has
+configurations for other gateways. The settings are in `config.gateway`.
 """

@@ -1,12 +1,12 @@
-"""Where requests pass: middleware and glue for frameworks, and outgoing clients.
+"""Rate limits inside an app: middlewares, decorators and framework extensions.
 
-gate, allowance             what an app asks about its requests
-naming, exemptions          whose counter it is; who is not counted
-passage, passing            one request on its way through an app
-merging, status             what is told
-asgi, wsgi                  the middleware
-starlette, fastapi, flask, django, drf      frameworks, each imported by whoever has it
-outgoing                    the other direction: calls to somebody else's limited API
+gate, allowance, entries    what an app limits: policy, limits of routes, keys, costs
+exemptions                  requests and functions without limits
+passage, passing            one request: checked when it begins, settled when it ends
+debugging, status           the debug header; a page of a caller's limits
+pressure, turns             limits under pressure; requests that wait in a fair queue
+asgi, wsgi                  the middlewares
+starlette, fastapi, flask, django, drf      frameworks, each needs its package
 """
 
 from headgate.integrations.allowance import Allowance, by_address, by_header

@@ -1,6 +1,6 @@
-"""From decisions to what a client sees: headers, the body of a refusal, the gRPC status.
+"""From decisions to what a client sees: headers, the body of a denial, the gRPC status.
 
-    answer (what may be told) -> verdict (of a refusal) -> headers, bodies, grpc
+    answer (what may be reported) -> headers, bodies, grpc
     pressure (of a queue) -> headers
 
 No module here reads a clock or draws at random: the time and the jitter come in as arguments.

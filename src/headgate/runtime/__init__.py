@@ -1,1 +1,1 @@
-"""What runs beside decisions: outage fallback and reconciliation, heartbeats, waiting lines."""
+"""Outage fallback and reconciliation, heartbeats, waiting lines, and what both limiters share."""

@@ -2,9 +2,7 @@
 
     storage = EtcdStorage.open("etcds://headgate@etcd-1,etcd-2,etcd-3/headgate?ca=/etc/ssl/etcd.pem")
 
-How it lies there is `layout`'s; the ways to say where it is are `url`'s and `options`'.
-
-storage (revisions) -> client (the members in turn) -> endpoint, stream (one member) -> messages
+storage (revisions, layout) -> client (members, streams) -> messages; `url` reads the address
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The configuration of Envoy, made from the rules and the settings. No I/O.
+"""The configuration of Envoy, made from the policy and the settings. No I/O.
 
-deciding (which rule is decided how) -> filters (exact, quota, local) -> documents (the files)
+filters (which rule is decided where; exact, envoy_limits) -> documents (the files)
 """

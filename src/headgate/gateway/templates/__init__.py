@@ -1,9 +1,7 @@
 """Configurations for gateways that others run: nginx, Caddy, Traefik, Envoy, Istio.
 
-wanted (what was asked for, checked) -> one module for each gateway (its text)
-
-What is put into a text is checked before (`wanted`) and quoted as its syntax wants (`template`):
-nothing that a caller gives can end the place that it is put in.
+options (checked) -> one module per gateway (its text). Values are checked and quoted as the syntax
+of each gateway needs, so that no value can end the place it is put in.
 """
 
 from __future__ import annotations

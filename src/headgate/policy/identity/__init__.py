@@ -1,12 +1,8 @@
-"""Who is asking: the address behind proxies, API key, user, tenant, tier; and whose counter it is.
+"""The identity of a caller: address, API key, user, tenant, tier; and the key of its counter.
 
-The way of a request through it, a module each:
-
-    forwarding, address     which address it comes from
-    found                   what it says of its caller
-    parts, spelling         what of that stands in a key, and how
-    identifier              all of it, for one policy
-    account                 the same in words
+address         the client's address behind trusted proxies
+identifier      what a request says about its caller, for one policy
+parts           the parts of a key and how they are spelled
 """
 
 from headgate.policy.identity.address import Address, address_key, client_address

@@ -1,6 +1,6 @@
-"""From text or data to a policy, or to all that is wrong with it; and back to data.
+"""Load a policy from text or data, or report everything that is wrong with it; and write it back.
 
-text, data -> tree (shape and places) -> fields -> rules -> policies
+documents -> diagnostics (tree and places) -> scalars -> rules -> policies
 """
 
 from headgate.policy.loader.plain_data import (

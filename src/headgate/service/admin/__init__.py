@@ -1,13 +1,11 @@
-"""The control plane over HTTP: rules, their history, single counters; for those with a token.
+"""The admin API over HTTP: rules, their history, single counters; for callers with a token.
 
-app         who may, which path leads where, what is noted
-tokens      who is calling
-rules       one rule, many rules, the kill switch
-policies    the whole policy, its history, going back
+app         routes, access, the audit record
+auth        who is calling
+rules       rules, the whole policy, its history and rollback
 keys        single counters: look, reset, grant, block
-reports     how things stand, and who did what
-live        what this node is doing, now and lately
-openapi     all of that as a document
+reports     status, live figures, explain, debug tokens
+openapi     the OpenAPI paths
 """
 
 from headgate.service.admin.app import AdminApp

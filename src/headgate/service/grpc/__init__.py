@@ -1,6 +1,6 @@
-"""gRPC: what a method is (`method`), and the servers that carry calls to it.
+"""gRPC: what a method is, and the servers that carry calls to it.
 
-open_server (opening) -> lean/, grpcio_server -> wire, inbox, limits, tls -> method
+method (open_server) -> h2_server/, grpcio_server -> wire
 """
 
 from headgate.service.grpc.method import (

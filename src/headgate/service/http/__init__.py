@@ -1,10 +1,10 @@
 """The decision service over HTTP: an ASGI app without a framework.
 
-app        which path leads where
-original   the request that a gateway asks about, and whom to believe
-asked      the request that a body describes
-checking   asking the engine, and what is answered
-receipts   what the id of a reservation is
+app             routes
+original        the request that a gateway asks about, and which headers to trust
+check_request   the request that a body describes
+check           the engine call and its reply
+receipts        the id of a reservation
 """
 
 from headgate.service.http.app import HttpApp

@@ -1,6 +1,6 @@
 """Traces of real traffic: tables, JSON lines and access logs.
 
-files (bytes, compression) -> detection -> a format (lines to requests) -> trace (in order)
+trace (files, detection, order) -> rows, access_logs (lines to requests) -> formats
 """
 
 from headgate.simulator.traces.formats import TraceError

@@ -1,1 +1,1 @@
-"""What stands before a store: a circuit breaker, leases, and replication between regions."""
+"""Layers around a store: circuit breaker, leases, replication between regions."""
