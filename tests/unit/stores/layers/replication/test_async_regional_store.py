@@ -34,8 +34,9 @@ PATIENCE = 30.0
 
 
 def regional(peers: dict[str, AsyncStore], *, every_ns: int = HOUR) -> AsyncRegionalStore:
-    local = AsyncMemoryStore(MemoryStore(clock=ManualClock(1_000)))
-    return AsyncRegionalStore(local, region="eu", peers=peers, every_ns=every_ns)
+    clock = ManualClock(1_000)
+    local = AsyncMemoryStore(MemoryStore(clock=clock))
+    return AsyncRegionalStore(local, region="eu", peers=peers, every_ns=every_ns, clock=clock)
 
 
 def check(key: str, cost: int = 1) -> Check:

@@ -33,8 +33,9 @@ PATIENCE = 30.0
 
 def regional(peers: dict[str, Store], *, every_ns: int = HOUR) -> RegionalStore:
     """A store that tells nobody by itself, unless it is told how often."""
-    local = MemoryStore(clock=ManualClock(1_000))
-    return RegionalStore(local, region="eu", peers=peers, every_ns=every_ns)
+    clock = ManualClock(1_000)
+    local = MemoryStore(clock=clock)
+    return RegionalStore(local, region="eu", peers=peers, every_ns=every_ns, clock=clock)
 
 
 def check(key: str, cost: int = 1) -> Check:
