@@ -12,7 +12,7 @@ __all__ = ["Forkable", "watch_forks"]
 class Forkable(Protocol):
     """What has to be told."""
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now; only the thread that forked is in it."""
 
 
@@ -24,10 +24,10 @@ def watch_forks(one: Forkable) -> None:
     _known.add(one)
 
 
-def _begin_anew() -> None:
+def _after_fork() -> None:
     for one in list(_known):
-        one.begin_anew()
+        one.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -45,7 +45,16 @@ from headgate.stores.factory import (
     store_in_use,
 )
 from headgate.stores.memory import AsyncMemoryStore
-from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Reset, Settle, Take
+from headgate.stores.operations import (
+    Charge,
+    Hold,
+    Refund,
+    ReleaseSlot,
+    RenewSlot,
+    Reset,
+    Settle,
+    Take,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterable
@@ -399,7 +408,7 @@ class RateLimiter(Concluding):
         slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
             return True
-        return self._report(Renew(slots, lease))
+        return self._report(RenewSlot(slots, lease))
 
     def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str, slot: object) -> Beat:
         """Renew *lease* again and again. A store that is gone is no lost lease: it is raised."""
@@ -408,7 +417,7 @@ class RateLimiter(Concluding):
         def renew() -> bool:
             if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
                 return True
-            return self._store.run(Renew(slots, lease))
+            return self._store.run(RenewSlot(slots, lease))
 
         return HEART.beat(renew, max(1, lasts_ns // BEATS), slot)
 
@@ -416,9 +425,9 @@ class RateLimiter(Concluding):
         slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
             return True
-        return self._report(Leave(slots, lease))
+        return self._report(ReleaseSlot(slots, lease))
 
-    def _report(self, operation: Renew | Leave) -> bool:
+    def _report(self, operation: RenewSlot | ReleaseSlot) -> bool:
         """Tell the store something that it may miss if the limiter is to stay open."""
         try:
             return self._store.run(operation)
@@ -648,7 +657,7 @@ class AsyncRateLimiter(Concluding):
         self, asking: Coroutine[None, None, Decision], undo: Callable[[Decision], Awaitable[object]]
     ) -> Decision:
         """Ask; if the caller is cancelled meanwhile, undo what the store may yet grant."""
-        if not self._store.may_wait:
+        if not self._store.waits:
             return await asking
         asked = asyncio.ensure_future(asking)
         try:
@@ -682,7 +691,7 @@ class AsyncRateLimiter(Concluding):
                     await (self._sleep or asyncio.sleep)(seconds)
             except asyncio.CancelledError:
                 giving_back = self._give_back(key, cost, decision)
-                if self._store.may_wait:
+                if self._store.waits:
                     self._keep(asyncio.ensure_future(giving_back))
                 else:
                     await giving_back
@@ -732,7 +741,7 @@ class AsyncRateLimiter(Concluding):
         slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
             return True
-        return await self._report(Renew(slots, lease))
+        return await self._report(RenewSlot(slots, lease))
 
     def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str, slot: object) -> AsyncBeat:
         """As `RateLimiter._beat`."""
@@ -741,7 +750,7 @@ class AsyncRateLimiter(Concluding):
         async def renew() -> bool:
             if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
                 return True
-            return await self._store.run(Renew(slots, lease))
+            return await self._store.run(RenewSlot(slots, lease))
 
         return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS), slot)
 
@@ -749,9 +758,9 @@ class AsyncRateLimiter(Concluding):
         slots = stack.slots(key)
         if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
             return True
-        return await self._report(Leave(slots, lease))
+        return await self._report(ReleaseSlot(slots, lease))
 
-    async def _report(self, operation: Renew | Leave) -> bool:
+    async def _report(self, operation: RenewSlot | ReleaseSlot) -> bool:
         """Tell the store something that it may miss if the limiter is to stay open."""
         try:
             return await self._store.run(operation)

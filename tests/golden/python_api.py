@@ -33,7 +33,15 @@ from headgate.overload import AsyncFairGate, LoadShedder
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
 from headgate.responses.debug import debug_token
-from headgate.stores.operations import Absorb, Check, Draw, Lend, Operation, Pour, Share
+from headgate.stores.operations import (
+    Check,
+    Draw,
+    GrantLease,
+    MergeUsage,
+    Operation,
+    Pour,
+    PublishValue,
+)
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.testing import ManualClock
 
@@ -143,14 +151,14 @@ def operation(verb: str, given: dict[str, Any]) -> Operation[Any]:
         limit = parse_limit(options.pop("limit"))
         check = Check("8:headgate:0", options.pop("key"), limit, options.pop("cost", 1))
         return {"lend": _lend, "merge": _merge}[verb](check, options)
-    kinds: dict[str, Any] = {"pour": Pour, "draw": Draw, "publish": Share}
+    kinds: dict[str, Any] = {"pour": Pour, "draw": Draw, "publish": PublishValue}
     made: Operation[Any] = kinds[verb](group="8:headgate:0", **options)
     return made
 
 
 def _lend(check: Check, options: dict[str, Any]) -> Operation[Any]:
-    return Lend(check, **options)
+    return GrantLease(check, **options)
 
 
 def _merge(check: Check, options: dict[str, Any]) -> Operation[Any]:
-    return Absorb((check,), **options)
+    return MergeUsage((check,), **options)

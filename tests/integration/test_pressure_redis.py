@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.overload import AsyncPressureControl, PressureControl
-from headgate.stores.operations import MOST_ORIGINS, Share
+from headgate.stores.operations import MOST_ORIGINS, PublishValue
 from headgate.stores.redis import AsyncRedisStore, RedisStore
 from headgate.stores.redis.inspect import parse_name
 from headgate.testing import ManualClock
@@ -84,7 +84,7 @@ def test_processes_agree_and_one_that_was_killed_is_forgotten(server: RedisServe
 
 
 def hear(store: RedisStore) -> tuple[tuple[str, float, float], ...]:
-    return store.run(Share("8=headgate=!pressure", "factor", "a test", 1, 0, SECOND))
+    return store.run(PublishValue("8=headgate=!pressure", "factor", "a test", 1, 0, SECOND))
 
 
 def test_blocking_and_async_controls_agree(server: RedisServer) -> None:
@@ -110,12 +110,12 @@ def test_blocking_and_async_controls_agree(server: RedisServer) -> None:
 def test_what_is_told_lives_on_the_clock_of_the_server_and_has_a_ttl(server: RedisServer) -> None:
     store = RedisStore(server.url)
     for origin, ttl in (("a", 60), ("b", 30)):
-        store.run(Share("4=shop=!pressure", "factor", origin, 0.5, 1, ttl * SECOND))
+        store.run(PublishValue("4=shop=!pressure", "factor", origin, 0.5, 1, ttl * SECOND))
     (name,) = server.cli("keys", "*").split()
     assert name == "shop=%21pressure,:factor"
     assert parse_name(name.encode()) is None, "it is no counter"
     assert 50_000 < int(server.cli("pttl", name)) <= 62_000
-    store.run(Share("4=shop=!pressure", "factor", "a", 0.5, 1, SECOND))
+    store.run(PublishValue("4=shop=!pressure", "factor", "a", 0.5, 1, SECOND))
     assert 20_000 < int(server.cli("pttl", name)) <= 32_000
     store.close()
 
@@ -124,18 +124,18 @@ def test_what_has_lapsed_is_thrown_away_and_there_is_never_too_much(server: Redi
     clock = ManualClock(1_700_000_000)
     store = RedisStore(server.url, clock=clock)
     for n in range(MOST_ORIGINS + 10):
-        store.run(Share("4=shop=!pressure", "factor", f"origin {n}", 0.5, 1, SECOND))
+        store.run(PublishValue("4=shop=!pressure", "factor", f"origin {n}", 0.5, 1, SECOND))
     name = server.cli("keys", "*")
     assert server.cli("hlen", name) == str(MOST_ORIGINS)
     clock.advance(1)
-    store.run(Share("4=shop=!pressure", "factor", "new", 0.5, 1, HOUR))
+    store.run(PublishValue("4=shop=!pressure", "factor", "new", 0.5, 1, HOUR))
     assert server.cli("hgetall", name).splitlines()[0] == "new"
     assert server.cli("hlen", name) == "1"
     store.close()
 
 
 def test_it_is_told_through_sentinels_too() -> None:
-    async def ask(url: str, share: Share) -> int:
+    async def ask(url: str, share: PublishValue) -> int:
         store = AsyncRedisStore(url)
         told = await store.run(share)
         await store.aclose()
@@ -145,7 +145,7 @@ def test_it_is_told_through_sentinels_too() -> None:
         url = with_options(servers.url, timeout=5)
         store = RedisStore(url)
         for n in range(8):
-            share = Share(f"group {n}", f"key {n}", "a", 0.5, 1, HOUR)
+            share = PublishValue(f"group {n}", f"key {n}", "a", 0.5, 1, HOUR)
             assert store.run(share) == (("a", 0.5, 1.0),)
-        assert asyncio.run(ask(url, Share("group 1", "key 1", "b", 1, 1, HOUR))) == 2
+        assert asyncio.run(ask(url, PublishValue("group 1", "key 1", "b", 1, 1, HOUR))) == 2
         store.close()

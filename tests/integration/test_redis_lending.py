@@ -9,7 +9,7 @@ import pytest
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Charge, Check, MemoryStore, Operation, Refund, Reset, Take
-from headgate.stores.operations import Absorb, Draw, Lend, Pour
+from headgate.stores.operations import Draw, GrantLease, MergeUsage, Pour
 from headgate.stores.redis import RedisStore
 from headgate.stores.redis.inspect import parse_name
 from headgate.testing import ManualClock
@@ -70,9 +70,9 @@ class TestTimeToLive:
     ) -> None:
         check = Check("g", "key", limit)
         for is_charged in (True, False):
-            store.run(Lend(check, "a", 3, SECOND, used=1, is_charged=is_charged))
-            store.run(Lend(check, "b", 1, SECOND, unused=1))
-        store.run(Absorb((check,), "eu", 1, 30 * SECOND))
+            store.run(GrantLease(check, "a", 3, SECOND, used=1, is_charged=is_charged))
+            store.run(GrantLease(check, "b", 1, SECOND, unused=1))
+        store.run(MergeUsage((check,), "eu", 1, 30 * SECOND))
         store.run(Pour("g", "pot", 3, 30 * SECOND))
         store.run(Draw("g", "pot", 1))
         found = {name: int(server.cli("pttl", name)) for name in names(server)}
@@ -84,15 +84,15 @@ class TestTimeToLive:
         self, server: RedisServer, store: RedisStore
     ) -> None:
         day = FixedWindow(10, 86_400)
-        store.run(Lend(Check("g", "key", day), "a", 3, HOUR, used=1, is_charged=False))
+        store.run(GrantLease(Check("g", "key", day), "a", 3, HOUR, used=1, is_charged=False))
         assert 0 < int(server.cli("pttl", "@g^:key")) <= 86_400_000 + 3_600_000 + 5_000
 
     def test_totals_live_as_long_as_the_longest_asked_for(
         self, server: RedisServer, store: RedisStore
     ) -> None:
         check = Check("g", "key", LIMITS[0])
-        store.run(Absorb((check,), "eu", 1, 300 * SECOND))
-        store.run(Absorb((check,), "us", 1, SECOND))
+        store.run(MergeUsage((check,), "eu", 1, 300 * SECOND))
+        store.run(MergeUsage((check,), "us", 1, SECOND))
         assert 290_000 < int(server.cli("pttl", "@g<:key")) <= 305_000
 
     @pytest.mark.parametrize("limit", LIMITS, ids=str)
@@ -100,8 +100,8 @@ class TestTimeToLive:
         self, limit: Limit, server: RedisServer, store: RedisStore
     ) -> None:
         check = Check("g", "key", limit)
-        store.run(Lend(check, "a", 3, SECOND, used=1))
-        store.run(Absorb((check,), "eu", 1, SECOND))
+        store.run(GrantLease(check, "a", 3, SECOND, used=1))
+        store.run(MergeUsage((check,), "eu", 1, SECOND))
         store.run(Reset((check,)))
         assert names(server) == ["@g<:key"]
 
@@ -109,8 +109,8 @@ class TestTimeToLive:
         self, server: RedisServer, store: RedisStore
     ) -> None:
         check = Check("g", "key", LIMITS[0])
-        store.run(Lend(check, "a", 3, SECOND))
-        store.run(Lend(check, "a", 0, SECOND, unused=3))
+        store.run(GrantLease(check, "a", 3, SECOND))
+        store.run(GrantLease(check, "a", 0, SECOND, unused=3))
         assert names(server) == ["@g:key"]
 
 
@@ -120,12 +120,12 @@ class TestCalls:
     ) -> None:
         check = Check("g", "key", LIMITS[0])
         for n in range(20):
-            store.run(Lend(check, f"n{n}", 0, SECOND, used=1, told=1))
+            store.run(GrantLease(check, f"n{n}", 0, SECOND, used=1, told=1))
         before = server.info("commandstats"), calls(server, "hgetall")
-        store.run(Lend(check, "n3", 0, SECOND, used=2, told=1))
+        store.run(GrantLease(check, "n3", 0, SECOND, used=2, told=1))
         assert calls(server, "hgetall") == before[1], "all holders were walked"
         evals = server.calls("evalsha")
-        store.run(Lend(check, "n3", 0, SECOND))
+        store.run(GrantLease(check, "n3", 0, SECOND))
         assert server.calls("evalsha") == evals + 1
 
     def test_a_server_that_has_forgotten_the_scripts_charges_once(
@@ -134,11 +134,13 @@ class TestCalls:
         check = Check("g", "key", TokenBucket(100, 0.001))
         for n in range(1, 4):
             server.cli("script", "flush")
-            assert store.run(Lend(check, "a", 4, SECOND, unused=4)).outcome.remaining == 100 - n
+            assert (
+                store.run(GrantLease(check, "a", 4, SECOND, unused=4)).outcome.remaining == 100 - n
+            )
             server.cli("script", "flush")
             assert store.run(Pour("g", "pot", 2, SECOND * 60)) == 2 * n
             server.cli("script", "flush")
-            (told,) = store.run(Absorb((Check("g", "other", check.limit, n),), "eu", 1, HOUR))
+            (told,) = store.run(MergeUsage((Check("g", "other", check.limit, n),), "eu", 1, HOUR))
             assert told.remaining == 100 - n
 
     def test_a_loan_whose_reply_is_lost_is_not_asked_for_again(
@@ -146,38 +148,38 @@ class TestCalls:
     ) -> None:
         check = Check("g", "key", TokenBucket(100, 0.001))
         behind = RedisStore(with_options(proxy.url, timeout=0.3))
-        assert behind.run(Lend(check, "a", 5, HOUR)).amount == 5
+        assert behind.run(GrantLease(check, "a", 5, HOUR)).amount == 5
         proxy.swallow_replies()
         with pytest.raises(StoreError):
-            behind.run(Lend(check, "a", 5, HOUR, used=2))
+            behind.run(GrantLease(check, "a", 5, HOUR, used=2))
         proxy.heal()
         behind.close()
-        again = store.run(Lend(check, "a", 0, HOUR, used=2))
+        again = store.run(GrantLease(check, "a", 0, HOUR, used=2))
         assert again.outcome.remaining == 100 - 5 - 1 - 2 - 1 - 5 - 1
 
     def test_a_holder_too_many_gets_no_loan_and_its_check_is_taken(self, store: RedisStore) -> None:
         check = Check("g", "key", FixedWindow(1_000_000, 86_400))
         for n in range(MOST_HOLDERS):
-            assert store.run(Lend(check, f"n{n}", 1, HOUR)).amount == 1
-        late = store.run(Lend(check, "late", 1, HOUR, used=3))
+            assert store.run(GrantLease(check, f"n{n}", 1, HOUR)).amount == 1
+        late = store.run(GrantLease(check, "late", 1, HOUR, used=3))
         assert (late.outcome.allowed, late.amount, late.holders) == (True, 0, MOST_HOLDERS)
-        assert store.run(Lend(check, "n7", 1, HOUR, unused=1)).amount == 1
-        store.run(Lend(check, "n7", 0, HOUR, unused=1))
-        assert store.run(Lend(check, "late", 1, HOUR)).amount == 1
+        assert store.run(GrantLease(check, "n7", 1, HOUR, unused=1)).amount == 1
+        store.run(GrantLease(check, "n7", 0, HOUR, unused=1))
+        assert store.run(GrantLease(check, "late", 1, HOUR)).amount == 1
 
     def test_an_origin_too_many_is_not_charged(self, store: RedisStore) -> None:
         check = Check("g", "key", FixedWindow(1_000_000, 86_400))
         for n in range(MOST_HOLDERS):
-            store.run(Absorb((check,), f"o{n}", 1, HOUR))
-        (late,) = store.run(Absorb((check,), "late", 1, HOUR))
+            store.run(MergeUsage((check,), f"o{n}", 1, HOUR))
+        (late,) = store.run(MergeUsage((check,), "late", 1, HOUR))
         assert late.remaining == 1_000_000 - MOST_HOLDERS
 
 
 def test_what_stands_beside_counters_is_none(server: RedisServer, store: RedisStore) -> None:
     for key in ("key", "k" * 300):
         check = Check("8:headgate:0", key, LIMITS[0])
-        store.run(Lend(check, "a", 3, SECOND, used=1))
-        store.run(Absorb((check,), "eu", 1, SECOND))
+        store.run(GrantLease(check, "a", 3, SECOND, used=1))
+        store.run(MergeUsage((check,), "eu", 1, SECOND))
         store.run(Pour(check.group, key, 3, SECOND))
     found = names(server)
     assert len(found) == 8
@@ -190,12 +192,12 @@ def test_in_a_cluster_a_counter_and_what_stands_beside_it_share_a_slot() -> None
         keys = [f"user:{n}" for n in range(40)]
         for key in keys:
             check = Check("g", key, LIMITS[0])
-            assert store.run(Lend(check, "a", 3, HOUR, used=1)).amount == 3
+            assert store.run(GrantLease(check, "a", 3, HOUR, used=1)).amount == 3
             assert store.run(Pour("pots", key, 3, HOUR)) == 3
             assert store.run(Draw("pots", key, 1)) == 2
         everything = tuple(Check("g", key, LIMITS[0], 2) for key in keys)
-        first = store.run(Absorb(everything, "eu", 1, HOUR))
-        again = store.run(Absorb(everything, "eu", 1, HOUR))
+        first = store.run(MergeUsage(everything, "eu", 1, HOUR))
+        again = store.run(MergeUsage(everything, "eu", 1, HOUR))
         assert [one.remaining for one in first] == [one.remaining for one in again]
         slots: dict[str, set[int]] = {}
         for node in cluster.primaries():
@@ -217,14 +219,14 @@ def test_a_long_log_that_has_lost_entries_tells_the_right_figures(server: RedisS
             each.run(Take((one,)))
         clock.advance(0.75)
     for each in (store, reference):
-        each.run(Lend(one, "a", 30, 90 * SECOND))
+        each.run(GrantLease(one, "a", 30, 90 * SECOND))
     clock.advance(50)
     operations: tuple[Operation[Any], ...] = (
         Charge((many,)),
-        Lend(one, "a", 1, SECOND, unused=20),
+        GrantLease(one, "a", 1, SECOND, unused=20),
         Refund((one,)),
         Charge((many,)),
-        Lend(one, "b", 1, SECOND),
+        GrantLease(one, "b", 1, SECOND),
         Refund((many,)),
     )
     for operation in operations:

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.limits import GCRA, FixedWindow, SlidingWindowLog, TokenBucket
 from headgate.stores import Check, MemoryStore, Take
-from headgate.stores.operations import Lend
+from headgate.stores.operations import GrantLease
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
 
@@ -31,9 +31,9 @@ class Node:
 
     def __init__(self, name: str, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.begin_anew(name)
+        self.after_fork(name)
 
-    def begin_anew(self, name: str) -> None:
+    def after_fork(self, name: str) -> None:
         """Crash, and come back as somebody else who knows nothing."""
         self.name = name
         self.left = self.used = self.told = self.ends = 0
@@ -51,7 +51,7 @@ class Node:
         fleet, begun = self.fleet, self.fleet.clock()
         unused, self.left = self.left, 0
         lent = fleet.store.run(
-            Lend(
+            GrantLease(
                 Check("g", "key", fleet.limit, cost),
                 self.name,
                 most,
@@ -92,7 +92,7 @@ class Fleet:
             if what < 0.75:
                 node.request()
             elif what < 0.80:
-                node.begin_anew(f"node of step {step}")
+                node.after_fork(f"node of step {step}")
             elif what < 0.85:
                 node.ask(0, self.random.randint(0, 5))
             elif what < 0.90:

@@ -15,7 +15,7 @@ import pytest
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, FixedWindow
 from headgate.stores.layers.leases import AsyncLeasedStore
-from headgate.stores.operations import Check, Lend, Take, TakeEach
+from headgate.stores.operations import Check, GrantLease, Take, TakeEach
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
 from tests.examples import EXPLORE
@@ -119,7 +119,7 @@ class Fleet:
 
     def charged(self, group: str, key: str) -> int:
         """All that was charged, after the last loans have lapsed."""
-        self.world.store.run(Lend(Check(group, key, LIMITS[1], 0), "end", 0, SECOND))
+        self.world.store.run(GrantLease(Check(group, key, LIMITS[1], 0), "end", 0, SECOND))
         return self.world.store.used_in(group, key)
 
 

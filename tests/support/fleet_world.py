@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headgate.errors import StoreError
 from headgate.stores import MemoryStore
 from headgate.stores.base import AsyncStore
-from headgate.stores.operations import Lend, Take
+from headgate.stores.operations import GrantLease, Take
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class FarStore(AsyncStore):
 
 def _granted(operation: Operation[Any], result: Any) -> int:
     """What the store admitted at once, not what it lent."""
-    if isinstance(operation, Lend):
+    if isinstance(operation, GrantLease):
         return operation.check.cost if result.outcome.allowed else 0
     if isinstance(operation, Take):
         (check,), (outcome,) = operation.checks, result

@@ -38,7 +38,7 @@ rules:
 class FakeStore(AsyncStore):
     """Counters in this process, which can be *gone*, or *stuck* and never answer."""
 
-    may_wait = True
+    waits = True
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.inner = MemoryStore(clock=clock or ManualClock(START))

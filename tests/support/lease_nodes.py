@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.algorithms import algorithm_for
 from headgate.stores.layers.leases.lease_table import Book
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Check, Lend, Lent, Operation, Take
+from headgate.stores.operations import Check, GrantLease, LeaseGrant, Operation, Take
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class Node:
         lent = self.exchange(lend)
         return None if lent is None else lent.outcome.allowed
 
-    def exchange(self, lend: Lend) -> Lent | None:
+    def exchange(self, lend: GrantLease) -> LeaseGrant | None:
         sent_ns = self.now()
-        lent: Lent | None = self.world.send(lend)
+        lent: LeaseGrant | None = self.world.send(lend)
         if lent is None:
             self.book.lost(lend, self.now())
         else:

@@ -17,7 +17,7 @@ from headgate.errors import StoreError
 from headgate.stores.layers.leases.lease import pot_key, pots_group
 from headgate.stores.layers.leases.pots import Pots
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Check, Draw, Lend, Operation, Pour
+from headgate.stores.operations import Check, Draw, GrantLease, Operation, Pour
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND
 
@@ -67,7 +67,9 @@ class Node:
         unused = self._left if is_lent else 0
         self._left = self._granted = 0
         sent_ns = self._clock()
-        lent = yield Lend(check, self.name, self.batch, LIFE_NS, unused, cap=self.split.node_cap)
+        lent = yield GrantLease(
+            check, self.name, self.batch, LIFE_NS, unused, cap=self.split.node_cap
+        )
         self._left = self._granted = lent.amount
         self._lapses_ns = sent_ns + lent.lasts_ns
         return bool(lent.outcome.allowed)
@@ -170,7 +172,7 @@ class Fleet:
         under.is_done, under.done_ns = True, self.clock()
         under.due_ns += self.rng.randrange(1000 if is_paused else 1) * MILLISECOND
         self.operations[type(under.operation).__name__] += 1
-        if isinstance(under.operation, Pour | Lend):
+        if isinstance(under.operation, Pour | GrantLease):
             self._look()
 
     def _go_on(self, under: Under, *, is_lost: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from headgate.algorithms import Outcome
 from headgate.errors import StoreError
 from headgate.stores.base import AsyncStore, Store
-from headgate.stores.operations import Absorb, Operation
+from headgate.stores.operations import MergeUsage, Operation
 
 FITS = Outcome(allowed=True, remaining=1, retry_after_ns=0, reset_after_ns=0)
 
@@ -20,7 +20,7 @@ class Peer(Store):
     lends = True
 
     def __init__(self) -> None:
-        self.heard: list[Absorb] = []
+        self.heard: list[MergeUsage] = []
         self.has_heard = threading.Event()
         self.has_failed = threading.Event()
         self.attempts = 0
@@ -33,7 +33,7 @@ class Peer(Store):
         if self.error is not None:
             self.has_failed.set()
             raise self.error
-        assert isinstance(operation, Absorb)
+        assert isinstance(operation, MergeUsage)
         self.heard.append(operation)
         self.has_heard.set()
         return tuple(self.outcome for _ in operation.checks)
@@ -67,7 +67,7 @@ class AsyncPeer(AsyncStore):
     lends = True
 
     def __init__(self) -> None:
-        self.heard: list[Absorb] = []
+        self.heard: list[MergeUsage] = []
         self.has_heard = asyncio.Event()
         self.error: StoreError | None = None
         self.hangs = False
@@ -77,7 +77,7 @@ class AsyncPeer(AsyncStore):
         self._asking = 0
 
     async def run(self, operation: Operation[Any]) -> Any:
-        assert isinstance(operation, Absorb)
+        assert isinstance(operation, MergeUsage)
         self._asking += 1
         self.asked_at_once = max(self.asked_at_once, self._asking)
         try:
@@ -101,7 +101,7 @@ class AsyncPeer(AsyncStore):
         return totals_of(self.heard)
 
 
-def totals_of(heard: list[Absorb]) -> dict[str, int]:
+def totals_of(heard: list[MergeUsage]) -> dict[str, int]:
     """What a store would have charged by key, had it heard all this."""
     most: dict[tuple[str, int, str, str], int] = {}
     for absorb in heard:

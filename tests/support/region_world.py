@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import StoreError
 from headgate.stores.layers.replication.exchange import Exchange
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Absorb, Check, Take
+from headgate.stores.operations import Check, MergeUsage, Take
 from headgate.units import MILLISECOND, MINUTE, SECOND
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class World:
             return
         self.at(self.now + self.latency_ns, answer)
 
-    def _absorb(self, region: Region, absorb: Absorb) -> Outcomes:
+    def _absorb(self, region: Region, absorb: MergeUsage) -> Outcomes:
         """Hand a message to the store of *region*, and put down what it has charged."""
         before = {check.key: self.used(region, check.key) for check in absorb.checks}
         outcomes = region.store.run(absorb)

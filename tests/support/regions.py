@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headgate.stores.base import Store
 from headgate.stores.layers.replication import RegionalStore
-from headgate.stores.operations import Absorb, Check, Operation, Take
+from headgate.stores.operations import Check, MergeUsage, Operation, Take
 from headgate.stores.redis import RedisStore
 from headgate.units import MILLISECOND, SECOND
 from tests.support.faults.proxy import FaultyProxy
@@ -42,11 +42,11 @@ class Overheard(Store):
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
-        self.heard: list[tuple[float, Absorb]] = []
+        self.heard: list[tuple[float, MergeUsage]] = []
 
     def run(self, operation: Operation[Any]) -> Any:
         reply = self._inner.run(operation)
-        assert isinstance(operation, Absorb)
+        assert isinstance(operation, MergeUsage)
         self.heard.append((time.monotonic(), operation))
         return reply
 

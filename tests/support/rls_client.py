@@ -101,7 +101,7 @@ class Asker:
     def ask(self, domain: str, *descriptors: Desc, hits: int = 0) -> Any:
         """The answer, as a client reads it; it has to come at once if the store never waits."""
         answer = self.calls.should_rate_limit(request(domain, *descriptors, hits=hits))
-        if self.core.engine.runner.store.may_wait and not isinstance(answer, bytes):
+        if self.core.engine.runner.store.waits and not isinstance(answer, bytes):
             answer = asyncio.run(_awaited(answer))
         assert isinstance(answer, bytes)
         return envoy_messages.service.RateLimitResponse.FromString(answer)
@@ -126,7 +126,7 @@ async def _awaited(answer: Awaitable[bytes]) -> bytes:
 class DistantStore(AsyncStore):
     """A store in this process that has to be waited for, and may be gone."""
 
-    may_wait = True
+    waits = True
 
     def __init__(self, clock: ManualClock) -> None:
         self.memory = MemoryStore(clock=clock)

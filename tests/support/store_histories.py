@@ -13,10 +13,10 @@ from headgate.stores.operations import (
     Charge,
     Check,
     Hold,
-    Leave,
     Outcomes,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
     Take,
@@ -168,9 +168,9 @@ class Pair:
                     book.enter(one, name, now)
                 )
             case "renew":
-                assert store.run(Renew((check,), name)) == book.renew(check, name, now)
+                assert store.run(RenewSlot((check,), name)) == book.renew(check, name, now)
             case "leave":
-                assert store.run(Leave((check,), name)) == book.leave(check, name, now)
+                assert store.run(ReleaseSlot((check,), name)) == book.leave(check, name, now)
 
 
 def _figures(decision: Decision) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from headgate import AsyncRateLimiter, Concurrency, RateLimiter, TokenBucket
 from headgate.errors import OptionError, StoreError
 from headgate.runtime.heartbeat import HEART, Beat
 from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Operation, Store
-from headgate.stores.operations import Renew
+from headgate.stores.operations import RenewSlot
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
@@ -61,7 +61,7 @@ class Telling(Store):
 
     def run(self, operation: Operation[R]) -> R:
         reply = self.store.run(operation)
-        if isinstance(operation, Renew):
+        if isinstance(operation, RenewSlot):
             self.renewals.release()
         return reply
 
@@ -159,7 +159,7 @@ class TestHeartbeat:
 class Flaky(AsyncStore):
     """A memory store that cannot be asked while it *is_gone*."""
 
-    may_wait = False
+    waits = False
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store

@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     delay_ns: int = 0
     """Nanoseconds until the turn of what was allowed: more than 0 only where there is a queue."""
     turn_ns: int = 0
-    """When that turn is, on the clock of the store, by which it can be given up (`Vacate`)."""
+    """The time of that turn on the clock of the store; `CancelQueued` takes it."""
 
 
 class Algorithm(ABC, Generic[S]):

@@ -23,7 +23,7 @@ from headgate.errors import StoreError
 from headgate.runtime.fallback import HERE, Asked, fallback_of
 from headgate.stores.base import concluded
 from headgate.stores.factory import adopt_terms, guard_of
-from headgate.stores.operations import Check, Leave, Renew, Take, Vacate, source_of
+from headgate.stores.operations import CancelQueued, Check, ReleaseSlot, RenewSlot, Take, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -106,7 +106,9 @@ class Deciding:
         if not consume or not verdict.allowed or plan.lease is None:
             return verdict
         slots = [check for one in plan.deciding for check in _asked(one, one.slots).shared]
-        return replace(verdict, local_slots=Leave(tuple(slots), plan.lease) if slots else None)
+        return replace(
+            verdict, local_slots=ReleaseSlot(tuple(slots), plan.lease) if slots else None
+        )
 
     def _decide_on(self, store: Store, plan: Plan, *, consume: bool) -> Verdict:
         """Ask *store*, which does not mind that it blocks."""
@@ -210,12 +212,12 @@ class Deciding:
 
     def _renew_here(self, verdict: Verdict) -> bool:
         slots = verdict.local_slots
-        return slots is None or self.fallback.local.run(Renew(slots.checks, slots.lease))
+        return slots is None or self.fallback.local.run(RenewSlot(slots.checks, slots.lease))
 
     def _vacate_here(self, verdict: Verdict) -> None:
         for one, check, turn_ns in turns_of(verdict, charged_rules(verdict, HERE)):
             shared = _asked(one, (check,)).shared
-            self.fallback.local.run(Vacate(tuple(shared), (turn_ns,)))
+            self.fallback.local.run(CancelQueued(tuple(shared), (turn_ns,)))
 
     def _refund_here(self, verdict: Verdict) -> None:
         settled = {} if verdict.held is None else verdict.held.corrected or {}

@@ -17,7 +17,16 @@ from headgate.errors import SettledError
 from headgate.limits import LeakyQueue
 from headgate.runtime.fallback import ELSEWHERE
 from headgate.stores.base import checked_cost
-from headgate.stores.operations import Charge, Check, Hold, Leave, Refund, Settle, Take, Vacate
+from headgate.stores.operations import (
+    CancelQueued,
+    Charge,
+    Check,
+    Hold,
+    Refund,
+    ReleaseSlot,
+    Settle,
+    Take,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -160,10 +169,10 @@ class Holding:
         """What to ask for the figures of what is held no longer."""
         return Take(tuple(check for one in self.left_open for check in one.amounts), consume=False)
 
-    def undo(self) -> list[Settle | Leave]:
+    def undo(self) -> list[Settle | ReleaseSlot]:
         """What gives back what was held, and what may have been taken, if nobody knows."""
         held = Held(self.name, self.left_open)
-        steps: list[Settle | Leave] = []
+        steps: list[Settle | ReleaseSlot] = []
         if held.rules:
             steps.append(held.give_back)
         leaving = self.plan.leaving(self.rules)
@@ -254,12 +263,12 @@ def refund_of(verdict: Verdict) -> Refund | None:
     return Refund(tuple(checks)) if checks else None
 
 
-def vacating(verdict: Verdict) -> Vacate | None:
+def vacating(verdict: Verdict) -> CancelQueued | None:
     """What gives up the turns of a request in queues that the store keeps; None if it has none."""
     found = list(turns_of(verdict, _charged(verdict, _is_stores)))
     if not found:
         return None
-    return Vacate(tuple(check for _, check, _ in found), tuple(turn for _, _, turn in found))
+    return CancelQueued(tuple(check for _, check, _ in found), tuple(turn for _, _, turn in found))
 
 
 def turns_of(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket
 from headgate.policy.matcher import normalised_path
 from headgate.stores.base import group_name
-from headgate.stores.operations import Check, Leave, Take, TakeEach
+from headgate.stores.operations import Check, ReleaseSlot, Take, TakeEach
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -206,10 +206,10 @@ class Plan:
         lease = self.lease if consume else None
         return Take((*checks, *markers), consume=consume, lease=lease)
 
-    def leaving(self, granted: Iterable[RulePlan]) -> Leave | None:
+    def leaving(self, granted: Iterable[RulePlan]) -> ReleaseSlot | None:
         """What gives back the slots that the rules *granted* took; None if they took none."""
         slots = [check for one in granted for check in one.slots]
-        return Leave(tuple(slots), self.lease) if self.lease and slots else None
+        return ReleaseSlot(tuple(slots), self.lease) if self.lease and slots else None
 
 
 def plan_rule(

@@ -14,7 +14,7 @@ from headgate.errors import StoreError
 from headgate.runtime.holds import new_name
 from headgate.stores.factory import async_store_in_use, store_in_use
 from headgate.stores.memory import AsyncMemoryStore
-from headgate.stores.operations import Renew
+from headgate.stores.operations import RenewSlot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -125,7 +125,7 @@ class Runner(Deciding):
         `StoreError` if nobody knows."""
         slots = verdict.slots
         is_held = self._renew_here(verdict)
-        return is_held if slots is None else self.store.run(Renew(slots.checks, slots.lease))
+        return is_held if slots is None else self.store.run(RenewSlot(slots.checks, slots.lease))
 
     def release(self, verdict: Verdict) -> None:
         """Give back the slots that a request holds, or its shadows do; to be called at its end,
@@ -271,7 +271,9 @@ class AsyncRunner(Deciding):
         """As `Runner.renew`."""
         slots = verdict.slots
         is_held = self._renew_here(verdict)
-        return is_held if slots is None else await self.store.run(Renew(slots.checks, slots.lease))
+        return (
+            is_held if slots is None else await self.store.run(RenewSlot(slots.checks, slots.lease))
+        )
 
     async def release(self, verdict: Verdict) -> None:
         """As `Runner.release`."""
@@ -281,7 +283,7 @@ class AsyncRunner(Deciding):
 
     async def to_the_end(self, work: Coroutine[None, None, None]) -> None:
         """Do *work* even if the caller is cancelled meanwhile, as its request's end must be."""
-        if not self.store.may_wait:
+        if not self.store.waits:
             await work
             return
         await asyncio.shield(self._keep(asyncio.ensure_future(work)))
@@ -297,7 +299,7 @@ class AsyncRunner(Deciding):
         self, asking: Coroutine[None, None, Verdict], undo: Callable[[Verdict], Awaitable[None]]
     ) -> Verdict:
         """Ask; if the caller is cancelled meanwhile, undo what the store may yet grant."""
-        if not self.store.may_wait:
+        if not self.store.waits:
             return await asking
         asked = asyncio.ensure_future(asking)
         try:

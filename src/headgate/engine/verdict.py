@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.engine.holds import Held
     from headgate.engine.plan import Plan, RulePlan
     from headgate.policy.model import Rule
-    from headgate.stores.operations import Leave
+    from headgate.stores.operations import ReleaseSlot
 
 
 _MAKING: Final = threading.Lock()
@@ -64,8 +64,8 @@ class Verdict:
     revision: int
     rules: tuple[RuleVerdict, ...] = ()
     is_replay: bool = False
-    slots: Leave | None = None
-    local_slots: Leave | None = None
+    slots: ReleaseSlot | None = None
+    local_slots: ReleaseSlot | None = None
     held: Held | None = None
     plan: Plan | None = field(default=None, repr=False, compare=False)
     _undone: Once | None = field(default=None, repr=False, compare=False)

@@ -124,7 +124,7 @@ class Pressing:
         self._unhear()  # first: it may be in the middle of a step
         self._control, self._scale.factor = None, _NONE
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """In a forked process: no thread is left that would give a lock back."""
         self._making = threading.Lock()
 

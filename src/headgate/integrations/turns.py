@@ -76,7 +76,7 @@ class Turns:
             self._gates = _still_needed(self._gates, fair)
             self._async_gates = _still_needed(self._async_gates, fair)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """In a forked process: no thread is left that would give a lock back."""
         self._making = threading.Lock()
 

@@ -151,7 +151,7 @@ class Candidates:
             rules = [trial.told(now_ns) for trial in self._trials.values()]
         return {"at": now_ns / SECOND, "seen_ns": self._monotonic(), "rules": rules}
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """Forget what was counted; in a process that was forked that is what its parent did."""
         self._lock = threading.Lock()
         trials = self._trials.copy()
@@ -238,4 +238,4 @@ CANDIDATES: Final = Candidates()
 """That of this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=CANDIDATES.begin_anew)
+    os.register_at_fork(after_in_child=CANDIDATES.after_fork)

@@ -102,8 +102,8 @@ class Counter:
         with self._lock:
             self._value += amount
 
-    def begin_anew(self) -> None:
-        """As `Measures.begin_anew`; what was counted stays."""
+    def after_fork(self) -> None:
+        """As `Measures.after_fork`; what was counted stays."""
         self._lock = threading.Lock()
 
     @property
@@ -265,12 +265,12 @@ class Measures:
         found = {} if family is None else dict(family.samples())
         return found.get(_labels(labels), 0)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """In a forked process: no thread is left that would give a lock back."""
         self._lock = threading.Lock()
         for family in self._families.values():
             for counter in family.counters.values():
-                counter.begin_anew()
+                counter.after_fork()
 
     def _add_reader(
         self, name: str, kind: Kind, text: str, read: Callable[[], float], labels: dict[str, str]
@@ -303,7 +303,7 @@ MEASURES: Final = Measures()
 """Those of this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=MEASURES.begin_anew)
+    os.register_at_fork(after_in_child=MEASURES.after_fork)
 
 
 # The measures of a process over HTTP, for apps that answer `/metrics` themselves.

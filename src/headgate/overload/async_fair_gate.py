@@ -221,11 +221,11 @@ class AsyncFairGate(Gatehouse):
                 )
             if now != self._now:  # what was taken of a rate was so at times that mean nothing here
                 self._terms = self._read_terms(self._said)
-            self._begin_anew()
+            self._after_fork()
         self._loop, self._now = loop, now
 
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
+    def _after_fork(self) -> None:
+        super()._after_fork()
         self._asleep = getattr(self._clock, "asleep", None)
         self._loop = None
         self._timer = None

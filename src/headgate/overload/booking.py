@@ -119,11 +119,11 @@ class Waiting:
     """How many wait in this process: callers of shapers, and requests under a rule with `shape`."""
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.after_fork()
         MEASURES.gauge("shaper_waiting", "Callers that wait for their turn.", self.now)
         watch_forks(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
 

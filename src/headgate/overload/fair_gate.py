@@ -37,8 +37,8 @@ class FairGate(Gatehouse):
             raise OptionError(f"{terms.fetched!r} is for an AsyncFairGate: it has to be awaited")
         return terms
 
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
+    def _after_fork(self) -> None:
+        super()._after_fork()
         self._alone = self._lock = threading.Lock()
         self._sleep: Callable[[float], object] | None = getattr(self._clock, "sleep", None)
         self._leader: Place | None = None  # of those who wait, the one who looks for more

@@ -78,7 +78,7 @@ class Gatehouse(ABC):
         self.abandoned: deque[Turn] = deque()
         self._tallies = Tallies(name)
         self._terms = self._read_terms(self._said)
-        self._begin_anew()
+        self._after_fork()
         watch_wait(name, self._told_wait)
         _all_gates.add(self)
 
@@ -175,7 +175,7 @@ class Gatehouse(ABC):
     def _read_terms(self, said: dict[str, Any]) -> Terms:
         return read_terms(**said)
 
-    def _begin_anew(self) -> None:
+    def _after_fork(self) -> None:
         """Nobody is left of those who were in or waited."""
         self._entrance = Entrance(self, self._terms, self._tallies)
         watch(self.name, self._entrance)
@@ -214,7 +214,7 @@ _all_gates: weakref.WeakSet[Gatehouse] = weakref.WeakSet()
 def _begin_all_anew() -> None:
     """In a forked process none of those who were in or waited are left, nor who held a lock."""
     for gate in _all_gates:
-        gate._begin_anew()  # noqa: SLF001
+        gate._after_fork()  # noqa: SLF001
 
 
 if hasattr(os, "register_at_fork"):

@@ -12,7 +12,7 @@ from headgate.overload.leaky_line import MOST_LINES, Bell, LeakyLines
 from headgate.runtime.fallback import HERE, Asked
 from headgate.stores.base import conclude, concluded
 from headgate.stores.factory import open_store
-from headgate.stores.operations import Check, Reset, Take, Vacate
+from headgate.stores.operations import CancelQueued, Check, Reset, Take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class LocalLines:
         self._lock = threading.Lock()
         watch_forks(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now: nobody who waited is in it."""
         self._lock = threading.Lock()
         self._lines.abandon()
@@ -141,9 +141,9 @@ class Stored:
         """What is decided here, as the store could not."""
         return self.fallback.answer(take, self.terms.on_failure, error)
 
-    def vacating(self, check: Check, granted: Decision) -> Vacate:
+    def vacating(self, check: Check, granted: Decision) -> CancelQueued:
         """How the store is told that a turn is given up."""
-        return Vacate((check,), (granted.turn_ns,))
+        return CancelQueued((check,), (granted.turn_ns,))
 
     def is_from_here(self, granted: Decision) -> bool:
         """Whether a turn was given by this process, and the store knows nothing of it."""

@@ -283,7 +283,7 @@ class AsyncStoredWay:
     async def _ask_or_undo(self, check: Check) -> Decision:
         """Ask; if the caller is cancelled meanwhile, give up what the store may yet grant."""
         take = Take((check,))
-        if not self._store.may_wait:
+        if not self._store.waits:
             return await self._ask(take)
         asked = asyncio.ensure_future(self._ask(take))
         try:

@@ -32,16 +32,16 @@ from headgate.runtime.reconciliation import Merger, Owing, merging
 from headgate.runtime.store_watch import Watch
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
+    CancelQueued,
     Charge,
     Check,
     Hold,
-    Leave,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
     Take,
-    Vacate,
 )
 
 if TYPE_CHECKING:
@@ -290,15 +290,15 @@ class Fallback:
 
     def renew(self, asked: Asked, lease: str) -> bool:
         """Start the lease of slots granted here anew; False if one has been lost."""
-        return self.local.run(Renew(asked.shared, lease))
+        return self.local.run(RenewSlot(asked.shared, lease))
 
     def leave(self, asked: Asked, lease: str) -> bool:
         """Give back slots granted here; False if one had been lost."""
-        return self.local.run(Leave(asked.shared, lease))
+        return self.local.run(ReleaseSlot(asked.shared, lease))
 
     def vacate(self, asked: Asked, turns_ns: Sequence[int]) -> bool:
         """Give up turns that were given here; False if one of them has come."""
-        return self.local.run(Vacate(asked.shared, tuple(turns_ns)))
+        return self.local.run(CancelQueued(asked.shared, tuple(turns_ns)))
 
     def reset(self, asked: Asked) -> None:
         """Forget the counters of *asked*: nothing of them is owed."""
@@ -317,10 +317,10 @@ class Fallback:
         self._is_closed = True
         self._merger.stop()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now: the one it was forked off tells the store itself."""
         self._lock = threading.Lock()
-        self._owing.begin_anew()
+        self._owing.after_fork()
         self._outage = Outage()
         self.is_out = self.wants_word = False
         self._merger, self._watch = Merger(self._store), Watch(self._store, self)
@@ -382,7 +382,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, Fallback] = WeakValueDictionary()
-        self.begin_anew()
+        self.after_fork()
         watch_forks(self)
 
     def of(self, store: Store | AsyncStore, clock: Clock | None, guard: Guard | None) -> Fallback:
@@ -394,7 +394,7 @@ class Registry:
                     found.listen(guard)
         return found
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now, in which only one thread is left."""
         self._lock = threading.Lock()
 

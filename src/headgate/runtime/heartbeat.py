@@ -167,10 +167,10 @@ class Heart:
 
     def __init__(self, *, clock: Clock = time.monotonic_ns) -> None:
         self._clock = clock
-        self.begin_anew()
+        self.after_fork()
         watch_forks(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now, in which no thread renews anything."""
         self._changed = threading.Condition()
         self._schedule = Schedule()

@@ -15,7 +15,7 @@ from headgate.errors import LimitError, OptionError, StoreError, UsageError
 from headgate.limits import EXACT, Accuracy, Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.runtime.fallback import HERE, Asked
 from headgate.stores.base import checked_cost, checked_key, conclude, group_name, refuse_concurrency
-from headgate.stores.operations import Check, Hold, Refund, Take, TakeEach, Vacate
+from headgate.stores.operations import CancelQueued, Check, Hold, Refund, Take, TakeEach
 from headgate.units import DAY, MILLISECOND, SECOND, duration_ns, seconds_at_least
 
 if TYPE_CHECKING:
@@ -261,10 +261,10 @@ class Concluding:
     def _asked(self, checks: tuple[Check, ...]) -> Asked:
         return Asked(checks, self._stack.on_failure)
 
-    def _giving_back(self, key: str, cost: int, granted: Decision) -> list[Refund | Vacate]:
+    def _giving_back(self, key: str, cost: int, granted: Decision) -> list[Refund | CancelQueued]:
         """What the store is to be told when nothing comes of what it *granted*: turns that have not
         come are given up, all else is refunded. What this process granted is given back at once."""
-        steps: list[Refund | Vacate] = list(self._vacating(key, cost, granted))
+        steps: list[Refund | CancelQueued] = list(self._vacating(key, cost, granted))
         checks = [c for c in self._stack.checks(key, cost) if not isinstance(c.limit, LeakyQueue)]
         if granted.source in HERE:
             self._fallback.give_back(self._asked(tuple(checks)))
@@ -272,7 +272,7 @@ class Concluding:
             steps.append(Refund(tuple(checks)))
         return steps
 
-    def _vacating(self, key: str, cost: int, granted: Decision) -> list[Vacate]:
+    def _vacating(self, key: str, cost: int, granted: Decision) -> list[CancelQueued]:
         """The same for turns alone; an empty list if there are none that the store knows of."""
         if not granted.delay_ns:
             return []
@@ -280,7 +280,7 @@ class Concluding:
         turns = [(check, part.turn_ns) for check, part in parts if part.turn_ns]
         checks, turns_ns = tuple([c for c, _ in turns]), tuple([turn for _, turn in turns])
         if granted.source not in HERE:
-            return [Vacate(checks, turns_ns)]
+            return [CancelQueued(checks, turns_ns)]
         self._fallback.vacate(self._asked(checks), turns_ns)
         return []
 

@@ -100,9 +100,9 @@ class Owing:
 
     def __init__(self, most: int = MOST_OWED) -> None:
         self._most = most
-        self.begin_anew()
+        self.after_fork()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """Nothing is owed, and nobody else is at it: for a process that was forked."""
         self._lock = threading.Lock()
         self._owed: dict[tuple[str, str], tuple[Limit, int]] = {}

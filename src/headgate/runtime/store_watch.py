@@ -117,10 +117,10 @@ class Watchers:
     """All watches on stores that block, and the thread that looks."""
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.after_fork()
         watch_forks(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now, without the thread."""
         self._lock = threading.Lock()
         self._all: weakref.WeakSet[Watch] = weakref.WeakSet()

@@ -109,7 +109,7 @@ class Store(ABC):
 class AsyncStore(ABC):
     """The same for callers in an event loop: `run` never blocks it."""
 
-    may_wait = True
+    waits = True
     """Whether `run` may be suspended, and so be cancelled when half done."""
 
     lends = False

@@ -92,10 +92,10 @@ class Ways:
         self._known_async: WeakValueDictionary[int, AsyncStore] = WeakValueDictionary()
         self._terms: WeakKeyDictionary[Store | AsyncStore, WeakKeyDictionary[object, Terms]]
         self._terms = WeakKeyDictionary()
-        self.begin_anew()
+        self.after_fork()
         watch_forks(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         self._lock = threading.Lock()
 
     def to(self, store: Store) -> Store:
@@ -110,7 +110,7 @@ class Ways:
         return found
 
     def to_async(self, store: AsyncStore) -> AsyncStore:
-        if not store.may_wait or isinstance(store, AsyncLeasedStore):
+        if not store.waits or isinstance(store, AsyncLeasedStore):
             return store
         with self._lock:
             found = self._known_async.get(id(store))

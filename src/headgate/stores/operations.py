@@ -105,7 +105,7 @@ class TakeEach(Operation[tuple[Outcomes | StoreError, ...]]):
 class Hold(Operation[Outcomes]):
     """Set all the amounts aside under *name* if all fit, else none. They lapse after *ttl_ns*.
 
-    In a queue they have their turn at once, and keep it: only `Vacate` gives it up.
+    In a queue they have their turn at once, and keep it: only `CancelQueued` gives it up.
     """
 
     checks: tuple[Check, ...]
@@ -137,7 +137,7 @@ class Charge(Operation[Outcomes]):
 class Refund(Operation[Outcomes]):
     """Give all the amounts back, none beyond as new; the outcomes as for `Charge`.
 
-    To a queue nothing comes back: a turn is given up by `Vacate`.
+    To a queue nothing comes back: a turn is given up by `CancelQueued`.
     """
 
     checks: tuple[Check, ...]
@@ -146,13 +146,13 @@ class Refund(Operation[Outcomes]):
 @dataclass(frozen=True, slots=True)
 class Reset(Operation[None]):
     """Forget the counters of all the checks: holds, slots and loans included, but not what was told
-    from elsewhere (`Absorb`), which would be charged again."""
+    from elsewhere (`MergeUsage`), which would be charged again."""
 
     checks: tuple[Check, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Renew(Operation[bool]):
+class RenewSlot(Operation[bool]):
     """Start the lease of the slots named *lease* anew; False if any has been lost."""
 
     checks: tuple[Check, ...]
@@ -160,7 +160,7 @@ class Renew(Operation[bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class Leave(Operation[bool]):
+class ReleaseSlot(Operation[bool]):
     """Give the slots named *lease* back; False if any had been lost."""
 
     checks: tuple[Check, ...]
@@ -168,7 +168,7 @@ class Leave(Operation[bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class Vacate(Operation[bool]):
+class CancelQueued(Operation[bool]):
     """Give up the turns in queues that a `Take` was told, before they come; whether all were there.
 
     *turns_ns* has the `turn_ns` of each check's outcome. The last in a queue makes it shorter;
@@ -183,7 +183,7 @@ class Vacate(Operation[bool]):
     turns_ns: tuple[int, ...]
 
 
-Shared = tuple[tuple[str, float, float], ...]
+PublishedValues = tuple[tuple[str, float, float], ...]
 """An origin, its value and its weight, of each."""
 
 MOST_ORIGINS: Final = 256
@@ -191,7 +191,7 @@ MOST_ORIGINS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Share(Operation[Shared]):
+class PublishValue(Operation[PublishedValues]):
     """Tell what *origin* makes of something, and hear what all do: (origin, value, weight) of each.
 
     What was told lapses after *ttl_ns* unless it is told again. *group* and *key* name what it is
@@ -207,8 +207,8 @@ class Share(Operation[Shared]):
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
-    """What came of a `Lend`.
+class LeaseGrant:
+    """What came of a `GrantLease`.
 
     *outcome* is that of the check itself, as a `Take` of it would have told. *amount* is what the
     holder has now besides, for *lasts_ns* from the moment in the store on: no longer than the loan
@@ -227,7 +227,7 @@ class Lent:
 
 
 @dataclass(frozen=True, slots=True)
-class Lend(Operation[Lent]):
+class GrantLease(Operation[LeaseGrant]):
     """Take one check, and lend *holder* up to *most* units of the same counter for later.
 
     In this order: loans that have lapsed are closed. What *holder* has used without its being
@@ -283,7 +283,7 @@ class Draw(Operation[int | None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Absorb(Operation[Outcomes]):
+class MergeUsage(Operation[Outcomes]):
     """Charge what *origin* has used of each check's counter elsewhere, however often it is told.
 
     The cost of a check is all that *origin* has used in *window*, a number that grows with time.

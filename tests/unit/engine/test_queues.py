@@ -65,7 +65,7 @@ def test_a_retry_waits_for_its_turn_and_is_free_elsewhere() -> None:
 class Slow(AsyncStore):
     """A store whose answers to takes may be kept back."""
 
-    may_wait = True
+    waits = True
 
     def __init__(self) -> None:
         self.inner = MemoryStore(clock=ManualClock(1_000))

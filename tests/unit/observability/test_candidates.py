@@ -285,7 +285,7 @@ def test_a_forked_process_begins_anew_with_the_same_rules() -> None:
     bench = Bench()
     bench.hear(True, False)
     bench.now += 60
-    bench.candidates.begin_anew()
+    bench.candidates.after_fork()
     assert (bench.told()["since"], bench.told()["requests"]) == (START + 60, 0)
     bench.hear(True, False)
     assert bench.told()["newly_denied"] == 1

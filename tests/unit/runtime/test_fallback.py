@@ -352,7 +352,7 @@ def test_all_who_use_a_store_share_its_fallback_and_other_stores_have_others() -
 def test_a_forked_process_tells_nothing_that_the_other_one_will_tell() -> None:
     desk = Desk()
     desk.decide(asked(OPEN, 4))
-    desk.fallback.begin_anew()
+    desk.fallback.after_fork()
     later(desk.fallback, desk.store)
     desk.come_back()
     assert desk.used() == 0

@@ -8,7 +8,7 @@ from headgate import Concurrency, FixedWindow, RateLimiter, Store, TokenBucket
 from headgate.algorithms import Outcome
 from headgate.runtime.limiter_plan import refused_in_line
 from headgate.stores import Check, Operation, Reset, Take, TakeEach
-from headgate.stores.operations import Charge, Hold, Leave, Refund, Renew, Settle
+from headgate.stores.operations import Charge, Hold, Refund, ReleaseSlot, RenewSlot, Settle
 from headgate.testing import ManualClock
 
 R = TypeVar("R")
@@ -80,7 +80,7 @@ def test_a_slot_is_taken_renewed_and_left_under_one_name(store: RecordingStore) 
     with RateLimiter([BUCKET, SLOTS], store=store).slot("key") as slot:
         slot.renew()
     take, renew, leave = store.asked
-    assert [type(operation) for operation in store.asked] == [Take, Renew, Leave]
+    assert [type(operation) for operation in store.asked] == [Take, RenewSlot, ReleaseSlot]
     assert take.lease == renew.lease == leave.lease
     assert [check.limit for check in take.checks] == [BUCKET, SLOTS]
     assert [check.limit for check in renew.checks] == [SLOTS]

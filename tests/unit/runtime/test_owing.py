@@ -56,5 +56,5 @@ def test_what_was_reset_is_forgotten_and_a_limit_that_changed_is_the_new_one() -
 def test_a_forked_process_owes_nothing() -> None:
     owing = Owing()
     owing.add([check("a")])
-    owing.begin_anew()
+    owing.after_fork()
     assert len(owing) == 0

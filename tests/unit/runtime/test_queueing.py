@@ -6,7 +6,7 @@ from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.runtime.fallback import Asked, Fallback
-from headgate.stores import Check, Take, Vacate
+from headgate.stores import CancelQueued, Check, Take
 from tests.support.failing_fallback import FailingStore, later
 
 QUEUE = LeakyQueue(rate=10, queue=20)
@@ -32,7 +32,7 @@ def test_a_turn_that_was_given_here_is_given_up_here() -> None:
     store = FailingStore()
     fallback = Fallback(store, store.clock)
     turn = [fallback.decide([asked()], GONE)[0] for _ in range(2)][1].turn_ns
-    assert fallback.local.run(Vacate(asked().shared, (turn,)))
+    assert fallback.local.run(CancelQueued(asked().shared, (turn,)))
     assert fallback.decide([asked()], GONE)[0].turn_ns == turn
 
 

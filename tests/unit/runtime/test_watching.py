@@ -238,7 +238,7 @@ def test_threads_that_come_at_once_have_one_thread_look(monkeypatch: pytest.Monk
 def test_a_forked_process_knows_nothing_of_the_outage() -> None:
     one = Looks()
     one.fail()
-    one.fallback.begin_anew()
+    one.fallback.after_fork()
     assert not one.fallback.is_out
     assert one.fallback.out_for_ns is None
     assert not one.fallback.needs_watch

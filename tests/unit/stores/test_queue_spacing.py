@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from headgate import LeakyQueue, MemoryStore
-from headgate.stores import Check, Hold, Refund, Settle, Take, Vacate
+from headgate.stores import CancelQueued, Check, Hold, Refund, Settle, Take
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
 
@@ -66,7 +66,7 @@ class Life:
             self.ask(verb)
         elif waiting := [one for one in self.kept if one.turn_ns]:
             one = self.random.choice(waiting)
-            if self.store.run(Vacate((one.check,), (one.turn_ns,))):
+            if self.store.run(CancelQueued((one.check,), (one.turn_ns,))):
                 assert one.turn_ns > self.clock()
                 self.kept.remove(one)
 

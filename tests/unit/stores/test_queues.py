@@ -9,13 +9,13 @@ import pytest
 
 from headgate.errors import UsageError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
-from headgate.stores import Check, MemoryStore, Take, TakeEach, Vacate
+from headgate.stores import CancelQueued, Check, MemoryStore, Take, TakeEach
 from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
 from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
 from headgate.stores.layers.leases.lease import Split
 from headgate.stores.layers.replication import RegionalStore
 from headgate.stores.memory import AsyncMemoryStore
-from headgate.stores.operations import Absorb, Lend
+from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND, SECOND
 from tests.support.region_fakes import Peer
@@ -67,7 +67,7 @@ def test_turns_pass_through_a_store_that_wraps_a_store(wrapped: str) -> None:
     assert [one.delay_ns // MILLISECOND for one in both] == [0, 300]
     each = store.run(TakeEach((Take((CHECK,)), Take((BUCKET,)))))
     assert [one[0].delay_ns // MILLISECOND for one in each if isinstance(one, tuple)] == [400, 0]
-    assert store.run(Vacate((CHECK,), (both[1].turn_ns,)))
+    assert store.run(CancelQueued((CHECK,), (both[1].turn_ns,)))
     assert store.run(Take((CHECK,)))[0].turn_ns == both[1].turn_ns
     store.close()
 
@@ -79,7 +79,7 @@ def test_the_same_in_an_event_loop() -> None:
             store.adopt({"queue": BATCHES})
             await store.run(Take((CHECK,)))
             (outcome,) = await store.run(Take((CHECK,)))
-            assert await store.run(Vacate((CHECK,), (outcome.turn_ns,)))
+            assert await store.run(CancelQueued((CHECK,), (outcome.turn_ns,)))
             await store.aclose()
 
     asyncio.run(main())
@@ -90,7 +90,7 @@ def test_no_turns_are_lent_or_split() -> None:
     store = leased(inner)
     for _ in range(9):
         store.run(Take((CHECK,)))
-    assert not [one for one in inner.asked if isinstance(one, Lend)]
+    assert not [one for one in inner.asked if isinstance(one, GrantLease)]
     assert Split.of(LeakyQueue(1_000, 10_000), Accuracy(split=4, batch=10)) is None
 
 
@@ -98,7 +98,7 @@ def test_a_refusal_of_a_queue_is_not_remembered_as_somebody_may_give_up() -> Non
     store = leased(Listening())
     turns = [store.run(Take((CHECK,)))[0].turn_ns for _ in range(7)]
     assert turns[6] == 0
-    assert store.run(Vacate((CHECK,), (turns[5],)))
+    assert store.run(CancelQueued((CHECK,), (turns[5],)))
     assert store.run(Take((CHECK,)))[0].turn_ns == turns[5]
 
 
@@ -117,8 +117,8 @@ def test_what_cannot_be_divided_is_not_lent_nor_taken_from_elsewhere(
 ) -> None:
     check = Check("g", "key", limit)
     operations: tuple[Operation[Any], ...] = (
-        Lend(check, "a", 1, SECOND),
-        Absorb((check,), "eu", 1, SECOND),
+        GrantLease(check, "a", 1, SECOND),
+        MergeUsage((check,), "eu", 1, SECOND),
     )
     for operation in operations:
         with pytest.raises(UsageError, match="its places or turns come from the store"):

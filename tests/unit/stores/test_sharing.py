@@ -9,10 +9,10 @@ from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedSto
 from headgate.stores.layers.circuit_breaker.guard import keys_of
 from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
 from headgate.stores.layers.replication import AsyncRegionalStore, RegionalStore
-from headgate.stores.operations import Share
+from headgate.stores.operations import PublishValue
 from headgate.units import SECOND
 
-SHARE = Share("group", "key", "me", 0.5, 2, 60 * SECOND)
+SHARE = PublishValue("group", "key", "me", 0.5, 2, 60 * SECOND)
 HEARD = (("me", 0.5, 2),)
 
 
@@ -72,9 +72,9 @@ def test_what_has_lapsed_is_swept_from_memory() -> None:
     now = [0]
     store = MemoryStore(clock=lambda: now[0], max_keys=2)
     for group in ("a", "b", "c"):
-        store.run(Share(group, "key", "me", 0.5, 2, SECOND))
+        store.run(PublishValue(group, "key", "me", 0.5, 2, SECOND))
     assert store.beside() == 2, "no more than there is room for"
     now[0] = 3600 * SECOND
     for _ in range(10):
-        store.run(Share("d", "key", "me", 0.5, 2, SECOND))
-    assert store.run(Share("d", "key", "other", 0.5, 0, SECOND)) == (("me", 0.5, 2),)
+        store.run(PublishValue("d", "key", "me", 0.5, 2, SECOND))
+    assert store.run(PublishValue("d", "key", "other", 0.5, 0, SECOND)) == (("me", 0.5, 2),)

@@ -10,20 +10,20 @@ import pytest
 from headgate.algorithms import Outcome
 from headgate.limits import Accuracy
 from headgate.stores import (
+    CancelQueued,
     Charge,
     Check,
     Hold,
-    Leave,
     MemoryStore,
     Operation,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
     Store,
     Take,
     TakeEach,
-    Vacate,
 )
 from headgate.testing import ManualClock, StoreContract
 
@@ -73,13 +73,13 @@ class ExactTurns:
     def asked(self, operation: Any) -> Any:
         takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
         self.takes = [check for take in takes for check in getattr(take, "checks", ())]
-        if not isinstance(operation, Vacate):
+        if not isinstance(operation, CancelQueued):
             return operation
         turns = []
         for check, told in zip(operation.checks, operation.turns_ns, strict=True):
             known = self.told.get((check.group, check.key, told))
             turns.append(known.pop() if known else told)
-        return Vacate(operation.checks, tuple(turns))
+        return CancelQueued(operation.checks, tuple(turns))
 
     def reply(self, reply: Any) -> Any:
         for check, outcome in zip(self.takes, _outcomes(reply), strict=False):
@@ -177,9 +177,9 @@ def later(by_ns: int) -> Change:
         ("a_charge_is_recorded_beyond_the_limit", ignored(Charge)),
         ("a_refund_gives_back", ignored(Refund)),
         ("reset_makes_a_key_as_new", ignored(Reset)),
-        ("a_released_slot_is_free_at_once", ignored(Leave)),
-        ("a_renewed_slot_lasts_longer", ignored(Renew)),
-        ("the_last_that_gives_up_makes_the_queue_shorter", ignored(Vacate)),
+        ("a_released_slot_is_free_at_once", ignored(ReleaseSlot)),
+        ("a_renewed_slot_lasts_longer", ignored(RenewSlot)),
+        ("the_last_that_gives_up_makes_the_queue_shorter", ignored(CancelQueued)),
         (
             "nodes_admit_no_more_in_any_interval_than_the_limit_and_the_bound",
             each_check(key=lambda key: key + token_hex(2)),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.overload.pressure.signals import Verdict
     from headgate.policy.model import Pressure
     from headgate.stores import AsyncStore, Store
-    from headgate.stores.operations import Share
+    from headgate.stores.operations import PublishValue
 
 
 # What both controls share: from how requests fare to the factor in force, without I/O.
@@ -112,12 +112,12 @@ class Controlling(ABC):
         """The same, if that can be done from here."""
         self.start()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now: what was noted so far, the other one looks at."""
-        self._readings.begin_anew()
-        self._fleet.begin_anew()
+        self._readings.after_fork()
+        self._fleet.after_fork()
 
-    def advance(self, now_ns: int) -> Share:
+    def advance(self, now_ns: int) -> PublishValue:
         """An interval is over: take a step, and say what is to be told to the fleet."""
         readings, course, fleet = self._readings, self._course, self._fleet
         fleet.weigh(readings.fresh())
@@ -125,7 +125,7 @@ class Controlling(ABC):
             course.approach(fleet.mean(course.own, now_ns), wholly=not fleet.weight)
         if course.is_holding:
             course.hold()
-            readings.begin_anew()
+            readings.after_fork()
         else:
             verdict, latency_ns = self._judge(now_ns)
             self._telling.judged(verdict.signals, verdict.why, self.pressure)
@@ -260,8 +260,8 @@ class PressureControl(Controlling):
             thread.join(1.0)
         self._telling.ended()
 
-    def begin_anew(self) -> None:
-        super().begin_anew()
+    def after_fork(self) -> None:
+        super().after_fork()
         self._start_over()
 
     def _start_over(self) -> None:
@@ -362,8 +362,8 @@ class AsyncPressureControl(Controlling):
         else:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
-    def begin_anew(self) -> None:
-        super().begin_anew()
+    def after_fork(self) -> None:
+        super().after_fork()
         self._task = None
         self._is_resting = not self._is_closed
 

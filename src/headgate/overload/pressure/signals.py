@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from headgate.errors import OptionError
 from headgate.stores.base import group_name
-from headgate.stores.operations import Share
+from headgate.stores.operations import PublishValue
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -235,9 +235,9 @@ class Readings:
         self._quantile = None if latency_ns is None else quantile
         # Rounded up: what takes exactly as long as it may has not taken too long.
         self._width = SECOND if latency_ns is None else latency_ns // _BINS + 1
-        self.begin_anew()
+        self.after_fork()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """Forget all that was noted."""
         self._bins = [0] * (_LAST + 1)
         self._failed = 0
@@ -262,12 +262,12 @@ class Readings:
         bins, failed = self._bins, self._failed
         count = sum(bins)
         if count >= FEWEST:
-            self.begin_anew()
+            self.after_fork()
             return Reading(count, self._at_quantile(bins, count), min(1.0, failed / count))
         self._looks += 1
         if self._looks == PATIENCE:
             looks = self._looks
-            self.begin_anew()
+            self.after_fork()
             self._looks = looks
         return None
 
@@ -315,7 +315,7 @@ class Fleet:
         self._heard_ns = 0
         self.weight = 0.0
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now, with another name; what was heard is as true here."""
         self._origin = uuid4().hex
         self.weight = 0.0
@@ -335,9 +335,9 @@ class Fleet:
         if self.weight < _WEIGHING:
             self.weight = 0.0
 
-    def share(self, own: float) -> Share:
+    def share(self, own: float) -> PublishValue:
         """What to tell the others, and to ask."""
-        return Share(self._group, "factor", self._origin, own, self.weight, self.ttl_ns)
+        return PublishValue(self._group, "factor", self._origin, own, self.weight, self.ttl_ns)
 
     def hear(self, told: Iterable[tuple[str, float, float]], now_ns: int) -> None:
         """What all have told by now."""

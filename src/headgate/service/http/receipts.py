@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 from headgate.limits import Concurrency, parse_limit
-from headgate.stores.operations import Check, Leave, Settle
+from headgate.stores.operations import Check, ReleaseSlot, Settle
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -134,9 +134,9 @@ class Receipt:
         return Settle(tuple(checks), self.name, charge_lapsed=False) if checks else None
 
     @property
-    def leave(self) -> Leave | None:
+    def leave(self) -> ReleaseSlot | None:
         """What gives the slots back; None if it has none."""
-        return Leave(self.slots, self.name) if self.slots else None
+        return ReleaseSlot(self.slots, self.name) if self.slots else None
 
 
 class Receipts:

@@ -84,7 +84,7 @@ class QuotaCalls:
         clock: Clock = time.monotonic_ns,
     ) -> None:
         if board is None:
-            if core.engine.runner.store.may_wait:
+            if core.engine.runner.store.waits:
                 raise OptionError(
                     "the store is shared, so replicas must share their board too:"
                     " pass board=RedisBoard(url) with the URL of the store"

@@ -237,7 +237,7 @@ class RateLimitCalls:
         if quick is not None:
             return quick
         question = Question(asked)
-        if self._store.may_wait:
+        if self._store.waits:
             return lambda: self._answer_later(question)
         return lambda: self._answer_now(question)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.stores.memory.tables import Margin
-from headgate.stores.operations import Absorb, Check, Draw, Lend, Lent, Pour
+from headgate.stores.operations import Check, Draw, GrantLease, LeaseGrant, MergeUsage, Pour
 from headgate.units import HOUR, MINUTE
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class Lending:
         pot = self.pots.look((operation.group, operation.key)) or Pot()
         return pot.draw(operation.amount, now)
 
-    def absorb(self, operation: Absorb, check: Check, now: int) -> int:
+    def absorb(self, operation: MergeUsage, check: Check, now: int) -> int:
         """How much is to be charged of what *operation* tells of *check*.
 
         Nothing, if there is no room to remember that it was.
@@ -277,7 +277,7 @@ class Lending:
         until = now + operation.ttl_ns
         return totals.absorb(operation.origin, operation.window, check.cost, until=until, now=now)
 
-    def lend(self, operation: Lend, counter: Opened, now: int) -> Lent:
+    def lend(self, operation: GrantLease, counter: Opened, now: int) -> LeaseGrant:
         """Carry *operation* out on its *counter*."""
         check, holder = operation.check, operation.holder
         known = self.ledgers.open((check.group, check.key), now)
@@ -298,11 +298,17 @@ class Lending:
         ledger.keep(holder, account, now)
         counter.close()
         wait_ns = counter.wait_anew(check.cost + operation.most)
-        return Lent(outcome, account.amount, lasts_ns, ledger.holders, ledger.lent, wait_ns)
+        return LeaseGrant(outcome, account.amount, lasts_ns, ledger.holders, ledger.lent, wait_ns)
 
 
 def _lend(
-    operation: Lend, counter: Opened, ledger: Ledger, account: Account, *, now: int, least: int
+    operation: GrantLease,
+    counter: Opened,
+    ledger: Ledger,
+    account: Account,
+    *,
+    now: int,
+    least: int,
 ) -> int:
     """Lend what can be lent to the holder of *account*, which has nothing; for how long."""
     amount = min(operation.most, counter.remaining)

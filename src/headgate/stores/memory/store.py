@@ -27,25 +27,25 @@ from headgate.stores.memory.lending import Lending
 from headgate.stores.memory.tables import Margin, Sharing
 from headgate.stores.memory.transactions import Costs, Opened, hit_each, outcomes_of, take_all
 from headgate.stores.operations import (
-    Absorb,
+    CancelQueued,
     Charge,
     Check,
     Draw,
+    GrantLease,
     Hold,
-    Leave,
-    Lend,
-    Lent,
+    LeaseGrant,
+    MergeUsage,
     Operation,
     Outcomes,
     Pour,
+    PublishValue,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
-    Share,
     Take,
     TakeEach,
-    Vacate,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ R = TypeVar("R")
 class AsyncMemoryStore(AsyncStore):
     """The same store for an event loop. Nothing it does takes long enough to be awaited."""
 
-    may_wait = False
+    waits = False
     lends = True
     shares = True
 
@@ -180,14 +180,14 @@ class MemoryStore(Store):
             Charge: self._charge,
             Refund: self._refund,
             Reset: self._reset,
-            Renew: self._renew,
-            Leave: self._leave,
-            Vacate: self._vacate,
-            Lend: self._lend,
+            RenewSlot: self._renew,
+            ReleaseSlot: self._leave,
+            CancelQueued: self._vacate,
+            GrantLease: self._lend,
             Pour: self._pour,
             Draw: self._lending.draw,
-            Absorb: self._absorb,
-            Share: self._sharing.share,
+            MergeUsage: self._absorb,
+            PublishValue: self._sharing.share,
         }
 
     @property
@@ -376,7 +376,7 @@ class MemoryStore(Store):
             self._counters(check.group, limit, now).forget(check.key)
             self._lending.forget(check)
 
-    def _renew(self, operation: Renew, now: int) -> bool:
+    def _renew(self, operation: RenewSlot, now: int) -> bool:
         opened = [counter for counter, _ in self._open(operation.checks, now)]
         has_all = all(counter.has_slot(operation.lease) for counter in opened)
         if has_all:
@@ -385,7 +385,7 @@ class MemoryStore(Store):
                 counter.close()
         return has_all
 
-    def _leave(self, operation: Leave, now: int) -> bool:
+    def _leave(self, operation: ReleaseSlot, now: int) -> bool:
         had_all = True
         for counter, _ in self._open(operation.checks, now):
             had_all &= counter.has_slot(operation.lease)
@@ -393,7 +393,7 @@ class MemoryStore(Store):
             counter.close()
         return had_all
 
-    def _vacate(self, operation: Vacate, now: int) -> bool:
+    def _vacate(self, operation: CancelQueued, now: int) -> bool:
         opened = self._open(operation.checks, now)
         had_all = True
         for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
@@ -401,7 +401,7 @@ class MemoryStore(Store):
             counter.close()
         return had_all
 
-    def _lend(self, operation: Lend, now: int) -> Lent:
+    def _lend(self, operation: GrantLease, now: int) -> LeaseGrant:
         ((counter, _),) = self._open((operation.check,), now)
         refuse_undivided([operation.check.limit], "lend")
         self._watch(self._lending.ledgers, now)
@@ -412,7 +412,7 @@ class MemoryStore(Store):
         self._watch(self._lending.pots, now)
         return self._lending.pour(operation, now)
 
-    def _absorb(self, operation: Absorb, now: int) -> Outcomes:
+    def _absorb(self, operation: MergeUsage, now: int) -> Outcomes:
         """Counters that are in use stay under the limit they are kept under, whatever another
         region has by now: to go back and forth would refill them at its pace, or age nothing."""
         refuse_undivided([check.limit for check in operation.checks], "absorb")

@@ -14,7 +14,7 @@ from headgate.units import MINUTE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.stores.operations import Share, Shared
+    from headgate.stores.operations import PublishedValues, PublishValue
 
 
 EXAMINED: Final = 4
@@ -111,12 +111,12 @@ class Voices:
         """Whether all has lapsed."""
         return not any(one.counts(now) for one in self._told.values())
 
-    def hear(self, now: int) -> Shared:
+    def hear(self, now: int) -> PublishedValues:
         """All that has not lapsed."""
         self._told = {origin: one for origin, one in self._told.items() if one.counts(now)}
         return tuple((origin, one.value, one.weight) for origin, one in self._told.items())
 
-    def tell(self, share: Share, now: int) -> None:
+    def tell(self, share: PublishValue, now: int) -> None:
         """Remember what *share* says, if there is room for another origin."""
         if share.origin not in self._told and len(self._told) >= MOST_ORIGINS:
             self.hear(now)
@@ -140,7 +140,7 @@ class Sharing:
     def __len__(self) -> int:
         return len(self._voices)
 
-    def share(self, operation: Share, now: int) -> Shared:
+    def share(self, operation: PublishValue, now: int) -> PublishedValues:
         """Carry *operation* out. When there is no room for another thing, nobody is heard."""
         name = (operation.group, operation.key)
         if not operation.weight > 0:

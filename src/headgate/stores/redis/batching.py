@@ -9,7 +9,16 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
-from headgate.stores.operations import Absorb, Draw, Lend, Operation, Pour, Reset, Share, Take
+from headgate.stores.operations import (
+    Draw,
+    GrantLease,
+    MergeUsage,
+    Operation,
+    Pour,
+    PublishValue,
+    Reset,
+    Take,
+)
 from headgate.stores.redis.calls import (
     AbsorbRequest,
     LendRequest,
@@ -89,13 +98,13 @@ class Pending:
         match operation:
             case Reset():
                 return ResetRequest(operation, names, waiter)
-            case Lend():
+            case GrantLease():
                 return LendRequest(operation, names, now, waiter)
             case Pour() | Draw():
                 return PotRequest(operation, names, now, waiter)
-            case Absorb():
+            case MergeUsage():
                 return AbsorbRequest(operation, names, now, waiter)
-            case Share():
+            case PublishValue():
                 return ShareRequest(operation, names, now, waiter)
             case _:
                 return OperationRequest(operation, names, now, waiter)

@@ -14,24 +14,24 @@ import hiredis
 from headgate.limits import LeakyQueue
 from headgate.stores.operations import (
     MOST_ORIGINS,
-    Absorb,
+    CancelQueued,
     Charge,
     Check,
     Draw,
+    GrantLease,
     Hold,
-    Leave,
-    Lend,
-    Lent,
+    LeaseGrant,
+    MergeUsage,
     Operation,
     Outcomes,
     Pour,
+    PublishValue,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
-    Share,
     Take,
-    Vacate,
 )
 from headgate.stores.redis.cluster_split import Reach, Reached
 from headgate.stores.redis.codec import LARGEST_CHARGE, Counter, ToldQueue, rounded_up, spec_of
@@ -221,11 +221,11 @@ def _parts(operation: Operation[Any]) -> tuple[str, Arguments, tuple[Check, ...]
             return "charge", [], checks
         case Refund(checks):
             return "refund", [], checks
-        case Renew(checks, lease):
+        case RenewSlot(checks, lease):
             return "renew", [lease.encode("utf-8", "surrogatepass")], checks
-        case Leave(checks, lease):
+        case ReleaseSlot(checks, lease):
             return "leave", [lease.encode("utf-8", "surrogatepass")], checks
-        case Vacate(checks, turns_ns):
+        case CancelQueued(checks, turns_ns):
             turns = [str(turn // MICROSECOND) for turn in turns_ns]
             return "vacate", [",".join(turns).encode()], checks
         case _:
@@ -326,7 +326,7 @@ class LendRequest(ScriptRequest):
 
     __slots__ = ("_operation",)
 
-    def __init__(self, operation: Lend, names: Names, now: bytes, waiter: Waiter) -> None:
+    def __init__(self, operation: GrantLease, names: Names, now: bytes, waiter: Waiter) -> None:
         keys, specs = asked((operation.check,), names)
         arguments: Arguments = [
             now,
@@ -356,7 +356,7 @@ class LendRequest(ScriptRequest):
         wait = counter.wait(wanted) if wanted else 0
         wait_ns = None if wait is None else rounded_up(wait)
         lasts_ns = lasts * MICROSECOND
-        self.waiter.set_result(Lent(outcome, amount, lasts_ns, holders, lent, wait_ns))
+        self.waiter.set_result(LeaseGrant(outcome, amount, lasts_ns, holders, lent, wait_ns))
 
     def failed(self, error: StoreError) -> None:
         disappoint([self.waiter], error)
@@ -391,7 +391,7 @@ class AbsorbRequest(ScriptRequest):
 
     __slots__ = ("_operation",)
 
-    def __init__(self, operation: Absorb, names: Names, now: bytes, waiter: Waiter) -> None:
+    def __init__(self, operation: MergeUsage, names: Names, now: bytes, waiter: Waiter) -> None:
         keys, specs = asked(operation.checks, names)
         ttl = operation.ttl_ns // MICROSECOND
         about: Arguments = [
@@ -430,7 +430,7 @@ class ShareRequest(ScriptRequest):
 
     __slots__ = ()
 
-    def __init__(self, operation: Share, names: Names, now: bytes, waiter: Waiter) -> None:
+    def __init__(self, operation: PublishValue, names: Names, now: bytes, waiter: Waiter) -> None:
         name = names.counter(operation.group, operation.key, VOICES)
         arguments: Arguments = [
             now,

@@ -23,23 +23,23 @@ from headgate.errors import StoreError
 from headgate.limits import Concurrency
 from headgate.stores.base import refuse_undivided
 from headgate.stores.operations import (
-    Absorb,
+    CancelQueued,
     Charge,
     Check,
     Draw,
+    GrantLease,
     Hold,
-    Leave,
-    Lend,
+    MergeUsage,
     Operation,
     Outcomes,
     Pour,
+    PublishValue,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
-    Share,
     Take,
-    Vacate,
 )
 from headgate.units import SECOND
 
@@ -53,9 +53,20 @@ CONFIRM_WITHIN_NS: Final = 10 * SECOND
 Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
 """Yields operations to carry out, is sent their results (or a `StoreError` each), returns one."""
 
-Spreadable = Take | Hold | Settle | Charge | Refund | Reset | Renew | Leave | Vacate | Absorb
+Spreadable = (
+    Take
+    | Hold
+    | Settle
+    | Charge
+    | Refund
+    | Reset
+    | RenewSlot
+    | ReleaseSlot
+    | CancelQueued
+    | MergeUsage
+)
 
-Single = Lend | Pour | Draw | Share
+Single = GrantLease | Pour | Draw | PublishValue
 """What concerns one counter, pot or thing that is told."""
 
 
@@ -81,11 +92,11 @@ def groups_of(operation: Spreadable | Single, names: Names) -> list[Group]:
 
     Raises `UsageError` for one that is not for slots.
     """
-    if isinstance(operation, Lend):
+    if isinstance(operation, GrantLease):
         refuse_undivided((operation.check.limit,), "lend")
     if isinstance(operation, Single):
         return [[0]]
-    if isinstance(operation, Absorb):
+    if isinstance(operation, MergeUsage):
         refuse_undivided((check.limit for check in operation.checks), "absorb")
     found: dict[bytes, Group] = {}
     for place, check in enumerate(operation.checks):
@@ -111,9 +122,9 @@ def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
 
 def first_name(operation: Spreadable | Single, names: Names) -> bytes:
     """The name of the first counter of *operation*: if it is in one slot, in that."""
-    if isinstance(operation, Pour | Draw | Share):
+    if isinstance(operation, Pour | Draw | PublishValue):
         return names.counter(operation.group, operation.key)
-    first = operation.check if isinstance(operation, Lend) else operation.checks[0]
+    first = operation.check if isinstance(operation, GrantLease) else operation.checks[0]
     return names.counter(first.group, first.key)
 
 
@@ -132,7 +143,7 @@ def _each(operation: Spreadable, groups: list[Group]) -> Steps:
     """Every part for itself."""
     results = yield [_part(operation, group) for group in groups]
     _raise_first(results, is_given_back=False)
-    if isinstance(operation, Take | Charge | Refund | Absorb):
+    if isinstance(operation, Take | Charge | Refund | MergeUsage):
         return _in_order(groups, results)
     return None if isinstance(operation, Reset) else all(results)
 
@@ -196,23 +207,25 @@ def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation
             nothing = tuple(replace(check, cost=0) for check in part.checks)
             undoing.append(Settle(nothing, part.name, charge_lapsed=False))
         elif isinstance(part.checks[0].limit, Concurrency):
-            undoing.append(Leave(part.checks, part.lease or ""))
+            undoing.append(ReleaseSlot(part.checks, part.lease or ""))
         if (isinstance(part, Hold) or part.consume) and not isinstance(result, StoreError):
             undoing += _vacating(part.checks, _before(result))
     return undoing
 
 
-def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[Vacate]:
+def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[CancelQueued]:
     """What gives up the turns among *outcomes* that have not come."""
     turns = [(c, one.turn_ns) for c, one in zip(checks, outcomes, strict=True) if one.turn_ns]
-    return [Vacate(tuple([c for c, _ in turns]), tuple([t for _, t in turns]))] if turns else []
+    return (
+        [CancelQueued(tuple([c for c, _ in turns]), tuple([t for _, t in turns]))] if turns else []
+    )
 
 
 def _part(operation: Spreadable, group: Group) -> Spreadable:
     """What of *operation* concerns the checks of *group*."""
     checks = _checks(operation, group)
-    if isinstance(operation, Vacate):
-        return Vacate(checks, tuple([operation.turns_ns[place] for place in group]))
+    if isinstance(operation, CancelQueued):
+        return CancelQueued(checks, tuple([operation.turns_ns[place] for place in group]))
     return replace(operation, checks=checks)
 
 

@@ -121,7 +121,7 @@ class RedisStore(Store):
         self._transport = open_transport(url)
         if clock is not None:
             self.clock = clock
-        self.begin_anew()
+        self.after_fork()
         watch_forks(self)
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class RedisStore(Store):
     def close(self) -> None:
         self._transport.close()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """Start with no thread under way: in a new store, or in a process that was forked."""
         self._combiners: dict[bytes, Combiner] = {}
 

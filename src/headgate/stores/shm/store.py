@@ -128,7 +128,7 @@ class ShmStore(Store):
         self._is_closed = True
         self._let_go()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now, with one thread: a lock of its own, a file of its own."""
         self._opening = threading.Lock()
         file, self._file = self._file, None
@@ -229,7 +229,7 @@ class AsyncShmStore(AsyncStore):
     *timeout*, once. Until that turn ends all further calls fail at once.
     """
 
-    may_wait = False
+    waits = False
     shares = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:

@@ -36,7 +36,7 @@ from headgate.units import DAY
 
 if TYPE_CHECKING:
     from headgate.limits import Limit
-    from headgate.stores.operations import Share, Shared
+    from headgate.stores.operations import PublishedValues, PublishValue
     from headgate.stores.shm.file import File
     from headgate.stores.shm.layout import Table
 
@@ -382,7 +382,7 @@ _KEPT_UNDER: Final = FixedWindow(1, 1)
 """Some limit: every counter has one."""
 
 
-def share(operation: Share, transaction: Transaction) -> Shared:
+def share(operation: PublishValue, transaction: Transaction) -> PublishedValues:
     """Carry *operation* out. A cell that other things share has all that is told of them too."""
     group, key, origin = f"told of {operation.group}", operation.key, operation.origin
     spot = transaction.spot(group, key, _KEPT_UNDER)

@@ -8,20 +8,20 @@ from headgate.errors import UsageError
 from headgate.stores.base import refuse_concurrency
 from headgate.stores.counter import refuse_slots
 from headgate.stores.operations import (
+    CancelQueued,
     Charge,
     Check,
     Hold,
-    Leave,
     Operation,
     Outcomes,
+    PublishValue,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
-    Share,
     Take,
     TakeEach,
-    Vacate,
 )
 from headgate.stores.shm.transaction import Opened, Transaction, share
 
@@ -106,7 +106,7 @@ def _reset(operation: Reset, transaction: Transaction) -> None:
         transaction.drop(check.group, check.key)
 
 
-def _renew(operation: Renew, transaction: Transaction) -> bool:
+def _renew(operation: RenewSlot, transaction: Transaction) -> bool:
     opened = [counter for counter, _ in _open(operation.checks, transaction)]
     has_all = all(counter.has_slot(operation.lease) for counter in opened)
     if has_all:
@@ -116,7 +116,7 @@ def _renew(operation: Renew, transaction: Transaction) -> bool:
     return has_all
 
 
-def _leave(operation: Leave, transaction: Transaction) -> bool:
+def _leave(operation: ReleaseSlot, transaction: Transaction) -> bool:
     had_all = True
     for counter, _ in _open(operation.checks, transaction):
         had_all &= counter.has_slot(operation.lease)
@@ -125,7 +125,7 @@ def _leave(operation: Leave, transaction: Transaction) -> bool:
     return had_all
 
 
-def _vacate(operation: Vacate, transaction: Transaction) -> bool:
+def _vacate(operation: CancelQueued, transaction: Transaction) -> bool:
     opened = _open(operation.checks, transaction)
     had_all = True
     for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
@@ -141,10 +141,10 @@ _VERBS: Final[dict[type, Callable[[Any, Transaction], Any]]] = {
     Charge: _charge,
     Refund: _refund,
     Reset: _reset,
-    Renew: _renew,
-    Leave: _leave,
-    Vacate: _vacate,
-    Share: share,
+    RenewSlot: _renew,
+    ReleaseSlot: _leave,
+    CancelQueued: _vacate,
+    PublishValue: share,
 }
 
 

@@ -14,7 +14,7 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import Charge, Check, Take
-from headgate.stores.operations import Absorb, Draw, Pour
+from headgate.stores.operations import Draw, MergeUsage, Pour
 from headgate.testing.store_contract.subject import TENS, StoreUnderTest, needs, seconds
 
 
@@ -198,7 +198,7 @@ _NARROWER = (
 
 @needs("lends")
 class ElsewhereContract(StoreUnderTest):
-    """`Pour`, `Draw` and `Absorb`, for stores that lend."""
+    """`Pour`, `Draw` and `MergeUsage`, for stores that lend."""
 
     def test_what_was_poured_can_be_drawn_and_no_more(self) -> None:
         group = self.new_name()
@@ -253,10 +253,10 @@ class ElsewhereContract(StoreUnderTest):
             group = self.new_name()
             checks = tuple(Check(group, f"key {n}", limit, n) for n in range(8))
             for _ in range(2):
-                outcomes = self.run(Absorb(checks, "eu", 1, seconds(60)))
+                outcomes = self.run(MergeUsage(checks, "eu", 1, seconds(60)))
                 assert [outcome.remaining for outcome in outcomes] == [10 - n for n in range(8)]
             twice = (Check(group, "key", limit, 2), Check(group, "key", limit, 3))
-            outcomes = self.run(Absorb(twice, "eu", 1, seconds(60)))
+            outcomes = self.run(MergeUsage(twice, "eu", 1, seconds(60)))
             assert [outcome.remaining for outcome in outcomes] == [7, 7], limit
 
     def test_a_region_with_another_limit_changes_nothing_but_what_is_used(self) -> None:
@@ -278,9 +278,9 @@ class ElsewhereContract(StoreUnderTest):
         for limit in TENS:
             group = self.new_name()
             check = Check(group, "key", limit, 3)
-            self.run(Absorb((check,), "eu", 1, seconds(1)))
+            self.run(MergeUsage((check,), "eu", 1, seconds(1)))
             self.clock.advance_ns(seconds(1) - self.tick_ns)
-            self.run(Absorb((check,), "eu", 1, seconds(1)))
+            self.run(MergeUsage((check,), "eu", 1, seconds(1)))
             self.clock.advance_ns(seconds(1) - self.tick_ns)
             before = self.left(limit, group)
             assert self.absorb(check, "eu", 1, ttl_ns=self.tick_ns) == before, limit
@@ -289,4 +289,4 @@ class ElsewhereContract(StoreUnderTest):
 
     def absorb(self, check: Check, origin: str, window: int, ttl_ns: int = seconds(60)) -> int:
         """Tell of one counter; what is left in it."""
-        return self.run(Absorb((check,), origin, window, ttl_ns))[0].remaining
+        return self.run(MergeUsage((check,), origin, window, ttl_ns))[0].remaining

@@ -10,7 +10,7 @@ from headgate.algorithms import Outcome
 from headgate.errors import UsageError
 from headgate.limits import Concurrency, FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.stores import Charge, Check, Hold, MemoryStore, Operation, Refund, Reset, Take
-from headgate.stores.operations import Absorb, Draw, Lend, Lent, Pour
+from headgate.stores.operations import Draw, GrantLease, LeaseGrant, MergeUsage, Pour
 from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, needs, seconds
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SECOND = seconds(1)
 
 @needs("lends")
 class LendingContract(StoreUnderTest):
-    """`Lend`, for stores that lend."""
+    """`GrantLease`, for stores that lend."""
 
     def lend(
         self,
@@ -40,11 +40,11 @@ class LendingContract(StoreUnderTest):
         told: int = 0,
         cap: int | None = None,
         is_charged: bool = True,
-    ) -> Lent:
+    ) -> LeaseGrant:
         """Have the store lend; a check of cost 0 unless another is given."""
         check = Check(group, "key", limit, cost)
         return self.run(
-            Lend(check, holder, most, ttl_ns, unused, used, told, cap, is_charged=is_charged)
+            GrantLease(check, holder, most, ttl_ns, unused, used, told, cap, is_charged=is_charged)
         )
 
     def lending(self) -> list[tuple[Limit, str]]:
@@ -230,15 +230,15 @@ class LendingContract(StoreUnderTest):
         for limit, group in self.lending():
             check = Check(group, "key", limit, 3)
             self.lend(limit, "a", 5, used=2, group=group)
-            self.run(Absorb((check,), "eu", 1, seconds(60)))
+            self.run(MergeUsage((check,), "eu", 1, seconds(60)))
             self.run(Reset((check,)))
             assert self.left(limit, group) == 10, limit
             assert self.lend(limit, "a", 1, used=2, unused=5, group=group).holders == 1, limit
             assert self.left(limit, group) == 7, limit
-            self.run(Absorb((check,), "eu", 1, seconds(60)))
+            self.run(MergeUsage((check,), "eu", 1, seconds(60)))
             assert self.left(limit, group) == 7, limit
             more = Check(group, "key", limit, 5)
-            self.run(Absorb((more,), "eu", 1, seconds(60)))
+            self.run(MergeUsage((more,), "eu", 1, seconds(60)))
             assert self.left(limit, group) == 5, limit
 
     def test_holders_may_have_any_name(self) -> None:
@@ -250,8 +250,8 @@ class LendingContract(StoreUnderTest):
     def test_slots_are_not_lent(self) -> None:
         check = Check(self.new_name(), "key", Concurrency(3, 10))
         operations: tuple[Operation[Any], ...] = (
-            Lend(check, "a", 1, SECOND),
-            Absorb((check,), "eu", 1, SECOND),
+            GrantLease(check, "a", 1, SECOND),
+            MergeUsage((check,), "eu", 1, SECOND),
         )
         for operation in operations:
             try:
@@ -286,7 +286,7 @@ class Holder:
         if not is_charged:
             self.used += used
 
-    def heard(self, lent: Lent) -> None:
+    def heard(self, lent: LeaseGrant) -> None:
         self.told = self.used
         self.amount = lent.amount
 
@@ -334,7 +334,7 @@ class LoanHistory:
         holder = self.holders[name, key]
         holder.use(self.random, is_charged=self.is_charged)
         quota = self.limits[0].quota
-        operation = Lend(
+        operation = GrantLease(
             self.check(key, self.random.choice((0, 1, 1, self.amount()))),
             name,
             self.random.choice((0, 1, quota // 3, quota + 1)),
@@ -372,7 +372,7 @@ class LoanHistory:
         checks = tuple(
             replace(self.check(key), limit=limit) for key in KEYS[: self.random.randint(1, 2)]
         )
-        self.compare(Absorb(checks, self.random.choice(HOLDERS), window, 5 * self.ttl_ns()))
+        self.compare(MergeUsage(checks, self.random.choice(HOLDERS), window, 5 * self.ttl_ns()))
 
     def pour(self) -> None:
         self.compare(Pour(self.group, self.random.choice(KEYS), self.amount(), self.ttl_ns()))
@@ -409,7 +409,7 @@ class LoanHistory:
 
     def rounded(self, reply: Any) -> Any:
         """*reply* as a store can tell it whose clock has ticks."""
-        if isinstance(reply, Lent):
+        if isinstance(reply, LeaseGrant):
             return replace(
                 reply,
                 outcome=self.rounded(reply.outcome),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.algorithms import LeakyQueueAlgorithm
 from headgate.limits import FixedWindow, LeakyQueue, TokenBucket
-from headgate.stores import Charge, Check, Hold, Refund, Reset, Settle, Take, TakeEach, Vacate
+from headgate.stores import CancelQueued, Charge, Check, Hold, Refund, Reset, Settle, Take, TakeEach
 from headgate.testing.store_contract.subject import StoreUnderTest, seconds
 from headgate.units import MILLISECOND, SECOND
 
@@ -49,7 +49,7 @@ class QueueContract(StoreUnderTest):
         return [outcome.delay_ns // MILLISECOND for outcome in outcomes]
 
     def vacate(self, limit: Limit, group: str, turn_ns: int, cost: int = 1) -> bool:
-        return self.run(Vacate((Check(group, "key", limit, cost),), (turn_ns,)))
+        return self.run(CancelQueued((Check(group, "key", limit, cost),), (turn_ns,)))
 
     def test_turns_are_in_order_and_evenly_spaced(self) -> None:
         for limit in UNEVEN:
@@ -231,8 +231,8 @@ class QueueContract(StoreUnderTest):
         checks = [Check(self.new_name(), key, TEN) for key in ("a", "b")]
         self.run(Take(tuple(checks)))
         turns = tuple(outcome.turn_ns for outcome in self.run(Take(tuple(checks))))
-        assert self.run(Vacate(tuple(checks), turns))
-        assert not self.run(Vacate(tuple(checks), turns))
+        assert self.run(CancelQueued(tuple(checks), turns))
+        assert not self.run(CancelQueued(tuple(checks), turns))
         outcomes = self.run(Take(tuple(checks)))
         assert [outcome.turn_ns for outcome in outcomes] == list(turns)
 
@@ -453,7 +453,9 @@ class QueueHistory:
         check = Check(self.group, key, self.check(key).limit, cost)
         self.told.append(f"vacate {cost} of {key} at {told_ns}")
         line = self.algorithm.vacate(self.lines[key], exact_ns, cost, self.now)
-        assert self.subject.run(Vacate((check,), (told_ns,))) == (line is not None), self.story()
+        assert self.subject.run(CancelQueued((check,), (told_ns,))) == (line is not None), (
+            self.story()
+        )
         self.lines[key] = line or self.lines[key]
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.algorithms import ConcurrencyAlgorithm
 from headgate.algorithms.concurrency import CLAIM_NS, GRAIN_NS, KEEP_NS
 from headgate.limits import Concurrency
-from headgate.stores.operations import Check, Leave, Renew, Reset, Take
+from headgate.stores.operations import Check, ReleaseSlot, RenewSlot, Reset, Take
 from headgate.testing.store_contract.subject import StoreUnderTest, seconds
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class SharesContract(StoreUnderTest):
         nobody = Check(name, "key", Concurrency(1, 60, (("gold", 1),)))
         assert self.run(Take((nobody,), lease="a"))[0].allowed
         assert not self.run(Take((check,), consume=False))[0].allowed
-        self.run(Leave((nobody,), "a"))
+        self.run(ReleaseSlot((nobody,), "a"))
         assert self.run(Take((nobody,), lease="b"))[0].allowed
 
     def test_a_slot_refused_for_another_limit_claims_nothing(self) -> None:
@@ -273,11 +273,15 @@ class SharesHistoryContract(StoreUnderTest):
                     (outcome,) = self.run(Take((check,), consume=False))
                     assert outcome == model.look(check, now), case
                 case "renew":
-                    assert self.run(Renew((check,), lease)) == model.renew(check, lease, now), case
+                    assert self.run(RenewSlot((check,), lease)) == model.renew(check, lease, now), (
+                        case
+                    )
                 case "leave":
                     if pauses is QUICK:
                         lease, check = model.held(random, lease, check, few)
-                    assert self.run(Leave((check,), lease)) == model.leave(check, lease, now), case
+                    assert self.run(ReleaseSlot((check,), lease)) == model.leave(
+                        check, lease, now
+                    ), case
                 case _ if step % 9 == 0:
                     self.run(Reset((check,)))
                     model.state = None
@@ -445,10 +449,10 @@ class KeepingContract(StoreUnderTest):
         for part in (None, "gold"):
             check = Check(self.new_name(), "key", replace(LENT, partition=part))
             assert self.run(Take((check,), lease="a"))[0].allowed
-            assert self.run(Renew((check,), "a"))
-            assert self.run(Leave((check,), "a"))
-            assert not self.run(Renew((check,), "a"))
-            assert not self.run(Leave((check,), "a"))
+            assert self.run(RenewSlot((check,), "a"))
+            assert self.run(ReleaseSlot((check,), "a"))
+            assert not self.run(RenewSlot((check,), "a"))
+            assert not self.run(ReleaseSlot((check,), "a"))
             (looked,) = self.run(Take((check,), consume=False))
             assert looked.remaining == 10
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from headgate.stores import Check, Take
-from headgate.stores.operations import MOST_ORIGINS, Share, Shared
+from headgate.stores.operations import MOST_ORIGINS, PublishedValues, PublishValue
 from headgate.testing.store_contract.subject import TENS, StoreUnderTest, needs, seconds
 
 
 @needs("shares")
 class SharingContract(StoreUnderTest):
-    """`Share`, for stores that know it."""
+    """`PublishValue`, for stores that know it."""
 
     def test_who_tells_hears_what_all_have_told(self) -> None:
         group = self.new_name()
@@ -93,6 +93,6 @@ class SharingContract(StoreUnderTest):
         ttl_ns: int = seconds(60),
     ) -> set[tuple[str, float, float]]:
         """Tell, and hear."""
-        told: Shared = self.run(Share(group, key, origin, value, weight, ttl_ns))
+        told: PublishedValues = self.run(PublishValue(group, key, origin, value, weight, ttl_ns))
         assert len({origin for origin, _, _ in told}) == len(told), "nobody is heard twice"
         return set(told)

@@ -14,7 +14,7 @@ from headgate.errors import OptionError, StoreError
 from headgate.overload import AsyncPressureControl, PressureControl
 from headgate.policy.model import Pressure
 from headgate.stores import AsyncMemoryStore, MemoryStore
-from headgate.stores.operations import Share
+from headgate.stores.operations import PublishValue
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND, SECOND
 
@@ -84,7 +84,7 @@ def test_another_process_starts_its_own_thread_with_its_first_request() -> None:
     until_lowered(control)
     (before,) = threads()
     closing = control._closing
-    control.begin_anew()  # as after a fork, where the thread is gone
+    control.after_fork()  # as after a fork, where the thread is gone
     closing.set()
     before.join(SOON)
     assert control.factor < 1, "what is in force is as true here"
@@ -272,7 +272,7 @@ def test_loops_that_come_and_go_do_not_hurry_it() -> None:
     steps = 0
     advance = control.advance
 
-    def counted(now_ns: int) -> Share:
+    def counted(now_ns: int) -> PublishValue:
         nonlocal steps
         steps += 1
         return advance(now_ns)

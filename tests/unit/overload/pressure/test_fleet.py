@@ -73,7 +73,7 @@ def test_the_weight_follows_the_requests_and_ends_at_nothing() -> None:
 def test_another_process_has_another_name() -> None:
     one = fleet(weight=5)
     before = one.share(1.0)
-    one.begin_anew()
+    one.after_fork()
     after = one.share(1.0)
     assert before.origin != after.origin
     assert (before.group, before.key) == (after.group, after.key)

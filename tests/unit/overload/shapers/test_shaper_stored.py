@@ -14,7 +14,7 @@ from headgate.errors import StoreError
 from headgate.observability import MEASURES
 from headgate.overload import AsyncShaper, Shaper
 from headgate.stores.base import AsyncStore, Store
-from headgate.stores.operations import Take, Vacate
+from headgate.stores.operations import CancelQueued, Take
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
@@ -75,7 +75,7 @@ def test_a_caller_that_is_cancelled_gives_its_turn_up_wherever_it_is(after_ms: i
                 await cancelled
         # The first turn was at 10 ms; nothing else is queued.
         assert store.expected_wait_ns(shaper) == max(TENTH + 10 * MILLISECOND - now_ns(), 0)
-        assert all(isinstance(one, Take | Vacate) for one in store.asked)
+        assert all(isinstance(one, Take | CancelQueued) for one in store.asked)
 
     run_virtually(story())
 

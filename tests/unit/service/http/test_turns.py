@@ -16,7 +16,7 @@ from headgate.service.http import HttpApp
 from headgate.service.http.check import Teller
 from headgate.service.http.verdict_json import portrait
 from headgate.stores import MemoryStore
-from headgate.stores.operations import Vacate
+from headgate.stores.operations import CancelQueued
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.http_app import FakeStore, answer_of, app_of, ask, check, core_of, post, scope_of
 
@@ -38,10 +38,10 @@ class Noting(FakeStore):
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         super().__init__(clock)
-        self.vacated: list[Vacate] = []
+        self.vacated: list[CancelQueued] = []
 
     async def run(self, operation: Operation[Any]) -> Any:
-        if isinstance(operation, Vacate):
+        if isinstance(operation, CancelQueued):
             self.vacated.append(operation)
         return await super().run(operation)
 

@@ -78,7 +78,7 @@ def test_a_look_beside_a_charge_takes_two_operations_and_one_if_it_is_refused() 
 
 def test_a_store_that_waits_though_it_says_it_never_does_is_found_out() -> None:
     store = DistantStore(ManualClock(NOON))
-    store.may_wait = False
+    store.waits = False
     asker = Asker(ONE, store=store)
     with pytest.raises(TypeError, match="waits"):
         asker.calls.should_rate_limit(request("edge", desc("all=x")))

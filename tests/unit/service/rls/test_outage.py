@@ -186,7 +186,7 @@ def test_a_limit_that_cannot_be_looked_at_leaves_the_others_in_force(charge: str
 
 def test_a_store_that_never_waits_may_be_gone_too() -> None:
     class Near(AsyncStore):
-        may_wait = False
+        waits = False
 
         async def run(self, operation: Operation[R]) -> R:
             raise StoreError("gone")

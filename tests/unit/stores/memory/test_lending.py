@@ -6,7 +6,7 @@ from headgate import MemoryStore
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.stores import Check, Take
 from headgate.stores.memory.lending import MOST_HOLDERS, MOST_ORIGINS
-from headgate.stores.operations import Absorb, Draw, Lend, Pour
+from headgate.stores.operations import Draw, GrantLease, MergeUsage, Pour
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MINUTE, SECOND
 
@@ -24,26 +24,26 @@ def check(key: str, cost: int = 1) -> Check:
 
 def test_when_there_is_no_room_nothing_is_lent_and_the_check_is_taken(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock, max_keys=2)
-    assert store.run(Lend(check("a"), "n", 5, SECOND)).amount == 5
-    assert store.run(Lend(check("b"), "n", 5, SECOND)).amount == 5
-    third = store.run(Lend(check("c"), "n", 5, SECOND))
+    assert store.run(GrantLease(check("a"), "n", 5, SECOND)).amount == 5
+    assert store.run(GrantLease(check("b"), "n", 5, SECOND)).amount == 5
+    third = store.run(GrantLease(check("c"), "n", 5, SECOND))
     assert (third.outcome.allowed, third.amount, third.holders) == (True, 0, 0)
     clock.advance(7_200)
     for _ in range(4):
         store.run(Take((check("d"),)))
         clock.advance(60)
-    assert store.run(Lend(check("c"), "n", 5, SECOND)).amount == 5
+    assert store.run(GrantLease(check("c"), "n", 5, SECOND)).amount == 5
 
 
 def test_a_holder_too_many_gets_no_loan_and_its_check_is_taken(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
     for n in range(MOST_HOLDERS):
-        assert store.run(Lend(check("a"), f"n{n}", 1, MINUTE)).amount == 1
-    late = store.run(Lend(check("a"), "late", 1, MINUTE, used=3))
+        assert store.run(GrantLease(check("a"), f"n{n}", 1, MINUTE)).amount == 1
+    late = store.run(GrantLease(check("a"), "late", 1, MINUTE, used=3))
     assert (late.outcome.allowed, late.amount, late.holders) == (True, 0, MOST_HOLDERS)
     assert late.outcome.remaining == LIMIT.capacity - 2 * MOST_HOLDERS - 1 - 3
     clock.advance(60)
-    assert store.run(Lend(check("a"), "late", 1, MINUTE)).amount == 1
+    assert store.run(GrantLease(check("a"), "late", 1, MINUTE)).amount == 1
 
 
 def test_no_more_pots_are_filled_than_there_is_room_for(clock: ManualClock) -> None:
@@ -57,19 +57,19 @@ def test_no_more_pots_are_filled_than_there_is_room_for(clock: ManualClock) -> N
 def test_what_cannot_be_remembered_is_not_absorbed(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
     for n in range(MOST_ORIGINS):
-        store.run(Absorb((check("a"),), f"o{n}", 1, MINUTE))
+        store.run(MergeUsage((check("a"),), f"o{n}", 1, MINUTE))
     before = store.used_in("g", "a")
-    store.run(Absorb((check("a", 100),), "another", 1, MINUTE))
+    store.run(MergeUsage((check("a", 100),), "another", 1, MINUTE))
     assert store.used_in("g", "a") == before
     clock.advance(60)
-    (outcome,) = store.run(Absorb((check("a", 100),), "another", 1, MINUTE))
+    (outcome,) = store.run(MergeUsage((check("a", 100),), "another", 1, MINUTE))
     assert outcome.remaining == LIMIT.capacity - 100
 
 
 def test_a_key_that_shares_a_counter_gets_no_loan(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock, max_keys=1)
     store.run(Take((check("a"),)))
-    shared = store.run(Lend(check("b"), "n", 5, SECOND))
+    shared = store.run(GrantLease(check("b"), "n", 5, SECOND))
     assert (shared.outcome.allowed, shared.amount) == (True, 0)
 
 
@@ -78,8 +78,8 @@ def test_what_stands_beside_counters_vanishes_while_others_are_busy(clock: Manua
     limit = FixedWindow(10, 10)
     for n in range(500):
         lent = Check("lent", f"{n}", limit)
-        store.run(Lend(lent, "n", 5, SECOND, used=1))
-        store.run(Absorb((lent,), "o", 1, MINUTE))
+        store.run(GrantLease(lent, "n", 5, SECOND, used=1))
+        store.run(MergeUsage((lent,), "o", 1, MINUTE))
         store.run(Pour("pots", f"{n}", 5, SECOND))
     assert store.beside() == 1_500
     clock.advance(HOUR / SECOND)
@@ -91,6 +91,6 @@ def test_what_stands_beside_counters_vanishes_while_others_are_busy(clock: Manua
 
 def test_the_loans_of_many_holders_never_exceed_the_cap(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
-    lent = [store.run(Lend(check("a"), f"{n}", 7, SECOND, cap=50)) for n in range(20)]
+    lent = [store.run(GrantLease(check("a"), f"{n}", 7, SECOND, cap=50)) for n in range(20)]
     assert sum(one.amount for one in lent) == 50
     assert max(one.lent for one in lent) == 50

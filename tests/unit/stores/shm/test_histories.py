@@ -21,10 +21,10 @@ from headgate.stores.operations import (
     Charge,
     Check,
     Hold,
-    Leave,
     Outcomes,
     Refund,
-    Renew,
+    ReleaseSlot,
+    RenewSlot,
     Reset,
     Settle,
     Take,
@@ -70,8 +70,8 @@ def some_operation(random: Random) -> Operation[Any]:
         Refund(checks),
         Reset(checks[:1]),
         Take(slots, lease=lease),
-        Renew(slots, lease),
-        Leave(slots, lease),
+        RenewSlot(slots, lease),
+        ReleaseSlot(slots, lease),
     ]
     return random.choice(made)
 

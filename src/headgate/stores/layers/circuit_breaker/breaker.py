@@ -165,9 +165,9 @@ class Breaker:
         self._tell = tell
         self.mark = 0
         self.calls = self.failed_calls = self.refused_calls = 0
-        self.begin_anew()
+        self.after_fork()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """As it was made: closed. Calls that are under way mean nothing any more."""
         self.mark += 1
         self.state: State = "closed"

@@ -14,7 +14,7 @@ from weakref import WeakSet, WeakValueDictionary
 from headgate.errors import StoreError
 from headgate.observability.metrics import MEASURES, Counter
 from headgate.stores.layers.circuit_breaker.breaker import ANSWERED, COUNTED, Breaker, Change, State
-from headgate.stores.operations import Draw, Lend, Pour, Share, TakeEach
+from headgate.stores.operations import Draw, GrantLease, Pour, PublishValue, TakeEach
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -194,12 +194,12 @@ class Guard:
         self.telling = Telling(where, self)
         self.board = self.telling.board
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """After a fork: what other threads were about to find out, they find out elsewhere."""
         self._lock = threading.Lock()
         self._changes.clear()
         for breaker in list(self.breakers.values()):
-            breaker.begin_anew()
+            breaker.after_fork()
 
     @property
     def state(self) -> State:
@@ -407,9 +407,9 @@ def keys_of(operation: Operation[Any]) -> Iterable[str]:
     """The keys of all counters that *operation* is about."""
     if isinstance(operation, TakeEach):
         return [check.key for take in operation.takes for check in take.checks]
-    if isinstance(operation, Lend):
+    if isinstance(operation, GrantLease):
         return (operation.check.key,)
-    if isinstance(operation, Pour | Draw | Share):
+    if isinstance(operation, Pour | Draw | PublishValue):
         return (operation.key,)
     checks: Sequence[Any] = getattr(operation, "checks", ())
     return [check.key for check in checks]

@@ -256,7 +256,7 @@ class AsyncGuardedStore(Guarding, AsyncStore):
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.store = store
-        self.may_wait = store.may_wait
+        self.waits = store.waits
         self.lends = store.lends
         self.shares = store.shares
         if hasattr(store, "clock"):

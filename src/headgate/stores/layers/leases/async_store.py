@@ -13,8 +13,8 @@ from headgate.stores.layers.leases.pots import Errand
 from headgate.stores.layers.leases.taking import taking, taking_each
 from headgate.stores.operations import (
     Check,
-    Lend,
-    Lent,
+    GrantLease,
+    LeaseGrant,
     Operation,
     Take,
     TakeEach,
@@ -41,7 +41,7 @@ class Flight:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.landed: asyncio.Future[Lent] = self.loop.create_future()
+        self.landed: asyncio.Future[LeaseGrant] = self.loop.create_future()
 
 
 class AsyncLeasedStore(AsyncStore):
@@ -57,7 +57,7 @@ class AsyncLeasedStore(AsyncStore):
         keeps: bool = True,
     ) -> None:
         self.inner = inner
-        self.may_wait = inner.may_wait
+        self.waits = inner.waits
         self.lends = inner.lends
         self.shares = inner.shares
         if hasattr(inner, "clock"):
@@ -172,7 +172,7 @@ class AsyncLeasedStore(AsyncStore):
         try:
             while True:
                 step = steps.send(reply)
-                if isinstance(step, Lend):
+                if isinstance(step, GrantLease):
                     reply = await asyncio.shield(self._begin(self._exchange(step)))
                 elif isinstance(step, Errand):
                     reply = await self._run_errand(step)
@@ -191,7 +191,7 @@ class AsyncLeasedStore(AsyncStore):
         except StoreError as error:
             return error
 
-    async def _exchange(self, lend: Lend) -> Lent:
+    async def _exchange(self, lend: GrantLease) -> LeaseGrant:
         """Ask the store, and tell those who wait for it. In a task of its own: whoever asked may be
         cancelled."""
         sent_ns = self._desk.clock()
@@ -213,7 +213,7 @@ class AsyncLeasedStore(AsyncStore):
             self._set_alarm()
         return lent
 
-    async def _send(self, lends: list[Lend]) -> None:
+    async def _send(self, lends: list[GrantLease]) -> None:
         await asyncio.gather(*[self._exchange(lend) for lend in lends], return_exceptions=True)
 
     def _begin(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.stores.layers.leases.lease import Facts, Loan
     from headgate.stores.layers.leases.pots import Draft, Drawn
     from headgate.stores.layers.leases.served import Begun, Bound, Served, Taken
-    from headgate.stores.operations import Check, Lend, Lent, Operation, Outcomes
+    from headgate.stores.operations import Check, GrantLease, LeaseGrant, Operation, Outcomes
 
 
 # The turn of a leased store, and the quick way, which takes it by hand.
@@ -215,7 +215,7 @@ class Desk(Generic[F]):
         self.turn = Turn()
         self.book = Book(holder or _new_holder(), most_loans=most_loans or MOST_LOANS)
         self.pots = Pots(_new_holder(), self.clock)
-        self.flights: dict[Lend, F] = {}
+        self.flights: dict[GrantLease, F] = {}
         self.is_idle = True
         """Whether nothing is to be decided here at all."""
         self._served = 0
@@ -226,13 +226,13 @@ class Desk(Generic[F]):
         gauge("overshoot_bound", "Units by which limits may be overshot.", self.overshoot_bound)
         gauge("hot_keys", "Keys that much is asked of in this process.", self.hot_count)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is a forked process, in which no other thread is left."""
         self.turn.give_back()
         self.flights = {}
         self.pots = Pots(_new_holder(), self.clock)
         self._served = 0
-        self.book.begin_anew(_new_holder())
+        self.book.after_fork(_new_holder())
 
     def adopt(self, terms: Terms) -> None:
         own = {group: how for group, how in terms.items() if not how.is_always_asked}
@@ -280,7 +280,7 @@ class Desk(Generic[F]):
         finally:
             self.turn.give_back()
 
-    def ask(self, check: Check, *, takes: bool, flight: F) -> Lend | F | None:
+    def ask(self, check: Check, *, takes: bool, flight: F) -> GrantLease | F | None:
         """What to ask of the store; or what to wait for, as another asks already; or None."""
         now_ns = self.clock()
         self.turn.take()
@@ -354,7 +354,7 @@ class Desk(Generic[F]):
         finally:
             self.turn.give_back()
 
-    def settle(self, lend: Lend, lent: Lent | None, sent_ns: int) -> F | None:
+    def settle(self, lend: GrantLease, lent: LeaseGrant | None, sent_ns: int) -> F | None:
         """*lend* was answered, or lost; who waits for that is to be told."""
         (pots.ROUND_TRIPS if lend.is_charged else pots.EXCHANGES).add()
         now_ns = self.clock()
@@ -372,7 +372,7 @@ class Desk(Generic[F]):
             pots.SERVED.add(served)
         return flight
 
-    def due(self) -> list[Lend]:
+    def due(self) -> list[GrantLease]:
         """As `Book.due`."""
         now_ns = self.clock()
         self.turn.take()
@@ -391,7 +391,7 @@ class Desk(Generic[F]):
             self.turn.give_back()
         return None if due_ns is None else max(0, due_ns - now_ns)
 
-    def close(self) -> list[Lend]:
+    def close(self) -> list[GrantLease]:
         """As `Book.close`."""
         now_ns = self.clock()
         self.turn.take()
@@ -472,10 +472,10 @@ def _new_holder() -> str:
 _desks: WeakSet[Desk[Any]] = WeakSet()
 
 
-def _begin_anew() -> None:
+def _after_fork() -> None:
     for desk in list(_desks):
-        desk.begin_anew()
+        desk.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -11,12 +11,12 @@ from headgate.algorithms import Outcome
 from headgate.limits import FixedWindow, PacedLimit, SlidingWindowLog
 from headgate.limits.accuracy import LEAST_CAP
 from headgate.stores.layers.leases.served import Bound
-from headgate.stores.operations import Lend
+from headgate.stores.operations import GrantLease
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit
-    from headgate.stores.operations import Check, Lent
+    from headgate.stores.operations import Check, LeaseGrant
 
 
 # Into how many pots the counter of a hot key is split, how large they are, and where they stand.
@@ -283,7 +283,7 @@ class Loan:
         """What is being drawn from a pot for it."""
         self.sent_ns = 0
         self.facts = NOTHING
-        self.flight: Lend | None = None
+        self.flight: GrantLease | None = None
         """What is being asked of the store."""
         self.serial = 0
         """How often the store was asked: what was taken before cannot be put back after."""
@@ -295,7 +295,7 @@ class Loan:
         self.ahead = 0
         """and what of its units is told under another name."""
 
-    def send(self, size: Size, check: Check, most: int, now_ns: int, ahead: int = 0) -> Lend:
+    def send(self, size: Size, check: Check, most: int, now_ns: int, ahead: int = 0) -> GrantLease:
         """*check* and a loan of *most* units, asked for now; what is unused is gone with it.
 
         Of a licence up to *ahead* units may be used until the answer comes.
@@ -313,7 +313,7 @@ class Loan:
         self.drawing = 0
         self.wanted = most or self.wanted
         self.serial += 1
-        self.flight = Lend(
+        self.flight = GrantLease(
             check,
             self.holder,
             most,
@@ -326,7 +326,7 @@ class Loan:
         )
         return self.flight
 
-    def hear(self, lend: Lend, lent: Lent, sent_ns: int, now_ns: int) -> None:
+    def hear(self, lend: GrantLease, lent: LeaseGrant, sent_ns: int, now_ns: int) -> None:
         """*lend*, which was sent at *sent_ns*, was answered."""
         outcome = lent.outcome
         self.flight = None
@@ -346,7 +346,7 @@ class Loan:
         self.facts = Facts(elsewhere, lent.amount, now_ns, outcome.reset_after_ns)
         self._note_drought(lend, lent, now_ns)
 
-    def _note_drought(self, lend: Lend, lent: Lent, now_ns: int) -> None:
+    def _note_drought(self, lend: GrantLease, lent: LeaseGrant, now_ns: int) -> None:
         """Refuse by itself for a while if the store has too little for a loan."""
         outcome = lent.outcome
         self.dry_until_ns = 0
@@ -424,7 +424,7 @@ class Table:
         )
 
 
-def dry_for(lend: Lend, wait_ns: int, sharers: int) -> int:
+def dry_for(lend: GrantLease, wait_ns: int, sharers: int) -> int:
     """How long to leave the store alone in which *lend* would fit after *wait_ns*.
 
     What comes back to a paced counter is not lost while it is not full. So of many *sharers* each

@@ -1,13 +1,13 @@
 """What a node has borrowed of each counter: the whole logic of leases and licences.
 
 No I/O, no clock, no thread: the time of the node comes in as *now_ns*, what the store said as a
-`Lent`. A shell asks `begin` for what can be decided here, sends what `ask` and `due` hand out, and
-tells `heard` or `lost` of every `Lend`, one of the two, once.
+`LeaseGrant`. A shell asks `begin` for what can be decided here, sends what `ask` and `due` hand
+out, and tells `heard` or `lost` of every `GrantLease`, one of the two, once.
 
 What keeps the bound, whatever is lost, late, repeated or paused:
 
 - Units are used only before the loan lapses, by the node's own clock from before it asked.
-- One `Lend` of a counter is under way at a time, and what it reports as unused is gone at once.
+- One `GrantLease` of a counter is under way at a time; what it reports as unused is gone at once.
 - After one was lost, nobody knows if or when the store will carry it out. So this node borrows
   under another name from then on: what arrives late touches only what was given up.
 - What may be used of a licence until the answer comes is said with it (`unused`), and the next one
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.observability.sketches import HeavyHitters
     from headgate.stores.base import Terms
-    from headgate.stores.operations import Lend, Lent
+    from headgate.stores.operations import GrantLease, LeaseGrant
 
 
 # Where the loans of each group are, by the limit they are under.
@@ -163,9 +163,9 @@ class Book:
     def __init__(self, holder: str, *, most_loans: int = MOST_LOANS) -> None:
         self.most_loans = most_loans
         self._tables = Tables()
-        self.begin_anew(holder)
+        self.after_fork(holder)
 
-    def begin_anew(self, holder: str) -> None:
+    def after_fork(self, holder: str) -> None:
         """Forget all loans, as they are somebody else's: this is a forked process."""
         for table in self._tables:
             table.loans.clear()
@@ -179,7 +179,7 @@ class Book:
         self.demand = Demand()
         self._dues = Dues()
         self._debts = Debts()
-        self._errands: list[Lend] = []
+        self._errands: list[GrantLease] = []
         self._wishes: dict[tuple[str, str], Check] = {}
         self.denials = Denials(self.most_loans)
 
@@ -237,7 +237,7 @@ class Book:
             if one.loan.serial == one.serial:
                 one.loan.left += one.cost
 
-    def ask(self, check: Check, now_ns: int, *, takes: bool = True) -> Lend | None:
+    def ask(self, check: Check, now_ns: int, *, takes: bool = True) -> GrantLease | None:
         """What to ask of the store for *check*, which `begin` left over; None: not worth a loan, or
         another is under way: an ordinary take. With `takes=False` it only borrows for it."""
         table = self.table(check.group, check.limit)
@@ -269,14 +269,14 @@ class Book:
         if table.size.most(0, per_second, 1) and (loan is None or loan.flight is None):
             self._wishes[check.group, check.key] = replace(check, cost=0)
 
-    def asking(self, check: Check) -> Lend | None:
+    def asking(self, check: Check) -> GrantLease | None:
         """The loan for *check* that is under way, if it is worth waiting for."""
         table = self.table(check.group, check.limit)
         loan = None if table is None else table.loans.get(check.key)
         flight = None if loan is None else loan.flight
         return flight if flight is not None and flight.most > 0 else None
 
-    def heard(self, lend: Lend, lent: Lent, sent_ns: int, now_ns: int) -> None:
+    def heard(self, lend: GrantLease, lent: LeaseGrant, sent_ns: int, now_ns: int) -> None:
         """The store answered *lend*, which was sent at *sent_ns*."""
         if self._debts.settle(lend):
             return
@@ -303,7 +303,7 @@ class Book:
             due_ns = loan.dry_until_ns + size.life_ns
         self._dues.add(due_ns, table, check.key, loan)
 
-    def lost(self, lend: Lend, now_ns: int) -> None:
+    def lost(self, lend: GrantLease, now_ns: int) -> None:
         """Nobody knows what became of *lend*, nor will."""
         self._names += 1
         if lend in self._debts:
@@ -340,7 +340,7 @@ class Book:
             keep_ns = table.size.keep_ns
             self.denials.note(table.tag, check.key, check.cost, outcome, sent_ns, keep_ns)
 
-    def due(self, now_ns: int, *, most: int = MOST_DUE) -> list[Lend]:
+    def due(self, now_ns: int, *, most: int = MOST_DUE) -> list[GrantLease]:
         """What is to be told to the store by now: what is given back, and what licences used."""
         lends = self._errands[:most]
         del self._errands[:most]
@@ -369,7 +369,7 @@ class Book:
         ]
         return min((time for time in times if time is not None), default=None)
 
-    def close(self, now_ns: int) -> list[Lend]:
+    def close(self, now_ns: int) -> list[GrantLease]:
         """All that is to be given back and told at the end; nothing is lent any more."""
         for table in self._tables.adopt({}):
             self._close_table(table, now_ns)
@@ -429,7 +429,7 @@ class Book:
 
     def _sent(
         self, table: Table, loan: Loan, check: Check, most: int, now_ns: int, *, ahead: int = 0
-    ) -> Lend:
+    ) -> GrantLease:
         """*check* and a loan of *most* units, asked for now."""
         lend = loan.send(table.size, check, most, now_ns, ahead)
         self._told = max(self._told, lend.used + most)
@@ -437,7 +437,7 @@ class Book:
 
     def _routine(
         self, table: Table, key: str, loan: Loan, now_ns: int, *, renews: bool
-    ) -> Lend | None:
+    ) -> GrantLease | None:
         """What is to be told of *loan*, which is due. One that was used is asked for anew."""
         size = table.size
         used = self.demand.counted(loan)
@@ -454,7 +454,7 @@ class Book:
         check = Check(table.group, key, table.limit, 0)
         return self._sent(table, loan, check, most, now_ns, ahead=size.ahead(per_second))
 
-    def _give_back(self, lend: Lend, lent: Lent) -> None:
+    def _give_back(self, lend: GrantLease, lent: LeaseGrant) -> None:
         """What was lent and is not wanted any more, as the terms have changed or it was reset."""
         if lent.amount:
             check = replace(lend.check, cost=0)
@@ -465,7 +465,7 @@ class Book:
                 replace(lend, check=check, most=0, unused=unused, used=told + kept, told=told)
             )
 
-    def _waiting_for(self, lend: Lend) -> tuple[Table | None, Loan | None]:
+    def _waiting_for(self, lend: GrantLease) -> tuple[Table | None, Loan | None]:
         """The loan that *lend* is about, if it still is."""
         table = self._tables.find(lend.check.group, lend.check.limit)
         loan = None if table is None else table.loans.get(lend.check.key)

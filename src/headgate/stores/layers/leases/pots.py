@@ -39,14 +39,14 @@ from headgate.observability import MEASURES
 from headgate.stores.layers.leases.lease import pot_key, pots_group, reset_after
 from headgate.stores.layers.leases.lease_table import EARLY
 from headgate.stores.layers.leases.served import Served
-from headgate.stores.operations import Check, Draw, Leave, Lend, Operation, Pour, Take
+from headgate.stores.operations import Check, Draw, GrantLease, Operation, Pour, ReleaseSlot, Take
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from headgate.stores.layers.leases.desk import Desk
     from headgate.stores.layers.leases.lease import Facts, Loan, Split, Table
     from headgate.stores.layers.leases.lease_table import Book
-    from headgate.stores.operations import Lent
+    from headgate.stores.operations import LeaseGrant
 
 
 SLOT: Final = Concurrency(1, 0.5)
@@ -138,13 +138,13 @@ class Pots:
             return NOTHING
         left = yield Draw(group, key, amount)
         if left is not None:
-            yield Leave(slot, lease)
+            yield ReleaseSlot(slot, lease)
             return Drawn(amount)
         sent_ns = self._clock()
         if sent_ns - began_ns >= FILL_WITHIN_NS:
             return NOTHING
         holder = f"pot.{part}"
-        lent: Lent = yield Lend(check, holder, split.pour, life_ns, cap=split.cap)
+        lent: LeaseGrant = yield GrantLease(check, holder, split.pour, life_ns, cap=split.cap)
         now_ns = self._clock()
         lasts_ns = lent.lasts_ns - UNDER_WAY_NS - (now_ns - sent_ns)
         if lent.amount and now_ns - began_ns < FILL_WITHIN_NS:
@@ -153,10 +153,10 @@ class Pots:
             else:
                 self._avoid(group, key, USELESS_NS)
                 nothing = Check(check.group, check.key, check.limit, 0)
-                yield Lend(nothing, holder, 0, life_ns, unused=lent.amount, cap=split.cap)
+                yield GrantLease(nothing, holder, 0, life_ns, unused=lent.amount, cap=split.cap)
         elif lent.outcome.remaining:  # but for the loans of others
             self._avoid(group, key, USELESS_NS)
-        yield Leave(slot, lease)
+        yield ReleaseSlot(slot, lease)
         return Drawn(outcome=lent.outcome, sent_ns=sent_ns)
 
     def _look_elsewhere(

@@ -15,7 +15,7 @@ from headgate.stores.base import Hitter, Store, checked_cost, checked_key, concl
 from headgate.stores.layers.leases.desk import PATIENCE_NS, Desk, decisions_of
 from headgate.stores.layers.leases.pots import Errand
 from headgate.stores.layers.leases.taking import taking, taking_each
-from headgate.stores.operations import Check, Lend, Lent, Operation, Take, TakeEach
+from headgate.stores.operations import Check, GrantLease, LeaseGrant, Operation, Take, TakeEach
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class Keeper:
     def __init__(self, store: LeasedStore) -> None:
         self._store = weakref.ref(store)
         self._is_closed = False
-        self.begin_anew()
+        self.after_fork()
         _keepers.add(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """In a forked process no thread is left."""
         self._lock = threading.Lock()
         self._bell = threading.Event()
@@ -109,13 +109,13 @@ class Keeper:
 _keepers: WeakSet[Keeper] = WeakSet()
 
 
-def _begin_anew() -> None:
+def _after_fork() -> None:
     for keeper in list(_keepers):
-        keeper.begin_anew()
+        keeper.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 R = TypeVar("R")
@@ -263,7 +263,7 @@ class LeasedStore(Store):
         try:
             while True:
                 step = steps.send(reply)
-                if isinstance(step, Lend):
+                if isinstance(step, GrantLease):
                     reply = self._exchange(step)
                 elif isinstance(step, Errand):
                     reply = self._run_errand(step)
@@ -282,7 +282,7 @@ class LeasedStore(Store):
         except StoreError as error:
             return error
 
-    def _exchange(self, lend: Lend) -> Lent:
+    def _exchange(self, lend: GrantLease) -> LeaseGrant:
         """Ask the store, and tell those who wait for it."""
         sent_ns = self._desk.clock()
         lent = failure = None
@@ -300,7 +300,7 @@ class LeasedStore(Store):
             self._wake()
         return lent
 
-    def _send(self, lends: list[Lend]) -> None:
+    def _send(self, lends: list[GrantLease]) -> None:
         """Tell the store; after a failure the rest is taken for lost."""
         is_gone = False
         for lend in lends:

@@ -1,8 +1,8 @@
 """The way of a take that may be decided here, in part here, or by the store: without I/O.
 
 Both shells drive the same generators. What a step yields is to be done, and its reply sent in: a
-`Lend` is an exchange, a `Take`, `TakeEach` or `Errand` is for the store, anything else is to be
-waited for; None for a reply says that nobody wants to wait any longer.
+`GrantLease` is an exchange, a `Take`, `TakeEach` or `Errand` is for the store, anything else is to
+be waited for; None for a reply says that nobody wants to wait any longer.
 Should that fail, the generator is closed, and what was taken here is put back.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headgate.errors import StoreError
 from headgate.stores.layers.leases.pots import drawing
 from headgate.stores.layers.leases.served import Served
-from headgate.stores.operations import Lend, Take, TakeEach
+from headgate.stores.operations import GrantLease, Take, TakeEach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -28,7 +28,7 @@ F = TypeVar("F")
 
 def taking(
     desk: Desk[F], take: Take, new_flight: Callable[[], F]
-) -> Generator[Lend | Take | TakeEach | Errand | F, Any, list[Served]]:
+) -> Generator[GrantLease | Take | TakeEach | Errand | F, Any, list[Served]]:
     """Take all checks of *take* or none; what each came to."""
     checks = take.checks
     asked: set[tuple[str, str]] = set()
@@ -50,7 +50,7 @@ def taking(
                     desk.put_back(begun.taken)
                     is_settled = True
                     reply = yield step
-                    if isinstance(step, Lend) and step.check is checks[0]:
+                    if isinstance(step, GrantLease) and step.check is checks[0]:
                         return [Served(reply.outcome, "store")]
                     is_patient = reply is not None
                     continue
@@ -72,7 +72,7 @@ def _borrowing(
     checks: Sequence[Check],
     asked: set[tuple[str, str]],
     new_flight: Callable[[], F],
-) -> Lend | F | None:
+) -> GrantLease | F | None:
     """What to ask for, or to wait for, before the rest of *checks* is taken; None: nothing.
 
     A check that stands alone is taken with the loan. Of several each is borrowed for, once.
@@ -82,7 +82,7 @@ def _borrowing(
         place = check.group, check.key
         if check.cost > 0 and place not in asked and desk.book.governs(check.group):
             step = desk.ask(check, takes=is_alone, flight=new_flight())
-            if not is_alone and isinstance(step, Lend):
+            if not is_alone and isinstance(step, GrantLease):
                 asked.add(place)
             if step is not None:
                 return step
@@ -116,7 +116,7 @@ def _together(begun: Begun, outcomes: Outcomes, *, are_taken: bool) -> list[Serv
 
 def taking_each(
     desk: Desk[F], operation: TakeEach
-) -> Generator[Lend | Take | TakeEach | F, Any, tuple[Outcomes | StoreError, ...]]:
+) -> Generator[GrantLease | Take | TakeEach | F, Any, tuple[Outcomes | StoreError, ...]]:
     """Each take by itself, one round trip for all that need the store. What is asked for often is
     borrowed afterwards, when nobody waits for it."""
     started = [desk.begin(take.checks) if take.consume else None for take in operation.takes]

@@ -11,7 +11,7 @@ from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from headgate.stores.layers.leases.lease import Loan, Table
-    from headgate.stores.operations import Check, Lend
+    from headgate.stores.operations import Check, GrantLease
 
 
 class Demand:
@@ -75,13 +75,13 @@ class Debts:
     it is told. One is given up when its limit would have forgotten it anyway."""
 
     def __init__(self) -> None:
-        self._lends: dict[Lend, tuple[int, int]] = {}
+        self._lends: dict[GrantLease, tuple[int, int]] = {}
         self.first_ns: int | None = None
 
-    def __contains__(self, lend: Lend) -> bool:
+    def __contains__(self, lend: GrantLease) -> bool:
         return lend in self._lends
 
-    def add(self, lend: Lend, now_ns: int, *, from_ns: int = 0) -> None:
+    def add(self, lend: GrantLease, now_ns: int, *, from_ns: int = 0) -> None:
         """What *lend* told was lost. It is not told again before *from_ns*."""
         cost_free = replace(lend.check, cost=0)
         at_ns = max(now_ns + EVERY_NS, from_ns)
@@ -91,21 +91,21 @@ class Debts:
         self._lends[replace(lend, check=cost_free, most=0, unused=0)] = at_ns, until_ns
         self.first_ns = at_ns if self.first_ns is None else min(self.first_ns, at_ns)
 
-    def settle(self, lend: Lend) -> bool:
+    def settle(self, lend: GrantLease) -> bool:
         """*lend* was heard; whether it was one of these."""
         was_known = self._lends.pop(lend, None) is not None
         if not self._lends:
             self.first_ns = None
         return was_known
 
-    def due(self, now_ns: int) -> list[Lend]:
+    def due(self, now_ns: int) -> list[GrantLease]:
         """Those to be told now, of which each is to be told again later if it is not settled.
 
         After an outage there may be thousands: they are told bit by bit.
         """
         if self.first_ns is None or now_ns < self.first_ns:
             return []
-        due: list[Lend] = []
+        due: list[GrantLease] = []
         first_ns = now_ns + EVERY_NS
         for lend, (at_ns, until_ns) in list(self._lends.items()):
             if now_ns >= until_ns:
@@ -120,6 +120,6 @@ class Debts:
         self.first_ns = first_ns if self._lends else None
         return due
 
-    def all(self) -> list[Lend]:
+    def all(self) -> list[GrantLease]:
         """All of them."""
         return list(self._lends)

@@ -49,7 +49,7 @@ class AsyncRegionalStore(AsyncStore):
     ) -> None:
         checked_peers(region, local, peers)
         self.local = local
-        self.may_wait = local.may_wait
+        self.waits = local.waits
         self.lends = local.lends
         self.shares = local.shares
         self._groups = groups
@@ -143,9 +143,9 @@ class AsyncRegionalStore(AsyncStore):
             self._exchange.close()
             await asyncio.gather(*(store.aclose() for store in (*self._peers, self.local)))
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now: what was counted so far, the other one tells."""
-        self._exchange.begin_anew()
+        self._exchange.after_fork()
         self._tasks = [None] * len(self._peers)
 
     def _start(self) -> None:

@@ -161,9 +161,9 @@ class Exchange:
         for link, gauge in zip(self.links, self._gauges, strict=True):
             text = "Age in seconds of the oldest consumption that a region has not been told."
             MEASURES.gauge("region_lag_seconds", text, gauge.seconds, peer=link.peer)
-        self.begin_anew()
+        self.after_fork()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now: what was counted before, another one tells."""
         self._lock = threading.Lock()
         self._tally = Tally(

@@ -217,9 +217,9 @@ class RegionalStore(Store):
         for store in (*self._peers, self.local):
             store.close()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """This is another process now: what was counted so far, the other one tells."""
-        self._exchange.begin_anew()
+        self._exchange.after_fork()
         self._start_over()
 
     def _start_over(self) -> None:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from headgate.errors import StoreError
 from headgate.stores.operations import (
-    Absorb,
     Charge,
     Check,
-    Lend,
-    Lent,
+    GrantLease,
+    LeaseGrant,
+    MergeUsage,
     Operation,
     Outcomes,
     Refund,
@@ -150,7 +150,7 @@ class Said(NamedTuple):
 class Message:
     """What a region is to be told, and the numbers that it says."""
 
-    absorb: Absorb
+    absorb: MergeUsage
     said: tuple[Said, ...]
     made_ns: int
 
@@ -340,7 +340,7 @@ class Tally:
             said.append(Said(count, number, is_late))
         origin = f"{self.origin}/{label.length_ns // SECOND}.{label.generation}"
         ttl_ns = remembered_ns(label.length_ns)
-        return Message(Absorb(tuple(checks), origin, label.window, ttl_ns), tuple(said), now_ns)
+        return Message(MergeUsage(tuple(checks), origin, label.window, ttl_ns), tuple(said), now_ns)
 
     def _is_in_debt(self, retry_after_ns: int | None) -> bool:
         limit = self._max_debt_ns
@@ -414,7 +414,7 @@ def consumption(operation: Operation[Any], result: Any) -> Iterator[Consumed]:
             for take, outcomes in zip(takes, result, strict=True):
                 if not isinstance(outcomes, StoreError):
                     yield from consumption(take, cast("Outcomes", outcomes))
-        case Lend(check):
+        case GrantLease(check):
             yield check, _lent(operation, result)
         case Refund(checks):
             for check in checks:
@@ -434,7 +434,7 @@ def _is_charged(operation: Take | Charge | Settle, result: Any) -> bool:
     return isinstance(operation, Charge) or bool(result) or operation.charge_lapsed
 
 
-def _lent(lend: Lend, lent: Lent) -> int:
+def _lent(lend: GrantLease, lent: LeaseGrant) -> int:
     taken = lend.check.cost if lent.outcome.allowed else 0
     if lend.is_charged:
         # Units that are given back were never used, whether or not the store took them back.

@@ -79,10 +79,10 @@ class ClusterTransport(Transport):
     def __init__(self, url: RedisURL) -> None:
         self._url = url
         self._is_closed = False
-        self.begin_anew()
+        self.after_fork()
         watch_forks(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """At first and after a fork: no connection, no lock, and nothing known."""
         self._nodes = Nodes(self._url)
         self._lanes: dict[Address, Lanes] = {}

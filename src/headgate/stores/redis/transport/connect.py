@@ -68,10 +68,10 @@ class Resolver:
 
     def __init__(self, look_up: Callable[..., Any] = socket.getaddrinfo) -> None:
         self._look_up = look_up
-        self.begin_anew()
+        self.after_fork()
         watch_forks(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """At first and after a fork: nothing is under way."""
         self._lock = threading.Lock()
         self._under_way: dict[str, Lookup] = {}

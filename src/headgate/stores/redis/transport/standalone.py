@@ -73,7 +73,7 @@ class SoloTransport(Transport):
     def _new_lanes(self) -> Lanes:
         return Lanes(self._dial, self._where, most=self._connections, timeout=self._timeout)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """After a fork: the connections, and the locks, are those of the parent's threads."""
         self._lanes = self._new_lanes()
         if self._is_closed:

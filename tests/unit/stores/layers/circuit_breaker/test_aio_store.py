@@ -44,7 +44,7 @@ class TestWhileAllIsWell:
             assert hit is not None
             assert hit("key", 1).remaining == 999_999
             assert store.asker(PLACE) is None
-            assert not store.may_wait
+            assert not store.waits
             quick = store.take_quickly((Check("g", "key", LIMIT),))
             assert quick is None or quick[0].allowed
 
@@ -55,7 +55,7 @@ class TestWhileAllIsWell:
             failing = AsyncFailing()
             store = AsyncGuardedStore(failing)
             assert store.store is failing
-            assert (store.may_wait, store.lends) == (failing.may_wait, failing.lends)
+            assert (store.waits, store.lends) == (failing.waits, failing.lends)
             store.adopt({})
             await store.aclose()
             assert (failing.adopted, failing.is_closed) == ({}, True)

@@ -258,7 +258,7 @@ class TestTelling:
         tried = Tried()
         probe = tried.admit()
         tried.open()
-        tried.breaker.begin_anew()
+        tried.breaker.after_fork()
         assert tried.breaker.is_closed
         assert tried.breaker.since_ns is None
         assert probe is not None

@@ -13,7 +13,7 @@ from headgate.stores.base import Hit
 from headgate.stores.layers.circuit_breaker import GuardedStore
 from headgate.stores.layers.circuit_breaker.breaker import COUNTED
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Check, Draw, Lend, Pour, Take, TakeEach
+from headgate.stores.operations import Check, Draw, GrantLease, Pour, Take, TakeEach
 from headgate.units import SECOND
 from tests.support.failing_stores import LIMIT, PLACE, Failing, Guarded, taking
 
@@ -267,7 +267,7 @@ class TestParts:
     @pytest.mark.parametrize(
         "operation",
         [
-            Lend(Check("g", "a", LIMIT), "me", 1, SECOND),
+            GrantLease(Check("g", "a", LIMIT), "me", 1, SECOND),
             Pour("g", "a", 1, SECOND),
             Draw("g", "a", 1),
             Take((Check("g", "a", LIMIT),)),

@@ -12,7 +12,7 @@ from headgate.limits import Accuracy, FixedWindow, TokenBucket
 from headgate.stores.base import AsyncStore
 from headgate.stores.layers.leases import AsyncLeasedStore
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Charge, Check, Lend, Operation, Reset, Take, TakeEach
+from headgate.stores.operations import Charge, Check, GrantLease, Operation, Reset, Take, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
 
@@ -231,7 +231,7 @@ def test_a_licence_is_told_in_the_background() -> None:
         remote.asked.clear()
         await store.keep()
         (told,) = remote.asked
-        assert isinstance(told, Lend)
+        assert isinstance(told, GrantLease)
         assert not told.is_charged
         assert told.used > told.told
         await store.aclose()

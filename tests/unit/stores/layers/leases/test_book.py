@@ -8,7 +8,7 @@ import pytest
 
 from headgate.limits import Accuracy, Concurrency, FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.stores.layers.leases.lease_table import Book
-from headgate.stores.operations import Check, Lend, Refund, Reset, Take
+from headgate.stores.operations import Check, GrantLease, Refund, Reset, Take
 from headgate.units import MILLISECOND, SECOND
 from tests.support.lease_nodes import GROUP, KEY, Faults, Node, World
 
@@ -22,7 +22,7 @@ def left_in(world: World, limit: Limit = LIMIT, key: str = KEY) -> int:
     return outcome.remaining
 
 
-def lend_of(node: Node, limit: Limit = LIMIT, cost: int = 1) -> Lend:
+def lend_of(node: Node, limit: Limit = LIMIT, cost: int = 1) -> GrantLease:
     lend = node.book.ask(Check(GROUP, KEY, limit, cost), node.now())
     assert lend is not None
     return lend
@@ -328,7 +328,7 @@ def test_a_forked_process_has_no_loans_and_another_name() -> None:
     world = World(1)
     node = lent_node(world)
     first = lend_of(node, cost=50).holder
-    node.book.begin_anew("child")
+    node.book.after_fork("child")
     assert len(node.book) == 0
     assert node.book.due(node.now() + SECOND) == []
     node.book.heavy.add(GROUP, KEY, 50, node.now())

@@ -9,7 +9,7 @@ import pytest
 from headgate.limits import Accuracy, FixedWindow, Limit, TokenBucket
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Check, Lend, Take
+from headgate.stores.operations import Check, GrantLease, Take
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
 from tests.support.lease_nodes import GROUP, KEY, Faults, Node, World
@@ -32,7 +32,7 @@ def lent_node(world: World, accuracy: Accuracy = BATCH, limit: Limit = LIMIT) ->
     return node
 
 
-def lend_of(node: Node, cost: int = 1, limit: Limit = LIMIT) -> Lend:
+def lend_of(node: Node, cost: int = 1, limit: Limit = LIMIT) -> GrantLease:
     lend = node.book.ask(Check(GROUP, KEY, limit, cost), node.now())
     assert lend is not None
     return lend
@@ -159,6 +159,6 @@ def test_what_was_told_in_advance_counts_as_lent_while_it_may_be_used(faults: Fa
         world.pass_time(30 * MILLISECOND)
         node.keep()
         nothing = Check(GROUP, KEY, limit, 0)
-        probe = world.send(Lend(nothing, "probe", 20, SECOND, cap=6, is_charged=False))
+        probe = world.send(GrantLease(nothing, "probe", 20, SECOND, cap=6, is_charged=False))
         assert probe.amount + node.book.units_held() <= 6
     assert node.book.units_held() > 0

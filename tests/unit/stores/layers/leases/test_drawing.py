@@ -17,7 +17,7 @@ from headgate.stores.layers.leases import pots as drawing
 from headgate.stores.layers.leases.async_store import AsyncLeasedStore
 from headgate.stores.layers.leases.store import LeasedStore
 from headgate.stores.memory import AsyncMemoryStore, MemoryStore
-from headgate.stores.operations import Check, Draw, Lend, Operation, Pour, Take
+from headgate.stores.operations import Check, Draw, GrantLease, Operation, Pour, Take
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND
 
@@ -99,7 +99,7 @@ def test_the_counter_of_a_hot_key_is_asked_less_often_when_it_is_split() -> None
         fleet.seen.verbs.clear()
         fleet.seen.on_counter = 0
         fleet.run(0.7, per_second=1900)
-        asked[split] = fleet.seen.verbs["Lend"] + fleet.seen.on_counter
+        asked[split] = fleet.seen.verbs["GrantLease"] + fleet.seen.on_counter
     assert asked[4] < asked[1] / 2, asked
 
 
@@ -170,7 +170,7 @@ def test_when_the_shard_of_a_pot_fails_one_request_fails_and_the_next_goes_to_th
     assert all(loan.drawing == 0 for loan in table.loans.values())
 
 
-@pytest.mark.parametrize("verb", [Lend, Pour, Take])
+@pytest.mark.parametrize("verb", [GrantLease, Pour, Take])
 def test_whatever_fails_nothing_is_left_set_aside(verb: type[Operation[Any]]) -> None:
     fleet = Fleet(SPLIT, nodes=2)
     fleet.run(0.6, per_second=3000)

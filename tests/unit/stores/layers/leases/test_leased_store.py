@@ -16,7 +16,7 @@ from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.leases.store import Flight
 from headgate.stores.operations import (
     Charge,
-    Lend,
+    GrantLease,
     Refund,
     Reset,
     Take,
@@ -172,7 +172,7 @@ def test_several_leased_checks_are_borrowed_for(store: LeasedStore, remote: Remo
     for _ in range(100):
         assert take(store, check(), check("too")) == [True, True]
     assert len(remote.asked) <= 20
-    assert all(isinstance(one, Lend) for one in remote.asked)
+    assert all(isinstance(one, GrantLease) for one in remote.asked)
     store.close()
     assert used(remote) == used(remote, "too") == 150
 

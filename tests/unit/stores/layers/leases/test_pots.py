@@ -22,7 +22,7 @@ from headgate.stores.layers.leases.pots import (
     Steps,
 )
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Check, Draw, Lend, Operation, Pour, Reset, Take
+from headgate.stores.operations import Check, Draw, GrantLease, Operation, Pour, Reset, Take
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND
 from tests.support.lease_pots import LIFE_NS, Fleet
@@ -79,7 +79,7 @@ class Driven:
 def test_an_empty_pot_is_filled_by_whoever_finds_it_and_the_counter_decides_its_request() -> None:
     driven = Driven()
     drawn = driven.take()
-    assert driven.verbs == ["Draw", "Take", "Draw", "Lend", "Pour", "Leave"]
+    assert driven.verbs == ["Draw", "Take", "Draw", "GrantLease", "Pour", "ReleaseSlot"]
     assert drawn.amount == 0
     assert drawn.outcome is not None
     assert drawn.outcome.allowed
@@ -119,7 +119,7 @@ def test_a_pot_is_gone_before_its_loan_is() -> None:
     assert pour.ttl_ns == LIFE_NS - UNDER_WAY_NS
 
     def slowly(operation: Operation[Any]) -> None:
-        if isinstance(operation, Lend):
+        if isinstance(operation, GrantLease):
             driven.clock.advance_ns(40 * MILLISECOND)
 
     driven.clock.advance_ns(LIFE_NS)
@@ -132,7 +132,7 @@ def test_while_one_fills_a_pot_others_look_elsewhere_and_then_leave_it_to_the_co
     driven = Driven()
     first = driven.pots.take(CHECK, SPLIT, 0, LIFE_NS)
     operation = next(first)
-    while not isinstance(operation, Lend):
+    while not isinstance(operation, GrantLease):
         operation = first.send(driven.store.run(operation))
     assert driven.take() == Drawn()
     assert driven.verbs == ["Draw", "Take", "Draw"]
@@ -147,7 +147,7 @@ def test_who_gets_the_slot_after_the_pot_was_filled_draws_and_lends_nothing() ->
     assert reply is None
     driven.take()
     assert driven.drive(second, first=second.send(reply)) == Drawn(1)
-    assert driven.verbs == ["Take", "Draw", "Leave"]
+    assert driven.verbs == ["Take", "Draw", "ReleaseSlot"]
 
 
 def test_before_the_counter_refuses_another_pot_is_tried() -> None:
@@ -178,7 +178,7 @@ def test_a_pot_that_would_last_too_short_is_not_filled_and_left_alone_for_a_whil
     driven.store.run(Reset((CHECK,)))
     drawn = driven.drive(driven.pots.take(CHECK, SPLIT, 0, UNDER_WAY_NS))
     assert drawn.outcome is not None
-    assert driven.verbs == ["Draw", "Take", "Draw", "Lend", "Lend", "Leave"]
+    assert driven.verbs == ["Draw", "Take", "Draw", "GrantLease", "GrantLease", "ReleaseSlot"]
     assert driven.remaining() == 1000 - 1
     assert driven.take() == Drawn()
     assert driven.verbs == []
@@ -196,13 +196,13 @@ def test_who_had_the_slot_for_too_long_does_not_pour() -> None:
 
         return pause
 
-    drawn = driven.drive(driven.pots.take(CHECK, SPLIT, 0, LIFE_NS), slow_at(Lend))
+    drawn = driven.drive(driven.pots.take(CHECK, SPLIT, 0, LIFE_NS), slow_at(GrantLease))
     assert drawn.outcome is not None
     assert "Pour" not in driven.verbs
     driven = Driven()
     drawn = driven.drive(driven.pots.take(CHECK, SPLIT, 0, LIFE_NS), slow_at(Take))
     assert drawn == Drawn()
-    assert "Lend" not in driven.verbs
+    assert "GrantLease" not in driven.verbs
 
 
 def test_after_its_shard_has_failed_a_pot_is_left_alone_for_a_while() -> None:
@@ -306,5 +306,5 @@ def test_most_requests_are_decided_by_pots() -> None:
     driven.admitted.clear()
     driven.run(1.0, per_second=990)
     asked = driven.operations
-    assert asked["Lend"] < len(driven.admitted) / 3
+    assert asked["GrantLease"] < len(driven.admitted) / 3
     assert asked["Draw"] < 2 * len(driven.admitted)

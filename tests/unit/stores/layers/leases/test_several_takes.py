@@ -11,7 +11,16 @@ from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
 from headgate.stores.base import AsyncStore
 from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
-from headgate.stores.operations import Check, Hold, Leave, Lend, Operation, Settle, Take, TakeEach
+from headgate.stores.operations import (
+    Check,
+    GrantLease,
+    Hold,
+    Operation,
+    ReleaseSlot,
+    Settle,
+    Take,
+    TakeEach,
+)
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.lease_remote import EXACT, TERMS, Remote, allowed, check, take, used, warm
@@ -58,7 +67,7 @@ def test_what_is_hot_among_several_takes_is_borrowed_when_nobody_waits(
     both = TakeEach((Take((check(),)), Take((check("too"),))))
     for _ in range(20):
         store.run(both)
-    assert not any(isinstance(one, Lend) for one in remote.asked)
+    assert not any(isinstance(one, GrantLease) for one in remote.asked)
     store.keep()
     remote.asked.clear()
     for _ in range(5):
@@ -76,7 +85,7 @@ def test_several_takes_that_are_refused_borrow_nothing(store: LeasedStore, remot
         (reply,) = store.run(TakeEach((Take((check("exact"), check())),)))
         assert allowed(reply) == [False, True]
     store.keep()
-    assert not any(isinstance(one, Lend) for one in remote.asked)
+    assert not any(isinstance(one, GrantLease) for one in remote.asked)
     assert used(remote) == 0
 
 
@@ -100,7 +109,7 @@ def test_a_slot_that_was_refused_may_be_had_as_soon_as_one_is_given_back(
     slot = (Check("leased", "slots", Concurrency(1, 60)),)
     assert store.run(Take(slot, lease="a"))[0].allowed
     assert not store.run(Take(slot, lease="b"))[0].allowed
-    assert store.run(Leave(slot, "a"))
+    assert store.run(ReleaseSlot(slot, "a"))
     assert store.run(Take(slot, lease="b"))[0].allowed
 
 
@@ -122,7 +131,7 @@ class Near(AsyncStore):
         self.is_asked_to_lend = asyncio.Event()
 
     async def run(self, operation: Operation[R]) -> R:
-        if isinstance(operation, Lend):
+        if isinstance(operation, GrantLease):
             self.is_asked_to_lend.set()
         return self.remote.run(operation)
 
@@ -179,7 +188,7 @@ def test_what_is_due_is_done_though_the_loop_is_always_late(remote: Remote) -> N
             await store.run(TakeEach((Take((check(cost=20),)),)))
             await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert any(isinstance(one, Lend) for one in remote.asked)
+        assert any(isinstance(one, GrantLease) for one in remote.asked)
         await store.aclose()
 
     asyncio.run(main())

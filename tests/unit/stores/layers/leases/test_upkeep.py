@@ -11,7 +11,7 @@ from headgate.limits import Accuracy, FixedWindow, Limit, TokenBucket
 from headgate.stores.layers.leases.lease import dry_for
 from headgate.stores.layers.leases.lease_table import Book
 from headgate.stores.layers.leases.usage import MOST_AT_ONCE, Debts
-from headgate.stores.operations import Check, Lend, Take
+from headgate.stores.operations import Check, GrantLease, Take
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 from tests.support.lease_nodes import GROUP, KEY, Node, World
 
@@ -80,13 +80,13 @@ def test_what_has_to_make_way_is_not_renewed(accuracy: Accuracy) -> None:
 
 def test_of_many_nodes_each_waits_for_a_loan_for_all_but_not_until_the_counter_is_full() -> None:
     limit = TokenBucket(100, 100)
-    lend = Lend(Check(GROUP, KEY, limit, 1), "n", 10, SECOND // 2)
+    lend = GrantLease(Check(GROUP, KEY, limit, 1), "n", 10, SECOND // 2)
     assert dry_for(lend, 100 * MILLISECOND, 1) == 100 * MILLISECOND
     assert dry_for(lend, 100 * MILLISECOND, 4) == 400 * MILLISECOND
     assert dry_for(lend, 100 * MILLISECOND, 40) == 500 * MILLISECOND
-    fast = Lend(Check(GROUP, KEY, TokenBucket(10, 10_000), 1), "n", 9, 5 * MILLISECOND)
+    fast = GrantLease(Check(GROUP, KEY, TokenBucket(10, 10_000), 1), "n", 9, 5 * MILLISECOND)
     assert dry_for(fast, MILLISECOND, 40) == MILLISECOND
-    window = Lend(Check(GROUP, KEY, FixedWindow(10, 1), 1), "n", 9, SECOND // 2)
+    window = GrantLease(Check(GROUP, KEY, FixedWindow(10, 1), 1), "n", 9, SECOND // 2)
     assert dry_for(window, 10 * MILLISECOND, 40) == 10 * MILLISECOND
 
 
@@ -124,7 +124,7 @@ def test_just_before_a_window_ends_no_more_is_borrowed_than_can_be_used() -> Non
 def test_thousands_of_debts_are_told_bit_by_bit() -> None:
     debts = Debts()
     lends = [
-        Lend(Check(GROUP, f"k{n}", LIMIT, 0), "n", 0, SECOND, used=1, is_charged=False)
+        GrantLease(Check(GROUP, f"k{n}", LIMIT, 0), "n", 0, SECOND, used=1, is_charged=False)
         for n in range(1_000)
     ]
     for lend in lends:
@@ -191,7 +191,7 @@ def test_debts_are_told_again_until_the_limit_has_forgotten_them() -> None:
     limit = TokenBucket(10, 10)
     book = Book("n")
     book.adopt({GROUP: SYNC})
-    lend = Lend(Check(GROUP, KEY, limit, 1), "n", 5, SECOND, used=3, told=0, is_charged=False)
+    lend = GrantLease(Check(GROUP, KEY, limit, 1), "n", 5, SECOND, used=3, told=0, is_charged=False)
     book.lost(lend, 0)
     for n in (1, 2, 3):
         (again,) = book.due(n * SECOND // 4)

@@ -11,13 +11,13 @@ from headgate.errors import StoreError
 from headgate.limits import TokenBucket
 from headgate.stores.layers.replication.tally import consumption
 from headgate.stores.operations import (
-    Absorb,
     Charge,
     Check,
     Draw,
+    GrantLease,
     Hold,
-    Lend,
-    Lent,
+    LeaseGrant,
+    MergeUsage,
     Operation,
     Pour,
     Refund,
@@ -41,8 +41,8 @@ def used(operation: Operation[Any], result: Any) -> dict[str, int]:
     return {key: amount for key, amount in amounts.items() if amount}
 
 
-def lent(outcome: Outcome, amount: int) -> Lent:
-    return Lent(outcome, amount, lasts_ns=1, holders=1, lent=amount, wait_ns=0)
+def lent(outcome: Outcome, amount: int) -> LeaseGrant:
+    return LeaseGrant(outcome, amount, lasts_ns=1, holders=1, lent=amount, wait_ns=0)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def lent(outcome: Outcome, amount: int) -> Lent:
         (Reset((A,)), None, {}),
         (Pour("g", "a", 5, 1), 5, {}),
         (Draw("g", "a", 5), 0, {}),
-        (Absorb((A,), "us/1", 1, 1), (YES,), {}),
+        (MergeUsage((A,), "us/1", 1, 1), (YES,), {}),
     ],
 )
 def test_what_is_admitted_or_charged_counts(
@@ -75,12 +75,12 @@ def test_what_is_held_counts_when_it_is_settled_with_what_it_really_was() -> Non
 
 
 def test_a_lease_counts_when_it_is_lent_less_what_is_given_back() -> None:
-    lend = Lend(A, "node", most=10, ttl_ns=1, unused=4)
+    lend = GrantLease(A, "node", most=10, ttl_ns=1, unused=4)
     assert used(lend, lent(YES, 10)) == {"a": 2 + 10 - 4}
     assert used(lend, lent(NO, 0)) == {"a": -4}
 
 
 def test_a_licence_counts_when_its_use_is_told() -> None:
-    lend = Lend(A, "node", most=10, ttl_ns=1, used=12, told=5, is_charged=False)
+    lend = GrantLease(A, "node", most=10, ttl_ns=1, used=12, told=5, is_charged=False)
     assert used(lend, lent(YES, 10)) == {"a": 2 + 7}
     assert used(lend, lent(NO, 0)) == {"a": 7}

@@ -18,7 +18,7 @@ from headgate.observability import MEASURES
 from headgate.stores.layers.replication import RegionalStore
 from headgate.stores.layers.replication.tally import MOST_AT_ONCE, MOST_CHECKS
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Absorb, Check, Lend, Refund, Take, TakeEach
+from headgate.stores.operations import Check, GrantLease, MergeUsage, Refund, Take, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND
 from tests.support.region_fakes import HungPeer, Peer
@@ -80,11 +80,11 @@ def test_what_is_given_back_before_it_is_told_is_not_told() -> None:
 def test_leases_are_told_when_they_are_taken_and_not_again_when_they_are_renewed() -> None:
     peer = Peer()
     store = regional({"us": peer})
-    lent = store.run(Lend(check("a"), "node", most=4, ttl_ns=HOUR))
+    lent = store.run(GrantLease(check("a"), "node", most=4, ttl_ns=HOUR))
     assert lent.amount == 4
     store.exchange()
     assert peer.totals == {"a": 5}
-    lent = store.run(Lend(check("a"), "node", most=4, ttl_ns=HOUR, unused=3))
+    lent = store.run(GrantLease(check("a"), "node", most=4, ttl_ns=HOUR, unused=3))
     assert lent.amount == 4
     store.exchange()
     assert peer.totals == {"a": 7}  # 1 + 1 of the first loan + 1 + the second
@@ -223,7 +223,7 @@ def test_what_a_closed_store_could_not_tell_is_logged_and_is_no_lag(
 def test_a_message_that_is_refused_does_not_hold_up_the_others() -> None:
     class Picky(Peer):
         def run(self, operation: Operation[Any]) -> Any:
-            if isinstance(operation, Absorb) and operation.checks[0].key == "a":
+            if isinstance(operation, MergeUsage) and operation.checks[0].key == "a":
                 raise StoreError("what is this?", reason="refused")
             return super().run(operation)
 

@@ -12,7 +12,7 @@ from headgate.units import SECOND
 from tests.support.region_fakes import FITS, totals_of
 
 if TYPE_CHECKING:
-    from headgate.stores.operations import Absorb
+    from headgate.stores.operations import MergeUsage
 
 MINUTELY = TokenBucket(64, 1)
 SECONDLY = TokenBucket(10, 10)
@@ -27,7 +27,7 @@ def use(one: Tally, key: str, amount: int = 1, *, at: int = NOW, limit: Limit = 
     return one.add("g", key, limit, amount, at)
 
 
-def tell(one: Tally, peer: int, now: int = NOW, outcome: Outcome = FITS) -> list[Absorb]:
+def tell(one: Tally, peer: int, now: int = NOW, outcome: Outcome = FITS) -> list[MergeUsage]:
     """Tell *peer* all there is; what it was told."""
     messages = one.messages(peer, now)
     for message in messages:
@@ -220,7 +220,7 @@ def test_of_too_many_counters_that_nobody_knows_the_largest_are_kept() -> None:
 
 def test_a_counter_that_was_forgotten_begins_again_under_another_name() -> None:
     one = tally(peers=1, max_keys=2)
-    heard: list[Absorb] = []
+    heard: list[MergeUsage] = []
     chance = random.Random(1)
     used: dict[str, int] = {}
     for _ in range(200):

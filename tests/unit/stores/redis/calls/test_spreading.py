@@ -10,15 +10,15 @@ from headgate.algorithms import Outcome
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, LeakyQueue, Limit
 from headgate.stores.operations import (
+    CancelQueued,
     Charge,
     Check,
     Hold,
-    Leave,
     Operation,
+    ReleaseSlot,
     Reset,
     Settle,
     Take,
-    Vacate,
 )
 from headgate.stores.redis.cluster_split import Reach, Reached, each_for_itself, groups_of, spread
 from headgate.stores.redis.naming import TAGS, Names
@@ -91,7 +91,7 @@ def test_slots_are_taken_and_left_again() -> None:
     take = Take((slots, BOTH[1]), lease="me")
     asked, _ = _steps(take, [(YES,), REFUSED], [True])
     assert asked[0][0] == Take((slots,), lease="me")
-    assert asked[1] == [Leave((slots,), "me")]
+    assert asked[1] == [ReleaseSlot((slots,), "me")]
 
 
 def test_a_hold_is_given_back_where_it_was_granted() -> None:
@@ -187,17 +187,17 @@ def test_a_queue_that_is_full_takes_nothing_from_anybody() -> None:
 def test_of_several_queues_those_that_were_taken_are_vacated_if_one_has_filled_up() -> None:
     both = Take((_check("a", QUEUE), _check("b", QUEUE)))
     asked, outcomes = _steps(both, [(YES,), (YES,)], [(NEXT,), (NO,)], [True])
-    assert asked[2] == [Vacate(both.checks[:1], (105,))]
+    assert asked[2] == [CancelQueued(both.checks[:1], (105,))]
     assert outcomes == (NEXT, NO)
     asked, error = _steps(both, [(YES,), (YES,)], [(NEXT,), GONE], [True])
-    assert asked[2] == [Vacate(both.checks[:1], (105,))]
+    assert asked[2] == [CancelQueued(both.checks[:1], (105,))]
     assert error is GONE
 
 
 def test_turns_are_given_up_where_they_are() -> None:
     checks = (_check("a", QUEUE), _check("b", QUEUE))
-    asked, result = _steps(Vacate(checks, (105, 205)), [True, False])
-    assert asked == [[Vacate(checks[:1], (105,)), Vacate(checks[1:], (205,))]]
+    asked, result = _steps(CancelQueued(checks, (105, 205)), [True, False])
+    assert asked == [[CancelQueued(checks[:1], (105,)), CancelQueued(checks[1:], (205,))]]
     assert result is False
 
 
@@ -205,4 +205,4 @@ def test_a_reservation_in_a_queue_is_vacated_if_it_is_refused_elsewhere() -> Non
     hold = Hold((_check("a", QUEUE), _check("b")), "r", 10)
     asked, _ = _steps(hold, [(NEXT,), (NO,)], [True, True])
     nothing = (_check("a", QUEUE, 0),)
-    assert asked[1] == [Settle(nothing, "r", False), Vacate(hold.checks[:1], (105,))]
+    assert asked[1] == [Settle(nothing, "r", False), CancelQueued(hold.checks[:1], (105,))]

@@ -105,7 +105,7 @@ def test_what_goes_wrong_is_told(resolver: Resolver, names: Names, error: Except
 def test_a_forked_process_looks_up_anew(resolver: Resolver, names: Names) -> None:
     with pytest.raises(TimeoutError):
         resolver.wait("redis", later(SOON))
-    resolver.begin_anew()
+    resolver.after_fork()
     names.goes_on.set()
     resolver.wait("redis", later())
     assert names.asked == ["redis", "redis"]
