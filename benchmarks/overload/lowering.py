@@ -20,7 +20,7 @@ from benchmarks.overload.backend import service_times
 from headgate.limits import Limit, TokenBucket, scaled
 from headgate.overload import AsyncPressureControl
 from headgate.policy.model import Pressure
-from headgate.stores import AsyncMemoryStore, Check, MemoryStore, Take
+from headgate.stores import Check, MemoryStore, Take
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND
 
@@ -138,7 +138,7 @@ class Fleet:
         self._controls = [
             AsyncPressureControl(
                 plot.pressure or Pressure(),
-                store=AsyncMemoryStore(self._store),
+                store=self._store,
                 clock=loop.time_ns,
             )
             for _ in range(plot.nodes)

@@ -38,7 +38,7 @@ from headgate.limits import (
     parse_limits,
 )
 from headgate.runtime.holds import AsyncReservation, AsyncSlot, Reservation, Slot
-from headgate.stores import AsyncStore, Hit, MemoryStore, Store
+from headgate.stores import Hit, MemoryStore, Store
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,6 @@ __all__ = [
     "AsyncRateLimiter",
     "AsyncReservation",
     "AsyncSlot",
-    "AsyncStore",
     "Concurrency",
     "CostError",
     "Decision",

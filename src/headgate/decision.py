@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from headgate.errors import HeadgateError, OptionError
@@ -17,11 +16,10 @@ from headgate.units import SECOND, seconds_at_least
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headgate.limits import Limit, Pace
+    from headgate.limits import Limit
 
 __all__ = [
     "OVERRIDE",
-    "Concluded",
     "Decision",
     "FailurePolicy",
     "Figures",
@@ -32,7 +30,6 @@ __all__ = [
     "combine",
     "decide_blocked",
     "decide_without_store",
-    "paced_decisions",
     "read_on_failure",
 ]
 
@@ -43,63 +40,60 @@ Figures = tuple[bool, str, "Limit", int, "int | None", int, str, tuple["Decision
 
 
 class Decision:
-    """What came of a check: true when allowed.
+    """The answer to a check: true when allowed. Callers must not change it.
 
-    Subclasses differ only in when the figures are computed; callers need not know them. (It is not
-    an ABC because instances of one are dearer to make, and these are made by the million.)
+    `allowed`, `key` and `limit` say what was decided, whose counter it was and which limit decided:
+    of several the one that binds most. `remaining` is the largest cost that would be allowed right
+    after this check. `retry_after_ns` is the time until the same request would be allowed: 0 if it
+    was, None if it never can be. `reset_after_ns` is the time until the counter is as if untouched.
+    `delay_ns` is the time that an allowed request has to wait for its place in a queue, `turn_ns`
+    when that is on the clock of the store. `source` names who decided: `store`, or its substitute.
+
+    (A slots class with plain attributes: one is made for every request, and properties or a frozen
+    dataclass would double its price.)
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_parts",
+        "allowed",
+        "delay_ns",
+        "key",
+        "limit",
+        "remaining",
+        "reset_after_ns",
+        "retry_after_ns",
+        "source",
+        "turn_ns",
+    )
 
-    @property
-    def allowed(self) -> bool:
-        """Whether the request may go on."""
-        raise NotImplementedError
-
-    @property
-    def key(self) -> str:
-        """Whose counter it was."""
-        raise NotImplementedError
-
-    @property
-    def limit(self) -> Limit:
-        """The limit that decided: of several, the one that binds most."""
-        raise NotImplementedError
-
-    @property
-    def remaining(self) -> int:
-        """The largest cost that would be allowed right after this check."""
-        raise NotImplementedError
-
-    @property
-    def retry_after_ns(self) -> int | None:
-        """`retry_after` in nanoseconds."""
-        raise NotImplementedError
-
-    @property
-    def reset_after_ns(self) -> int:
-        """`reset_after` in nanoseconds."""
-        raise NotImplementedError
-
-    @property
-    def delay_ns(self) -> int:
-        """`delay` in nanoseconds."""
-        return 0
-
-    @property
-    def turn_ns(self) -> int:
-        """When the turn of a request that is delayed comes, on the clock of the store; else 0."""
-        return 0
-
-    @property
-    def source(self) -> str:
-        """Who decided: `store`, or what stood in for it."""
-        return "store"
+    def __init__(
+        self,
+        key: str,
+        limit: Limit,
+        allowed: bool,  # noqa: FBT001 (positional arguments are cheaper to pass)
+        remaining: int,
+        retry_after_ns: int | None,
+        reset_after_ns: int,
+        source: str = "store",
+        parts: tuple[Decision, ...] = (),
+        delay_ns: int = 0,
+        turn_ns: int = 0,
+    ) -> None:
+        self.key = key
+        self.limit = limit
+        self.allowed = allowed
+        self.remaining = remaining
+        self.retry_after_ns = retry_after_ns
+        self.reset_after_ns = reset_after_ns
+        self.source = source
+        self._parts = parts
+        self.delay_ns = delay_ns
+        self.turn_ns = turn_ns
 
     @property
     def limits(self) -> tuple[Decision, ...]:
-        """What each of the stacked limits said; of a single one, this decision."""
-        return (self,)
+        """The decision of each of several limits; of a single one, this decision."""
+        return self._parts or (self,)
 
     @property
     def retry_after(self) -> float | None:
@@ -109,7 +103,7 @@ class Decision:
 
     @property
     def delay(self) -> float:
-        """Seconds that an allowed request is to wait for its turn: 0.0 where there is no queue."""
+        """Seconds that an allowed request has to wait for its turn: 0.0 without a queue."""
         return seconds_at_least(self.delay_ns)
 
     @property
@@ -136,12 +130,8 @@ class Decision:
             f"reset_after={self.reset_after}, {delay}source={self.source!r})"
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _restored, self._all()
-
     def figures(self) -> Figures:
-        """All there is to read where there is no queue, in one call: see `Figures`."""
-        parts = self.limits
+        """All figures where there is no queue, in one call: see `Figures`."""
         return (
             self.allowed,
             self.key,
@@ -150,111 +140,11 @@ class Decision:
             self.retry_after_ns,
             self.reset_after_ns,
             self.source,
-            parts if len(parts) > 1 else (),
+            self._parts,
         )
 
     def _all(self) -> tuple[Figures, int, int]:
-        """The figures, the delay and the turn."""
         return self.figures(), self.delay_ns, self.turn_ns
-
-
-class Concluded(Decision):
-    """A decision whose figures are known."""
-
-    __slots__ = (
-        "_allowed",
-        "_delay_ns",
-        "_key",
-        "_limit",
-        "_parts",
-        "_remaining",
-        "_reset_after_ns",
-        "_retry_after_ns",
-        "_source",
-        "_turn_ns",
-    )
-
-    def __init__(
-        self,
-        key: str,
-        limit: Limit,
-        *,
-        allowed: bool,
-        remaining: int,
-        retry_after_ns: int | None,
-        reset_after_ns: int,
-        source: str = "store",
-        parts: tuple[Decision, ...] = (),
-        delay_ns: int = 0,
-        turn_ns: int = 0,
-    ) -> None:
-        self._key = key
-        self._limit = limit
-        self._allowed = allowed
-        self._remaining = remaining
-        self._retry_after_ns = retry_after_ns
-        self._reset_after_ns = reset_after_ns
-        self._source = source
-        self._parts = parts
-        self._delay_ns = delay_ns
-        self._turn_ns = turn_ns
-
-    @property
-    def allowed(self) -> bool:
-        return self._allowed
-
-    @property
-    def key(self) -> str:
-        return self._key
-
-    @property
-    def limit(self) -> Limit:
-        return self._limit
-
-    @property
-    def remaining(self) -> int:
-        return self._remaining
-
-    @property
-    def retry_after_ns(self) -> int | None:
-        return self._retry_after_ns
-
-    @property
-    def reset_after_ns(self) -> int:
-        return self._reset_after_ns
-
-    @property
-    def delay_ns(self) -> int:
-        return self._delay_ns
-
-    @property
-    def turn_ns(self) -> int:
-        return self._turn_ns
-
-    @property
-    def source(self) -> str:
-        return self._source
-
-    @property
-    def limits(self) -> tuple[Decision, ...]:
-        return self._parts or (self,)
-
-
-def _restored(figures: Figures, delay_ns: int, turn_ns: int) -> Decision:
-    """A decision that was pickled or copied, with its figures computed."""
-    allowed, key, limit, remaining, retry_after_ns, reset_after_ns, source, parts = figures
-    return Concluded(
-        key,
-        limit,
-        allowed=allowed,
-        remaining=remaining,
-        retry_after_ns=retry_after_ns,
-        reset_after_ns=reset_after_ns,
-        source=source,
-        parts=parts,
-        delay_ns=delay_ns,
-        turn_ns=turn_ns,
-    )
 
 
 # Several decisions as one: all or nothing.
@@ -277,7 +167,7 @@ def combine(parts: Sequence[Decision]) -> Decision:
             latest = part
     if not tightest.allowed:
         latest = tightest
-    return Concluded(
+    return Decision(
         tightest.key,
         tightest.limit,
         allowed=tightest.allowed,
@@ -312,7 +202,7 @@ def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision
     """The refusal of the (key, limit) pairs in *asked*, which are blocked for *wait_ns* more."""
     return combine(
         [
-            Concluded(
+            Decision(
                 key,
                 limit,
                 allowed=False,
@@ -380,7 +270,7 @@ def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit
     is_open = policy == "fail_open"
     return combine(
         [
-            Concluded(
+            Decision(
                 key,
                 limit,
                 allowed=is_open,
@@ -392,128 +282,6 @@ def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit
             for key, limit in asked
         ]
     )
-
-
-# A decision about a paced limit, kept as the few integers it was made of.
-#
-# The check itself needs two additions and a comparison; the figures need divisions. Most callers
-# look at `allowed` and go on, so the figures are computed when they are read. They are the figures
-# of the moment of the decision all the same: the integers below never change.
-#
-# Decisions are made by the million, so they are made cheaply. They have no `__init__`: the store's
-# fast path fills the slots. And each limit has classes of its own, whose properties find the
-# numbers of the limit in their closure.
-
-
-class PacedDecision(Decision):
-    """A decision about a token bucket, GCRA or leaky bucket."""
-
-    __slots__ = ("_in_use", "_key")
-
-    _key: str
-    _in_use: int
-    """What is in use, in ticks, this request included, whether it was allowed or not."""
-
-    @property
-    def key(self) -> str:
-        return self._key
-
-
-class Refusal(PacedDecision):
-    """A cost that did not fit."""
-
-    __slots__ = ("_need",)
-
-    _need: int
-    """What it asked for, in ticks."""
-
-
-@lru_cache(maxsize=1024)
-def paced_decisions(  # noqa: C901 (many properties, each of one line)
-    the_limit: Limit, pace: Pace, resolution: int = 1
-) -> tuple[type[PacedDecision], type[Refusal]]:
-    """The classes of the decisions about *the_limit*: for what is admitted, for what is refused.
-
-    With a *resolution* of 1,000 nanoseconds the ticks of *pace* are per microsecond, and times are
-    whole microseconds, rounded up.
-    """
-    per_tick, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
-
-    class Admitted(PacedDecision):
-        __slots__ = ()
-
-        @property
-        def allowed(self) -> bool:
-            return True
-
-        def __bool__(self) -> bool:
-            return True
-
-        @property
-        def limit(self) -> Limit:
-            return the_limit
-
-        @property
-        def remaining(self) -> int:
-            return (span - self._in_use) // unit
-
-        @property
-        def retry_after_ns(self) -> int | None:
-            return 0
-
-        @property
-        def retry_after(self) -> float | None:
-            return 0.0
-
-        @property
-        def reset_after_ns(self) -> int:
-            return -(-self._in_use // per_tick) * resolution
-
-        @property
-        def reset_after(self) -> float:
-            return seconds_at_least(-(-self._in_use // per_tick) * resolution)
-
-        def figures(self) -> Figures:
-            in_use = self._in_use
-            left, reset_ns = (span - in_use) // unit, -(-in_use // per_tick) * resolution
-            return True, self._key, the_limit, left, 0, reset_ns, "store", ()
-
-    class Refused(Refusal):
-        __slots__ = ()
-
-        @property
-        def allowed(self) -> bool:
-            return False
-
-        def __bool__(self) -> bool:
-            return False
-
-        @property
-        def limit(self) -> Limit:
-            return the_limit
-
-        @property
-        def remaining(self) -> int:
-            free = span - self._in_use + self._need
-            return free // unit if free > 0 else 0
-
-        @property
-        def retry_after_ns(self) -> int | None:
-            return -((span - self._in_use) // per_tick) * resolution
-
-        @property
-        def retry_after(self) -> float | None:
-            return seconds_at_least(-((span - self._in_use) // per_tick) * resolution)
-
-        @property
-        def reset_after_ns(self) -> int:
-            return -((self._need - self._in_use) // per_tick) * resolution
-
-        @property
-        def reset_after(self) -> float:
-            return seconds_at_least(-((self._need - self._in_use) // per_tick) * resolution)
-
-    return Admitted, Refused
 
 
 # The one place where a denial becomes an exception: a decorated call has no other way out.

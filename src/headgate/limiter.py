@@ -30,6 +30,7 @@ from headgate.runtime.limiter_plan import (
     deadline_ns,
     nap,
     naps,
+    prepared_stack,
     read_limits,
     refused_in_line,
     soonest_ns,
@@ -37,14 +38,11 @@ from headgate.runtime.limiter_plan import (
 from headgate.runtime.waiting_lines import Lines, LoopEvent
 from headgate.stores.base import checked_cost, checked_key, checks_of
 from headgate.stores.factory import (
-    adopt_terms,
-    async_store_behind,
-    async_store_in_use,
     guard_of,
-    store_behind,
-    store_in_use,
+    set_accuracies,
+    unwrapped,
+    wrapped,
 )
-from headgate.stores.memory import AsyncMemoryStore
 from headgate.stores.operations import (
     Charge,
     Hold,
@@ -62,7 +60,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.limits import Limit
-    from headgate.stores.base import AsyncStore, Hit, Hitter, Store
+    from headgate.stores.base import Hit, Store
     from headgate.stores.operations import Operation
     from headgate.units import Seconds
 
@@ -199,15 +197,16 @@ class RateLimiter(Concluding):
         name: str | None = None,
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
-        self._store = store_in_use(store, clock)
-        store_clock = getattr(self._store, "clock", None)
+        self._store = wrapped(store, clock)
+        store_clock = self._store.clock
         self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
-        adopt_terms(self._store, self, self._stack.terms(accuracy))
-        self._time: Clock = getattr(self._store, "clock", time.monotonic_ns)
+        set_accuracies(self._store, self, self._stack.terms(accuracy))
+        self._time: Clock = self._store.clock or time.monotonic_ns
         self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
         self._lines: Lines[threading.Event] = Lines()
-        self._take_short_cut()
-        self._uncounted_hit: Hitter | None = None
+        self._prepared = prepared_stack(self._store, self._stack)
+        self._count = len(self._stack.limits)
+        self._uncounted_hit: Callable[[str, int], Decision] | None = None
         if name is not None:
             self._uncounted_hit = self.hit
             self.__dict__ |= CountedVerbs(self, name).verbs()
@@ -220,11 +219,18 @@ class RateLimiter(Concluding):
     @property
     def store(self) -> Store:
         """Where the counters are. (The limiter itself asks by way of a guard.)"""
-        return store_behind(self._store)
+        return unwrapped(self._store)
 
     def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
-        return self._decide(self._stack.take(key, cost))
+        if self._prepared is None:
+            return self._decide(self._stack.take(key, cost))
+        key, cost, count = checked_key(key), checked_cost(cost), self._count
+        try:
+            outcomes = self._prepared.take((key,) * count, (cost,) * count)
+        except StoreError as error:
+            return self._without_store(self._stack.take(key, cost), error)
+        return self._concluded(key, outcomes)
 
     def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
@@ -436,15 +442,6 @@ class RateLimiter(Concluding):
                 return False
             raise
 
-    def _take_short_cut(self) -> None:
-        """Let the store answer `hit` itself where it can, saving a call and two objects."""
-        hitter: Any = None if self._stack.has_slots else self._store.hitter(self._stack.places)
-        if hitter is None or type(self).hit is not RateLimiter.hit:
-            return
-        hit = self._guarded(hitter) if self._store.may_fail else hitter
-        hit.__doc__ = RateLimiter.hit.__doc__
-        self.__dict__["hit"] = hit
-
 
 class _InTurn:
     """A limiter with a queue, for the decorator."""
@@ -470,7 +467,7 @@ class AsyncRateLimiter(Concluding):
         self,
         limits: Limits,
         *,
-        store: str | Store | AsyncStore = "memory://",
+        store: str | Store = "memory://",
         clock: Clock | None = None,
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",
@@ -478,21 +475,17 @@ class AsyncRateLimiter(Concluding):
         name: str | None = None,
     ) -> None:
         self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
-        self._store = async_store_in_use(store, clock)
-        store_clock = getattr(self._store, "clock", None)
+        self._store = wrapped(store, clock)
+        store_clock = self._store.clock
         self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
-        adopt_terms(self._store, self, self._stack.terms(accuracy))
-        self._time: Clock = getattr(self._store, "clock", time.monotonic_ns)
+        set_accuracies(self._store, self, self._stack.terms(accuracy))
+        self._time: Clock = self._store.clock or time.monotonic_ns
         self._sleep: Callable[[float], Awaitable[None]] | None
         self._sleep = getattr(self._time, "asleep", None)
         self._lines: Lines[LoopEvent] = Lines()
         self._undoing: set[asyncio.Task[None]] = set()
-        has_slots, places = self._stack.has_slots, self._stack.places
-        hitter = None if has_slots else self._store.hitter(places)
-        if hitter is not None and not isinstance(self._store, AsyncMemoryStore):
-            hitter = self._guarded(hitter)
-        self._hitter = hitter
-        self._asker = None if has_slots else self._store.asker(places)
+        self._prepared = prepared_stack(self._store, self._stack)
+        self._count = len(self._stack.limits)
         self._uncounted_hit: Callable[[str, int], Coroutine[None, None, Decision]] | None = None
         if name is not None:
             self._uncounted_hit = self.hit
@@ -504,23 +497,21 @@ class AsyncRateLimiter(Concluding):
         return self._stack.limits
 
     @property
-    def store(self) -> AsyncStore:
+    def store(self) -> Store:
         """Where the counters are. (The limiter itself asks by way of a guard.)"""
-        return async_store_behind(self._store)
+        return unwrapped(self._store)
 
     async def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
-        if self._hitter is not None:
-            return self._hitter(key, cost)
-        if self._asker is None:
+        if self._prepared is None:
             return await self._decide(self._stack.take(key, cost))
+        key, cost, count = checked_key(key), checked_cost(cost), self._count
         try:
-            decision = await self._asker(key, cost)
+            answer = self._prepared.atake((key,) * count, (cost,) * count)
+            outcomes = answer if isinstance(answer, tuple) else await answer
         except StoreError as error:
             return self._without_store(self._stack.take(key, cost), error)
-        if self._fallback.wants_word:
-            self._fallback.succeed()
-        return decision
+        return self._concluded(key, outcomes)
 
     async def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
@@ -530,7 +521,7 @@ class AsyncRateLimiter(Concluding):
         """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
         operation = self._stack.take_each(asked)
         try:
-            replies = await self._store.run(operation)
+            replies = await self._store.arun(operation)
         except StoreError as error:
             return [self._without_store(take, error) for take in operation.takes]
         pairs = zip(operation.takes, replies, strict=True)
@@ -598,7 +589,7 @@ class AsyncRateLimiter(Concluding):
     async def reset(self, key: str) -> None:
         """Forget all about *key*. Raises `StoreError` if the store cannot be reached."""
         checks = self._stack.checks(key, 0)
-        await self._store.run(Reset(checks))
+        await self._store.arun(Reset(checks))
         self._fallback.reset(self._asked(checks))
         self._lines.wake(key)
 
@@ -648,7 +639,7 @@ class AsyncRateLimiter(Concluding):
 
     async def _decide(self, operation: Take | Hold | Charge | Refund) -> Decision:
         try:
-            outcomes = await self._store.run(operation)
+            outcomes = await self._store.arun(operation)
         except StoreError as error:
             return self._without_store(operation, error)
         return self._conclude(operation, outcomes)
@@ -707,7 +698,7 @@ class AsyncRateLimiter(Concluding):
         """As `RateLimiter._tell`."""
         for step in steps:
             with suppress(StoreError):
-                await self._store.run(step)
+                await self._store.arun(step)
 
     async def _settle_turn(
         self, cost: int, granted: Decision, key: str, name: str, amount: int
@@ -722,7 +713,7 @@ class AsyncRateLimiter(Concluding):
         asked, fallback = self._asked(checks), self._fallback
         is_here = fallback.has_decided and fallback.settle(asked, name)
         try:
-            done = await self._store.run(Settle(checks, name, charge_lapsed=True))
+            done = await self._store.arun(Settle(checks, name, charge_lapsed=True))
         except StoreError as error:
             done = False
             if is_here:
@@ -750,7 +741,7 @@ class AsyncRateLimiter(Concluding):
         async def renew() -> bool:
             if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
                 return True
-            return await self._store.run(RenewSlot(slots, lease))
+            return await self._store.arun(RenewSlot(slots, lease))
 
         return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS), slot)
 
@@ -763,7 +754,7 @@ class AsyncRateLimiter(Concluding):
     async def _report(self, operation: RenewSlot | ReleaseSlot) -> bool:
         """Tell the store something that it may miss if the limiter is to stay open."""
         try:
-            return await self._store.run(operation)
+            return await self._store.arun(operation)
         except StoreError:
             if self._stack.on_failure.mode == "fail_open":
                 return False

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import pytest
 
 from headgate.limits import Accuracy
-from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Store
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, BreakerTerms, GuardedStore
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
-from headgate.stores.layers.replication import AsyncRegionalStore, RegionalStore
-from headgate.stores.redis import AsyncRedisStore, RedisStore
-from headgate.stores.shm import AsyncShmStore, ShmStore
+from headgate.stores import MemoryStore, Store
+from headgate.stores.layers.circuit_breaker import BreakerTerms, CircuitBreakerStore
+from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.layers.replication import ReplicatedStore
+from headgate.stores.redis import RedisStore
+from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
 from headgate.testing import StoreContract
 from headgate.units import HOUR, MILLISECOND, SECOND
@@ -51,7 +51,7 @@ class Inner(StoreContract):
         """A store on the counters, the same ones each time in a test."""
         raise NotImplementedError
 
-    def async_counters(self, clock: ManualClock) -> AsyncStore:
+    def async_counters(self, clock: ManualClock) -> Store:
         raise NotImplementedError
 
 
@@ -64,8 +64,8 @@ class InMemory(Inner):
         self._memory = self._memory or MemoryStore(clock=clock)
         return self._memory
 
-    def async_counters(self, clock: ManualClock) -> AsyncStore:
-        return AsyncMemoryStore(self.counters(clock))
+    def async_counters(self, clock: ManualClock) -> Store:
+        return self.counters(clock)
 
 
 class OnRedis(Inner):
@@ -80,12 +80,12 @@ class OnRedis(Inner):
     def counters(self, clock: ManualClock) -> Store:
         return RedisStore(self.url, clock=clock)
 
-    def async_counters(self, clock: ManualClock) -> AsyncStore:
-        return AsyncRedisStore(self.url, clock=clock)
+    def async_counters(self, clock: ManualClock) -> Store:
+        return RedisStore(self.url, clock=clock)
 
 
 class InSharedMemory(Inner):
-    lends = False
+    grants_leases = False
 
     def setup_method(self) -> None:
         self._name = f"contract-{token_hex(8)}"
@@ -98,21 +98,21 @@ class InSharedMemory(Inner):
     def counters(self, clock: ManualClock) -> Store:
         return ShmStore(f"shm://{self._name}?size=8MB", clock=clock)
 
-    def async_counters(self, clock: ManualClock) -> AsyncStore:
-        return AsyncShmStore(f"shm://{self._name}?size=8MB", clock=clock)
+    def async_counters(self, clock: ManualClock) -> Store:
+        return ShmStore(f"shm://{self._name}?size=8MB", clock=clock)
 
 
 # ---- circuit breaker ------------------------------------------------------------------------
 
 
 class Breaker(Inner):
-    def make_store(self, clock: ManualClock) -> Store | AsyncStore:
-        return GuardedStore(self.counters(clock))
+    def make_store(self, clock: ManualClock) -> Store:
+        return CircuitBreakerStore(self.counters(clock))
 
 
 class AsyncBreaker(Inner):
-    def make_store(self, clock: ManualClock) -> AsyncStore:
-        return AsyncGuardedStore(self.async_counters(clock))
+    def make_store(self, clock: ManualClock) -> Store:
+        return CircuitBreakerStore(self.async_counters(clock))
 
 
 class TestBreaker(Breaker, InMemory):
@@ -137,17 +137,17 @@ class TestBreakerThatHasOnlyJustAnswered(InMemory):
     def make_store(self, clock: ManualClock) -> Store:
         time = Time()
         terms = BreakerTerms(first_share=1e-9)
-        store = GuardedStore(self.counters(clock), terms=terms, time_ns=time, chance=lambda: 0.0)
+        store = CircuitBreakerStore(self.counters(clock), terms=terms, time_ns=time, chance=lambda: 0.0)
         recover(store.guard, time)
         return store
 
 
 class TestAsyncBreakerThatHasOnlyJustAnswered(InMemory):
-    def make_store(self, clock: ManualClock) -> AsyncStore:
+    def make_store(self, clock: ManualClock) -> Store:
         time = Time()
         terms = BreakerTerms(first_share=1e-9)
         inner = self.async_counters(clock)
-        store = AsyncGuardedStore(inner, terms=terms, time_ns=time, chance=lambda: 0.0)
+        store = CircuitBreakerStore(inner, terms=terms, time_ns=time, chance=lambda: 0.0)
         recover(store.guard, time)
         return store
 
@@ -185,19 +185,19 @@ def recover(guard: Guard, time: Time) -> None:
 
 
 class Leases(Inner):
-    def make_store(self, clock: ManualClock) -> Store | AsyncStore:
-        return LeasedStore(GuardedStore(self.counters(clock)), clock=clock, keeps=False)
+    def make_store(self, clock: ManualClock) -> Store:
+        return LeasedStore(CircuitBreakerStore(self.counters(clock)), clock=clock, keeps=False)
 
-    def make_node(self, clock: ManualClock) -> Store | AsyncStore:
+    def make_node(self, clock: ManualClock) -> Store:
         return self.make_store(clock)
 
 
 class AsyncLeases(Inner):
-    def make_store(self, clock: ManualClock) -> AsyncStore:
-        inner = AsyncGuardedStore(self.async_counters(clock))
-        return AsyncLeasedStore(inner, clock=clock, keeps=False)
+    def make_store(self, clock: ManualClock) -> Store:
+        inner = CircuitBreakerStore(self.async_counters(clock))
+        return LeasedStore(inner, clock=clock, keeps=False)
 
-    def make_node(self, clock: ManualClock) -> AsyncStore:
+    def make_node(self, clock: ManualClock) -> Store:
         return self.make_store(clock)
 
 
@@ -256,41 +256,41 @@ class Regions(Inner):
 
     replicates = True
 
-    def make_store(self, clock: ManualClock) -> Store | AsyncStore:
+    def make_store(self, clock: ManualClock) -> Store:
         self._peer = self.other_counters(clock)
         peers = {"us": self._peer}
-        return RegionalStore(
+        return ReplicatedStore(
             self.counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
         )
 
     def other_counters(self, clock: ManualClock) -> Store:
         return MemoryStore(clock=clock)
 
-    def peer(self) -> Store | AsyncStore:
+    def peer(self) -> Store:
         return self._peer
 
     def exchange(self) -> None:
-        cast("RegionalStore", self.store).exchange()
+        cast("ReplicatedStore", self.store).exchange()
 
 
 class AsyncRegions(Inner):
     replicates = True
 
-    def make_store(self, clock: ManualClock) -> AsyncStore:
+    def make_store(self, clock: ManualClock) -> Store:
         self._peer = self.other_counters(clock)
         peers = {"us": self._peer}
-        return AsyncRegionalStore(
+        return ReplicatedStore(
             self.async_counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
         )
 
-    def other_counters(self, clock: ManualClock) -> AsyncStore:
-        return AsyncMemoryStore(MemoryStore(clock=clock))
+    def other_counters(self, clock: ManualClock) -> Store:
+        return MemoryStore(clock=clock)
 
-    def peer(self) -> AsyncStore:
+    def peer(self) -> Store:
         return self._peer
 
     def exchange(self) -> None:
-        self._runner.run(cast("AsyncRegionalStore", self.store).exchange())
+        self._runner.run(cast("ReplicatedStore", self.store).exchange())
 
 
 class TestRegions(Regions, InMemory):
@@ -324,10 +324,10 @@ class TestAllLayers(InMemory):
 
     def make_store(self, clock: ManualClock) -> Store:
         peers = {"us": MemoryStore(clock=clock)}
-        regions = RegionalStore(
+        regions = ReplicatedStore(
             self.counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
         )
-        return LeasedStore(GuardedStore(regions), clock=clock, keeps=False)
+        return LeasedStore(CircuitBreakerStore(regions), clock=clock, keeps=False)
 
     def make_node(self, clock: ManualClock) -> Store:
         return self.make_store(clock)

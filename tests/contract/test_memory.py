@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from headgate.stores import AsyncMemoryStore, MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock, StoreContract
 
 R = TypeVar("R")
@@ -26,8 +26,8 @@ class TestMemoryStore(StoreContract):
 
 
 class TestAsyncMemoryStore(StoreContract):
-    def make_store(self, clock: ManualClock) -> AsyncMemoryStore:
-        return AsyncMemoryStore(MemoryStore(clock=clock))
+    def make_store(self, clock: ManualClock) -> MemoryStore:
+        return MemoryStore(clock=clock)
 
 
 class TestMemoryStoreWithoutShortCut(StoreContract):

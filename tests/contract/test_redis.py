@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.testing import StoreContract
 from tests.support.servers import ClusterSetup, RedisServer, is_installed, valkey_binary
 
@@ -58,8 +58,8 @@ class Sync(OnServer):
 
 
 class Async(OnServer):
-    def make_store(self, clock: ManualClock) -> AsyncRedisStore:
-        return AsyncRedisStore(self.url, clock=clock)
+    def make_store(self, clock: ManualClock) -> RedisStore:
+        return RedisStore(self.url, clock=clock)
 
 
 class TestRedisStore(Sync):

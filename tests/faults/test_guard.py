@@ -16,9 +16,9 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import TokenBucket
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, BreakerTerms, GuardedStore
+from headgate.stores.layers.circuit_breaker import BreakerTerms, CircuitBreakerStore
 from headgate.stores.operations import Check, Take
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.units import MILLISECOND, SECOND
 from tests.support.faults.proxy import FaultyProxy
 from tests.support.limiters import Loop
@@ -41,7 +41,7 @@ class Blocking:
     """One for callers that may block; *hit* is its short cut."""
 
     def __init__(self, url: str, terms: BreakerTerms) -> None:
-        self.guarded = GuardedStore(RedisStore(url), terms=terms)
+        self.guarded = CircuitBreakerStore(RedisStore(url), terms=terms)
         hit = self.guarded.hitter([("g", LIMIT)])
         assert hit is not None
         self._hit = hit
@@ -65,7 +65,7 @@ class InLoop:
     """The same in an event loop."""
 
     def __init__(self, url: str, terms: BreakerTerms) -> None:
-        self.guarded = AsyncGuardedStore(AsyncRedisStore(url), terms=terms)
+        self.guarded = CircuitBreakerStore(RedisStore(url), terms=terms)
         self._loop = Loop()
 
     def ask(self, *keys: str) -> str:
@@ -75,7 +75,7 @@ class InLoop:
         ask = self.guarded.asker([("g", LIMIT)])
         assert ask is not None
         try:
-            await (ask(keys[0], 1) if len(keys) == 1 else self.guarded.run(taking(keys)))
+            await (ask(keys[0], 1) if len(keys) == 1 else self.guarded.arun(taking(keys)))
         except StoreError as error:
             return error.reason
         return "ok"

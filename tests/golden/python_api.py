@@ -42,7 +42,7 @@ from headgate.stores.operations import (
     Pour,
     PublishValue,
 )
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 
 DJANGO_MIDDLEWARE = f"{DjangoMiddleware.__module__}.{DjangoMiddleware.__qualname__}"
@@ -74,7 +74,7 @@ __all__ = [
     "AsgiStatus",
     "AsyncFairGate",
     "AsyncRateLimiter",
-    "AsyncRedisStore",
+    "RedisStore",
     "Concurrency",
     "DrfThrottle",
     "FairMiddleware",

@@ -12,7 +12,6 @@ from tests.golden import framework_apps as apps
 from tests.golden.python_api import (
     Accuracy,
     AsyncRateLimiter,
-    AsyncRedisStore,
     Concurrency,
     HeadgateError,
     Hit,
@@ -343,7 +342,7 @@ class Operating:
 
     async def perform(self, verb: str, given: dict[str, Any]) -> Any:
         """Carry one step out."""
-        return await awaited(self.store.run(operation(verb, given)))
+        return await awaited(self.store.arun(operation(verb, given)))
 
 
 async def played(subject: Any, clock: Any, steps: Sequence[Step], state: RedisState) -> Any:
@@ -398,7 +397,7 @@ def limiter_history(
         return Limiting(limiter), limiter.close
 
     def awaiting(clock: Any) -> Any:
-        limiter = AsyncRateLimiter(limits, store=AsyncRedisStore(url, clock=clock), **options)
+        limiter = AsyncRateLimiter(limits, store=RedisStore(url, clock=clock), **options)
         return Limiting(limiter), limiter.aclose
 
     found = history_of(blocking, steps, state)
@@ -434,7 +433,7 @@ def test_operations_leave_what_was_recorded(url: str, state: RedisState) -> None
         return Operating(store), store.close
 
     def awaiting(clock: Any) -> Any:
-        store = AsyncRedisStore(url, clock=clock)
+        store = RedisStore(url, clock=clock)
         return Operating(store), store.aclose
 
     found = {}

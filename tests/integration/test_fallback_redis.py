@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate import AsyncRateLimiter, RateLimiter
 from headgate.decision import OnFailure
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_the_same_in_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         server.kill()
         assert [(await limiter.hit("key")).source for _ in range(10)] == ["fail_open"] * 10
         server.start()
-        looking = AsyncRateLimiter(LIMIT, store=AsyncRedisStore(server.url))
+        looking = AsyncRateLimiter(LIMIT, store=RedisStore(server.url))
         async with asyncio.timeout(30):
             while (await looking.peek("key")).remaining > 11:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.05)

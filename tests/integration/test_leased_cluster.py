@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
+from headgate.stores.layers.leases.pots import Pots
 
 from headgate.limits import Accuracy, TokenBucket
 from headgate.stores.layers.leases import pots
-from headgate.stores.layers.leases.pots import Pots
 from headgate.stores.layers.leases.store import LeasedStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore

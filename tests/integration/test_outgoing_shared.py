@@ -13,7 +13,7 @@ import pytest
 
 from headgate.clients import NotSentError
 from headgate.clients.httpx import AsyncPacedTransport, PacedTransport
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from tests.support.limited_server import CLIENTS, LimitedServer, client_of
 from tests.support.servers import RedisServer
@@ -112,7 +112,7 @@ def test_an_async_store_serves_async_clients(redis: RedisServer) -> None:
         return httpx.Response(200)
 
     async def story() -> None:
-        store = AsyncRedisStore(redis.url)
+        store = RedisStore(redis.url)
         paced = AsyncPacedTransport(
             httpx.MockTransport(served), pace="5/hour burst 5", store=store, namespace="given"
         )

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.overload import AsyncPressureControl, PressureControl
 from headgate.stores.operations import MOST_ORIGINS, PublishValue
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.stores.redis.inspect import parse_name
 from headgate.testing import ManualClock
 from headgate.units import HOUR, SECOND
@@ -89,7 +89,7 @@ def hear(store: RedisStore) -> tuple[tuple[str, float, float], ...]:
 
 def test_blocking_and_async_controls_agree(server: RedisServer) -> None:
     async def main() -> None:
-        store, async_store = RedisStore(server.url), AsyncRedisStore(server.url)
+        store, async_store = RedisStore(server.url), RedisStore(server.url)
         one = PressureControl(QUICK, store=store)
         other = AsyncPressureControl(QUICK, store=async_store)
         one.signal("db", 2.0, lasts=60)
@@ -136,8 +136,8 @@ def test_what_has_lapsed_is_thrown_away_and_there_is_never_too_much(server: Redi
 
 def test_it_is_told_through_sentinels_too() -> None:
     async def ask(url: str, share: PublishValue) -> int:
-        store = AsyncRedisStore(url)
-        told = await store.run(share)
+        store = RedisStore(url)
+        told = await store.arun(share)
         await store.aclose()
         return len(told)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate import AsyncRateLimiter, RateLimiter
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from tests.support.limiters import KINDS, bucket, limiting
 from tests.support.servers import RedisServer, is_installed
@@ -172,7 +172,7 @@ class TestManyClients:
 
     def test_forty_async_stores_admit_exactly_the_limit(self, server: RedisServer) -> None:
         async def hit_all_at_once() -> list[Decision]:
-            stores = [AsyncRedisStore(server.url) for _ in range(40)]
+            stores = [RedisStore(server.url) for _ in range(40)]
             limiters = [
                 AsyncRateLimiter(bucket(333), store=store, namespace="forty-async")
                 for store in stores

@@ -14,7 +14,7 @@ from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimiter
 from headgate.errors import LimitError, StoreError
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Check, Hold, Settle, Take
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.units import SECOND
 from tests.support.servers import ClusterSetup, RedisServer, SilentProxy
 
@@ -193,10 +193,10 @@ def test_a_store_that_is_closed_says_so(server: RedisServer) -> None:
     assert caught.value.reason == "closed"
 
     async def story() -> str:
-        store = AsyncRedisStore(server.url)
+        store = RedisStore(server.url)
         await store.aclose()
         with pytest.raises(StoreError) as caught:
-            await store.run(Take((Check("g", "k", FixedWindow(1, 1)),)))
+            await store.arun(Take((Check("g", "k", FixedWindow(1, 1)),)))
         return caught.value.reason
 
     assert asyncio.run(story()) == "closed"

@@ -11,7 +11,7 @@ import pytest
 from headgate import RateLimiter
 from headgate.limits import Accuracy, FixedWindow, TokenBucket
 from headgate.observability import MEASURES
-from headgate.stores.layers.replication import RegionalStore
+from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.redis import RedisStore
 from headgate.units import MINUTE, SECOND
 from tests.support.regions import NAMES, Regions, World
@@ -174,7 +174,7 @@ def test_leases_count_in_other_regions_when_they_are_taken(regions: Regions) -> 
     regions.heal()
     limit, batch = "10000/week", 50
     peer = RedisStore(regions.link_url("eu", "us", timeout=5))
-    here = RegionalStore(RedisStore(regions.servers["eu"].url), region="eu", peers={"us": peer})
+    here = ReplicatedStore(RedisStore(regions.servers["eu"].url), region="eu", peers={"us": peer})
     limiter = RateLimiter(limit, store=here, accuracy=Accuracy(batch=batch), namespace="leased")
     sources = [limiter.hit("a").source for _ in range(1_000)]
     assert "lease" in sources

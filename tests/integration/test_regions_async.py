@@ -10,9 +10,9 @@ import pytest
 
 from headgate import AsyncRateLimiter
 from headgate.limits import TokenBucket
-from headgate.stores.layers.replication import AsyncRegionalStore
+from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.operations import Check, Take, TakeEach
-from headgate.stores.redis import AsyncRedisStore
+from headgate.stores.redis import RedisStore
 from headgate.units import MILLISECOND
 from tests.support.faults.proxy import FaultyProxy
 from tests.support.servers import ClusterSetup, RedisServer, is_installed
@@ -48,11 +48,11 @@ def link(other: RedisServer) -> Iterator[FaultyProxy]:
 
 
 @asynccontextmanager
-async def region(local: str, peer: str) -> AsyncIterator[AsyncRegionalStore]:
-    store = AsyncRegionalStore(
-        AsyncRedisStore(local),
+async def region(local: str, peer: str) -> AsyncIterator[ReplicatedStore]:
+    store = ReplicatedStore(
+        RedisStore(local),
         region="eu",
-        peers={"us": AsyncRedisStore(peer)},
+        peers={"us": RedisStore(peer)},
         every_ns=20 * MILLISECOND,
     )
     try:
@@ -63,10 +63,10 @@ async def region(local: str, peer: str) -> AsyncIterator[AsyncRegionalStore]:
 
 async def used(url: str, key: str, count: int = 1) -> list[int]:
     """What is used of *key*, or of as many keys that begin so, in the store at *url*."""
-    store = AsyncRedisStore(url)
+    store = RedisStore(url)
     keys = [key] if count == 1 else [f"{key}{n}" for n in range(count)]
     looks = tuple(Take((Check("g", one, SLOW),), consume=False) for one in keys)
-    told = await store.run(TakeEach(looks))
+    told = await store.arun(TakeEach(looks))
     await store.aclose()
     return [SLOW.capacity - outcomes[0].remaining for outcomes in told]  # type: ignore[index] # no error
 
@@ -83,7 +83,7 @@ def test_what_one_region_admits_counts_in_the_other(
     async def scenario() -> None:
         async with region(server.url, with_options(link.url, timeout=5)) as store:
             take = TakeEach(tuple(Take((Check("g", f"k{n}", SLOW, 3),)) for n in range(300)))
-            await store.run(take)
+            await store.arun(take)
             await come_true(other.url, "k", 3, count=300)
             limiter = AsyncRateLimiter("100/hour", store=store, namespace="asked")
             for _ in range(3):
@@ -103,7 +103,7 @@ def test_a_partition_delays_no_decision_and_is_made_up_for(
         async with region(server.url, with_options(link.url, timeout=60)) as store:
             link.partition()
             for _ in range(10):
-                (outcome,) = await store.run(Take((Check("g", "parted", SLOW, 2),)))
+                (outcome,) = await store.arun(Take((Check("g", "parted", SLOW, 2),)))
                 assert outcome.allowed
                 await asyncio.sleep(0.01)
             assert await used(other.url, "parted") == [0]
@@ -118,7 +118,7 @@ def test_a_store_that_is_closed_has_told_everything(
 ) -> None:
     async def scenario() -> None:
         async with region(server.url, other.url) as store:
-            await store.run(Take((Check("g", "last", SLOW, 9),)))
+            await store.arun(Take((Check("g", "last", SLOW, 9),)))
         assert await used(other.url, "last") == [9]
 
     asyncio.run(scenario())
@@ -128,7 +128,7 @@ def test_a_cluster_is_told_of_counters_in_all_its_slots(server: RedisServer) -> 
     async def scenario(cluster_url: str) -> None:
         async with region(server.url, cluster_url) as store:
             take = TakeEach(tuple(Take((Check("g", f"c{n}", SLOW, 4),)) for n in range(100)))
-            await store.run(take)
+            await store.arun(take)
             await come_true(cluster_url, "c", 4, count=100)
 
     with ClusterSetup() as cluster:

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, FixedWindow
-from headgate.stores.layers.leases import AsyncLeasedStore
+from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.operations import Check, GrantLease, Take, TakeEach
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
@@ -90,21 +90,21 @@ class Fleet:
         await asyncio.sleep(1)
         await store.aclose()
 
-    def _new_store(self, terms: dict[str, Accuracy]) -> AsyncLeasedStore:
-        store = AsyncLeasedStore(Far(self.world), clock=self.world.skewed_clock())
+    def _new_store(self, terms: dict[str, Accuracy]) -> LeasedStore:
+        store = LeasedStore(Far(self.world), clock=self.world.skewed_clock())
         store.adopt(terms)
         return store
 
-    async def _request(self, store: AsyncLeasedStore, limit: FixedWindow) -> None:
+    async def _request(self, store: LeasedStore, limit: FixedWindow) -> None:
         draw = self.world.draw
         takes = tuple(self._take(draw, limit) for _ in range(draw.choice([1, 1, 2])))
         replies: tuple[Outcomes | StoreError, ...]
         try:
             if len(takes) == 1:
-                outcomes = await store.run(takes[0])
+                outcomes = await store.arun(takes[0])
                 replies = (outcomes,)
             else:
-                replies = await store.run(TakeEach(takes))
+                replies = await store.arun(TakeEach(takes))
         except StoreError:
             return
         for take, reply in zip(takes, replies, strict=True):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.control.live_counters import LiveCounters
     from headgate.control.storage import PolicyStorage
     from headgate.service.core import ShowKey
-    from headgate.stores.base import AsyncStore
+    from headgate.stores.base import Store
 
 WRITER, READER = "w" * 20, "r" * 20
 TOKENS = (Token.of("ada", "write", WRITER), Token.of("bob", "read", READER))
@@ -64,7 +64,7 @@ class Desk:
     audit: FailingAudit = field(default_factory=FailingAudit)
     token: str | None = WRITER
     show_key: ShowKey = hashed_key
-    store: AsyncStore | str = "memory://"
+    store: Store | str = "memory://"
 
     async def begin(self) -> None:
         clock = self.clock if isinstance(self.store, str) else None

@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError
-from headgate.stores import AsyncStore, MemoryStore
+from headgate.stores import MemoryStore, Store
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.stores import Operation
 
 
-class Waiting(AsyncStore):
+class Waiting(Store):
     """A memory store that is suspended before and after everything it does, for *turns* turns."""
 
     def __init__(self, clock: Clock | None = None, *, turns: int = 3) -> None:
@@ -22,7 +22,7 @@ class Waiting(AsyncStore):
         self.asked: list[Operation[Any]] = []
         self.is_gone = False
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         for _ in range(self.turns):
             await asyncio.sleep(0)
         if self.is_gone:
@@ -39,9 +39,9 @@ class Waiting(AsyncStore):
         return [type(one).__name__ for one in self.asked]
 
 
-class Gone(AsyncStore):
+class Gone(Store):
     """A store that cannot be reached."""
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         raise StoreError("gone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.decision import Concluded, Decision, combine
+from headgate.decision import Decision, combine
 from headgate.limits import parse_limit
 from headgate.responses import Answer, Told
 
@@ -28,7 +28,7 @@ def decided(
     key: str = "user:42",
 ) -> Decision:
     """What one limit said; it refused unless *retry_ms* is 0."""
-    return Concluded(
+    return Decision(
         key,
         parse_limit(limit) if isinstance(limit, str) else limit,
         allowed=retry_ms == 0,

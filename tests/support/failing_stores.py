@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import StoreError, StoreFault
 from headgate.limits import Limit, parse_limit
-from headgate.stores.base import Asker, AsyncStore, Hitter, Store
+from headgate.stores.base import Asker, Hitter, Store
 from headgate.stores.layers.circuit_breaker import (
-    AsyncGuardedStore,
     BreakerTerms,
     Change,
-    GuardedStore,
+    CircuitBreakerStore,
 )
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Operation, Take
 from headgate.units import SECOND
 
@@ -96,25 +95,25 @@ class Failing(Store):
         self.is_closed = True
 
 
-class AsyncFailing(AsyncStore):
+class AsyncFailing(Store):
     """The same for event loops. While *hangs* is set, calls wait until it is not."""
 
     where = "somewhere:2"
 
     def __init__(self, *, has_parts: bool = False) -> None:
         self.trouble = Trouble()
-        self.inner = AsyncMemoryStore(MemoryStore())
+        self.inner = MemoryStore()
         self.hangs: asyncio.Event | None = None
         self.adopted: Any = None
         self.is_closed = False
         if has_parts:
             self.part_of = lambda key: f"node-{key[:1]}"
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         if self.hangs is not None:
             await self.hangs.wait()
         self.trouble.meet([check.key for check in getattr(operation, "checks", ())])
-        return await self.inner.run(operation)
+        return await self.inner.arun(operation)
 
     def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
         hit = self.inner.hitter(places)
@@ -156,7 +155,7 @@ class Guarded:
         self.watch = Watch()
         self.failing = Failing(has_parts=has_parts)
         self.trouble = self.failing.trouble
-        self.store = GuardedStore(
+        self.store = CircuitBreakerStore(
             self.failing, terms=TERMS, time_ns=self.watch.time_ns, chance=self.watch.chance
         )
         self.changes: list[Change] = []
@@ -183,7 +182,7 @@ class AsyncGuarded:
         self.watch = Watch()
         self.failing = AsyncFailing(has_parts=has_parts)
         self.trouble = self.failing.trouble
-        self.store = AsyncGuardedStore(
+        self.store = CircuitBreakerStore(
             self.failing, terms=TERMS, time_ns=self.watch.time_ns, chance=self.watch.chance
         )
         self.changes: list[Change] = []
@@ -191,7 +190,7 @@ class AsyncGuarded:
 
     async def reason(self, operation: Operation[Any] | None = None) -> str | None:
         try:
-            await self.store.run(operation or taking())
+            await self.store.arun(operation or taking())
         except StoreError as error:
             return error.reason
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
-from headgate.stores.layers.leases import AsyncLeasedStore
+from headgate.stores.layers.leases import LeasedStore
 from headgate.units import SECOND
 from tests.support.fleet_world import FarStore, World
 
@@ -44,7 +44,7 @@ class Node:
 
     def _start(self) -> None:
         self.far = FarStore(self._world)
-        self.store = AsyncLeasedStore(self.far, clock=self._clock)
+        self.store = LeasedStore(self.far, clock=self._clock)
         self.store.adopt({GROUP: self._scene.accuracy})
         asker = self.store.asker([(GROUP, self._scene.limit)])
         assert asker is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import StoreError
 from headgate.stores import MemoryStore
-from headgate.stores.base import AsyncStore
+from headgate.stores.base import Store
 from headgate.stores.operations import GrantLease, Take
 from headgate.units import MILLISECOND, SECOND
 
@@ -90,10 +90,10 @@ class World:
         return lambda: START_NS + offset + round(self.loop.time_ns() * rate)
 
 
-class FarStore(AsyncStore):
+class FarStore(Store):
     """The store as one node sees it: through a network."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -104,7 +104,7 @@ class FarStore(AsyncStore):
         self.granted: list[tuple[int, int]] = []
         """What the store has admitted and the node has heard of: cost and time there."""
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         world, draw, weather = self._world, self._world.draw, self._world.weather
         world.calls += 1
         deadline_ns = world.loop.time_ns() + DEADLINE_NS

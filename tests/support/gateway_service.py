@@ -28,7 +28,7 @@ from tests.support.servers.upstream import CostingHandler, upstream_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.stores.base import AsyncStore
+    from headgate.stores.base import Store
 
 FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
 _HEADER_INPUT = "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
@@ -38,7 +38,7 @@ RATELIMIT = "envoy.filters.http.ratelimit"
 class Service:
     """RLS and RLQS under *policy*, in a thread with a loop of its own."""
 
-    def __init__(self, policy: str, store: AsyncStore | str = "memory://") -> None:
+    def __init__(self, policy: str, store: Store | str = "memory://") -> None:
         self._policy, self._store = policy, store
         self._socket = socket.create_server((HOST, 0))
         self.port = self._socket.getsockname()[1]

@@ -14,7 +14,7 @@ from headgate.service.core import Core
 from headgate.service.http import HttpApp
 from headgate.service.http.replies import LONGEST_DEADLINE, HttpOptions
 from headgate.stores import MemoryStore
-from headgate.stores.base import AsyncStore
+from headgate.stores.base import Store
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ rules:
 """
 
 
-class FakeStore(AsyncStore):
+class FakeStore(Store):
     """Counters in this process, which can be *gone*, or *stuck* and never answer."""
 
     waits = True
@@ -48,7 +48,7 @@ class FakeStore(AsyncStore):
         self.is_undone: bool | None = None
         """Whether who asks while it is gone is told that nothing was done."""
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         if self.is_gone:
             raise StoreError("it is gone", reason=self.reason, is_undone=self.is_undone)
         if self.is_stuck:

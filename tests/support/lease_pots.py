@@ -13,9 +13,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headgate.stores.layers.leases.pots import Pots
+
 from headgate.errors import StoreError
 from headgate.stores.layers.leases.lease import pot_key, pots_group
-from headgate.stores.layers.leases.pots import Pots
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Draw, GrantLease, Operation, Pour
 from headgate.testing import ManualClock

@@ -30,7 +30,7 @@ TERMS = {"leased": Accuracy(batch=10), "too": Accuracy(batch=10)}
 class Remote(Store):
     """A store that is asked, counts how often, and fails when told to."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self, clock: ManualClock) -> None:
         self.store = MemoryStore(clock=clock)

@@ -21,7 +21,7 @@ from headgate.limits import Limit
 from headgate.stores.base import group_name
 from headgate.stores.factory import guard_of
 from headgate.stores.operations import Check, Take
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.testing.store_contract.subject import Blocking
 from tests.support.servers import wait_until, with_options
 
@@ -90,7 +90,7 @@ class Limiting:
             )
         else:
             self._loop = Loop()
-            self._async_store = AsyncRedisStore(url, clock=clock)
+            self._async_store = RedisStore(url, clock=clock)
             self._async_limiter = AsyncRateLimiter(
                 limits, store=self._async_store, namespace=self.namespace, on_store_failure=policy
             )

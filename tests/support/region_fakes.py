@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.algorithms import Outcome
 from headgate.errors import StoreError
-from headgate.stores.base import AsyncStore, Store
+from headgate.stores.base import Store
 from headgate.stores.operations import MergeUsage, Operation
 
 FITS = Outcome(allowed=True, remaining=1, retry_after_ns=0, reset_after_ns=0)
@@ -17,7 +17,7 @@ FITS = Outcome(allowed=True, remaining=1, retry_after_ns=0, reset_after_ns=0)
 class Peer(Store):
     """Hears everything, or fails with `error`; `totals` is what it would have charged by key."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self) -> None:
         self.heard: list[MergeUsage] = []
@@ -49,7 +49,7 @@ class Peer(Store):
 class HungPeer(Store):
     """Never answers before it is released."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self) -> None:
         self.was_asked = threading.Event()
@@ -61,10 +61,10 @@ class HungPeer(Store):
         raise StoreError("nobody answered", reason="timeout")
 
 
-class AsyncPeer(AsyncStore):
+class AsyncPeer(Store):
     """As `Peer`; answers after so many steps of the loop as it `takes`, hangs while `hangs`."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self) -> None:
         self.heard: list[MergeUsage] = []
@@ -76,7 +76,7 @@ class AsyncPeer(AsyncStore):
         self.asked_at_once = 0
         self._asking = 0
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         assert isinstance(operation, MergeUsage)
         self._asking += 1
         self.asked_at_once = max(self.asked_at_once, self._asking)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from headgate.stores.base import Store
-from headgate.stores.layers.replication import RegionalStore
+from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.operations import Check, MergeUsage, Operation, Take
 from headgate.stores.redis import RedisStore
 from headgate.units import MILLISECOND, SECOND
@@ -38,7 +38,7 @@ class Admitted:
 class Overheard(Store):
     """The store of another region, and when it had heard how much."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
@@ -108,7 +108,7 @@ class World:
         self.key = key
         self.admitted: list[Admitted] = []
         self.overheard: dict[tuple[str, str], Overheard] = {}
-        self.stores: dict[str, RegionalStore] = {}
+        self.stores: dict[str, ReplicatedStore] = {}
         clocks = clocks or {}
         for a in NAMES:
             peers: dict[str, Store] = {}
@@ -118,7 +118,7 @@ class World:
                     peer = Overheard(RedisStore(url, clock=clocks.get(b)))
                     peers[b] = self.overheard[a, b] = peer
             local = RedisStore(regions.servers[a].url, clock=clocks.get(a))
-            self.stores[a] = RegionalStore(
+            self.stores[a] = ReplicatedStore(
                 local, region=a, peers=peers, every_ns=50 * MILLISECOND, clock=clocks.get(a)
             )
 

@@ -13,7 +13,7 @@ from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
 from headgate.service.core import Core
 from headgate.service.rls import RateLimitCalls, RlsOptions
-from headgate.stores.base import AsyncStore
+from headgate.stores.base import Store
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from tests.support import envoy_messages
@@ -78,7 +78,7 @@ class Asker:
     envoy: str | None = None
     options: RlsOptions = field(default_factory=RlsOptions)
     answers: ResponseOptions = field(default_factory=ResponseOptions)
-    store: Store | AsyncStore | str | None = None
+    store: Store | str | None = None
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOON))
     namespace: str = "headgate"
 
@@ -123,7 +123,7 @@ async def _awaited(answer: Awaitable[bytes]) -> bytes:
     return await answer
 
 
-class DistantStore(AsyncStore):
+class DistantStore(Store):
     """A store in this process that has to be waited for, and may be gone."""
 
     waits = True
@@ -133,7 +133,7 @@ class DistantStore(AsyncStore):
         self.is_gone = False
         self.rounds = 0
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         self.rounds += 1
         await asyncio.sleep(0)
         if self.is_gone:

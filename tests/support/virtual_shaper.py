@@ -12,7 +12,7 @@ from headgate.testing.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from headgate import Decision
-    from headgate.stores import AsyncStore, Store
+    from headgate.stores import Store
 
 
 def now_ns() -> int:
@@ -27,7 +27,7 @@ def here(rate: Any, **options: Any) -> AsyncShaper:
     return AsyncShaper(rate, clock=now_ns, **options)
 
 
-def stored(rate: Any, store: Store | AsyncStore | None = None, **options: Any) -> AsyncShaper:
+def stored(rate: Any, store: Store | None = None, **options: Any) -> AsyncShaper:
     """A shaper over a store on virtual time."""
     return AsyncShaper(rate, store=store or MemoryStore(clock=now_ns), **options)
 

@@ -8,17 +8,17 @@ import pytest
 
 from headgate import (
     AsyncRateLimiter,
-    AsyncStore,
     Concurrency,
     CostError,
     Hit,
     KeyInvalidError,
     MemoryStore,
     RateLimiter,
+    Store,
     UsageError,
 )
 from headgate.runtime.waiting_lines import Lines, LoopEvent
-from headgate.stores import AsyncMemoryStore, Operation
+from headgate.stores import MemoryStore, Operation
 from headgate.testing import ManualClock
 
 R = TypeVar("R")
@@ -26,18 +26,18 @@ R = TypeVar("R")
 LIMITS = ["100/h", "100/h fixed_window", "100/h sliding_window_log", "100/h; 150/h gcra"]
 
 
-class SlowStore(AsyncStore):
+class SlowStore(Store):
     """A store that answers when it is let, and tells when it has been asked."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self.store = AsyncMemoryStore(store)
+        self.store = store
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         self.asked.set()
         await self.may_answer.wait()
-        return await self.store.run(operation)
+        return await self.store.arun(operation)
 
 
 class AnnouncedLines(Lines[LoopEvent]):

@@ -21,7 +21,7 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
-from headgate.stores import AsyncMemoryStore, Operation
+from headgate.stores import MemoryStore, Operation
 from headgate.testing import ManualClock
 
 R = TypeVar("R")
@@ -124,7 +124,7 @@ def test_an_unknown_failure_policy_is_a_value_error_that_names_the_known() -> No
         RateLimiter("1/s", on_store_failure="fail_never")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("store", [AsyncMemoryStore(MemoryStore()), None, 5, MemoryStore])
+@pytest.mark.parametrize("store", [MemoryStore(), None, 5, MemoryStore])
 def test_what_is_no_store_is_a_store_url_error(store: Any) -> None:
     with pytest.raises(StoreURLError):
         RateLimiter("1/s", store=store)

@@ -7,7 +7,6 @@ import pytest
 
 from headgate import (
     AsyncRateLimiter,
-    AsyncStore,
     Concurrency,
     Decision,
     Hit,
@@ -17,7 +16,7 @@ from headgate import (
     StoreError,
 )
 from headgate.decision import FailurePolicy
-from headgate.stores import AsyncMemoryStore, Operation
+from headgate.stores import MemoryStore, Operation
 from headgate.testing import ManualClock
 from tests.support.unbroken_stores import unbroken
 
@@ -37,17 +36,17 @@ class FailingStore(Store):
         return self.store.run(operation)
 
 
-class FailingAsyncStore(AsyncStore):
+class FailingAsyncStore(Store):
     """The same for an event loop."""
 
     def __init__(self) -> None:
-        self.store = AsyncMemoryStore(MemoryStore(clock=ManualClock(3_600)))
+        self.store = MemoryStore(clock=ManualClock(3_600))
         self.is_down = True
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         if self.is_down:
             raise StoreError("down")
-        return await self.store.run(operation)
+        return await self.store.arun(operation)
 
 
 def decisions(limiter: RateLimiter) -> list[Decision]:

@@ -11,7 +11,7 @@ import pytest
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimiter
 from headgate.decision import OnFailure
 from headgate.errors import OptionError, StoreError
-from headgate.stores import AsyncStore, Operation
+from headgate.stores import Operation, Store
 from headgate.stores.base import group_name
 from headgate.units import SECOND
 from tests.support.failing_fallback import FailingStore, later
@@ -24,14 +24,14 @@ HALF = OnFailure(share=Fraction(1, 2))
 GROUP = group_name("headgate", 0)
 
 
-class Awaited(AsyncStore):
+class Awaited(Store):
     """A failing store for an event loop."""
 
     def __init__(self, store: FailingStore) -> None:
         self.clock = store.clock
         self._store = store
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         return self._store.run(operation)
 

@@ -16,7 +16,7 @@ PUBLIC = {
     "AsyncRateLimiter",
     "AsyncReservation",
     "AsyncSlot",
-    "AsyncStore",
+    "Store",
     "Concurrency",
     "CostError",
     "Decision",

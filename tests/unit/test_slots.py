@@ -12,7 +12,7 @@ import pytest
 from headgate import AsyncRateLimiter, Concurrency, RateLimiter, TokenBucket
 from headgate.errors import OptionError, StoreError
 from headgate.runtime.heartbeat import HEART, Beat
-from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.stores.operations import RenewSlot
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
@@ -132,7 +132,7 @@ class TestHeartbeat:
         async def main() -> None:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, VirtualLoop)
-            store = AsyncMemoryStore(MemoryStore(clock=loop.time_ns))
+            store = MemoryStore(clock=loop.time_ns)
             limiter = AsyncRateLimiter(Concurrency(1, 6), store=store)
             async with limiter.slot("key", heartbeat=True) as slot:
                 await asyncio.sleep(100)
@@ -156,7 +156,7 @@ class TestHeartbeat:
         run_virtually(main())
 
 
-class Flaky(AsyncStore):
+class Flaky(Store):
     """A memory store that cannot be asked while it *is_gone*."""
 
     waits = False
@@ -166,7 +166,7 @@ class Flaky(AsyncStore):
         self.clock = store.clock
         self.is_gone = False
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         if self.is_gone:
             raise StoreError("it is gone", reason="refused")
         return self.store.run(operation)

@@ -41,6 +41,8 @@ class Outcome(NamedTuple):
     """Nanoseconds until the turn of what was allowed: more than 0 only where there is a queue."""
     turn_ns: int = 0
     """The time of that turn on the clock of the store; `CancelQueued` takes it."""
+    source: str = "store"
+    """Who decided: the store, or a layer in front of it by what it knows of the store."""
 
 
 class Algorithm(ABC, Generic[S]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 from headgate.clients.attempt import Journey, is_repeatable
 from headgate.clients.host_state import Destinations
 from headgate.clients.not_sent import Discarding, cause_of
-from headgate.decision import Concluded, Decision
+from headgate.decision import Decision
 from headgate.errors import KeyInvalidError, OptionError
 from headgate.limiter import AsyncRateLimiter, RateLimiter
 from headgate.limits import Concurrency, LeakyBucket, Limit, TokenBucket, parse_limits
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.clients.signals import Answer
     from headgate.clock import Clock
     from headgate.decision import FailurePolicy
-    from headgate.stores import AsyncStore, Store
+    from headgate.stores import Store
 
 
 # Where a call begins: from a client's request to its journey, and what time it is meanwhile.
@@ -80,7 +80,7 @@ class AsyncOptions(Terms[Q], total=False):
     """The options of a client on an event loop: as `Options`, with the async twins."""
 
     pace: Pace | AsyncRateLimiter | None
-    store: str | Store | AsyncStore | None
+    store: str | Store | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def _final(decision: Decision) -> Decision:
     """*decision*, but there is no telling when it would be another one if the store is gone."""
     if decision.allowed or cause_of(decision) != "store":
         return decision
-    return Concluded(
+    return Decision(
         decision.key,
         decision.limit,
         allowed=False,
@@ -347,7 +347,7 @@ class AsyncCaller(Generic[Q, R]):
         discard: Callable[[R, Discarding], Awaitable[None]],
         *,
         pace: Pace | AsyncRateLimiter | None = None,
-        store: str | Store | AsyncStore | None = None,
+        store: str | Store | None = None,
         namespace: str | None = None,
         on_store_failure: FailurePolicy = "fail_open",
         key: Callable[[Q], str] | None = None,

@@ -1,8 +1,4 @@
-"""What both shells of a runner have in common: what is decided in this process, without waiting.
-
-That is what the store decides at once, and what this process decides itself while the store is
-gone.
-"""
+"""The common part of both runners: prepared takes, and decisions while the store is gone."""
 
 from __future__ import annotations
 
@@ -15,60 +11,68 @@ from headgate.engine.verdict import (
     repeated,
     verdict_of,
     verdict_on_each,
-    verdict_on_one,
     verdict_unasked,
     verdict_without_store,
 )
 from headgate.errors import StoreError
 from headgate.runtime.fallback import HERE, Asked, fallback_of
 from headgate.stores.base import concluded
-from headgate.stores.factory import adopt_terms, guard_of
-from headgate.stores.operations import CancelQueued, Check, ReleaseSlot, RenewSlot, Take, source_of
+from headgate.stores.factory import guard_of, set_accuracies
+from headgate.stores.operations import CancelQueued, Check, ReleaseSlot, RenewSlot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headgate.decision import Decision
     from headgate.engine.holds import Holding, Owed
     from headgate.engine.plan import Plan, RulePlan
     from headgate.engine.verdict import Verdict
-    from headgate.limits import Limit
-    from headgate.stores.base import AsyncStore, Hitter, Store, Terms
+    from headgate.stores.base import Accuracies, Place, Prepared, Store
     from headgate.stores.operations import Outcomes
 
 
-# The quick way of a store that has one, for requests that only one limit is for.
-
-
 MOST: Final = 4096
-"""How many are kept: policies change, and limits may depend on the caller."""
+"""Prepared takes that are kept: policies change, and limits may depend on the caller."""
 
 
-class ShortCuts:
-    """What `Store.hitter` gave, by counter and limit, asked for once."""
+class PreparedTakes:
+    """The prepared takes of *store*, by their groups and limits."""
 
-    __slots__ = ("_known", "_lately")
+    __slots__ = ("_known", "_store")
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, Limit], Hitter | None] = {}
-        # By the identity of the limit, which is kept with it: to hash one takes longer than a hit.
-        self._lately: dict[tuple[str, int], tuple[Limit, Hitter | None]] = {}
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # By the identity of the limits, which are kept too: to hash one takes longer than a hit.
+        self._known: dict[tuple[tuple[str, int], ...], tuple[list[Place], Prepared]] = {}
 
-    def to(self, store: Store | AsyncStore, check: Check) -> Hitter | None:
-        """The short cut of *store* for *check*; None if it has none."""
-        found = self._lately.get((check.group, id(check.limit)))
-        return self._find(store, check) if found is None else found[1]
+    def of(self, checks: Sequence[Check]) -> Prepared:
+        """The prepared take for checks like *checks*."""
+        places = tuple([(check.group, id(check.limit)) for check in checks])
+        found = self._known.get(places)
+        if found is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            kept = [(check.group, check.limit) for check in checks]
+            found = self._known[places] = kept, self._store.prepare(kept)
+        return found[1]
 
-    def _find(self, store: Store | AsyncStore, check: Check) -> Hitter | None:
-        place = check.group, check.limit
-        if max(len(self._known), len(self._lately)) >= MOST:
-            self._known.clear()
-            self._lately.clear()
-        if place not in self._known:
-            self._known[place] = store.hitter((place,))
-        hitter = self._known[place]
-        self._lately[check.group, id(check.limit)] = check.limit, hitter
-        return hitter
+    def take(self, checks: Sequence[Check]) -> list[Decision]:
+        """Take *checks*, all or nothing; the decision of each. May block."""
+        keys, costs = [check.key for check in checks], [check.cost for check in checks]
+        return decisions_of(checks, self.of(checks).take(keys, costs))
+
+    async def atake(self, checks: Sequence[Check]) -> list[Decision]:
+        """Take *checks* in an event loop."""
+        keys, costs = [check.key for check in checks], [check.cost for check in checks]
+        answer = self.of(checks).atake(keys, costs)
+        outcomes = answer if isinstance(answer, tuple) else await answer
+        return decisions_of(checks, outcomes)
+
+
+def decisions_of(checks: Sequence[Check], outcomes: Outcomes) -> list[Decision]:
+    """The decision that each outcome is."""
+    pairs = zip(checks, outcomes, strict=True)
+    return [concluded(check.key, check.limit, outcome) for check, outcome in pairs]
 
 
 if TYPE_CHECKING:
@@ -79,16 +83,15 @@ if TYPE_CHECKING:
 class Deciding:
     """What decides while *store* is gone; and the quick ways of that."""
 
-    def __init__(self, store: Store | AsyncStore) -> None:
-        self.fallback = fallback_of(store, getattr(store, "clock", None), guard_of(store))
+    def __init__(self, store: Store) -> None:
+        self.fallback = fallback_of(store, store.clock, guard_of(store))
         """The counters of this process: whoever else decides without the store uses them too."""
         self._served = store
-        self._short_cuts = ShortCuts()
+        self._takes = PreparedTakes(store)
 
-    def adopt(self, terms: Terms) -> None:
+    def adopt(self, terms: Accuracies) -> None:
         """From now on have the counters of a policy kept as *terms* say."""
-        adopt_terms(self._served, self, terms)
-        self._short_cuts = ShortCuts()  # they may lead elsewhere now
+        set_accuracies(self._served, self, terms)
 
     def _without_store(
         self, plan: Plan, error: StoreError, *, consume: bool, is_owed: bool = True
@@ -111,13 +114,9 @@ class Deciding:
         )
 
     def _decide_on(self, store: Store, plan: Plan, *, consume: bool) -> Verdict:
-        """Ask *store*, which does not mind that it blocks."""
+        """Decide by *store*, which may block."""
         if consume and plan.is_plain:
-            verdict = self._decide_quickly(store, plan)
-            if verdict is None:
-                verdict = self._take_quickly(store, plan)
-            if verdict is not None:
-                return verdict
+            return self._decide_plainly(plan)
         unasked = verdict_unasked(plan)
         if unasked is not None:
             return unasked
@@ -130,51 +129,31 @@ class Deciding:
             verdict = verdict_of(plan, replies, consumed=consume, without=seen)
         except StoreError as error:
             return self._without_store(plan, error, consume=consume)
-        if self.fallback.wants_word:
-            self.fallback.succeed()
-        return verdict
+        return self._succeeded(verdict)
 
-    def _decide_quickly(self, store: Store | AsyncStore, plan: Plan) -> Verdict | None:
-        """The verdict, if the short cut of *store* can give it."""
-        check = plan.only_check
-        hit = None if check is None else self._short_cuts.to(store, check)
-        if check is None or hit is None:
-            return None
+    def _decide_plainly(self, plan: Plan) -> Verdict:
+        """The verdict of a plan without holds, slots and repetitions, by prepared takes."""
         try:
-            decision = hit(check.key, check.cost)
-        except StoreError as error:
-            return self._without_store(plan, error, consume=True)
-        if self.fallback.wants_word:
-            self.fallback.succeed()
-        return verdict_on_one(plan, decision)
-
-    def _take_quickly(self, store: Store, plan: Plan) -> Verdict | None:
-        """The verdict on several limits, if *store* can give it quickly."""
-        try:
-            taken: Iterable[Decision] | None = ()
-            if plan.deciding:
-                checks = [check for one in plan.deciding for check in one.checks]
-                taken = store.take_quickly(checks)
-            if taken is None:
-                return None
+            taken = self._takes.take(plan.deciding_checks) if plan.deciding else []
             if plan.shadows:
-                taken = _with_shadows(store, plan, taken)
-            verdict = verdict_on_each(plan, taken)
+                shadows = [self._takes.take(one.checks) for one in plan.shadows]
+                taken = _with_shadows(plan, taken, shadows)
         except StoreError as error:
             return self._without_store(plan, error, consume=True)
+        return self._succeeded(verdict_on_each(plan, taken))
+
+    async def _adecide_plainly(self, plan: Plan) -> Verdict:
+        """Do what `_decide_plainly` does, in an event loop and without shadow rules."""
+        try:
+            taken = await self._takes.atake(plan.deciding_checks)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=True)
+        return self._succeeded(verdict_on_each(plan, taken))
+
+    def _succeeded(self, verdict: Verdict) -> Verdict:
         if self.fallback.wants_word:
             self.fallback.succeed()
         return verdict
-
-    def _take_at_once(self, store: AsyncStore, plan: Plan) -> Verdict | None:
-        """The verdict on several limits, if *store* can give it without being waited for."""
-        if not plan.is_plain or plan.shadows or not plan.deciding:
-            return None
-        try:
-            taken = store.take_quickly([check for one in plan.deciding for check in one.checks])
-        except StoreError as error:
-            return self._without_store(plan, error, consume=True)
-        return None if taken is None else verdict_on_each(plan, taken)
 
     def _reserved(
         self, plan: Plan, name: str, heard: Iterable[Heard]
@@ -266,18 +245,15 @@ def _costing(one: RulePlan, amount: int, checks: tuple[Check, ...] | None = None
     return _asked(one, tuple([Check(c.group, c.key, c.limit, amount) for c in rates]))
 
 
-def _with_shadows(store: Store, plan: Plan, taken: Iterable[Decision]) -> Iterator[Decision]:
-    """The decision of each check in the order of the rules: *taken* is what those that decide came
-    to; each shadow is a take of its own."""
-    left = iter(taken)
+def _with_shadows(
+    plan: Plan, taken: Iterable[Decision], shadows: Iterable[list[Decision]]
+) -> list[Decision]:
+    """All decisions in the order of the rules; *taken* are of those that decide."""
+    left, beside = iter(taken), iter(shadows)
+    decisions: list[Decision] = []
     for one in plan.rules:
         if one.rule.mode == "enforce":
-            yield from islice(left, len(one.checks))
-            continue
-        quick = store.take_quickly(one.checks)
-        if quick is None:
-            outcomes = store.run(Take(one.checks))
-            for check, outcome in zip(one.checks, outcomes, strict=True):
-                yield concluded(check.key, check.limit, outcome, source_of(outcome))
+            decisions += islice(left, len(one.checks))
         else:
-            yield from quick
+            decisions += next(beside)
+    return decisions

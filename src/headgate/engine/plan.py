@@ -167,12 +167,9 @@ class Plan:
         return any(one.rule.mode == "enforce" for one in self.blocked)
 
     @property
-    def only_check(self) -> Check | None:
-        """The one check, if there is one and nothing else to it."""
-        if not self.is_plain or len(self.rules) != 1 or self.shadows:
-            return None
-        checks = self.rules[0].checks
-        return checks[0] if len(checks) == 1 else None
+    def deciding_checks(self) -> list[Check]:
+        """The checks of the rules that decide."""
+        return [check for one in self.deciding for check in one.checks]
 
     @property
     def left_open(self) -> list[RulePlan]:

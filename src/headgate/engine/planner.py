@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headgate.policy.identity import Found
     from headgate.policy.model import Match, Override, Policy, Priority, Rule
     from headgate.policy.request import Request
-    from headgate.stores.base import Terms
+    from headgate.stores.base import Accuracies
 
 
 # What of a rule is the same for all requests, made once: its counters, its key, its cost.
@@ -318,7 +318,7 @@ class Engine:
         """Whether it matters which route of an app a request is for."""
         self.charges_after = any(rule.cost.after is not None for rule in policy.rules)
         """Whether some requests cost more when they are over than they took to enter."""
-        self.terms: Terms = {group: how for one in prepared for group, how in one.terms()}
+        self.terms: Accuracies = {group: how for one in prepared for group, how in one.terms()}
         """How exactly the counters of those rules are kept that say so, by group."""
         self._caller_matcher: CallerMatcher | None = None
         self._overrides: Overrides | None = None

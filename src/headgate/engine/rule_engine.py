@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
     from headgate.policy.model import Policy
     from headgate.policy.request import Request
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
     from headgate.units import Seconds
 
 
@@ -164,7 +164,7 @@ class AsyncRuleEngine(_Rules):
         self,
         policy: Policy,
         *,
-        store: str | Store | AsyncStore = "memory://",
+        store: str | Store = "memory://",
         salt: bytes = b"",
         namespace: str = "headgate",
         clock: Clock | None = None,

@@ -12,8 +12,7 @@ from headgate.engine.records import begin, note
 from headgate.engine.verdict import repeated, verdict_of, verdict_unasked
 from headgate.errors import StoreError
 from headgate.runtime.holds import new_name
-from headgate.stores.factory import async_store_in_use, store_in_use
-from headgate.stores.memory import AsyncMemoryStore
+from headgate.stores.factory import wrapped
 from headgate.stores.operations import RenewSlot
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.engine.holds import Holding, Owed
     from headgate.engine.plan import Plan
     from headgate.engine.verdict import Verdict
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
     from headgate.stores.operations import Operation, Outcomes, TakeEach
 
 
@@ -32,7 +31,7 @@ class Runner(Deciding):
     """Runs plans on a store, for code that may block. *store* is a URL or a `Store`."""
 
     def __init__(self, store: str | Store, *, clock: Clock | None = None) -> None:
-        self.store = store_in_use(store, clock)
+        self.store = wrapped(store, clock)
         super().__init__(self.store)
 
     def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
@@ -175,10 +174,10 @@ class Runner(Deciding):
 class AsyncRunner(Deciding):
     """The same for an event loop. Who is cancelled meanwhile gives back what was granted."""
 
-    def __init__(self, store: str | Store | AsyncStore, *, clock: Clock | None = None) -> None:
-        self.store = async_store_in_use(store, clock)
+    def __init__(self, store: str | Store, *, clock: Clock | None = None) -> None:
+        self.store = wrapped(store, clock)
         super().__init__(self.store)
-        self._at_hand = self.store.store if isinstance(self.store, AsyncMemoryStore) else None
+        self._at_hand = None if self.store.waits else self.store
         self._undoing: set[asyncio.Future[None]] = set()
 
     async def decide(self, plan: Plan, *, consume: bool = True) -> Verdict:
@@ -191,11 +190,11 @@ class AsyncRunner(Deciding):
     async def _decided(self, plan: Plan, *, consume: bool) -> Verdict:
         if (store := self._at_hand) is not None:
             return self._decide_on(store, plan, consume=consume)
-        if consume and (verdict := self._decide_at_once(plan)) is not None:
-            return verdict
         unasked = verdict_unasked(plan)
         if unasked is not None:
             return unasked
+        if consume and plan.is_plain and plan.deciding and not (plan.shadows or plan.has_turns):
+            return await self._adecide_plainly(plan)
         if not consume or not (plan.lease is not None or plan.has_turns):
             return await self._decide(plan, consume=consume)
         return await self._or_undo(self._decide(plan, consume=consume), self._leave)
@@ -206,9 +205,7 @@ class AsyncRunner(Deciding):
         began_ns = begin()
         if (store := self._at_hand) is not None:
             return note(self._decide_on(store, plan, consume=True), began_ns)
-        verdict = self._decide_at_once(plan)
-        if verdict is None:
-            verdict = verdict_unasked(plan)
+        verdict = verdict_unasked(plan)
         return None if verdict is None else note(verdict, began_ns)
 
     async def reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
@@ -229,7 +226,7 @@ class AsyncRunner(Deciding):
         held.once.do("what was held for this request was settled already")
         settle = held.settle(settled, without=held.owed)
         try:
-            was_open = await self.store.run(settle) if settle.checks else True
+            was_open = await self.store.arun(settle) if settle.checks else True
         except StoreError as error:
             self._correct_here(verdict, settled, error)
             held.once.undo()
@@ -244,7 +241,7 @@ class AsyncRunner(Deciding):
         if charge is None:
             return ()
         try:
-            await self.store.run(charge)
+            await self.store.arun(charge)
         except StoreError as error:
             return self._charge_here(owed, error)
         return ()
@@ -272,7 +269,9 @@ class AsyncRunner(Deciding):
         slots = verdict.slots
         is_held = self._renew_here(verdict)
         return (
-            is_held if slots is None else await self.store.run(RenewSlot(slots.checks, slots.lease))
+            is_held
+            if slots is None
+            else await self.store.arun(RenewSlot(slots.checks, slots.lease))
         )
 
     async def release(self, verdict: Verdict) -> None:
@@ -322,10 +321,6 @@ class AsyncRunner(Deciding):
         await self.give_back(verdict)
         await self.release(verdict)
 
-    def _decide_at_once(self, plan: Plan) -> Verdict | None:
-        verdict = self._decide_quickly(self.store, plan)
-        return self._take_at_once(self.store, plan) if verdict is None else verdict
-
     async def _decide(self, plan: Plan, *, consume: bool) -> Verdict:
         try:
             replies = await self._ask(plan.operation(consume=consume))
@@ -343,8 +338,8 @@ class AsyncRunner(Deciding):
     async def _ask(self, asked: TakeEach) -> tuple[Outcomes | StoreError, ...]:
         """Ask for *asked*; a take that stands alone by itself, with which a store may borrow."""
         if len(asked.takes) == 1:
-            return (await self.store.run(asked.takes[0]),)
-        return await self.store.run(asked)
+            return (await self.store.arun(asked.takes[0]),)
+        return await self.store.arun(asked)
 
     async def _reserve(self, plan: Plan, ttl_ns: int) -> Verdict:
         name = plan.lease or new_name()
@@ -363,17 +358,17 @@ class AsyncRunner(Deciding):
         taken: Outcomes = ()
         try:
             if (hold := holding.hold(ttl_ns)) is not None:
-                held = await self.store.run(hold)
+                held = await self.store.arun(hold)
             granted = all(one.allowed for one in held)
             if (take := holding.take(consume=granted)) is not None:
-                taken = await self.store.run(take)
+                taken = await self.store.arun(take)
             if seen := holding.seen(taken):
                 holding, taken = holding.without(seen), ()
                 if (take := holding.take(consume=granted)) is not None:
-                    taken = await self.store.run(take)
+                    taken = await self.store.arun(take)
             if granted and held and not all(one.allowed for one in taken):
-                await self.store.run(holding.undo()[0])
-                held = await self.store.run(holding.look())
+                await self.store.arun(holding.undo()[0])
+                held = await self.store.arun(holding.look())
         except StoreError as error:
             if held or not error.is_undone:  # later: the caller has waited long enough
                 self._keep(asyncio.ensure_future(self._tell_all(holding.undo())))
@@ -387,7 +382,7 @@ class AsyncRunner(Deciding):
     async def _tell(self, step: Operation[Any]) -> bool:
         """As `Runner._tell`."""
         try:
-            await self.store.run(step)
+            await self.store.arun(step)
         except StoreError:
             return False
         return True

@@ -14,7 +14,7 @@ from headgate.errors import StoreError
 from headgate.responses import Answer, Told
 from headgate.runtime.fallback import ELSEWHERE
 from headgate.stores.base import concluded
-from headgate.stores.operations import Outcomes, source_of
+from headgate.stores.operations import Outcomes
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
@@ -257,11 +257,6 @@ def verdict_unasked(plan: Plan) -> Verdict | None:
     return _verdict(plan, decisions, is_replay=False)
 
 
-def verdict_on_one(plan: Plan, decision: Decision) -> Verdict:
-    """The verdict on a request that only one limit is for."""
-    return _verdict_at_once(plan, (_said(plan.rules[0], decision),), allowed=decision.allowed)
-
-
 def verdict_on_each(plan: Plan, decisions: Iterable[Decision]) -> Verdict:
     """The verdict on a plain request, from the decision of each check, in their order."""
     said = []
@@ -318,9 +313,7 @@ def _split(deciding: Sequence[RulePlan], outcomes: Outcomes) -> dict[str, Decisi
 def _concluded(one: RulePlan, outcomes: Outcomes) -> Decision:
     """The decision of a rule, by whoever gave its outcomes."""
     pairs = zip(one.checks, outcomes, strict=True)
-    return combine(
-        [concluded(check.key, check.limit, said, source_of(said)) for check, said in pairs]
-    )
+    return combine([concluded(check.key, check.limit, said) for check, said in pairs])
 
 
 def _is_granted(decision: Decision | None) -> bool:

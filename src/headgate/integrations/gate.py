@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from headgate.policy.model import HeaderMode, Mode, OnStoreFailure, Priority
     from headgate.responses import Answer, Refusal
     from headgate.runtime.limiter_plan import Limits
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
     from headgate.units import Seconds
 
 
@@ -168,7 +168,7 @@ class GateOptions(TypedDict, total=False):
     on_store_failure: OnStoreFailure
     headers: HeaderMode
     trusted_proxies: Iterable[str]
-    store: str | Store | AsyncStore
+    store: str | Store
     namespace: str
     salt: bytes
     clock: Clock | None
@@ -222,7 +222,7 @@ class Gate:
         on_store_failure: OnStoreFailure = "fail_open",
         headers: HeaderMode = "on",
         trusted_proxies: Iterable[str] = (),
-        store: str | Store | AsyncStore = "memory://",
+        store: str | Store = "memory://",
         namespace: str = "headgate",
         salt: bytes = b"",
         clock: Clock | None = None,

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from fractions import Fraction
-from functools import cached_property
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from headgate.engine import AsyncRunner, Runner
-from headgate.errors import OptionError
 from headgate.fork import watch_forks
 from headgate.overload import AsyncPressureControl, PressureControl
-from headgate.stores.base import AsyncStore
+from headgate.stores.base import Store
 from headgate.stores.factory import open_store
-from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.engine.limit_adjustment import Scale
     from headgate.integrations.turns import Turns
     from headgate.policy.model import Pressure
-    from headgate.stores.base import Store, Terms
+    from headgate.stores.base import Accuracies, Store
     from headgate.units import Seconds
 
 
@@ -177,20 +174,18 @@ def _is_in_a_loop() -> bool:
 # Where the requests of an app are counted, by code that may block and code that may not.
 
 
-R = TypeVar("R", Runner, AsyncRunner)
-
-
 class Counting:
     """The store of an app, opened when it is first used. Both kinds of code count together."""
 
-    def __init__(self, store: str | Store | AsyncStore, clock: Clock | None) -> None:
+    def __init__(self, store: str | Store, clock: Clock | None) -> None:
         self._store, self._clock = store, clock
         self._opening = threading.RLock()
         self._runner: Runner | None = None
         self._async_runner: AsyncRunner | None = None
-        self._terms: Terms = {}
+        self._terms: Accuracies = {}
+        self._opened: Store | None = None
 
-    def adopt(self, terms: Terms) -> None:
+    def adopt(self, terms: Accuracies) -> None:
         """From now on have the counters of a policy kept as *terms* say."""
         with self._opening:
             self._terms = terms
@@ -209,49 +204,37 @@ class Counting:
         return self._async_runner or self._open_async_runner()
 
     def close(self) -> None:
-        """Give back what code that blocks holds open. Whoever asks again opens it again."""
+        """Close what code that blocks has opened. It is opened again if it is used again."""
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
 
     async def aclose(self) -> None:
-        """Give back everything."""
-        self.close()
+        """Close everything."""
         runner, self._async_runner = self._async_runner, None
-        if runner is not None:
+        if runner is None:
+            self.close()
+        else:
+            self._runner = None
             await runner.aclose()
+        self._opened = None
 
     def _open_runner(self) -> Runner:
         with self._opening:  # two threads must not have two stores
             if self._runner is None:
-                opened = self._opened
-                if isinstance(opened, AsyncStore):
-                    raise OptionError(f"{opened!r} is for event loops; this part of the app blocks")
-                runner = Runner(opened, clock=self._clock_for(opened))
-                self._runner = self._begun(runner, self._async_runner)
+                self._runner = Runner(self._open())
+                self._runner.adopt(self._terms)
             return self._runner
 
     def _open_async_runner(self) -> AsyncRunner:
         with self._opening:
             if self._async_runner is None:
-                opened = self._opened
-                runner = AsyncRunner(opened, clock=self._clock_for(opened))
-                self._async_runner = self._begun(runner, self._runner)
+                self._async_runner = AsyncRunner(self._open())
+                self._async_runner.adopt(self._terms)
             return self._async_runner
 
-    def _begun(self, runner: R, other: Runner | AsyncRunner | None) -> R:
-        """*runner*, which counts with the *other* one even without the store."""
-        runner.adopt(self._terms)
-        if other is not None:
-            runner.fallback.join(other.fallback)
-        return runner
-
-    @cached_property
-    def _opened(self) -> str | Store | AsyncStore:
-        """The store: a memory store itself, for both to share; of another the URL."""
-        if isinstance(self._store, str) and self._store.lower().startswith("memory:"):
-            return open_store(self._store, self._clock)
-        return self._store
-
-    def _clock_for(self, store: object) -> Clock | None:
-        return None if isinstance(store, MemoryStore) and store is not self._store else self._clock
+    def _open(self) -> Store:
+        """The one store that both kinds of code use."""
+        if self._opened is None:
+            self._opened = open_store(self._store, self._clock)
+        return self._opened

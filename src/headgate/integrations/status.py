@@ -64,7 +64,7 @@ async def status_body_async(gate: Gate, request: Request) -> bytes:
     shown = await answered_async(shown_to(gate, request))
     looking = looking_at(shown)
     try:
-        return page_of(shown, await gate.async_runner.store.run(looking), gate.now_ns())
+        return page_of(shown, await gate.async_runner.store.arun(looking), gate.now_ns())
     except StoreError:
         return page_of(shown, unknown(looking), gate.now_ns())
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headgate.overload.gatehouse import Standing
     from headgate.overload.turns import Entered, FetchedBudget, Place
     from headgate.policy.model import Priority
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
     from headgate.units import Rate, Seconds
 
 
@@ -321,7 +321,7 @@ class FleetRate:
         self,
         rate: str | PacedLimit | Rate,
         *,
-        store: str | Store | AsyncStore,
+        store: str | Store,
         key: str,
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",

@@ -29,7 +29,7 @@ from headgate.overload.shaper_waiting import (
     Way,
 )
 from headgate.runtime.fallback import fallback_of
-from headgate.stores.factory import async_store_in_use, guard_of, store_in_use
+from headgate.stores.factory import guard_of, wrapped
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.limiter import Cost, F, Key
     from headgate.limits import LeakyQueue
     from headgate.overload.booking import AsyncBooking, Booking
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
     from headgate.units import Rate, Seconds
 
 
@@ -154,7 +154,7 @@ def _way(terms: Terms, store: str | Store, clock: Clock | None) -> Way:
     lines = local_lines(terms.limit, store, clock)
     if lines is not None:
         return LocalWay(lines)
-    in_use = store_in_use(store, clock)
+    in_use = wrapped(store, clock)
     store_clock = getattr(in_use, "clock", None)
     fallback = fallback_of(in_use, store_clock, guard_of(in_use))
     return StoredWay(in_use, Stored(terms, fallback, store_clock))
@@ -176,7 +176,7 @@ class AsyncShaper:
         *,
         queue: int | None = None,
         max_wait: Seconds | None = None,
-        store: str | Store | AsyncStore = "memory://",
+        store: str | Store = "memory://",
         clock: Clock | None = None,
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",
@@ -265,11 +265,11 @@ class _AioShaperCalls:
         return await self.acquire(key, cost, 0)
 
 
-def _aio_shaper_way(terms: Terms, store: str | Store | AsyncStore, clock: Clock | None) -> AsyncWay:
+def _aio_shaper_way(terms: Terms, store: str | Store, clock: Clock | None) -> AsyncWay:
     lines = local_lines(terms.limit, store, clock)
     if lines is not None:
         return AsyncLocalWay(lines)
-    in_use = async_store_in_use(store, clock)
+    in_use = wrapped(store, clock)
     store_clock = getattr(in_use, "clock", None)
     fallback = fallback_of(in_use, store_clock, guard_of(in_use))
     return AsyncStoredWay(in_use, Stored(terms, fallback, store_clock))

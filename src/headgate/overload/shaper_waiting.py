@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.decision import Decision
     from headgate.overload.leaky_line import Place
     from headgate.overload.shaper_stores import LocalLines, Stored
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
     from headgate.stores.operations import Check
 
 
@@ -228,7 +228,7 @@ class AsyncLocalWay:
 class AsyncStoredWay:
     """Over a store: a turn is told once, and slept for."""
 
-    def __init__(self, store: AsyncStore, stored: Stored) -> None:
+    def __init__(self, store: Store, stored: Stored) -> None:
         self._store = store
         self._stored = stored
         self._sleep: Callable[[float], Awaitable[None]]
@@ -264,7 +264,7 @@ class AsyncStoredWay:
 
     async def reset(self, key: str) -> None:
         reset = self._stored.resetting(key)
-        await self._store.run(reset)
+        await self._store.arun(reset)
         self._stored.forget(reset)
 
     async def aclose(self) -> None:
@@ -275,7 +275,7 @@ class AsyncStoredWay:
 
     async def _ask(self, take: Take) -> Decision:
         try:
-            outcomes = await self._store.run(take)
+            outcomes = await self._store.arun(take)
         except StoreError as error:
             return self._stored.decide_without(take, error)
         return self._stored.conclude(take, outcomes)
@@ -313,7 +313,7 @@ class AsyncStoredWay:
             given_up = self._stored.vacate_here(check, granted)
         else:
             try:
-                given_up = await self._store.run(self._stored.vacating(check, granted))
+                given_up = await self._store.arun(self._stored.vacating(check, granted))
             except StoreError:
                 return False
         if given_up:

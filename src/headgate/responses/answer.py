@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.decision import OVERRIDE, Concluded, binds_more
+from headgate.decision import OVERRIDE, Decision, binds_more
 from headgate.errors import OptionError, UsageError
 from headgate.limits import Concurrency
 from headgate.units import SECOND, milliseconds_up, seconds_up
 
 if TYPE_CHECKING:
-    from headgate.decision import Decision, Figures
+    from headgate.decision import Figures
     from headgate.policy.model import HeaderMode
     from headgate.responses.pressure import Load
 
@@ -49,7 +49,7 @@ class Told:
 def turned_away(name: str, wait_ns: int, *, headers: HeaderMode = "on") -> Told:
     """What the rule *name*, at whose gate there is no turn to be had, tells: to come back in
     *wait_ns*."""
-    decision = Concluded(
+    decision = Decision(
         "",
         _NO_LIMIT,
         allowed=False,

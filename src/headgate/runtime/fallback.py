@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from headgate.decision import Decision, OnFailure
     from headgate.errors import StoreError
     from headgate.runtime.outage import Ended, Stance
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
     from headgate.stores.operations import Outcomes
 
 __all__ = ["ELSEWHERE", "HERE", "Asked", "Fallback", "fallback_of", "scaled"]
@@ -94,7 +94,7 @@ class Fallback:
     share still holds.
     """
 
-    def __init__(self, store: Store | AsyncStore, clock: Clock | None = None) -> None:
+    def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self.local = MemoryStore(clock=clock, max_keys=MOST_KEYS)
         """The counters of this process."""
         self.is_out = False
@@ -105,7 +105,7 @@ class Fallback:
         """Whether anything was ever decided here."""
         self._store = store  # kept, so that it is the only one of its identity
         self._where = f"the store at {getattr(store, 'where', type(store).__name__)}"
-        self._clock = self.local.clock
+        self._clock: Clock = self.local.clock
         self._random = Random()  # noqa: S311 (it spreads load, and keeps no secret)
         self._outage = Outage()
         self._owing = Owing()
@@ -385,7 +385,7 @@ class Registry:
         self.after_fork()
         watch_forks(self)
 
-    def of(self, store: Store | AsyncStore, clock: Clock | None, guard: Guard | None) -> Fallback:
+    def of(self, store: Store, clock: Clock | None, guard: Guard | None) -> Fallback:
         with self._lock:
             found = self._known.get(id(store))
             if found is None:
@@ -402,9 +402,7 @@ class Registry:
 _registry = Registry()
 
 
-def fallback_of(
-    store: Store | AsyncStore, clock: Clock | None = None, guard: Guard | None = None
-) -> Fallback:
+def fallback_of(store: Store, clock: Clock | None = None, guard: Guard | None = None) -> Fallback:
     """The fallback of *store*; if it is new, it goes by *clock*, and *guard* tells it when the
     store is back."""
     return _registry.of(store, clock, guard)

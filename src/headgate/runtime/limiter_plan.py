@@ -10,11 +10,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.decision import Concluded, Decision, OnFailure
+from headgate.decision import Decision, OnFailure, combine
 from headgate.errors import LimitError, OptionError, StoreError, UsageError
 from headgate.limits import EXACT, Accuracy, Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.runtime.fallback import HERE, Asked
-from headgate.stores.base import checked_cost, checked_key, conclude, group_name, refuse_concurrency
+from headgate.stores.base import (
+    checked_cost,
+    checked_key,
+    conclude,
+    concluded,
+    group_name,
+    refuse_concurrency,
+)
 from headgate.stores.operations import CancelQueued, Check, Hold, Refund, Take, TakeEach
 from headgate.units import DAY, MILLISECOND, SECOND, duration_ns, seconds_at_least
 
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headgate.runtime.fallback import Fallback
-    from headgate.stores.base import Hitter
+    from headgate.stores.base import Prepared, Store
     from headgate.stores.operations import Charge, Outcomes
     from headgate.units import Seconds
 
@@ -223,7 +230,7 @@ def refused_in_line(decision: Decision) -> Decision:
     """
     if not decision.allowed:
         return decision
-    return Concluded(
+    return Decision(
         decision.key,
         decision.limit,
         allowed=False,
@@ -233,6 +240,11 @@ def refused_in_line(decision: Decision) -> Decision:
         source=decision.source,
         parts=decision.limits if len(decision.limits) > 1 else (),
     )
+
+
+def prepared_stack(store: Store, stack: Stack) -> Prepared | None:
+    """The prepared takes of *stack*; None if it has slots, which a hit does not take."""
+    return None if stack.has_slots else store.prepare(stack.places)
 
 
 # What both limiters make of a reply, or of its absence: all of it without I/O.
@@ -254,6 +266,15 @@ class Concluding:
         if self._fallback.wants_word:
             self._fallback.succeed()
         return conclude(operation.checks, reply)
+
+    def _concluded(self, key: str, outcomes: Outcomes) -> Decision:
+        """The decision on *key* that the outcomes of all limits make."""
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+        limits = self._stack.limits
+        if len(limits) == 1:
+            return concluded(key, limits[0], outcomes[0])
+        return combine([concluded(key, *pair) for pair in zip(limits, outcomes, strict=True)])
 
     def _without_store(self, operation: Deciding, error: StoreError) -> Decision:
         return self._fallback.answer(operation, self._stack.on_failure, error)
@@ -283,18 +304,3 @@ class Concluding:
             return [CancelQueued(checks, turns_ns)]
         self._fallback.vacate(self._asked(checks), turns_ns)
         return []
-
-    def _guarded(self, hitter: Hitter) -> Hitter:
-        """*hitter*, with what is to be done when it fails, or no longer does."""
-        fallback = self._fallback
-
-        def hit(key: str, cost: int = 1) -> Decision:
-            try:
-                decision = hitter(key, cost)
-            except StoreError as error:
-                return self._without_store(self._stack.take(key, cost), error)
-            if fallback.wants_word:
-                fallback.succeed()
-            return decision
-
-        return hit

@@ -143,7 +143,7 @@ def said(asked: Asked, stance: Stance, outcomes: Outcomes) -> Decision:
             # It does not fit in a share, but will when the store is back.
             outcome = outcome._replace(retry_after_ns=RETRY_AFTER_FAILURE_NS)  # noqa: PLW2901
         source = stance.mode if stance.mode == "local" or outcome.allowed else "fallback"
-        parts.append(concluded(check.key, check.limit, outcome, source))
+        parts.append(concluded(check.key, check.limit, outcome._replace(source=source)))
     return combine(parts)
 
 

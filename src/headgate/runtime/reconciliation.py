@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import StoreError
 from headgate.limits import Concurrency
 from headgate.runtime.outage import count_merged
-from headgate.stores.base import AsyncStore, Store
 from headgate.stores.operations import Check, Take, TakeEach
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from headgate.limits import Limit
+    from headgate.stores.base import Store
 
 
 BATCH: Final = 50
@@ -159,8 +159,8 @@ class Merger:
     It keeps no store alive: if nobody has it any more, nobody is told.
     """
 
-    def __init__(self, store: Store | AsyncStore) -> None:
-        self._store: weakref.ref[Store | AsyncStore] = weakref.ref(store)
+    def __init__(self, store: Store) -> None:
+        self._store: weakref.ref[Store] = weakref.ref(store)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -175,12 +175,14 @@ class Merger:
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
     def start(self, new_steps: Callable[[], Steps]) -> None:
-        """Begin with *new_steps* unless a merge is under way. Of an async store only where a loop
-        runs; otherwise nothing is done, and it may be tried again."""
+        """Begin with *new_steps* unless a merge is in progress: in a task of the running event
+        loop, or in a thread if none runs here."""
         with self._lock:
             if self.is_busy:
                 return
-            if isinstance(self._store(), Store):
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
                 self._stopped = threading.Event()
                 self._thread = threading.Thread(
                     target=_merge,
@@ -189,10 +191,6 @@ class Merger:
                     daemon=True,
                 )
                 self._thread.start()
-                return
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:
                 return
             self._task = loop.create_task(_merge_in_loop(self._store, new_steps()))
 
@@ -242,7 +240,7 @@ async def _merge_in_loop(ref: weakref.ref[Any], steps: Steps) -> None:
         if store is None:
             return
         try:
-            reply = await store.run(step)
+            reply = await store.arun(step)
         except StoreError as error:
             reply = error
         else:

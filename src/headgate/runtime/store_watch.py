@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
-from headgate.stores.base import AsyncStore, Store
 
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from headgate.stores.base import Store
     from headgate.stores.operations import Take
 
     class Watched(Protocol):
@@ -49,23 +49,20 @@ LONGEST: Final = 2.0
 class Watch:
     """Sees that *watched* looks after *store*. Keeps neither of them alive."""
 
-    def __init__(self, store: Store | AsyncStore, watched: Watched) -> None:
+    def __init__(self, store: Store, watched: Watched) -> None:
         self._store: weakref.ref[Any] = weakref.ref(store)
         self._watched: weakref.ref[Watched] = weakref.ref(watched)
-        self._blocks = isinstance(store, Store)
         self.is_on = False
         self._loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._looking: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
-        """Watch from now on, until there is no need. Of an async store where a loop runs."""
-        if self._blocks:
-            if not self.is_on:
-                _WATCHERS.add(self)
-            return
+        """Watch from now on, until there is no need: in the running event loop, or by a thread."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
+            if not self.is_on:
+                _WATCHERS.add(self)
             return
         if loop not in self._loops:
             self._loops.add(loop)
@@ -107,7 +104,7 @@ class Watch:
         if watched is None or store is None or look is None:
             return
         try:
-            await store.run(look)
+            await store.arun(look)
         except StoreError:
             return
         watched.succeed()

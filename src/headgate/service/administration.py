@@ -10,7 +10,7 @@ from headgate.control.audit import AuditFile, AuditLog
 from headgate.control.editor import PolicyEditor
 from headgate.control.live_counters import MemoryCounters
 from headgate.service.admin import AdminApp, Certificate
-from headgate.stores.memory import AsyncMemoryStore
+from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from headgate.config.service import Settings
@@ -63,8 +63,8 @@ def _live(core: Core, settings: Settings) -> LiveCounters | None:
     store = core.engine.runner.store
     if settings.is_in_shared_memory:
         return None
-    if isinstance(store, AsyncMemoryStore):
-        return MemoryCounters(store.store, namespace=settings.namespace)
+    if isinstance(store, MemoryStore):
+        return MemoryCounters(store, namespace=settings.namespace)
     from headgate.control.redis_counters import RedisCounters
 
     return RedisCounters(settings.store, namespace=settings.namespace)

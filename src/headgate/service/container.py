@@ -28,8 +28,8 @@ from headgate.service.envoy_files import EnvoyFiles
 from headgate.service.live import Live, LiveOptions, ServiceMeasures
 from headgate.service.readiness import Readiness
 from headgate.service.sources import is_etcd, kept_policy, open_storage, shown_store
-from headgate.stores.factory import open_async_store
-from headgate.stores.layers.replication import AsyncRegionalStore
+from headgate.stores.factory import open_store
+from headgate.stores.layers.replication import ReplicatedStore
 
 if TYPE_CHECKING:
     import ssl
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headgate.service.live import Boards
     from headgate.service.rlqs.options import RlqsOptions
     from headgate.service.rls.reading import RlsOptions
-    from headgate.stores.base import AsyncStore
+    from headgate.stores.base import Store
 
 
 # What each part of the service is told of the settings.
@@ -223,7 +223,7 @@ PATIENCE: Final = "timeout=2"
 _TIMEOUT: Final = re.compile(r"[?&]timeout=")
 
 
-def store_of(settings: Settings) -> str | AsyncStore:
+def store_of(settings: Settings) -> str | Store:
     """What the counters are in; nothing is asked yet.
 
     What is used under those rules is told elsewhere that say `across_regions`, nothing at first.
@@ -231,13 +231,13 @@ def store_of(settings: Settings) -> str | AsyncStore:
     if settings.region is None or not settings.region_peers:
         return settings.store
     peers = {peer.name: _opened(peer) for peer in settings.region_peers}
-    local = open_async_store(settings.store, None)
-    return AsyncRegionalStore(local, region=settings.region, peers=peers, groups=())
+    local = open_store(settings.store, None)
+    return ReplicatedStore(local, region=settings.region, peers=peers, groups=())
 
 
-def _opened(peer: RegionPeer) -> AsyncStore:
+def _opened(peer: RegionPeer) -> Store:
     try:
-        return open_async_store(_patiently(peer.store), None)
+        return open_store(_patiently(peer.store), None)
     except StoreURLError as error:
         raise StoreURLError(f"the store of the region {peer.name}: {error}") from error
 

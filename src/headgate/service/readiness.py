@@ -22,7 +22,7 @@ from headgate.stores.operations import Check, Take
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.stores.base import AsyncStore
+    from headgate.stores.base import Store
 
 EVERY: Final = 2.0
 DEADLINE: Final = 1.0
@@ -37,7 +37,7 @@ class Readiness:
 
     def __init__(
         self,
-        store: AsyncStore,
+        store: Store,
         *,
         namespace: str,
         missing_rules: Callable[[], str | None],
@@ -89,7 +89,7 @@ class Readiness:
         """What is wrong with the store, in words; None if it answers."""
         try:
             async with asyncio.timeout(self._deadline):
-                await self._store.run(self._probe)
+                await self._store.arun(self._probe)
         except TimeoutError:
             return f"the store did not answer within {self._deadline:g} s"
         except StoreError as error:

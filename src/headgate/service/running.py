@@ -37,11 +37,11 @@ def check(settings: Settings) -> tuple[str, ...]:
         rls_options,
         store_of,
     )
-    from headgate.stores.factory import open_async_store
+    from headgate.stores.factory import open_store
 
     store = store_of(settings)
     if isinstance(store, str):
-        open_async_store(store, None)
+        open_store(store, None)
     for options in (http_options, rls_options, rlqs_options):
         options(settings)
     check_tls(settings)

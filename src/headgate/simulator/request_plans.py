@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decision import combine
 from headgate.engine import Plan
+from headgate.engine.deciding import PreparedTakes, decisions_of
 from headgate.limits import LeakyQueue
 from headgate.policy.path import ANY, ONE, compiled, readings
+from headgate.stores.base import concluded
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from headgate.policy.model import Policy
     from headgate.simulator.tallies import Count, RuleTally
     from headgate.simulator.traffic import Asked
-    from headgate.stores.base import Hitter
     from headgate.stores.memory import MemoryStore
 
 
@@ -39,16 +40,15 @@ _NOTHING_SAID: Sequence[Decision] = ()
 class Ways:
     """Makes the ways of requests under one policy, on *store* by *runner*."""
 
-    __slots__ = ("_clock", "_hitters", "_runner", "_store", "_tallies", "delayed")
+    __slots__ = ("_clock", "_runner", "_takes", "_tallies", "delayed")
 
     def __init__(
         self, store: MemoryStore, runner: Runner, clock: Clock, tallies: dict[str, RuleTally]
     ) -> None:
-        self._store = store
+        self._takes = PreparedTakes(store)
         self._runner = runner
         self._clock = clock
         self._tallies = tallies
-        self._hitters: dict[tuple[str, int], tuple[object, Hitter | None]] = {}
         self.delayed = 0
         """How many requests were told to wait for their turn."""
 
@@ -60,9 +60,7 @@ class Ways:
         if any(isinstance(limit, LeakyQueue) for one in rules for limit in one.limits):
             return self._through_runner(plan)
         if len(plan.deciding) <= 1 and all(len(one.checks) == 1 for one in rules):
-            hits = [self._hit_of(one) for one in rules]
-            if None not in hits:
-                return _in_turn([hit for hit in hits if hit is not None])
+            return _in_turn([self._hit_of(one) for one in rules])
         if not plan.shadows:
             return self._at_once(plan)
         if len(rules) > 1:  # a rule in shadow is asked for itself, so it has a way of its own
@@ -92,15 +90,15 @@ class Ways:
 
         return way
 
-    def _hit_of(self, one: RulePlan) -> Way | None:
-        """The way under one rule alone, None if the store has no short cut."""
+    def _hit_of(self, one: RulePlan) -> Way:
+        """The way under one rule with one limit."""
         check = one.checks[0]
-        place = check.group, id(check.limit)
-        if place not in self._hitters:  # the limit is kept with it, so that its id stays its own
-            hitter = self._store.hitter(((check.group, check.limit),))
-            self._hitters[place] = check.limit, hitter
-        hit = self._hitters[place][1]
-        return None if hit is None else _hitting(one, hit, self._clock, *self._counted(one))
+        take, limit = self._takes.of((check,)).take, check.limit
+
+        def hit(key: str, cost: int) -> Decision:
+            return concluded(key, limit, take((key,), (cost,))[0])
+
+        return _hitting(one, hit, self._clock, *self._counted(one))
 
     def _counted(self, one: RulePlan) -> tuple[RuleTally, Count]:
         tally = self._tallies[one.rule.id]
@@ -110,12 +108,11 @@ class Ways:
         """The way under several limits that all decide."""
         checks = [check for one in plan.deciding for check in one.checks]
         counted = [(*self._counted(one), len(one.checks)) for one in plan.deciding]
-        take, clock, decide = self._store.take_quickly, self._clock, self.decide
+        take, clock = self._takes.of(checks).take, self._clock
+        keys, costs = [check.key for check in checks], [check.cost for check in checks]
 
         def way() -> Sequence[Decision] | None:
-            decisions = take(checks)
-            if decisions is None:
-                return refusals_of(decide(plan))
+            decisions = decisions_of(checks, take(keys, costs))
             refusals = None
             left = iter(decisions)
             for tally, count, limits in counted:
@@ -156,7 +153,9 @@ def _free() -> None:
     """No rule is for it."""
 
 
-def _hitting(one: RulePlan, hit: Hitter, clock: Clock, tally: RuleTally, count: Count) -> Way:
+def _hitting(
+    one: RulePlan, hit: Callable[[str, int], Decision], clock: Clock, tally: RuleTally, count: Count
+) -> Way:
     check, cell = one.checks[0], tally.cell
     key, cost = check.key, check.cost
     is_shadow = one.rule.mode == "shadow"

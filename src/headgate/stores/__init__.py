@@ -1,8 +1,8 @@
 """Where counters live: the one interface, the operations, and the stores behind it."""
 
-from headgate.stores.base import AsyncStore, Hit, Hitter, Store, conclude
-from headgate.stores.factory import open_async_store, open_store
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.base import Hit, Store, conclude
+from headgate.stores.factory import open_store
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
     CancelQueued,
     Charge,
@@ -20,13 +20,10 @@ from headgate.stores.operations import (
 )
 
 __all__ = [
-    "AsyncMemoryStore",
-    "AsyncStore",
     "CancelQueued",
     "Charge",
     "Check",
     "Hit",
-    "Hitter",
     "Hold",
     "MemoryStore",
     "Operation",
@@ -40,6 +37,5 @@ __all__ = [
     "Take",
     "TakeEach",
     "conclude",
-    "open_async_store",
     "open_store",
 ]

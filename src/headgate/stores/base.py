@@ -1,35 +1,190 @@
-"""The one interface of a store, in its two forms, and how its replies become decisions."""
+"""The port of a store: one class for callers that block and callers in event loops.
+
+A backend (memory, shm, Redis) carries operations out. A layer (circuit breaker, leases,
+replication) is a store in front of another; it is written once, as a generator of effects.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from headgate.decision import Concluded, Decision, combine
+from headgate.decision import Decision, combine
 from headgate.errors import CostError, KeyInvalidError, UsageError
 from headgate.limits import Accuracy, Concurrency, Limit, parse_limit
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Close, Run
 from headgate.stores.operations import Check, Operation, Outcomes, Take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from headgate.algorithms import Outcome
+    from headgate.clock import Clock
+    from headgate.runtime.effects import Effects
 
 R = TypeVar("R")
 
 LARGEST_AMOUNT: Final = 10**18
-"""The largest cost or amount that is taken for one."""
+"""The largest cost or amount."""
 
-Hitter = Callable[[str, int], Decision]
-"""A store's short cut: (key, cost) -> decision."""
+Accuracies = Mapping[str, Accuracy]
+"""The accuracy of some groups of counters, by the group's name."""
 
-Terms = Mapping[str, Accuracy]
-"""How exactly the counters of some groups are to be kept, by the group's name."""
+Place = tuple[str, Limit]
+"""A group of counters, and the limit that they are kept under."""
 
-Asker = Callable[[str, int], Awaitable[Decision]]
-"""A short cut that has to be awaited."""
+
+class Prepared:
+    """A take of the same limits for many keys, prepared once.
+
+    `take(keys, costs)` does what `Store.run` does with a `Take`: one key and one cost for each
+    limit, in their order, all or nothing. `atake` is for event loops and returns the outcomes, or
+    an awaitable of them. Keys and costs are valid (`checked_key`, `checked_cost`): the caller has
+    checked them.
+    """
+
+    __slots__ = ("atake", "take")
+
+    def __init__(
+        self,
+        take: Callable[[Sequence[str], Sequence[int]], Outcomes],
+        atake: Callable[[Sequence[str], Sequence[int]], Outcomes | Awaitable[Outcomes]],
+    ) -> None:
+        self.take = take
+        self.atake = atake
+
+
+class Store(ABC):
+    """A place where counters live. Safe to share among threads and event loops."""
+
+    waits = True
+    """False if operations never wait for I/O: an event loop may then call `run` itself."""
+
+    may_fail = True
+    """True if an operation can raise `StoreError`."""
+
+    grants_leases = False
+    """True if the store knows `GrantLease` and `MergeUsage`."""
+
+    publishes_values = False
+    """True if the store knows `PublishValue`."""
+
+    clock: Clock | None = None
+    """The clock that decides, if it can be read here; None: it is the clock of a server."""
+
+    part_of: Callable[[str], str] | None = None
+    """A function from a key to the part of the store, such as a node, that keeps it; None: the
+    store has no parts."""
+
+    @abstractmethod
+    def run(self, operation: Operation[R]) -> R:
+        """Carry out *operation* atomically, on the store's own clock. May block.
+
+        Raises `StoreError` if it cannot. The operation was then carried out at most once.
+        """
+
+    async def arun(self, operation: Operation[R]) -> R:
+        """Carry out *operation* without blocking the event loop.
+
+        If the caller is cancelled, the operation may still be carried out.
+        """
+        if not self.waits:
+            return self.run(operation)
+        return await asyncio.to_thread(self.run, operation)
+
+    def effects(self, operation: Operation[R]) -> Effects[R]:
+        """Carry out *operation* as a part of a generator of effects."""
+        reply: R = yield Run(self, operation)
+        return reply
+
+    def prepare(self, places: Sequence[Place]) -> Prepared:
+        """Prepare takes of the limits of *places*.
+
+        Raises `LimitError` for a limit that this store cannot keep.
+        """
+        kept = tuple(places)
+
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            return self.run(Take(checks_at(kept, keys, costs)))
+
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
+            return self.arun(Take(checks_at(kept, keys, costs)))
+
+        return Prepared(take, atake if self.waits else take)
+
+    def set_accuracies(self, accuracies: Accuracies) -> None:  # noqa: B027 (most stores are exact)
+        """Keep the counters of each group as exactly as *accuracies* say, from now on.
+
+        Groups that are not named are exact. Leases of a group whose accuracy has changed are
+        returned.
+        """
+
+    def close(self) -> None:  # noqa: B027 (most stores hold nothing open)
+        """Release what the store holds open. It must not be used afterwards."""
+
+    async def aclose(self) -> None:
+        """Release what the store holds open, in an event loop."""
+        self.close()
+
+
+class Layer(Store):
+    """A store in front of *inner*. Subclasses define `effects`."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.waits = inner.waits
+        self.may_fail = inner.may_fail
+        self.grants_leases = inner.grants_leases
+        self.publishes_values = inner.publishes_values
+        self.clock = inner.clock
+        self.part_of = inner.part_of
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.inner!r}>"
+
+    @abstractmethod
+    def effects(self, operation: Operation[R]) -> Effects[R]:
+        """Carry out *operation*, by `inner.effects` as far as needed."""
+
+    def run(self, operation: Operation[R]) -> R:
+        return drive(self.effects(operation))
+
+    async def arun(self, operation: Operation[R]) -> R:
+        return await adrive(self.effects(operation))
+
+    def set_accuracies(self, accuracies: Accuracies) -> None:
+        self.inner.set_accuracies(accuracies)
+
+    def closing(self) -> Effects[None]:
+        """Close this layer, and the store behind it."""
+        yield Close(self.inner)
+
+    def close(self) -> None:
+        drive(self.closing())
+
+    async def aclose(self) -> None:
+        await adrive(self.closing())
+
+
+def address_of(store: Store) -> str:
+    """The address of *store* for messages, without credentials."""
+    return str(getattr(store, "where", type(store).__name__))
+
+
+def checks_at(
+    places: Sequence[Place], keys: Sequence[str], costs: Sequence[int]
+) -> tuple[Check, ...]:
+    """The checks of *keys* and *costs* in *places*."""
+    return tuple(
+        [
+            Check(group, key, limit, cost)
+            for (group, limit), key, cost in zip(places, keys, costs, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,95 +210,6 @@ class Hit:
         object.__setattr__(self, "key", checked_key(self.key))
         object.__setattr__(self, "limit", limit)
         checked_cost(self.cost)
-
-
-class Store(ABC):
-    """A place where counters live, for callers that may block. Safe to share among threads."""
-
-    may_fail = True
-    """Whether anything can raise `StoreError`."""
-
-    lends = False
-    """Whether it knows `Lend`, `Pour`, `Draw` and `Absorb`."""
-
-    shares = False
-    """Whether it knows `Share`."""
-
-    @abstractmethod
-    def run(self, operation: Operation[R]) -> R:
-        """Carry out *operation* atomically, on the store's own clock.
-
-        Raises `StoreError` when it cannot. What has been charged then is at most once.
-        """
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        """A faster way than `run` to hit a key in all *places* (groups and limits), if any.
-
-        A limiter asks once, when it is made: here a store can refuse a limit that it cannot hold.
-        """
-        return None
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        """As `run` with a `Take` of *checks*, if there is a faster way: what each came to.
-
-        None if there is none for these; nothing was done then.
-        """
-        return None
-
-    def adopt(self, terms: Terms) -> None:  # noqa: B027 (most stores keep everything exactly)
-        """From now on keep the counters of each group as exactly as *terms* say.
-
-        Groups that are not named are kept exactly. What was taken in advance of a group whose terms
-        have changed is given back.
-        """
-
-    def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
-        """Charge different keys and limits, all or nothing."""
-        checks = checks_of(hits, namespace)
-        return conclude(checks, self.run(Take(checks)))
-
-    def close(self) -> None:  # noqa: B027 (most stores hold nothing open)
-        """Give back what the store holds open. It must not be used afterwards."""
-
-
-class AsyncStore(ABC):
-    """The same for callers in an event loop: `run` never blocks it."""
-
-    waits = True
-    """Whether `run` may be suspended, and so be cancelled when half done."""
-
-    lends = False
-    """As `Store.lends`."""
-
-    shares = False
-    """As `Store.shares`."""
-
-    @abstractmethod
-    async def run(self, operation: Operation[R]) -> R:
-        """As `Store.run`. If the caller is cancelled, the operation may still be carried out."""
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        """As `Store.hitter`: a function that decides at once, without waiting for anything."""
-        return None
-
-    def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
-        """As `Store.hitter`, for a store that has to be waited for."""
-        return None
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        """As `Store.take_quickly`: what can be decided at once, without waiting for anything."""
-        return None
-
-    def adopt(self, terms: Terms) -> None:  # noqa: B027
-        """As `Store.adopt`."""
-
-    async def hit_all(self, hits: Iterable[Hit], *, namespace: str = "headgate") -> Decision:
-        """Charge different keys and limits, all or nothing."""
-        checks = checks_of(hits, namespace)
-        return conclude(checks, await self.run(Take(checks)))
-
-    async def aclose(self) -> None:  # noqa: B027
-        """Give back what the store holds open. It must not be used afterwards."""
 
 
 def checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
@@ -173,24 +239,26 @@ def group_name(namespace: str, what: int | str | Limit) -> str:
     return f"{len(namespace)}{kind}{namespace}{kind}{what}"
 
 
-def conclude(checks: Sequence[Check], outcomes: Outcomes, *, source: str = "store") -> Decision:
+def conclude(checks: Sequence[Check], outcomes: Outcomes) -> Decision:
     """The decision that the *outcomes* of *checks* make together."""
     pairs = zip(checks, outcomes, strict=True)
-    return combine([concluded(check.key, check.limit, outcome, source) for check, outcome in pairs])
+    return combine([concluded(check.key, check.limit, outcome) for check, outcome in pairs])
 
 
-def concluded(key: str, limit: Limit, outcome: Outcome, source: str = "store") -> Decision:
+def concluded(key: str, limit: Limit, outcome: Outcome) -> Decision:
     """The decision that one *outcome* is."""
-    return Concluded(
+    allowed, remaining, retry_after_ns, reset_after_ns, delay_ns, turn_ns, source = outcome
+    return Decision(
         key,
         limit,
-        allowed=outcome.allowed,
-        remaining=outcome.remaining,
-        retry_after_ns=outcome.retry_after_ns,
-        reset_after_ns=outcome.reset_after_ns,
-        source=source,
-        delay_ns=outcome.delay_ns,
-        turn_ns=outcome.turn_ns,
+        allowed,
+        remaining,
+        retry_after_ns,
+        reset_after_ns,
+        source,
+        (),
+        delay_ns,
+        turn_ns,
     )
 
 

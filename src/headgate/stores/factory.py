@@ -1,15 +1,12 @@
-"""From a URL to a store; and from a store to what limiters and runners use.
+"""From a URL to a store, and from a store to the layers that limiters use in front of it.
 
-Those do not ask a store that may fail, or is far away, directly: `guarded` leaves it alone while it
-fails, `leased` answers for it where a limit need not be kept exactly. There is one such way to each
-store, so that all who use the store in a process share its breaker and what was taken in advance. A
-store in this process, or in the memory of this machine, is used as it is.
+A store that waits for a server gets a circuit breaker and, if it grants leases, a lease table. A
+store in this process, or in the shared memory of this machine, is used as it is.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from difflib import get_close_matches
 from importlib import import_module
@@ -19,14 +16,14 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from headgate.errors import OptionError, StoreURLError
 from headgate.fork import watch_forks
-from headgate.stores.base import AsyncStore, Store
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.base import Layer, Store
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
-    from headgate.stores.base import Terms
+    from headgate.stores.base import Accuracies
     from headgate.stores.layers.circuit_breaker.guard import Guard
 
 _INTEGER: Final = re.compile("[1-9][0-9]{0,14}")
@@ -60,133 +57,79 @@ def open_store(store: str | Store, clock: Clock | None) -> Store:
     return store
 
 
-def open_async_store(store: str | Store | AsyncStore, clock: Clock | None) -> AsyncStore:
-    """The same for an event loop. A `MemoryStore` serves both."""
-    if isinstance(store, str):
-        scheme = _scheme(store)
-        if scheme == "memory":
-            return AsyncMemoryStore(_memory(store, clock))
-        opened: AsyncStore
-        if scheme == "shm":
-            opened = _shm().AsyncShmStore(store, clock=clock)
-        else:
-            opened = _redis().AsyncRedisStore(store, clock=clock)
-        return opened
-    _refuse_clock(clock)
-    if isinstance(store, MemoryStore):
-        return AsyncMemoryStore(store)
-    if isinstance(store, AsyncStore):
-        return store
-    raise StoreURLError(
-        f"the store is {store!r}; expected a URL such as 'memory://', an AsyncStore or a "
-        "MemoryStore: any other Store would block the event loop"
-    )
+class StoreRegistry:
+    """The layers in front of each store that is in use.
 
-
-class Ways:
-    """The way to each store that is in use. A way keeps its store, so as long as there is one, no
-    other store can be mistaken for it."""
+    There is one stack of layers for each store, so that all who use a store in this process share
+    its circuit breaker and its leases. A stack keeps its store alive, so its id stays its own.
+    """
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, Store] = WeakValueDictionary()
-        self._known_async: WeakValueDictionary[int, AsyncStore] = WeakValueDictionary()
-        self._terms: WeakKeyDictionary[Store | AsyncStore, WeakKeyDictionary[object, Terms]]
-        self._terms = WeakKeyDictionary()
+        self._accuracies: WeakKeyDictionary[Store, WeakKeyDictionary[object, Accuracies]]
+        self._accuracies = WeakKeyDictionary()
         self.after_fork()
         watch_forks(self)
 
     def after_fork(self) -> None:
+        """Replace the lock: a thread of the parent process may have had it."""
         self._lock = threading.Lock()
 
-    def to(self, store: Store) -> Store:
-        if not store.may_fail or isinstance(store, LeasedStore) or _is_near(store):
+    def wrapped(self, store: Store) -> Store:
+        """The layers in front of *store*; the store itself if it needs none."""
+        if not store.may_fail or not store.waits or isinstance(store, LeasedStore):
             return store
         with self._lock:
             found = self._known.get(id(store))
             if found is None:
-                found = store if isinstance(store, GuardedStore) else GuardedStore(store)
-                found = LeasedStore(found) if store.lends else found
+                is_guarded = isinstance(store, CircuitBreakerStore)
+                found = store if is_guarded else CircuitBreakerStore(store)
+                found = LeasedStore(found) if store.grants_leases else found
                 self._known[id(store)] = found
         return found
 
-    def to_async(self, store: AsyncStore) -> AsyncStore:
-        if not store.waits or isinstance(store, AsyncLeasedStore):
-            return store
+    def set_accuracies(self, store: Store, user: object, accuracies: Accuracies) -> None:
+        """Set the accuracies of the groups of *user* beside those of the other users."""
         with self._lock:
-            found = self._known_async.get(id(store))
-            if found is None:
-                found = store if isinstance(store, AsyncGuardedStore) else AsyncGuardedStore(store)
-                found = AsyncLeasedStore(found) if store.lends else found
-                self._known_async[id(store)] = found
-        return found
-
-    def adopt(self, store: Store | AsyncStore, user: object, terms: Terms) -> None:
-        with self._lock:
-            of_store = self._terms.setdefault(store, WeakKeyDictionary())
-            if of_store.get(user, {}) == terms:
+            of_store = self._accuracies.setdefault(store, WeakKeyDictionary())
+            if of_store.get(user, {}) == accuracies:
                 return
-            of_store[user] = terms
+            of_store[user] = accuracies
             together = {group: own for one in of_store.values() for group, own in one.items()}
-            store.adopt(together)
+            store.set_accuracies(together)
 
 
-_ways: Final = Ways()
+_registry: Final = StoreRegistry()
 
 
-def store_in_use(store: str | Store, clock: Clock | None) -> Store:
-    """What is to be used for *store*, which is a store or the URL of one: the way to it."""
-    return _ways.to(open_store(store, clock))
+def wrapped(store: str | Store, clock: Clock | None) -> Store:
+    """The store to use for *store*, which is a store or the URL of one: with its layers."""
+    return _registry.wrapped(open_store(store, clock))
 
 
-def async_store_in_use(store: str | Store | AsyncStore, clock: Clock | None) -> AsyncStore:
-    """The same for an event loop."""
-    return _ways.to_async(open_async_store(store, clock))
+def unwrapped(store: Store) -> Store:
+    """The store behind the layers of `wrapped`."""
+    while isinstance(store, LeasedStore | CircuitBreakerStore):
+        store = store.inner
+    return store
 
 
-def adopt_terms(store: Store | AsyncStore, user: object, terms: Terms) -> None:
-    """Have *store* keep the counters of *user* as *terms* say, beside those of its other users.
+def set_accuracies(store: Store, user: object, accuracies: Accuracies) -> None:
+    """Have *store* keep the counters of *user* as *accuracies* say.
 
-    Where two have terms for one group, those of the latter are taken.
+    If two users have an accuracy for one group, the later one wins.
     """
-    _ways.adopt(store, user, terms)
+    _registry.set_accuracies(store, user, accuracies)
 
 
-def guard_of(store: Store | AsyncStore) -> Guard | None:
-    """The guard on the way that *store* is, if there is one."""
-    found: object = store
-    while found is not None:
-        if isinstance(found, GuardedStore | AsyncGuardedStore):
+def guard_of(store: Store) -> Guard | None:
+    """The guard of the circuit breaker in front of *store*, if it has one."""
+    found: Store | None = store
+    while isinstance(found, Layer):
+        if isinstance(found, CircuitBreakerStore):
             return found.guard
-        found = getattr(found, "inner", None)
+        found = found.inner
     return None
-
-
-def store_behind(store: Store) -> Store:
-    """The store itself that *store* is the way to."""
-    while True:
-        if isinstance(store, LeasedStore):
-            store = store.inner
-        elif isinstance(store, GuardedStore):
-            return store.store
-        else:
-            return store
-
-
-def async_store_behind(store: AsyncStore) -> AsyncStore:
-    """The same for an event loop."""
-    while True:
-        if isinstance(store, AsyncLeasedStore):
-            store = store.inner
-        elif isinstance(store, AsyncGuardedStore):
-            return store.store
-        else:
-            return store
-
-
-def _is_near(store: Store) -> bool:
-    """Whether *store* is in the memory of this machine."""
-    module = sys.modules.get("headgate.stores.shm")  # an extra: not imported for this question
-    return module is not None and isinstance(store, module.ShmStore)
 
 
 def _refuse_clock(clock: Clock | None) -> None:

@@ -8,7 +8,7 @@ them, hold them back or answer them itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headgate.algorithms import Outcome
 from headgate.errors import StoreError
@@ -20,39 +20,6 @@ R = TypeVar("R")
 
 Outcomes = tuple[Outcome, ...]
 """What each check of an operation came to, in their order."""
-
-
-class HeldOutcome(Outcome):
-    """An outcome that a wrapping store gave itself, by what it holds of the store: *source*."""
-
-    __slots__ = ()
-    source: ClassVar[str]
-
-
-class LeaseOutcome(HeldOutcome):
-    """By units that the store has lent."""
-
-    __slots__ = ()
-    source = "lease"
-
-
-class SyncOutcome(HeldOutcome):
-    """By what was used here and is told later."""
-
-    __slots__ = ()
-    source = "sync"
-
-
-class CacheOutcome(HeldOutcome):
-    """By what the store said a moment ago."""
-
-    __slots__ = ()
-    source = "cache"
-
-
-def source_of(outcome: Outcome) -> str:
-    """Who decided *outcome*."""
-    return outcome.source if isinstance(outcome, HeldOutcome) else "store"
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -256,30 +223,6 @@ class GrantLease(Operation[LeaseGrant]):
     told: int = 0
     cap: int | None = None
     is_charged: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Pour(Operation[int]):
-    """Put *amount* units, charged elsewhere, into the pot of a group and key; what is in it now.
-
-    A pot is a number and nothing more: no limit, no refill. It is gone after *ttl_ns*, or later if
-    it was to last longer before.
-    """
-
-    group: str
-    key: str
-    amount: int
-    ttl_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Draw(Operation[int | None]):
-    """Take *amount* units out of a pot if it has as many; what is left in it, or None if it has
-    not, and nothing was taken."""
-
-    group: str
-    key: str
-    amount: int
 
 
 @dataclass(frozen=True, slots=True)

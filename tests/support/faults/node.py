@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from headgate import AsyncRateLimiter, RateLimiter
 from headgate.limits import Accuracy
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +84,7 @@ def _note(file: int, asked_ns: int, decision: Decision) -> None:
 
 def hit_on(orders: Orders, file: int) -> None:
     """Hit for ever, blocking."""
-    store = LeasedStore(GuardedStore(RedisStore(orders.url)), clock=orders.clock)
+    store = LeasedStore(CircuitBreakerStore(RedisStore(orders.url)), clock=orders.clock)
     limiter = RateLimiter(
         orders.limit,
         store=store,
@@ -100,10 +100,10 @@ def hit_on(orders: Orders, file: int) -> None:
 
 async def hit_on_in_loop(orders: Orders, file: int) -> None:
     """Hit for ever, in an event loop."""
-    inner = AsyncGuardedStore(AsyncRedisStore(orders.url))
+    inner = CircuitBreakerStore(RedisStore(orders.url))
     limiter = AsyncRateLimiter(
         orders.limit,
-        store=AsyncLeasedStore(inner, clock=orders.clock),
+        store=LeasedStore(inner, clock=orders.clock),
         namespace=orders.namespace,
         accuracy=orders.accuracy,
         on_store_failure="fail_closed",

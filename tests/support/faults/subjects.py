@@ -21,10 +21,10 @@ from headgate.limits import EXACT, Accuracy
 from headgate.policy.model import Match, Policy, Rule
 from headgate.policy.request import Request
 from headgate.runtime.fallback import fallback_of
-from headgate.stores.factory import async_store_in_use, store_in_use
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, BreakerTerms, GuardedStore
+from headgate.stores.factory import wrapped
+from headgate.stores.layers.circuit_breaker import BreakerTerms, CircuitBreakerStore
 from headgate.stores.operations import Check, Take
-from headgate.stores.redis import AsyncRedisStore, RedisStore
+from headgate.stores.redis import RedisStore
 from headgate.units import MILLISECOND
 from tests.support.limiters import Loop
 from tests.support.servers import PATIENCE, with_options
@@ -32,7 +32,7 @@ from tests.support.servers import PATIENCE, with_options
 if TYPE_CHECKING:
     from headgate.decision import Decision, FailurePolicy
     from headgate.runtime.fallback import Fallback
-    from headgate.stores.base import AsyncStore, Store
+    from headgate.stores.base import Store
 
 CAPACITY: Final = 12
 SHARE: Final = Fraction(1, 2)
@@ -133,20 +133,20 @@ class Guarded(BareStore):
     """The same behind a breaker."""
 
     def wrapped(self, store: Store) -> Store:
-        return GuardedStore(store, terms=HASTE)
+        return CircuitBreakerStore(store, terms=HASTE)
 
 
 class BareAsyncStore(Subject):
-    """An `AsyncRedisStore` on a loop that runs all the time."""
+    """An `RedisStore` on a loop that runs all the time."""
 
     modes = ("raw",)
 
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
         self.loop = Loop()
-        self.store: AsyncStore = self.wrapped(AsyncRedisStore(self.url))
+        self.store: Store = self.wrapped(RedisStore(self.url))
 
-    def wrapped(self, store: AsyncStore) -> AsyncStore:
+    def wrapped(self, store: Store) -> Store:
         return store
 
     def _take(self, *, consume: bool) -> Take:
@@ -170,8 +170,8 @@ class BareAsyncStore(Subject):
 class AsyncGuarded(BareAsyncStore):
     """The same behind a breaker."""
 
-    def wrapped(self, store: AsyncStore) -> AsyncStore:
-        return AsyncGuardedStore(store, terms=HASTE)
+    def wrapped(self, store: Store) -> Store:
+        return CircuitBreakerStore(store, terms=HASTE)
 
 
 class Limiters(Subject):
@@ -179,7 +179,7 @@ class Limiters(Subject):
 
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
-        self._store = store = GuardedStore(RedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
         self._limiters = {
             mode: RateLimiter(
                 LIMIT,
@@ -199,7 +199,7 @@ class Limiters(Subject):
 
     @property
     def fallback(self) -> Fallback:
-        return fallback_of(store_in_use(self._store, None))
+        return fallback_of(wrapped(self._store, None))
 
     def close(self) -> None:
         for limiter in self._limiters.values():
@@ -212,7 +212,7 @@ class AsyncLimiters(Subject):
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
         self._loop = Loop()
-        self._store = store = AsyncGuardedStore(AsyncRedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
         self._limiters = {
             mode: AsyncRateLimiter(
                 LIMIT,
@@ -232,7 +232,7 @@ class AsyncLimiters(Subject):
 
     @property
     def fallback(self) -> Fallback:
-        return fallback_of(async_store_in_use(self._store, None))
+        return fallback_of(wrapped(self._store, None))
 
     def close(self) -> None:
         for limiter in self._limiters.values():
@@ -261,7 +261,7 @@ class Engine(Subject):
 
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
-        self._store = store = GuardedStore(RedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
         self._engine = RuleEngine(_policy(), store=store, namespace=namespace)
 
     def hit(self, mode: str) -> Answer:
@@ -274,7 +274,7 @@ class Engine(Subject):
 
     @property
     def fallback(self) -> Fallback:
-        return fallback_of(store_in_use(self._store, None))
+        return fallback_of(wrapped(self._store, None))
 
     def close(self) -> None:
         self._engine.close()
@@ -286,7 +286,7 @@ class AsyncEngine(Subject):
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
         self._loop = Loop()
-        self._store = store = AsyncGuardedStore(AsyncRedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
         self._engine = AsyncRuleEngine(_policy(), store=store, namespace=namespace)
 
     def hit(self, mode: str) -> Answer:
@@ -299,7 +299,7 @@ class AsyncEngine(Subject):
 
     @property
     def fallback(self) -> Fallback:
-        return fallback_of(async_store_in_use(self._store, None))
+        return fallback_of(wrapped(self._store, None))
 
     def close(self) -> None:
         self._loop.run(self._engine.aclose())

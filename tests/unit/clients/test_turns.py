@@ -9,7 +9,7 @@ import pytest
 from headgate import AsyncRateLimiter, LeakyQueue, RateLimiter
 from headgate.clients import Courtesy, NotSentError
 from headgate.errors import StoreError
-from headgate.stores import AsyncStore, Store
+from headgate.stores import Store
 from headgate.testing import ManualClock
 from tests.support.httpx_clients import URL, Blocking, Service, kinds, since
 
@@ -26,14 +26,14 @@ class GoneStore(Store):
         raise StoreError("gone")
 
 
-class GoneAsyncStore(AsyncStore):
+class GoneAsyncStore(Store):
     """The same for an event loop."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.asked = 0
 
-    async def run(self, operation: Any) -> Any:
+    async def arun(self, operation: Any) -> Any:
         self.asked += 1
         raise StoreError("gone")
 

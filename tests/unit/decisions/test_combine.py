@@ -1,13 +1,13 @@
 """Several decisions as one."""
 
 from headgate import Decision, TokenBucket
-from headgate.decision import Concluded, combine
+from headgate.decision import Decision, combine
 
 
 def part(
     number: int, remaining: int, retry_after_ns: int | None, source: str = "store"
 ) -> Decision:
-    return Concluded(
+    return Decision(
         f"key {number}",
         TokenBucket(10 + number, 1),
         allowed=retry_after_ns == 0,

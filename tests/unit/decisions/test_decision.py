@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from headgate import Decision, MemoryStore, RateLimiter, Store, TokenBucket
-from headgate.decision import Concluded
+from headgate.decision import Decision
 from headgate.stores import Operation
 from headgate.testing import ManualClock
 
@@ -102,7 +102,7 @@ def test_it_is_not_equal_to_something_else(decision: Decision) -> None:
 )
 def test_decisions_that_differ_in_one_figure_are_not_equal(figure: str) -> None:
     def decision(odd: str = "") -> Decision:
-        return Concluded(
+        return Decision(
             "other" if odd == "key" else "key",
             TokenBucket(11 if odd == "limit" else 10, 1),
             allowed=odd != "allowed",
@@ -177,7 +177,7 @@ def test_the_short_way_says_exactly_what_the_long_way_says(limits: str) -> None:
 
 def test_seconds_are_never_less_than_the_nanoseconds_they_stand_for() -> None:
     nanoseconds = 2**60 + 1
-    decision = Concluded(
+    decision = Decision(
         "key",
         TokenBucket(1, 1),
         allowed=False,

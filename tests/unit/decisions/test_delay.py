@@ -4,13 +4,13 @@ import copy
 import pickle
 
 from headgate import Decision, RateLimiter, TokenBucket
-from headgate.decision import Concluded, combine
+from headgate.decision import Decision, combine
 from headgate.limits import LeakyQueue
 from headgate.testing import ManualClock
 
 
 def part(delay_ns: int, *, allowed: bool = True, remaining: int = 5) -> Decision:
-    return Concluded(
+    return Decision(
         "key",
         TokenBucket(10, 1),
         allowed=allowed,

@@ -13,7 +13,7 @@ from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow
 from headgate.policy.model import After, Cost, Idempotency, Match, Override, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import AsyncStore, MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.unbroken_stores import unbroken, unbroken_async
@@ -44,13 +44,13 @@ class Shaky(Store):
         return self.inner.run(operation)
 
 
-class AsyncShaky(AsyncStore):
+class AsyncShaky(Store):
     """The same for an event loop."""
 
     def __init__(self) -> None:
         self.inner = Shaky()
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         return self.inner.run(operation)
 

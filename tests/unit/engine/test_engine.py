@@ -21,7 +21,7 @@ from headgate.policy.model import (
     Source,
 )
 from headgate.policy.request import Request
-from headgate.stores import AsyncStore, MemoryStore, Operation, Store, TakeEach
+from headgate.stores import MemoryStore, Operation, Store, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.unbroken_stores import unbroken
@@ -240,12 +240,12 @@ def test_slots_granted_without_the_store_are_given_back() -> None:
 
 
 def test_a_caller_that_goes_away_leaves_no_slot_behind() -> None:
-    class Slow(AsyncStore):
+    class Slow(Store):
         def __init__(self) -> None:
             self.inner = MemoryStore(clock=ManualClock(1_200))
             self.is_slow = True
 
-        async def run(self, operation: Operation[Any]) -> Any:
+        async def arun(self, operation: Operation[Any]) -> Any:
             reply = self.inner.run(operation)
             if self.is_slow:
                 await asyncio.sleep(0)

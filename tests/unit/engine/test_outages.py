@@ -12,9 +12,9 @@ from headgate.engine import AsyncRuleEngine, Engine, RuleEngine
 from headgate.limits import Accuracy, Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import AsyncStore, Operation
+from headgate.stores import Operation, Store
 from headgate.stores.base import Terms, group_name
-from headgate.stores.factory import async_store_behind
+from headgate.stores.factory import unwrapped
 from headgate.units import SECOND
 from tests.support.failing_fallback import FailingStore, later
 from tests.support.unbroken_stores import unbroken, unbroken_async
@@ -36,15 +36,15 @@ def ask(**headers: str) -> Request:
     return Request("POST", "/", headers=lines, peer="1.2.3.4")
 
 
-class Awaited(AsyncStore):
-    lends = True
+class Awaited(Store):
+    grants_leases = True
 
     def __init__(self, store: FailingStore) -> None:
         self.clock = store.clock
         self.sync = store
         self.terms: Terms = {}
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         return self.sync.run(operation)
 
@@ -263,7 +263,7 @@ def test_a_group_that_has_places_for_some_tiers_is_kept_exactly() -> None:
 def test_the_store_is_told_of_the_terms_whenever_a_policy_is_put_in_force() -> None:
     store = Awaited(FailingStore())
     engine = AsyncRuleEngine(Policy((rule("a", accuracy=BATCH),)), store=store)
-    assert async_store_behind(engine.runner.store) is store
+    assert unwrapped(engine.runner.store) is store
     assert store.terms == {group_name("headgate", "a"): BATCH}
     engine.replace(Policy((rule("b", accuracy=BATCH), rule("c"))))
     assert store.terms == {group_name("headgate", "b"): BATCH}

@@ -25,7 +25,7 @@ from headgate.limits.model import LARGEST_QUOTA
 from headgate.policy.model import Idempotency, Match, Override, Policy, Rule
 from headgate.policy.request import Request
 from headgate.responses import headers_for, refusal
-from headgate.stores import AsyncStore, MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.unbroken_stores import unbroken, unbroken_async
@@ -71,11 +71,11 @@ class Ledger(Store):
         return self.inner.run(operation)
 
 
-class Awaited(AsyncStore):
+class Awaited(Store):
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         return self._ledger.run(operation)
 

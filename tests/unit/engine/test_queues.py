@@ -11,7 +11,7 @@ from headgate.engine import AsyncRuleEngine, RuleEngine, Verdict
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import AsyncStore, MemoryStore, Operation
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.stores.operations import Take, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -62,7 +62,7 @@ def test_a_retry_waits_for_its_turn_and_is_free_elsewhere() -> None:
     assert [one.rule.id for one in second.rules] == ["queue"]
 
 
-class Slow(AsyncStore):
+class Slow(Store):
     """A store whose answers to takes may be kept back."""
 
     waits = True
@@ -72,7 +72,7 @@ class Slow(AsyncStore):
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         reply = self.inner.run(operation)
         if isinstance(operation, Take | TakeEach):
             await self.may_answer.wait()

@@ -13,7 +13,7 @@ from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.policy.model import Cost, Idempotency, Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import AsyncStore, MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.unbroken_stores import unbroken, unbroken_async
@@ -49,13 +49,13 @@ class Ledger(Store):
         return self.inner.run(operation)
 
 
-class Awaited(AsyncStore):
+class Awaited(Store):
     """The same for an event loop, suspended before and after everything it does."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         reply = self._ledger.run(operation)
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import AsyncStore, MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
@@ -194,7 +194,7 @@ def test_a_retry_under_rules_that_have_all_seen_it_passes() -> None:
     assert left(engine) == {"paid": 99, "trial": 80}
 
 
-class LaterLost(AsyncStore):
+class LaterLost(Store):
     """Loses the answer to its first call, and does not answer the others until it is let."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class LaterLost(AsyncStore):
         self.may_answer = asyncio.Event()
         self.calls = 0
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         self.calls += 1
         if self.calls == 1:
             self.inner.run(operation)

@@ -11,8 +11,8 @@ from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.limits import Accuracy, TokenBucket
 from headgate.policy.model import Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import AsyncStore, Operation
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
+from headgate.stores import Operation, Store
+from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 
@@ -37,19 +37,19 @@ TRIED = rule("tried", accuracy=BATCH, mode="shadow")
 class Lending(MemoryStore):
     """A store that lends, as those do which others share."""
 
-    lends = True
+    grants_leases = True
 
 
-class Awaited(AsyncStore):
+class Awaited(Store):
     """The same for an event loop, that has to be waited for."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self._store = Lending(clock=clock)
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         return self._store.run(operation)
 
@@ -66,7 +66,7 @@ def told(rules: tuple[Rule, ...]) -> list[dict[str, str]]:
 
 def told_in_a_loop(rules: tuple[Rule, ...]) -> list[dict[str, str]]:
     async def main() -> list[dict[str, str]]:
-        store = AsyncLeasedStore(Awaited(ManualClock(1_000.0)), keeps=False)
+        store = LeasedStore(Awaited(ManualClock(1_000.0)), keeps=False)
         engine = AsyncRuleEngine(Policy(rules), store=store)
         found = []
         for _ in range(MANY):

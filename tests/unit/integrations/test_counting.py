@@ -10,22 +10,22 @@ from headgate.integrations.gate import Gate
 from headgate.integrations.pressure import Counting
 from headgate.limits import Accuracy, FixedWindow
 from headgate.policy.model import Match, Policy, Rule
-from headgate.stores import AsyncStore, Operation
+from headgate.stores import Operation, Store
 from headgate.stores.base import Terms, group_name
-from headgate.stores.factory import async_store_behind
+from headgate.stores.factory import unwrapped
 
 BATCH = Accuracy(batch=5)
 
 
-class Far(AsyncStore):
+class Far(Store):
     """A store for loops that is gone, and keeps what it was told to adopt."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self) -> None:
         self.terms: Terms = {}
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         raise StoreError("gone", reason="circuit_open")
 
     def adopt(self, terms: Terms) -> None:
@@ -47,7 +47,7 @@ def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
     counting = Counting(store, None)
     counting.adopt({"g": BATCH})
     assert store.terms == {}
-    assert async_store_behind(counting.async_runner.store) is store
+    assert unwrapped(counting.async_runner.store) is store
     assert store.terms == {"g": BATCH}
     counting.adopt({"h": BATCH})
     assert store.terms == {"h": BATCH}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.decision import Concluded
+from headgate.decision import Decision
 from headgate.errors import OptionError
 from headgate.responses import Answer
 from headgate.responses.answer import loudest, parts_of, tightest
@@ -55,7 +55,7 @@ def test_nobody_speaks_when_nobody_refused() -> None:
 
 def test_one_that_was_refused_in_line_speaks_though_its_limits_had_room() -> None:
     room = decided()
-    late = Concluded(
+    late = Decision(
         "user:42",
         room.limit,
         allowed=False,

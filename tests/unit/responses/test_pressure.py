@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decision import Concluded, Decision
+from headgate.decision import Decision
 from headgate.limits import LeakyQueue
 from headgate.responses import (
     Answer,
@@ -31,7 +31,7 @@ QUEUE = LeakyQueue(10, 100)
 
 def delayed(delay_ms: int, *, left: int = 97) -> Decision:
     """A decision that admits with a delay."""
-    return Concluded(
+    return Decision(
         "k",
         QUEUE,
         allowed=True,

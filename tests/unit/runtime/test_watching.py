@@ -17,7 +17,7 @@ from headgate.runtime import store_watch
 from headgate.runtime.fallback import Asked, Fallback
 from headgate.runtime.store_watch import Watch, Watchers
 from headgate.stores import Check, Take
-from headgate.stores.layers.circuit_breaker import GuardedStore
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from tests.support.failing_fallback import FailingStore, later
 from tests.support.servers import wait_until
 from tests.unit.runtime.test_background import FailingAsyncStore
@@ -111,7 +111,7 @@ def test_an_outage_ends_without_a_call(
 ) -> None:
     monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.0)
     inner = FailingStore()
-    guarded = GuardedStore(inner, time_ns=inner.clock)
+    guarded = CircuitBreakerStore(inner, time_ns=inner.clock)
     store = guarded if is_guarded else inner
     fallback = Fallback(store, inner.clock)
     if is_guarded:

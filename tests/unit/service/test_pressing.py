@@ -10,7 +10,7 @@ from headgate.overload import AsyncPressureControl
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Pressure
 from headgate.service.container import FleetPressure
-from headgate.stores import AsyncMemoryStore, MemoryStore
+from headgate.stores import MemoryStore
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
 RULES = """
@@ -32,7 +32,7 @@ class Town:
         self.engine = AsyncRuleEngine(read_policy(rules), store=store)
         self.pressure = FleetPressure(self.engine, namespace="headgate")
         self.app = AsyncPressureControl(
-            Pressure(), store=AsyncMemoryStore(store), clock=loop.time_ns
+            Pressure(), store=store, clock=loop.time_ns
         )
         self.app.start()
         self.pressure.start()

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.service.readiness import Readiness
-from headgate.stores.base import AsyncStore
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.base import Store
+from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from headgate.stores.operations import Operation
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DECIDED = "requests are decided as each rule says for that case"
 
 
-class Fickle(AsyncStore):
+class Fickle(Store):
     """Answers, fails or is silent, as it is told."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Fickle(AsyncStore):
         self.is_silent = False
         self.asked = 0
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         self.asked += 1
         if self.is_silent:
             await asyncio.Event().wait()
@@ -37,7 +37,7 @@ class Fickle(AsyncStore):
 
 
 def looked(
-    store: AsyncStore, rules: str | None = None, *, deadline: float = 60.0
+    store: Store, rules: str | None = None, *, deadline: float = 60.0
 ) -> tuple[str, ...]:
     async def look() -> tuple[str, ...]:
         readiness = Readiness(
@@ -98,7 +98,7 @@ def test_draining_is_the_only_reason_that_counts() -> None:
 
 def test_asking_leaves_nothing_behind() -> None:
     store = MemoryStore()
-    assert looked(AsyncMemoryStore(store)) == ()
+    assert looked(store) == ()
     assert len(store) == 0
 
 

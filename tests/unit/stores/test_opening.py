@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headgate import AsyncRateLimiter, HeadgateError, MemoryStore, RateLimiter, StoreURLError
-from headgate.stores import AsyncMemoryStore, open_async_store, open_store
+from headgate.stores import MemoryStore, open_store
 from headgate.testing import ManualClock
 
 
@@ -14,14 +14,14 @@ def test_a_memory_url_opens_a_store_of_its_own() -> None:
     one, other = open_store("memory://", None), open_store("memory://", None)
     assert isinstance(one, MemoryStore)
     assert one is not other
-    assert isinstance(open_async_store("memory://", None), AsyncMemoryStore)
+    assert isinstance(open_store("memory://", None), MemoryStore)
 
 
 def test_a_store_is_itself() -> None:
     store = MemoryStore()
-    aio = AsyncMemoryStore(store)
+    aio = store
     assert open_store(store, None) is store
-    assert open_async_store(aio, None) is aio
+    assert open_store(aio, None) is aio
 
 
 def test_an_empty_store_is_a_store() -> None:
@@ -87,7 +87,7 @@ def test_a_memory_store_serves_threads_and_event_loops_alike() -> None:
     plain = RateLimiter("10/m", store=store)
     loops = [
         AsyncRateLimiter("10/m", store=store),
-        AsyncRateLimiter("10/m", store=AsyncMemoryStore(store)),
+        AsyncRateLimiter("10/m", store=store),
     ]
     plain.hit("key", 2)
     assert [asyncio.run(loop.hit("key", 3)).remaining for loop in loops] == [5, 2]

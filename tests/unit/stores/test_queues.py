@@ -10,11 +10,11 @@ import pytest
 from headgate.errors import UsageError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
 from headgate.stores import CancelQueued, Check, MemoryStore, Take, TakeEach
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.leases.lease import Split
-from headgate.stores.layers.replication import RegionalStore
-from headgate.stores.memory import AsyncMemoryStore
+from headgate.stores.layers.replication import ReplicatedStore
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND, SECOND
@@ -51,8 +51,8 @@ def leased(inner: Store) -> LeasedStore:
 
 WRAPPED: dict[str, Callable[[Store], Store]] = {
     "leased": leased,
-    "guarded": GuardedStore,
-    "regional": lambda inner: RegionalStore(
+    "guarded": CircuitBreakerStore,
+    "regional": lambda inner: ReplicatedStore(
         inner, region="eu", peers={"us": Peer()}, every_ns=HOUR
     ),
 }
@@ -74,12 +74,12 @@ def test_turns_pass_through_a_store_that_wraps_a_store(wrapped: str) -> None:
 
 def test_the_same_in_an_event_loop() -> None:
     async def main() -> None:
-        for wrap in (AsyncGuardedStore, AsyncLeasedStore):
-            store = wrap(AsyncMemoryStore(MemoryStore(clock=ManualClock(1_000))))
+        for wrap in (CircuitBreakerStore, LeasedStore):
+            store = wrap(MemoryStore(clock=ManualClock(1_000)))
             store.adopt({"queue": BATCHES})
-            await store.run(Take((CHECK,)))
-            (outcome,) = await store.run(Take((CHECK,)))
-            assert await store.run(CancelQueued((CHECK,), (outcome.turn_ns,)))
+            await store.arun(Take((CHECK,)))
+            (outcome,) = await store.arun(Take((CHECK,)))
+            assert await store.arun(CancelQueued((CHECK,), (outcome.turn_ns,)))
             await store.aclose()
 
     asyncio.run(main())
@@ -104,7 +104,7 @@ def test_a_refusal_of_a_queue_is_not_remembered_as_somebody_may_give_up() -> Non
 
 def test_turns_are_not_told_to_other_regions() -> None:
     peer = Peer()
-    store = RegionalStore(Listening(), region="eu", peers={"us": peer}, every_ns=HOUR)
+    store = ReplicatedStore(Listening(), region="eu", peers={"us": peer}, every_ns=HOUR)
     store.run(Take((CHECK, BUCKET)))
     store.exchange()
     assert peer.totals == {"key": 1}

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from headgate.stores import AsyncMemoryStore, AsyncStore, MemoryStore, Operation, Store
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
+from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.circuit_breaker.guard import keys_of
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
-from headgate.stores.layers.replication import AsyncRegionalStore, RegionalStore
+from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.operations import PublishValue
 from headgate.units import SECOND
 
@@ -16,12 +16,12 @@ SHARE = PublishValue("group", "key", "me", 0.5, 2, 60 * SECOND)
 HEARD = (("me", 0.5, 2),)
 
 
-def regional(store: Store) -> RegionalStore:
-    return RegionalStore(store, region="eu", peers={"us": PEER})
+def regional(store: Store) -> ReplicatedStore:
+    return ReplicatedStore(store, region="eu", peers={"us": PEER})
 
 
-def async_regional(store: AsyncStore) -> AsyncRegionalStore:
-    return AsyncRegionalStore(store, region="eu", peers={"us": AsyncMemoryStore(PEER)})
+def async_regional(store: Store) -> ReplicatedStore:
+    return ReplicatedStore(store, region="eu", peers={"us": PEER})
 
 
 PEER = MemoryStore()
@@ -30,15 +30,15 @@ PEER = MemoryStore()
 class Lone(Store):
     """A store that does not know it."""
 
-    lends = True
+    grants_leases = True
 
     def run(self, operation: Operation) -> object:  # type: ignore[type-arg, override]  # whatever
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("wrapped", [GuardedStore, LeasedStore, regional])
+@pytest.mark.parametrize("wrapped", [CircuitBreakerStore, LeasedStore, regional])
 def test_stores_before_a_store_pass_it_on(
-    wrapped: type[GuardedStore] | type[LeasedStore],
+    wrapped: type[CircuitBreakerStore] | type[LeasedStore],
 ) -> None:
     inner = MemoryStore()
     store = wrapped(inner)
@@ -49,15 +49,15 @@ def test_stores_before_a_store_pass_it_on(
     store.close()
 
 
-@pytest.mark.parametrize("wrapped", [AsyncGuardedStore, AsyncLeasedStore, async_regional])
+@pytest.mark.parametrize("wrapped", [CircuitBreakerStore, LeasedStore, async_regional])
 def test_async_ones_do_too(
-    wrapped: type[AsyncGuardedStore] | type[AsyncLeasedStore],
+    wrapped: type[CircuitBreakerStore] | type[LeasedStore],
 ) -> None:
     async def main() -> None:
-        inner = AsyncMemoryStore(MemoryStore())
+        inner = MemoryStore()
         store = wrapped(inner)
         assert store.shares
-        assert await store.run(SHARE) == await inner.run(SHARE) == HEARD
+        assert await store.arun(SHARE) == await inner.arun(SHARE) == HEARD
         assert PEER.beside() == 0
         await store.aclose()
 

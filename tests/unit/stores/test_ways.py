@@ -15,18 +15,16 @@ from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.limits import Accuracy, TokenBucket
 from headgate.policy.model import Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import AsyncMemoryStore, AsyncStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.stores.factory import (
-    adopt_terms,
-    async_store_behind,
-    async_store_in_use,
     guard_of,
     open_store,
-    store_behind,
-    store_in_use,
+    set_accuracies,
+    unwrapped,
+    wrapped,
 )
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore, GuardedStore
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+from headgate.stores.layers.leases import LeasedStore
 
 if TYPE_CHECKING:
     from headgate.stores.base import Terms
@@ -47,13 +45,13 @@ class Far(Store):
         self.terms = terms
 
 
-class FarAsync(AsyncStore):
-    lends = True
+class FarAsync(Store):
+    grants_leases = True
 
     def __init__(self) -> None:
         self.inner = Far()
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         return self.inner.run(operation)
 
     def adopt(self, terms: Terms) -> None:
@@ -62,32 +60,32 @@ class FarAsync(AsyncStore):
 
 def test_a_store_that_may_fail_is_leased_and_guarded() -> None:
     store, aio = Far(), FarAsync()
-    way, async_way = store_in_use(store, None), async_store_in_use(aio, None)
+    way, async_way = wrapped(store, None), wrapped(aio, None)
     assert isinstance(way, LeasedStore)
-    assert isinstance(way.inner, GuardedStore)
-    assert store_behind(way) is store
-    assert isinstance(async_way, AsyncLeasedStore)
-    assert isinstance(async_way.inner, AsyncGuardedStore)
-    assert async_store_behind(async_way) is aio
+    assert isinstance(way.inner, CircuitBreakerStore)
+    assert unwrapped(way) is store
+    assert isinstance(async_way, LeasedStore)
+    assert isinstance(async_way.inner, CircuitBreakerStore)
+    assert unwrapped(async_way) is aio
     assert guard_of(way) is way.inner.guard
     assert guard_of(async_way) is async_way.inner.guard
 
 
 def test_a_store_that_lends_nothing_is_guarded_only() -> None:
-    way = store_in_use(Far(lends=False), None)
-    assert isinstance(way, GuardedStore)
+    way = wrapped(Far(lends=False), None)
+    assert isinstance(way, CircuitBreakerStore)
     assert guard_of(way) is way.guard
 
 
 def test_memory_is_used_as_it_is() -> None:
     store = MemoryStore()
-    assert store_in_use(store, None) is store
-    assert store_behind(store) is store
+    assert wrapped(store, None) is store
+    assert unwrapped(store) is store
     assert guard_of(store) is None
-    aio = async_store_in_use(store, None)
-    assert isinstance(aio, AsyncMemoryStore)
+    aio = wrapped(store, None)
+    assert isinstance(aio, MemoryStore)
     assert aio.store is store
-    assert async_store_behind(aio) is aio
+    assert unwrapped(aio) is aio
 
 
 def test_all_who_use_a_store_go_the_same_way() -> None:
@@ -105,14 +103,14 @@ def test_all_who_use_a_store_go_the_same_way() -> None:
 
 
 def test_a_guard_or_a_way_that_somebody_made_is_used_as_it_is() -> None:
-    guarded = GuardedStore(Far())
-    way = store_in_use(guarded, None)
+    guarded = CircuitBreakerStore(Far())
+    way = wrapped(guarded, None)
     assert isinstance(way, LeasedStore)
     assert way.inner is guarded
-    assert store_in_use(way, None) is way
-    async_guarded = AsyncGuardedStore(FarAsync())
-    async_way = async_store_in_use(async_guarded, None)
-    assert isinstance(async_way, AsyncLeasedStore)
+    assert wrapped(way, None) is way
+    async_guarded = CircuitBreakerStore(FarAsync())
+    async_way = wrapped(async_guarded, None)
+    assert isinstance(async_way, LeasedStore)
     assert async_way.inner is async_guarded
 
 
@@ -135,7 +133,7 @@ def test_what_a_limiter_shows_is_the_store_it_was_given() -> None:
 
 def test_the_terms_of_all_who_use_a_store_stand_side_by_side() -> None:
     store = Far()
-    way = store_in_use(store, None)
+    way = wrapped(store, None)
     one = RateLimiter("1/s; 5/m", store=store, namespace="a", accuracy=Accuracy(batch=5))
     other = RateLimiter("1/s", store=store, namespace="b", accuracy=Accuracy(batch=7))
     exact = RateLimiter("1/s", store=store, namespace="c")
@@ -144,11 +142,11 @@ def test_the_terms_of_all_who_use_a_store_stand_side_by_side() -> None:
         "1:a:1": 5,
         "1:b:0": 7,
     }
-    adopt_terms(way, one, {})
+    set_accuracies(way, one, {})
     assert set(store.terms) == {"1:b:0"}
     del other
     gc.collect()
-    adopt_terms(way, exact, {"1:c:0": Accuracy(batch=1)})
+    set_accuracies(way, exact, {"1:c:0": Accuracy(batch=1)})
     assert set(store.terms) == {"1:c:0"}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
 from headgate.cli.rules.softness import softly, turns
-from headgate.decision import Concluded, combine
+from headgate.decision import Decision, combine
 from headgate.engine import Engine, answer_of, repeated, verdict_of, verdict_unasked
 from headgate.engine.explain import Membership
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
@@ -18,7 +18,6 @@ from headgate.runtime.holds import new_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.decision import Decision
     from headgate.engine.explain import Member
     from headgate.engine.verdict import Verdict
     from headgate.policy.model import Priority
@@ -143,7 +142,7 @@ def _charged_part(part: Decision, cost: int, now_ns: int) -> Decision:
     if not amount:
         return part
     delay_ns = _delay(part)
-    return Concluded(
+    return Decision(
         part.key,
         limit,
         allowed=part.allowed,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from headgate.decision import Concluded
+from headgate.decision import Decision
 from headgate.limits import LeakyQueue, PacedLimit, SlidingWindowLog
 from headgate.responses.answer import Answer, Part, Told
 from headgate.responses.bodies import JSON, body_for
@@ -149,7 +149,7 @@ def quota_refusal(rule: Rule, limit: Limit, place: int) -> Json:
 
 
 def _told(rule: Rule, limit: Limit, wait: int) -> Told:
-    decision = Concluded(
+    decision = Decision(
         "", limit, allowed=False, remaining=0, retry_after_ns=wait, reset_after_ns=limit.period_ns
     )
     return Told(rule.id, decision, rule.headers)

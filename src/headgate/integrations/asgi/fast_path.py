@@ -22,7 +22,7 @@ from headgate.integrations.exemptions import EXEMPT_ONES
 from headgate.integrations.passage import Entry, Grant, Passage
 from headgate.limits import PacedLimit
 from headgate.observability.named import DecisionNotes
-from headgate.stores.base import group_name
+from headgate.stores.base import concluded, group_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
     from headgate.integrations.gate import Gate
     from headgate.policy.request import Request
-    from headgate.stores.base import Hitter
 
 
 REMEMBERED: Final = 4096
@@ -56,11 +55,20 @@ def quick_way(gate: Gate, app: App, slowly: App) -> App | None:
     if plain is None:
         return None
     group = group_name(gate.namespace, plain.names.counter)
-    hit = gate.async_runner.store.hitter([(group, plain.limit)])
-    return None if hit is None else _way(gate, plain, hit, app, slowly)
+    store, limit = gate.async_runner.store, plain.limit
+    if store.waits or store.may_fail:
+        return None
+    take = store.prepare([(group, limit)]).take
+
+    def hit(key: str, cost: int) -> Decision:
+        return concluded(key, limit, take((key,), (cost,))[0])
+
+    return _way(gate, plain, hit, app, slowly)
 
 
-def _way(gate: Gate, plain: Plain, hit: Hitter, app: App, slowly: App) -> App:  # noqa: C901
+def _way(  # noqa: C901
+    gate: Gate, plain: Plain, hit: Callable[[str, int], Decision], app: App, slowly: App
+) -> App:
     known: Mapping[str, str] = {}
     if plain.key is None and gate.believes_nobody:
         known, whose = _addresses(gate)

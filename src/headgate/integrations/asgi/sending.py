@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.algorithms import Outcome
-from headgate.decision import paced_decisions
 from headgate.integrations.debugging import ALLOW_ORIGIN, with_limits
 from headgate.integrations.passage import Responded, announced_size
 from headgate.integrations.passing import finish_async, settle_outcome
@@ -161,13 +160,8 @@ def quick_lines(passage: Passage) -> Headers | None:
 
 @lru_cache(maxsize=4096)
 def header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Decision], Headers]:
-    """What makes the headers of an admitted request, as `responses.headers_for` would.
-
-    It reads from a decision what that would compute its figures of.
-    """
-    quota, period, pace = limit.quota, limit.period_ns, limit.pace
-    per_ns, unit, span = pace.ticks_per_ns, pace.ticks_per_unit, pace.span
-    admitted, _ = paced_decisions(limit, pace)
+    """What makes the headers of an admitted request, as `responses.headers_for` would."""
+    quota, period = limit.quota, limit.period_ns
     total = b"x-ratelimit-limit", b"%d" % bounded(quota)
     stated = policy_field([Part(name, concluded("", limit, _NOTHING_YET))])
     policy = b"ratelimit-policy", stated.encode()
@@ -176,13 +170,8 @@ def header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Decis
 
     def lines(decision: Decision) -> Headers:
         nonlocal second, reset
-        if isinstance(decision, admitted):
-            in_use = decision._in_use
-            remaining = (span - in_use) // unit
-            back_ns = reset_ns = -(-in_use // per_ns)
-        else:
-            remaining = decision.remaining
-            back_ns = reset_ns = decision.reset_after_ns
+        remaining = decision.remaining
+        back_ns = reset_ns = decision.reset_after_ns
         others = quota - remaining - 1
         if others > 0:
             back_ns -= others * period // quota

@@ -16,8 +16,6 @@ from django.utils.module_loading import import_string
 from headgate.errors import HeadgateError
 from headgate.integrations.gate import Gate, GateOptions
 from headgate.responses import ResponseOptions
-from headgate.stores.base import AsyncStore
-from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,18 +72,16 @@ def gate_from(setting: object) -> Gate:
     _check_names(setting, _OPTIONS, SETTING)
     try:
         gate = Gate(**cast("GateOptions", {name: _read(name, setting[name]) for name in setting}))
-        _open(gate, setting.get("store", ""))
+        _open(gate)
     except HeadgateError as error:
         raise ImproperlyConfigured(f"{SETTING}: {error}") from error
     return gate
 
 
-def _open(gate: Gate, store: object) -> None:
+def _open(gate: Gate) -> None:
     """Find the store now: several threads may have the first request, and must not each."""
-    if isinstance(store, str | MemoryStore | AsyncStore):
-        _ = gate.async_runner
-    if not isinstance(store, AsyncStore):
-        _ = gate.runner
+    _ = gate.async_runner
+    _ = gate.runner
 
 
 def _read(name: str, value: Any) -> Any:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from headgate.overload.pressure.signals import Verdict
     from headgate.policy.model import Pressure
-    from headgate.stores import AsyncStore, Store
+    from headgate.stores import Store
     from headgate.stores.operations import PublishValue
 
 
 # What both controls share: from how requests fare to the factor in force, without I/O.
 
 
-S = TypeVar("S", "Store", "AsyncStore")
+S = TypeVar("S", "Store", "Store")
 
 STEPS: Final = 64
 """The factor in force is a whole number of such parts: so there are few limits of different size,
@@ -199,7 +199,7 @@ def shared(store: S | None) -> S | None:
     if isinstance(store, str):
         told = f"store is {store!r}; expected a store that is open, such as RedisStore({store!r})"
         raise OptionError(told)
-    return store if store is not None and store.shares else None
+    return store if store is not None and store.publishes_values else None
 
 
 class PressureControl(Controlling):
@@ -308,7 +308,7 @@ class AsyncPressureControl(Controlling):
         self,
         pressure: Pressure,
         *,
-        store: AsyncStore | None = None,
+        store: Store | None = None,
         namespace: str = "headgate",
         clock: Clock | None = None,
         waiting: Callable[[], int] | None = None,
@@ -343,7 +343,7 @@ class AsyncPressureControl(Controlling):
         told = None
         if self._store is not None:
             try:
-                told = await self._store.run(share)
+                told = await self._store.arun(share)
             except HeadgateError:
                 told = None  # what was heard last counts until it lapses
         self.hear(told, self.clock())

@@ -291,7 +291,7 @@ class KeyCalls:
         await self._editor.check_revision(wish)
         await call.begin(f"reset {named.key} under {named.rule.id}")
         checks = named.every_check(self._core.namespace)
-        await self._core.engine.runner.store.run(Reset(checks))
+        await self._core.engine.runner.store.arun(Reset(checks))
         call.outcome = "changed"
         return json_reply({"rule_id": named.rule.id, "key": named.key, "reset": True})
 
@@ -376,7 +376,7 @@ class KeyCalls:
 
     async def _portrait(self, named: Named) -> Reply:
         checks = named.checks(self._core.namespace)
-        outcomes = await self._core.engine.runner.store.run(Take(checks, consume=False))
+        outcomes = await self._core.engine.runner.store.arun(Take(checks, consume=False))
         override = named.override
         content: Data = {
             "rule_id": named.rule.id,

@@ -95,7 +95,7 @@ class Standing:
         ]
         looking = looking_at(shown)
         try:
-            replies = await self._checking.within_deadline(core.engine.runner.store.run(looking))
+            replies = await self._checking.within_deadline(core.engine.runner.store.arun(looking))
         except StoreError:
             replies = unknown(looking)
         return Reply(200, [JSON_LINE, NO_STORE], page_of(shown, replies, core.clock()))

@@ -101,7 +101,7 @@ class Unheld:
         asked = [_asked(one, amounts[one.id], rules) for one in receipt.rules]
         store = self._runner.store
         try:
-            (outcome,) = await store.run(Take((mark,)))
+            (outcome,) = await store.arun(Take((mark,)))
         except StoreError as error:
             if not error.is_undone:
                 raise
@@ -111,7 +111,7 @@ class Unheld:
         checks = tuple([check for one in asked for check in one.checks if check.cost])
         try:
             if checks:
-                await store.run(Charge(checks))
+                await store.arun(Charge(checks))
         except StoreError as error:
             self._record(receipt, asked, error)
         else:
@@ -234,9 +234,9 @@ class Reservations:
             return is_in_time and await self._unheld.settle(receipt, amounts, self._rule)
         store = self._core.engine.runner.store
         settle = receipt.settle(amounts, self._rule)
-        was_open = True if settle is None else await store.run(settle)
+        was_open = True if settle is None else await store.arun(settle)
         if receipt.leave is not None:
-            has_left = await store.run(receipt.leave)
+            has_left = await store.arun(receipt.leave)
             was_open &= has_left or settle is not None  # a lease may end before the hold does
         return was_open
 

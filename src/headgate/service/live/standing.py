@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.plan import groups_of
 from headgate.service.live.snapshot import State
-from headgate.stores.layers.leases import AsyncLeasedStore
+from headgate.stores.layers.leases import LeasedStore
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class _Values:
 def hot_keys(core: Core, count: int) -> list[KeyRow]:
     """The *count* keys that most is asked of the store for."""
     store = core.engine.runner.store
-    if not isinstance(store, AsyncLeasedStore):
+    if not isinstance(store, LeasedStore):
         return []
     rules = _GROUPS.of(core)
     return [key_row(core, rules.get(one.group), one) for one in store.hot_keys(count)]
@@ -167,7 +167,7 @@ def hot_keys(core: Core, count: int) -> list[KeyRow]:
 def bounds(core: Core) -> list[tuple[str | None, int, int]]:
     """By rule: how many nodes something is lent to, and by how many units it may be overshot."""
     store = core.engine.runner.store
-    if not isinstance(store, AsyncLeasedStore):
+    if not isinstance(store, LeasedStore):
         return []
     rules = _GROUPS.of(core)
     return [(rules.get(one.group), one.holders, one.bound) for one in store.bounds()]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.service.rlqs.rates import Binding, Terms
     from headgate.service.rlqs.shared import SharedCounter
-    from headgate.stores.base import AsyncStore
+    from headgate.stores.base import Store
     from headgate.stores.operations import Check, Outcomes
 
 
@@ -149,7 +149,7 @@ Counter = tuple[str, str]
 class Charging:
     """Charges *store*. What it cannot be told is not told again: it may have heard."""
 
-    def __init__(self, store: AsyncStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._left: dict[Counter, tuple[Fraction, int]] = {}
         self._now_ns = 0
@@ -242,7 +242,7 @@ class Charging:
         if not operation.checks:
             return ()
         try:
-            return await self._store.run(operation)
+            return await self._store.arun(operation)
         except StoreError:
             return ()
 

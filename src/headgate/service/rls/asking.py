@@ -20,7 +20,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from headgate.algorithms import Outcome
-from headgate.decision import Concluded, Decision, FailurePolicy, OnFailure, combine, decide_blocked
+from headgate.decision import Decision, FailurePolicy, OnFailure, combine, decide_blocked
 from headgate.errors import StoreError
 from headgate.limits import SlidingWindowCounter
 from headgate.runtime.fallback import Asked as Unanswered
@@ -102,7 +102,7 @@ class Step(NamedTuple):
 def decision_of(part: Part, outcomes: Outcomes, source: str) -> Decision:
     """What the *outcomes* of the checks of *part* come to."""
     if part.is_question:
-        return conclude(part.checks, outcomes, source=source)
+        return conclude(part.checks, tuple([one._replace(source=source) for one in outcomes]))
     told = [
         _told(part, check, outcome, source)
         for check, outcome in zip(part.checks, outcomes, strict=True)
@@ -114,7 +114,7 @@ def _told(part: Part, check: Check, outcome: Outcome, source: str) -> Decision:
     """The figures after something was recorded or given back; the question was none."""
     if part.verb == "refund" or not went_beyond(check.limit, outcome):
         outcome = outcome._replace(allowed=True, retry_after_ns=0)
-    return concluded(check.key, check.limit, outcome, source)
+    return concluded(check.key, check.limit, outcome._replace(source=source))
 
 
 def went_beyond(limit: Limit, outcome: Outcome) -> bool:
@@ -253,7 +253,7 @@ def _of_one(part: Decision, *, is_refund: bool) -> Decision:
     figures = Outcome(part.allowed, part.remaining, part.retry_after_ns, part.reset_after_ns)
     is_over = not is_refund and went_beyond(part.limit, figures)
     source = "fail_open" if part.source == "fallback" and not is_over else part.source
-    return Concluded(
+    return Decision(
         part.key,
         part.limit,
         allowed=not is_over,
@@ -423,7 +423,7 @@ def _fill_up(parts: Sequence[Part], takers: Places, said: Said) -> Rounds:
             (check,) = parts[place].checks
             rest = Check(check.group, check.key, check.limit, decision.remaining)
             takes.append(Take((rest,)))
-        said[place] = Concluded(
+        said[place] = Decision(
             decision.key,
             decision.limit,
             allowed=False,

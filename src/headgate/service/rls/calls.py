@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf import json_format
 
 from headgate.engine.tracing import traced
-from headgate.errors import StoreError, UsageError
+from headgate.errors import StoreError
 from headgate.responses.debug import NO_STORE, decision_lines
 from headgate.service import core as debugging
 from headgate.service.grpc.method import CallError, Code
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headgate.service.rls.asking import Rounds, Said
     from headgate.service.rls.descriptors import Part
     from headgate.service.rls.fast_path import Answer
-    from headgate.stores.base import AsyncStore
+    from headgate.stores.base import Store
     from headgate.stores.operations import Operation
 
 
@@ -111,7 +111,7 @@ def _traced(core: Core, parts: Sequence[Part], said: Said) -> Iterator[Traced]:
 # Rounds of operations with a store: at once where it never waits, else awaited.
 
 
-def run_now(store: AsyncStore, rounds: Rounds) -> None:
+def run_now(store: Store, rounds: Rounds) -> None:
     """Go through *rounds* with a store that never waits."""
     try:
         operations = next(rounds)
@@ -121,7 +121,7 @@ def run_now(store: AsyncStore, rounds: Rounds) -> None:
         return
 
 
-async def run_later(store: AsyncStore, rounds: Rounds) -> None:
+async def run_later(store: Store, rounds: Rounds) -> None:
     """Go through *rounds* with a store that may have to be waited for."""
     try:
         operations = next(rounds)
@@ -135,23 +135,18 @@ async def run_later(store: AsyncStore, rounds: Rounds) -> None:
         return
 
 
-def _reply_now(store: AsyncStore, operation: Operation[Any]) -> Any:
-    running = store.run(operation)
+def _reply_now(store: Store, operation: Operation[Any]) -> Any:
     try:
-        running.send(None)
-    except StopIteration as done:
-        return done.value
+        return store.run(operation)
     except StoreError as error:
         return error
-    running.close()
-    raise UsageError(f"{store!r} waits, though it says that it never does")
 
 
-async def _reply(store: AsyncStore, operation: Operation[Any]) -> Any:
+async def _reply(store: Store, operation: Operation[Any]) -> Any:
     try:
         if isinstance(operation, TakeEach) and len(operation.takes) == 1:
-            return (await store.run(operation.takes[0]),)  # with which a store may borrow
-        return await store.run(operation)
+            return (await store.arun(operation.takes[0]),)  # with which a store may borrow
+        return await store.arun(operation)
     except StoreError as error:
         return error
 

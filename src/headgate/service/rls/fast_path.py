@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.decision import combine
-from headgate.engine.deciding import ShortCuts
+from headgate.engine.deciding import PreparedTakes, decisions_of
 from headgate.errors import StoreError
 from headgate.responses.answer import WITHOUT_FIGURES
 from headgate.responses.ratelimit_draft11 import pace_of, phrases_of, quoted
@@ -17,8 +17,7 @@ from headgate.service.rls.answer import MOST_TOLD, limit_field
 from headgate.service.rls.asking import is_passing
 from headgate.service.rls.noting import begin
 from headgate.stores.base import concluded
-from headgate.stores.memory import AsyncMemoryStore
-from headgate.stores.operations import Take
+from headgate.stores.memory import MemoryStore
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from headgate.service.rls.descriptors import Asked, Part
     from headgate.service.rls.noting import Noted, Noting
     from headgate.service.rls.reading import RlsOptions
-    from headgate.stores.base import Asker, Hitter
-    from headgate.stores.memory import MemoryStore
     from headgate.stores.operations import Check
 
 
@@ -47,6 +44,12 @@ if TYPE_CHECKING:
 
 Left = tuple[int, int]
 """What is left of a limit, and the nanoseconds until all of it is back."""
+
+Hit = Callable[[str, int], "Decision"]
+"""From a key and a cost to the decision."""
+
+Ask = Callable[[str, int], Awaitable["Decision"]]
+"""The same, awaited."""
 
 Admitted = Callable[[int, int], bytes]
 """From what is left of the one limit of a call that passed, as in `Left`, to the answer."""
@@ -218,7 +221,7 @@ class Together:
         self._options = options
         self._store = store
         self._answering = answering
-        self._short_cuts = ShortCuts()
+        self._takes = PreparedTakes(self._store)
         # By the identity of limits, which are kept with it: to hash one takes longer than a hit.
         self._known: dict[Limits, tuple[Sequence[Part], AdmittedByAll]] = {}
 
@@ -252,21 +255,9 @@ class Together:
     def _taking(self, checks: Sequence[Check]) -> Taking:
         if not checks:
             return tuple
-        hit = self._short_cuts.to(self._store, checks[0]) if len(checks) == 1 else None
-        if hit is not None:
-            key, cost = checks[0].key, checks[0].cost
-            return lambda: (hit(key, cost),)
-        store = self._store
-
-        def take() -> Sequence[Decision]:
-            taken = store.take_quickly(checks)
-            if taken is not None:
-                return taken
-            outcomes = store.run(Take(tuple(checks)))
-            pairs = zip(checks, outcomes, strict=True)
-            return [concluded(check.key, check.limit, outcome) for check, outcome in pairs]
-
-        return take
+        take = self._takes.of(checks).take
+        keys, costs = [check.key for check in checks], [check.cost for check in checks]
+        return lambda: decisions_of(checks, take(keys, costs))
 
     def _admitted(self, asked: Asked, deciding: Sequence[Part]) -> AdmittedByAll | None:
         """What says quickly that a call passes; None if there is more to say."""
@@ -356,8 +347,8 @@ MOST_WAYS: Final = 4096
 class Way(NamedTuple):
     """How to ask about a limit, at once or awaited; and what says quickly that it admits."""
 
-    hit: Hitter | None
-    ask: Asker | None
+    hit: Hit | None
+    ask: Ask | None
     admitted: Admitted | None
 
 
@@ -378,16 +369,16 @@ class ShortWays:
         self._store = core.engine.runner.store
         self._outage = outage
         self._answering = answering
-        self._short_cuts = ShortCuts()
+        self._takes = PreparedTakes(self._store)
         self._ways: dict[tuple[str, str, str, Limit], Way] = {}
         self._together: Together | None = None
-        if isinstance(self._store, AsyncMemoryStore):
-            self._together = Together(core, options, self._store.store, answering, noting)
+        if isinstance(self._store, MemoryStore):
+            self._together = Together(core, options, self._store, answering, noting)
 
     def clear(self) -> None:
         """Forget them all, since what is said of limits has changed."""
         self._ways.clear()
-        self._short_cuts = ShortCuts()
+        self._takes = PreparedTakes(self._store)
         if self._together is not None:
             self._together.clear()
 
@@ -402,7 +393,7 @@ class ShortWays:
         return None if ask is None else self._answer_later(asked, part, ask, admitted)
 
     def _answer_at_once(
-        self, asked: Asked, part: Part, hit: Hitter, admitted: Admitted | None
+        self, asked: Asked, part: Part, hit: Hit, admitted: Admitted | None
     ) -> Answer:
         check, finish, hear = part.checks[0], self._finish(asked, admitted), self._outage.hear
         key, cost, note = check.key, check.cost, self._noting.one
@@ -420,7 +411,7 @@ class ShortWays:
         return answer
 
     def _answer_later(
-        self, asked: Asked, part: Part, ask: Asker, admitted: Admitted | None
+        self, asked: Asked, part: Part, ask: Ask, admitted: Admitted | None
     ) -> Answer:
         check, finish, hear = part.checks[0], self._finish(asked, admitted), self._outage.hear
         key, cost, note = check.key, check.cost, self._noting.one
@@ -463,10 +454,24 @@ class ShortWays:
         except KeyError:
             if len(self._ways) >= MOST_WAYS:
                 self._ways.clear()
-            hit = self._short_cuts.to(self._store, check)
-            ask = None if hit is not None else self._store.asker([(check.group, check.limit)])
-            way = self._ways[place] = Way(hit, ask, self._admitted(part))
+            way = self._ways[place] = Way(*self._hit_or_ask(check), self._admitted(part))
             return way
+
+    def _hit_or_ask(self, check: Check) -> tuple[Hit | None, Ask | None]:
+        """A function that takes from the counter of a key, for a store that never waits; or one
+        that is awaited."""
+        limit = check.limit
+        prepared = self._takes.of((check,))
+
+        def hit(key: str, cost: int) -> Decision:
+            return concluded(key, limit, prepared.take((key,), (cost,))[0])
+
+        async def ask(key: str, cost: int) -> Decision:
+            answer = prepared.atake((key,), (cost,))
+            outcomes = answer if isinstance(answer, tuple) else await answer
+            return concluded(key, limit, outcomes[0])
+
+        return (None, ask) if self._store.waits else (hit, None)
 
     def _admitted(self, part: Part) -> Admitted | None:
         """What says quickly that a call passes under *part*; None if there is more to say."""

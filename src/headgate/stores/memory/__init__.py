@@ -1,5 +1,5 @@
 """The store inside the process."""
 
-from headgate.stores.memory.store import AsyncMemoryStore, MemoryStore
+from headgate.stores.memory.store import MemoryStore
 
-__all__ = ["AsyncMemoryStore", "MemoryStore"]
+__all__ = ["MemoryStore"]

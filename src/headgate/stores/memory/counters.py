@@ -11,7 +11,6 @@ Where a counter is:
 
 from __future__ import annotations
 
-import weakref
 from heapq import heappop, heappush, heapreplace
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headgate.limits import Limit
-    from headgate.stores.base import Hitter
     from headgate.stores.memory.tables import Margin
 
 
@@ -130,7 +128,7 @@ Group = dict["Limit", "Counters"]
 class Counters:
     """The counters of one group under one limit. The caller has the store's turn."""
 
-    __slots__ = ("_group", "_held", "_overflow", "_plain", "_room", "_users", "algorithm", "name")
+    __slots__ = ("_group", "_held", "_overflow", "_plain", "_room", "algorithm", "name")
 
     def __init__(self, algorithm: Algorithm[State], name: str, group: Group, room: Room) -> None:
         self.algorithm = algorithm
@@ -140,8 +138,6 @@ class Counters:
         self._plain: Shelf[str, State] = Shelf()
         self._held: Shelf[str, Entry] = Shelf()
         self._overflow: Shelf[int, Entry] = Shelf()
-        self._users: list[tuple[weakref.ref[Hitter], Callable[[dict[str, State]], None] | None]]
-        self._users = []
 
     def __len__(self) -> int:
         return len(self._plain) + len(self._held) + len(self._overflow)
@@ -163,17 +159,7 @@ class Counters:
     @property
     def is_of_use(self) -> bool:
         """Whether anything is kept here or anybody is about to."""
-        self._users = [user for user in self._users if user[0]() is not None]
-        return bool(self._users) or len(self) > 0
-
-    def serve(
-        self, hitter: Hitter, rebind: Callable[[dict[str, State]], None] | None = None
-    ) -> None:
-        """Stay of use as long as *hitter* is; tell *rebind* where the live counters are."""
-        self._users = [user for user in self._users if user[0]() is not None]
-        self._users.append((weakref.ref(hitter), rebind))
-        if rebind is not None:
-            rebind(self._plain.live)
+        return len(self) > 0
 
     def place_of(self, key: str) -> str | int:
         """Where the counter of *key* is, or will be: two keys may share one."""
@@ -268,9 +254,6 @@ class Counters:
         self._plain.begin_round()
         self._held.begin_round()
         self._overflow.begin_round()
-        for _, rebind in self._users:
-            if rebind is not None:
-                rebind(self._plain.live)
 
     def _keep(self, key: str, entry: Entry) -> None:
         """Put *entry* where it belongs."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.stores.memory.tables import Margin
-from headgate.stores.operations import Check, Draw, GrantLease, LeaseGrant, MergeUsage, Pour
+from headgate.stores.operations import Check, GrantLease, LeaseGrant, MergeUsage
 from headgate.units import HOUR, MINUTE
 
 if TYPE_CHECKING:
@@ -141,40 +141,6 @@ def _due(account: Account) -> int:
     return account.lapses if account.amount else account.forgotten_at
 
 
-# Pots: numbers that are poured into and drawn from, and gone after a while.
-
-
-class Pot:
-    """So many units, until it lapses."""
-
-    __slots__ = ("_amount", "_lapses")
-
-    def __init__(self) -> None:
-        self._amount = 0
-        self._lapses = 0
-
-    def is_over(self, now: int) -> bool:
-        """Whether it has lapsed, and is as good as empty."""
-        return self._lapses <= now
-
-    def pour(self, amount: int, ttl_ns: int, now: int) -> int:
-        """Add *amount*; what is in it. What had lapsed before is gone."""
-        if self.is_over(now):
-            self._amount = 0
-        self._amount += amount
-        self._lapses = max(self._lapses, now + ttl_ns)
-        return self._amount
-
-    def draw(self, amount: int, now: int) -> int | None:
-        """Take *amount* out if it is there; what is left, None if it was not there."""
-        left = (0 if self.is_over(now) else self._amount) - amount
-        if left < 0:
-            return None
-        if amount:
-            self._amount = left
-        return left
-
-
 # How much of one counter was used elsewhere, as far as it was told here.
 #
 # Each origin tells totals of numbered windows that only grow. The largest so far is kept of the
@@ -242,29 +208,19 @@ class Lending:
     """What stands beside the counters of a store, at most *most* of a kind. The caller has the
     store's turn."""
 
-    __slots__ = ("ledgers", "pots", "totals")
+    __slots__ = ("ledgers", "totals")
 
     def __init__(self, most: int) -> None:
         self.ledgers = Margin(Ledger, most)
-        self.pots = Margin(Pot, most)
         self.totals = Margin(Totals, most)
 
     def __len__(self) -> int:
-        return len(self.ledgers) + len(self.pots) + len(self.totals)
+        return len(self.ledgers) + len(self.totals)
 
     def forget(self, check: Check) -> None:
         """Forget all loans of the counter of *check*. What was told of it from elsewhere stays
         known: it will be told again, and must not be charged again."""
         self.ledgers.forget((check.group, check.key))
-
-    def pour(self, operation: Pour, now: int) -> int:
-        """Carry *operation* out. When there is no room for another pot, it is poured away."""
-        pot = self.pots.open((operation.group, operation.key), now)
-        return 0 if pot is None else pot.pour(operation.amount, operation.ttl_ns, now)
-
-    def draw(self, operation: Draw, now: int) -> int | None:
-        pot = self.pots.look((operation.group, operation.key)) or Pot()
-        return pot.draw(operation.amount, now)
 
     def absorb(self, operation: MergeUsage, check: Check, now: int) -> int:
         """How much is to be charged of what *operation* tells of *check*.

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, Paced, algorithm_for
-from headgate.clock import Clock, MonotonicClock, clock_origin, clock_reading
-from headgate.decision import combine
+from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for
+from headgate.clock import Clock, MonotonicClock, clock_origin
 from headgate.errors import OptionError
+from headgate.fork import watch_forks
 from headgate.limits import Concurrency, LeakyQueue
 from headgate.stores.base import (
-    AsyncStore,
-    Hitter,
     Store,
-    checked_cost,
-    checked_key,
-    concluded,
     refuse_concurrency,
     refuse_undivided,
 )
-from headgate.stores.memory.counters import Counters, Entry, Group, Room, Sweep
-from headgate.stores.memory.fast_path import QuickTake, Turn
+from headgate.stores.memory.counters import Counters, Group, Room, Sweep
 from headgate.stores.memory.lending import Lending
 from headgate.stores.memory.tables import Margin, Sharing
-from headgate.stores.memory.transactions import Costs, Opened, hit_each, outcomes_of, take_all
+from headgate.stores.memory.transactions import Costs, Opened, outcomes_of, take_all
 from headgate.stores.operations import (
     CancelQueued,
     Charge,
     Check,
-    Draw,
     GrantLease,
     Hold,
     LeaseGrant,
     MergeUsage,
     Operation,
     Outcomes,
-    Pour,
     PublishValue,
     Refund,
     ReleaseSlot,
@@ -49,77 +42,22 @@ from headgate.stores.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from headgate.algorithms import Algorithm
-    from headgate.decision import Decision
     from headgate.limits import Limit
-
-
-# The store inside the process, for event loops.
 
 
 R = TypeVar("R")
 
 
-class AsyncMemoryStore(AsyncStore):
-    """The same store for an event loop. Nothing it does takes long enough to be awaited."""
-
-    waits = False
-    lends = True
-    shares = True
-
-    def __init__(self, store: MemoryStore) -> None:
-        self.store = store
-
-    @property
-    def clock(self) -> Clock:
-        return self.store.clock
-
-    async def run(self, operation: Operation[R]) -> R:
-        return self.store.run(operation)
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        return self.store.hitter(places)
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        return self.store.take_quickly(checks)
-
-
-# Where queues are kept: one counter, however long each of those who ask would wait; and the quick
-# way to one of them.
+# Where queues are kept: one counter, however long each of those who ask would wait.
 
 
 def queue_under(limit: LeakyQueue, origin: int) -> tuple[LeakyQueueAlgorithm, LeakyQueue]:
     """The arithmetic to ask a queue by, and the limit that it is kept under."""
     patient = limit.patient
     return _kept(patient, origin).asked_under(limit), patient
-
-
-def queue_hitter(
-    counters: Counters, algorithm: LeakyQueueAlgorithm, turn: Turn, clock: Clock, sweep: Sweep
-) -> Hitter:
-    """Hits on *counters*, asked by *algorithm*. What is held in a queue has had its turn."""
-    take_turn, give_turn_back, step = turn.take, turn.give_back, sweep.step
-    limit, take = algorithm.limit, algorithm.take
-
-    def hit(key: str, cost: int = 1) -> Decision:
-        key = checked_key(key)
-        checked_cost(cost)
-        take_turn()
-        try:
-            now = clock()
-            step(now)
-            state, holds = counters.load(key, now)
-            state, outcome = take(state, cost, now)
-            if outcome.allowed and cost:
-                counters.save(key, Entry(state, holds), now)
-        finally:
-            give_turn_back()
-        return concluded(key, limit, outcome)
-
-    counters.serve(hit)
-    return hit
 
 
 @lru_cache(maxsize=1024)
@@ -152,26 +90,27 @@ class MemoryStore(Store):
     it says anything.
     """
 
+    waits = False
     may_fail = False
-    lends = True
-    shares = True
+    grants_leases = True
+    publishes_values = True
 
     def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
         if type(max_keys) is not int or max_keys < 1:
             raise OptionError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
         self._clock: Clock = MonotonicClock() if clock is None else clock
+        self.clock: Clock = self._clock
         now = self._clock()
         if type(now) is not int:
             raise OptionError(f"the clock says {now!r}; expected a function like time.time_ns")
         self._origin = clock_origin(self._clock)
         self._room = Room(max_keys, now)
         self._groups: dict[str, Group] = {}
-        self._quick_take = QuickTake(self._groups, self._origin)
-        self._since_origin = clock_reading(self._clock)
         self._sweep = Sweep(self._drop, self._origin)
         self._lending = Lending(max_keys)
         self._sharing = Sharing(max_keys, self._watch)
-        self._turn = Turn()
+        self.after_fork()
+        watch_forks(self)
         self._verbs: dict[type, Callable[[Any, int], Any]] = {
             Take: self._take,
             TakeEach: self._take_each,
@@ -184,150 +123,49 @@ class MemoryStore(Store):
             ReleaseSlot: self._leave,
             CancelQueued: self._vacate,
             GrantLease: self._lend,
-            Pour: self._pour,
-            Draw: self._lending.draw,
             MergeUsage: self._absorb,
             PublishValue: self._sharing.share,
         }
 
-    @property
-    def clock(self) -> Clock:
-        """What time it is here."""
-        return self._clock
+    def after_fork(self) -> None:
+        """Replace the lock: a thread of the parent process may have had it."""
+        self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
         return True
 
     def __len__(self) -> int:
         """How many counters there are, idle ones that no call has swept away yet included."""
-        self._turn.take()
-        try:
+        with self._lock:
             groups = list(self._groups.values())
             return sum(len(counters) for group in groups for counters in group.values())
-        finally:
-            self._turn.give_back()
 
     def beside(self) -> int:
         """How many ledgers, pots, totals and things that are told stand beside the counters."""
-        self._turn.take()
-        try:
+        with self._lock:
             return len(self._lending) + len(self._sharing)
-        finally:
-            self._turn.give_back()
 
     def groups(self) -> list[str]:
         """The names of all groups that have counters."""
-        self._turn.take()
-        try:
+        with self._lock:
             return list(self._groups)
-        finally:
-            self._turn.give_back()
 
     def keys_in(self, group: str, *, most: int) -> list[str]:
         """Up to *most* keys with a counter of their own in *group*, idle ones among them."""
-        self._turn.take()
-        try:
+        with self._lock:
             tables = self._groups.get(group, {}).values()
             return list(islice((key for table in tables for key in table.own_keys()), most))
-        finally:
-            self._turn.give_back()
 
     def used_in(self, group: str, key: str) -> int:
         """What is used and held now of the counter of *key* in *group*; nothing is changed."""
-        self._turn.take()
-        try:
+        with self._lock:
             now = self._clock()
             return sum(table.used(key, now) for table in self._groups.get(group, {}).values())
-        finally:
-            self._turn.give_back()
 
     def run(self, operation: Operation[R]) -> R:
         verb = self._verbs[type(operation)]
-        self._turn.take()
-        try:
+        with self._lock:
             return cast("R", verb(operation, self._clock()))
-        finally:
-            self._turn.give_back()
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        now = self._since_origin()
-        if now >= self._sweep.due:
-            return None
-        self._turn.take()
-        try:
-            decisions = self._quick_take.take(checks, now)
-        finally:
-            self._turn.give_back()
-        return None if decisions is None else tuple(decisions)
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        if len(places) > 1 and any(isinstance(limit, LeakyQueue) for _, limit in places):
-            return None
-        self._turn.take()
-        try:
-            now, (group, limit) = self._clock(), places[0]
-            if isinstance(limit, LeakyQueue):
-                algorithm, limit = queue_under(limit, self._origin)
-                table = self._counters(group, limit, now)
-                return queue_hitter(table, algorithm, self._turn, self._clock, self._sweep)
-            return self._hitter_of([self._counters(group, limit, now) for group, limit in places])
-        finally:
-            self._turn.give_back()
-
-    def _hitter_of(self, tables: list[Counters]) -> Hitter:
-        together = self._stack_hitter(tables)
-        if len(tables) > 1:
-            return together
-        alone = self._plain_hitter(tables[0], together)
-        if not isinstance(tables[0].algorithm, Paced):
-            return alone
-        return self._turn.paced_hitter(tables[0], self._sweep, self._clock, alone)
-
-    def _stack_hitter(self, tables: list[Counters]) -> Hitter:
-        """Hit the same key in several tables."""
-        take_turn, give_turn_back, clock = self._turn.take, self._turn.give_back, self._clock
-        limits, sweep = [counters.algorithm.limit for counters in tables], self._sweep.step
-
-        def hit(key: str, cost: int = 1) -> Decision:
-            key = checked_key(key)
-            checked_cost(cost)
-            take_turn()
-            try:
-                now = clock()
-                sweep(now)
-                outcomes = hit_each(tables, key, cost, now)
-            finally:
-                give_turn_back()
-            pairs = zip(limits, outcomes, strict=True)
-            return combine([concluded(key, limit, outcome) for limit, outcome in pairs])
-
-        for counters in tables:
-            counters.serve(hit)
-        return hit
-
-    def _plain_hitter(self, counters: Counters, slowly: Hitter) -> Hitter:
-        """Hit a key in one table; *slowly* if there are reservations."""
-        take_turn, give_turn_back, clock = self._turn.take, self._turn.give_back, self._clock
-        limit, take, sweep = counters.algorithm.limit, counters.algorithm.take, self._sweep.step
-
-        def hit(key: str, cost: int = 1) -> Decision:
-            key = checked_key(key)
-            checked_cost(cost)
-            take_turn()
-            try:
-                now = clock()
-                sweep(now)
-                state, holds = counters.load(key, now)
-                if not holds:
-                    state, outcome = take(state, cost, now)
-                    if outcome.allowed and cost:
-                        counters.save(key, Entry(state, holds), now)
-            finally:
-                give_turn_back()
-            return slowly(key, cost) if holds else concluded(key, limit, outcome)
-
-        counters.serve(hit)
-        return hit
 
     def _take_each(self, operation: TakeEach, now: int) -> tuple[Outcomes, ...]:
         return tuple(self._take(take, now) for take in operation.takes)
@@ -407,11 +245,6 @@ class MemoryStore(Store):
         self._watch(self._lending.ledgers, now)
         return self._lending.lend(operation, counter, now)
 
-    def _pour(self, operation: Pour, now: int) -> int:
-        self._sweep.step(now)
-        self._watch(self._lending.pots, now)
-        return self._lending.pour(operation, now)
-
     def _absorb(self, operation: MergeUsage, now: int) -> Outcomes:
         """Counters that are in use stay under the limit they are kept under, whatever another
         region has by now: to go back and forth would refill them at its pace, or age nothing."""
@@ -471,7 +304,6 @@ class MemoryStore(Store):
         if isinstance(counters, Margin):
             counters.is_watched = False
             return
-        self._quick_take.forget(counters.name)
         group = self._groups[counters.name]
         del group[counters.algorithm.limit]
         if not group:

@@ -15,7 +15,7 @@ from headgate.algorithms import (
 )
 from headgate.algorithms.reservations import outcome_beside, wait_beside
 from headgate.stores.counter import Counting, refuse_slots
-from headgate.stores.memory.counters import NO_HOLDS, Counters, Entry
+from headgate.stores.memory.counters import Counters, Entry
 
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
@@ -171,26 +171,6 @@ class Opened(Counting):
 
 Costs = list[tuple[Opened, int]]
 """Counters, and what is asked of each."""
-
-
-def hit_each(tables: list[Counters], key: str, cost: int, now: int) -> Outcomes:
-    """Hit *key* in all *tables*, all or nothing: the common case of `take_all`, without detours."""
-    asked = []
-    fits = True
-    for counters in tables:
-        state, holds = counters.load(key, now)
-        if holds or not cost:
-            return take_all([(Opened(table, key, now), cost) for table in tables])
-        wait = counters.algorithm.wait(state, cost, now)
-        fits = fits and wait == 0
-        asked.append((counters, state, wait))
-    outcomes = []
-    for counters, state, wait in asked:
-        after = counters.algorithm.charge(state, cost, now) if fits else state
-        if fits:
-            counters.save(key, Entry(after, NO_HOLDS), now)
-        outcomes.append(counters.algorithm.outcome(after, wait, now))
-    return tuple(outcomes)
 
 
 def take_all(opened: Costs, *, consume: bool = True, lease: str | None = None) -> Outcomes:

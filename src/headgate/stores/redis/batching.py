@@ -9,21 +9,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
-from headgate.stores.operations import (
-    Draw,
-    GrantLease,
-    MergeUsage,
-    Operation,
-    Pour,
-    PublishValue,
-    Reset,
-    Take,
-)
+from headgate.stores.operations import GrantLease, MergeUsage, Operation, PublishValue, Reset, Take
 from headgate.stores.redis.calls import (
     AbsorbRequest,
     LendRequest,
     OperationRequest,
-    PotRequest,
     ResetRequest,
     ShareRequest,
     TakeBatch,
@@ -35,7 +25,7 @@ from headgate.stores.redis.fast_hits import MOST_HITS, HitBatch, LoneHit, Place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.decision import Decision
+    from headgate.stores.operations import Outcomes
     from headgate.stores.redis.naming import Names
     from headgate.stores.redis.request import AsyncTransport, Request, Transport
 
@@ -100,8 +90,6 @@ class Pending:
                 return ResetRequest(operation, names, waiter)
             case GrantLease():
                 return LendRequest(operation, names, now, waiter)
-            case Pour() | Draw():
-                return PotRequest(operation, names, now, waiter)
             case MergeUsage():
                 return AbsorbRequest(operation, names, now, waiter)
             case PublishValue():
@@ -154,8 +142,8 @@ class Collector:
         self._last: asyncio.Future[Any] = loop.create_future()
         self._last.cancel()
 
-    def hit(self, place: Place, name: bytes, key: str, cost: int) -> asyncio.Future[Decision]:
-        waiter: asyncio.Future[Decision] = asyncio.Future(loop=self.loop)
+    def hit(self, place: Place, name: bytes, key: str, cost: int) -> asyncio.Future[Outcomes]:
+        waiter: asyncio.Future[Outcomes] = asyncio.Future(loop=self.loop)
         if self._last.done() and not self._is_scheduled and self._may_be_alone:
             self._transport.submit(LoneHit(place, name, key, cost, waiter))
             self._last = waiter

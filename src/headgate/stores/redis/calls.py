@@ -17,14 +17,12 @@ from headgate.stores.operations import (
     CancelQueued,
     Charge,
     Check,
-    Draw,
     GrantLease,
     Hold,
     LeaseGrant,
     MergeUsage,
     Operation,
     Outcomes,
-    Pour,
     PublishValue,
     Refund,
     ReleaseSlot,
@@ -36,7 +34,7 @@ from headgate.stores.operations import (
 from headgate.stores.redis.cluster_split import Reach, Reached
 from headgate.stores.redis.codec import LARGEST_CHARGE, Counter, ToldQueue, rounded_up, spec_of
 from headgate.stores.redis.errors import store_error
-from headgate.stores.redis.naming import LEASED, LOANS, LOG, PARTS, POT, VOICES
+from headgate.stores.redis.naming import LEASED, LOANS, LOG, PARTS, VOICES
 from headgate.stores.redis.request import Reply, Request, Script, script
 from headgate.units import MICROSECOND
 
@@ -318,7 +316,7 @@ def outcomes_of_one(checks: Sequence[Check], reply: Reply, now: int) -> Outcomes
     return tuple(outcomes)
 
 
-# Loans, pots and what was used elsewhere, as requests.
+# Leases and usage of other regions, as requests.
 
 
 class LendRequest(ScriptRequest):
@@ -357,30 +355,6 @@ class LendRequest(ScriptRequest):
         wait_ns = None if wait is None else rounded_up(wait)
         lasts_ns = lasts * MICROSECOND
         self.waiter.set_result(LeaseGrant(outcome, amount, lasts_ns, holders, lent, wait_ns))
-
-    def failed(self, error: StoreError) -> None:
-        disappoint([self.waiter], error)
-
-
-class PotRequest(ScriptRequest):
-    """Something put into a pot, or taken out."""
-
-    __slots__ = ()
-
-    def __init__(self, operation: Pour | Draw, names: Names, now: bytes, waiter: Waiter) -> None:
-        name = names.counter(operation.group, operation.key, POT)
-        arguments: Arguments = [now, _bounded(operation.amount)]
-        if isinstance(operation, Pour):
-            arguments.append(operation.ttl_ns // MICROSECOND)
-        verb = "pour" if isinstance(operation, Pour) else "draw"
-        super().__init__(script(verb), [name], arguments)
-        self.waiter = waiter
-
-    def answered(self, reply: Reply) -> None:
-        if reply is not None and type(reply) is not int:
-            raise TypeError(f"a number was expected, not {reply!r}")
-        if not self.waiter.done():
-            self.waiter.set_result(reply)
 
     def failed(self, error: StoreError) -> None:
         disappoint([self.waiter], error)

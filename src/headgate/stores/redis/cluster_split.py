@@ -26,13 +26,11 @@ from headgate.stores.operations import (
     CancelQueued,
     Charge,
     Check,
-    Draw,
     GrantLease,
     Hold,
     MergeUsage,
     Operation,
     Outcomes,
-    Pour,
     PublishValue,
     Refund,
     ReleaseSlot,
@@ -66,7 +64,7 @@ Spreadable = (
     | MergeUsage
 )
 
-Single = GrantLease | Pour | Draw | PublishValue
+Single = GrantLease | PublishValue
 """What concerns one counter, pot or thing that is told."""
 
 
@@ -122,7 +120,7 @@ def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
 
 def first_name(operation: Spreadable | Single, names: Names) -> bytes:
     """The name of the first counter of *operation*: if it is in one slot, in that."""
-    if isinstance(operation, Pour | Draw | PublishValue):
+    if isinstance(operation, PublishValue):
         return names.counter(operation.group, operation.key)
     first = operation.check if isinstance(operation, GrantLease) else operation.checks[0]
     return names.counter(first.group, first.key)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import hiredis
 
-from headgate.decision import paced_decisions
-from headgate.stores.base import conclude
+from headgate.algorithms import Outcome
 from headgate.stores.operations import Check
 from headgate.stores.redis.calls import (
     Arguments,
@@ -24,12 +23,13 @@ from headgate.stores.redis.calls import (
 )
 from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.request import Request, script
+from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.decision import PacedDecision
     from headgate.errors import StoreError
+    from headgate.stores.operations import Outcomes
     from headgate.stores.redis.codec import PacedSpec
     from headgate.stores.redis.request import Reply
 
@@ -45,8 +45,6 @@ class Place:
         "first",
         "group",
         "limit",
-        "new_admitted",
-        "new_refused",
         "quota",
         "script",
         "span",
@@ -61,7 +59,6 @@ class Place:
         self.limit = spec.limit
         self.quota = spec.quota
         self.ticks, self.unit, self.span = spec.ticks, spec.unit, spec.span
-        self.new_admitted, self.new_refused = paced_decisions(spec.limit, spec.pace, 1_000)
         if spec.ticks == 1:
             self.script = script("hit")
             self.first: Arguments = [spec.span, spec.suffix, spec.unit]
@@ -86,17 +83,17 @@ class Place:
         self._tails[cost] = head, tail
         return head, tail
 
-    def decision(self, key: str, need: int, after: int) -> PacedDecision:
-        """What becomes of a hit that needs *need* ticks, *after* being in use with it."""
-        decision: PacedDecision
-        if after <= self.span:
-            decision = self.new_admitted()
-        else:
-            decision = refusal = self.new_refused()
-            refusal._need = need
-        decision._key = key
-        decision._in_use = after
-        return decision
+    def outcomes(self, need: int, after: int) -> Outcomes:
+        """The outcome of a hit that needs *need* ticks, *after* being in use with it."""
+        ticks, span = self.ticks, self.span
+        if after <= span:
+            reset_ns = -(-after // ticks) * MICROSECOND
+            return (Outcome(True, (span - after) // self.unit, 0, reset_ns),)  # noqa: FBT003
+        free = span - after + need
+        remaining = free // self.unit if free > 0 else 0
+        wait_ns = -((span - after) // ticks) * MICROSECOND
+        reset_ns = -((need - after) // ticks) * MICROSECOND
+        return (Outcome(False, remaining, wait_ns, reset_ns),)  # noqa: FBT003
 
 
 class HitBatch(ScriptRequest):
@@ -158,12 +155,12 @@ class HitBatch(ScriptRequest):
     def _decide(self, entry: Entry, in_use: int) -> None:
         """Tell the waiters of *entry* what became of them; *in_use* ticks were so before."""
         place = self._place
-        cost, key, waiters = entry
+        cost, _, waiters = entry
         need = cost * place.unit
         for waiter in waiters:
             after = in_use + need
             if not waiter.done():
-                waiter.set_result(place.decision(key, need, after))
+                waiter.set_result(place.outcomes(need, after))
             if after <= place.span:
                 in_use = after
 
@@ -175,8 +172,7 @@ class HitBatch(ScriptRequest):
         check = Check(self._place.group, key, self._place.limit, cost)
         for waiter, one in zip(waiters, told, strict=True):
             if not waiter.done():
-                outcomes = outcomes_of_take((check,), one, now, consume=True)
-                waiter.set_result(conclude((check,), outcomes))
+                waiter.set_result(outcomes_of_take((check,), one, now, consume=True))
 
     def failed(self, error: StoreError) -> None:
         for _, _, waiters in self._entries:
@@ -233,7 +229,7 @@ class LoneHit(Request):
             if not self._waiter.done():
                 need = self._cost * place.unit
                 after = reply[1] - reply[0] + need
-                self._waiter.set_result(place.decision(self._key, need, after))
+                self._waiter.set_result(place.outcomes(need, after))
         else:
             self._as_batch().answered(reply)
 

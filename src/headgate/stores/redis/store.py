@@ -1,4 +1,4 @@
-"""The store on Redis or Valkey, for callers that may block."""
+"""The store on Redis or Valkey."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
-from headgate.stores.base import (
-    Asker,
-    AsyncStore,
-    Hitter,
-    Store,
-    checked_cost,
-    checked_key,
-    conclude,
-)
+from headgate.stores.base import Prepared, Store
 from headgate.stores.operations import Check, Operation, Take, TakeEach
 from headgate.stores.redis.batching import Answer, Collector, Combiner, Pending
 from headgate.stores.redis.cluster_split import (
@@ -29,7 +21,8 @@ from headgate.stores.redis.cluster_split import (
 )
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
-from headgate.stores.redis.fast_hits import LoneHit, Place
+from headgate.stores.redis.fast_hits import LoneHit
+from headgate.stores.redis.fast_hits import Place as PacedPlace
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
 from headgate.stores.redis.transport import open_async_transport, open_transport
 from headgate.stores.redis.url import parse_redis_url
@@ -39,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.decision import Decision
-    from headgate.limits import Limit
+    from headgate.stores.base import Place
+    from headgate.stores.operations import Outcomes
     from headgate.stores.redis.request import AsyncTransport, Transport
 
 
@@ -80,24 +73,24 @@ class Settings:
         """An empty collection of what is to be sent."""
         return Pending(self.names, self.now)
 
-    def place(self, places: Sequence[tuple[str, Limit]]) -> Place | None:
+    def place(self, places: Sequence[Place]) -> PacedPlace | None:
         """The one place of a limiter that can take the short way; None if it cannot.
 
         Raises `LimitError` for a limit whose numbers Redis cannot hold.
         """
         specs = [spec_of(limit) for _, limit in places]
         if len(specs) == 1 and isinstance(specs[0], PacedSpec):
-            return Place(places[0][0], specs[0])
+            return PacedPlace(places[0][0], specs[0])
         return None
 
 
-def part_finder(transport: Transport | AsyncTransport) -> Callable[[str], str]:
-    """From a key to the node of a cluster that keeps its counters, as far as is known now."""
+def part_finder(transport: Transport, loop_transport: AsyncTransport) -> Callable[[str], str]:
+    """A function from a key to the node of a cluster that keeps its counters, as far as known."""
     slots = tuple(slot_of(tag) for tag in tags())
-    owner_of = transport.owner_of
 
     def part_of(key: str) -> str:
-        return owner_of(slots[crc32(key.encode("utf-8", "surrogatepass")) % TAGS])
+        slot = slots[crc32(key.encode("utf-8", "surrogatepass")) % TAGS]
+        return loop_transport.owner_of(slot) or transport.owner_of(slot)
 
     return part_of
 
@@ -113,14 +106,18 @@ class RedisStore(Store):
     and usable in a process forked off the one that made it.
     """
 
-    lends = True
-    shares = True
+    grants_leases = True
+    publishes_values = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._settings = Settings(url, clock)
         self._transport = open_transport(url)
-        if clock is not None:
-            self.clock = clock
+        self._loop_transport = open_async_transport(url)
+        self.clock = clock
+        self._collectors: dict[asyncio.AbstractEventLoop, Collector] = {}
+        self._spreading: set[asyncio.Future[Any]] = set()
+        if self._transport.is_cluster:
+            self.part_of = part_finder(self._transport, self._loop_transport)
         self.after_fork()
         watch_forks(self)
 
@@ -132,11 +129,6 @@ class RedisStore(Store):
         """The addresses of its servers, without credentials."""
         return self._settings.where
 
-    @property
-    def part_of(self) -> Callable[[str], str] | None:
-        """From a key to the server that it is kept by, "" if unknown; None if there is but one."""
-        return part_finder(self._transport) if self._transport.is_cluster else None
-
     def run(self, operation: Operation[R]) -> R:
         if isinstance(operation, TakeEach):
             return cast("R", self._take_each(operation))
@@ -146,9 +138,9 @@ class RedisStore(Store):
             return cast("R", self._run_spread(spreadable, groups))
         return cast("R", self._ask([operation])[0].result())
 
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
+    def prepare(self, places: Sequence[Place]) -> Prepared:
         place = self._settings.place(places)
-        return None if place is None else self._paced_hitter(place)
+        return super().prepare(places) if place is None else self._prepared(place)
 
     def close(self) -> None:
         self._transport.close()
@@ -157,16 +149,16 @@ class RedisStore(Store):
         """Start with no thread under way: in a new store, or in a process that was forked."""
         self._combiners: dict[bytes, Combiner] = {}
 
-    def _paced_hitter(self, place: Place) -> Hitter:
+    def _prepared(self, place: PacedPlace) -> Prepared:
         group, limit, quota = place.group, place.limit, place.quota
         name_of, transport = self._settings.names.of_group(group), self._transport
         may_be_alone = self._settings.has_server_clock
+        collectors, running_loop = self._collectors, asyncio.get_running_loop
 
-        def hit(key: str, cost: int = 1) -> Decision:
-            key = checked_key(key)
-            if not 0 < checked_cost(cost) <= quota:
-                checks = (Check(group, key, limit, cost),)
-                return conclude(checks, self.run(Take(checks)))
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            (key,), (cost,) = keys, costs
+            if not 0 < cost <= quota:
+                return self.run(Take((Check(group, key, limit, cost),)))
             name, answer = name_of(key), Answer()
             combiner = self._combiner(name)
             if may_be_alone and combiner.take_lane():
@@ -179,9 +171,16 @@ class RedisStore(Store):
                     lambda pending: pending.hit(place, name, key, cost, answer)
                 )
                 self._give_up([answer], was_sent=was_sent)
-            return cast("Decision", answer.result())
+            return cast("Outcomes", answer.result())
 
-        return hit
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
+            (key,), (cost,) = keys, costs
+            if not 0 < cost <= quota:
+                return self.arun(Take((Check(group, key, limit, cost),)))
+            collector = collectors.get(running_loop()) or self._collector()
+            return collector.hit(place, name_of(key), key, cost)
+
+        return Prepared(take, atake)
 
     def _take_each(self, operation: TakeEach) -> tuple[Any, ...]:
         names = self._settings.names
@@ -249,88 +248,37 @@ class RedisStore(Store):
             if not answer.done():
                 answer.set_exception(late(self._settings.where, self._settings.timeout))
 
-
-# The store on Redis or Valkey, for event loops.
-
-
-class AsyncRedisStore(AsyncStore):
-    """As `RedisStore`, for event loops; it may be used by several, each has its own connections."""
-
-    lends = True
-    shares = True
-
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        self._settings = Settings(url, clock)
-        self._transport = open_async_transport(url)
-        if clock is not None:
-            self.clock = clock
-        self._collectors: dict[asyncio.AbstractEventLoop, Collector] = {}
-        self._spreading: set[asyncio.Future[Any]] = set()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} at {self.where}>"
-
-    @property
-    def where(self) -> str:
-        """The addresses of its servers, without credentials."""
-        return self._settings.where
-
-    @property
-    def part_of(self) -> Callable[[str], str] | None:
-        """From a key to the server that it is kept by, "" if unknown; None if there is but one."""
-        return part_finder(self._transport) if self._transport.is_cluster else None
-
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         collector = self._collector()
         if isinstance(operation, TakeEach):
-            return cast("R", await self._take_each(operation, collector))
+            return cast("R", await self._atake_each(operation, collector))
         spreadable = cast("Spreadable", operation)
         groups = groups_of(spreadable, self._settings.names)
         if len(groups) > 1:
-            steps = asyncio.ensure_future(self._run_spread(spreadable, groups, collector))
+            steps = asyncio.ensure_future(self._arun_spread(spreadable, groups, collector))
             self._spreading.add(steps)
             steps.add_done_callback(self._has_spread)
             return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or given back
         return cast("R", await collector.operation(operation))
 
-    def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
-        place = self._settings.place(places)
-        return None if place is None else self._paced_asker(place)
-
     async def aclose(self) -> None:
-        await self._transport.aclose()
+        self._transport.close()
+        await self._loop_transport.aclose()
 
-    def _paced_asker(self, place: Place) -> Asker:
-        group, limit, quota = place.group, place.limit, place.quota
-        name_of, collectors = self._settings.names.of_group(group), self._collectors
-        running_loop = asyncio.get_running_loop
-
-        async def ask_the_long_way(key: str, cost: int) -> Decision:
-            checks = (Check(group, checked_key(key), limit, checked_cost(cost)),)
-            return conclude(checks, await self.run(Take(checks)))
-
-        def ask(key: str, cost: int = 1) -> Awaitable[Decision]:
-            if type(key) is not str or not key or type(cost) is not int or not 0 < cost <= quota:
-                return ask_the_long_way(key, cost)
-            collector = collectors.get(running_loop()) or self._collector()
-            return collector.hit(place, name_of(key), key, cost)
-
-        return ask
-
-    async def _take_each(self, operation: TakeEach, collector: Collector) -> tuple[Any, ...]:
+    async def _atake_each(self, operation: TakeEach, collector: Collector) -> tuple[Any, ...]:
         names = self._settings.names
         if any(len(groups_of(take, names)) > 1 for take in operation.takes):
-            return each_for_itself([await self._outcome(take) for take in operation.takes])
+            return each_for_itself([await self._aoutcome(take) for take in operation.takes])
         asked = [collector.operation(take) for take in operation.takes]
         return each_for_itself(await asyncio.gather(*asked, return_exceptions=True))
 
-    async def _outcome(self, take: Take) -> Any:
+    async def _aoutcome(self, take: Take) -> Any:
         try:
-            return await self.run(take)
+            return await self.arun(take)
         except StoreError as error:
             return error
 
-    async def _run_spread(
+    async def _arun_spread(
         self, operation: Spreadable, groups: list[list[int]], collector: Collector
     ) -> Any:
         steps = spread(operation, groups)
@@ -361,7 +309,7 @@ class AsyncRedisStore(AsyncStore):
             settings = self._settings
             collector = Collector(
                 loop,
-                self._transport,
+                self._loop_transport,
                 settings.pending(),
                 has_server_clock=settings.has_server_clock,
             )

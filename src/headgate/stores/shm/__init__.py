@@ -1,5 +1,5 @@
 """Counters in shared memory, for the processes of one host: `shm://name`."""
 
-from headgate.stores.shm.store import AsyncShmStore, ShmStore
+from headgate.stores.shm.store import ShmStore
 
-__all__ = ["AsyncShmStore", "ShmStore"]
+__all__ = ["ShmStore"]

@@ -8,27 +8,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
-from headgate.decision import combine
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
-from headgate.limits.model import PacedLimit
-from headgate.stores.base import (
-    Asker,
-    AsyncStore,
-    Hitter,
-    Store,
-    checked_cost,
-    checked_key,
-    concluded,
-)
+from headgate.stores.base import Prepared, Store
 from headgate.stores.operations import Check, Operation, Outcomes, Take
-from headgate.stores.shm.fast_path import (
-    Asked,
-    KnownCounters,
-    paced_hitter,
-    take_known,
-    window_hitter,
-)
+from headgate.stores.shm.fast_path import Asked, KnownCounters, take_known
 from headgate.stores.shm.file import CLOSED, File, read_url, store_error
 from headgate.stores.shm.lock import GIVE_BACK
 from headgate.stores.shm.transaction import Transaction
@@ -39,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.decision import Decision
-    from headgate.limits import Limit
+    from headgate.stores.base import Place
 
 R = TypeVar("R")
 
@@ -58,7 +41,8 @@ class ShmStore(Store):
     are idle. A process that is killed leaves nothing half done.
     """
 
-    shares = True
+    waits = False
+    publishes_values = True
 
     _most_timeouts: ClassVar[int] = 10
     """How many times the timeout to wait for one's turn while others have theirs."""
@@ -70,6 +54,7 @@ class ShmStore(Store):
         self._given_clock = clock
         self._offset = time.time_ns() - time.monotonic_ns()
         self._read: Clock = time.monotonic_ns if clock is None else clock
+        self.clock = clock or self._time
         self._file: File | None = None
         self._opening = threading.Lock()
         self._is_closed = False
@@ -77,52 +62,19 @@ class ShmStore(Store):
         self._known = KnownCounters()
         watch_forks(self)
 
-    @property
-    def clock(self) -> Clock:
-        """What time it is here."""
-        return self._given_clock or self._time
-
     def run(self, operation: Operation[R]) -> R:
         return self._in_turn(lambda file: cast("R", carry_out(operation, file, self._now(file))))
 
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        if not all(check.limit.is_divisible for check in checks):
-            return None
-        asked = []
-        for check in checks:
-            known = self._known.of(check.group, check.limit)
-            if known is None:
-                outcomes = self.run(Take(tuple(checks)))
-                break
-            asked.append(Asked(known, check.key, check.cost))
-        else:
-            outcomes = self._in_turn(lambda file: self._take(asked, file))
-        pairs = zip(checks, outcomes, strict=True)
-        return tuple([concluded(check.key, check.limit, outcome) for check, outcome in pairs])
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        if not all(limit.is_divisible for _, limit in places):
-            return None
+    def prepare(self, places: Sequence[Place]) -> Prepared:
         known = [known for place in places if (known := self._known.of(*place)) is not None]
+        if len(known) < len(places) or not all(limit.is_divisible for _, limit in places):
+            return super().prepare(places)
 
-        def hit(key: str, cost: int = 1) -> Decision:
-            key, cost = checked_key(key), checked_cost(cost)
-            if len(known) == len(places):
-                asked = [Asked(one, key, cost) for one in known]
-                outcomes = self._in_turn(lambda file: self._take(asked, file))
-            else:
-                checks = tuple([Check(group, key, limit, cost) for group, limit in places])
-                outcomes = self.run(Take(checks))
-            pairs = zip(places, outcomes, strict=True)
-            decisions = [concluded(key, limit, outcome) for (_, limit), outcome in pairs]
-            return decisions[0] if len(decisions) == 1 else combine(decisions)
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            asked = [Asked(*one) for one in zip(known, keys, costs, strict=True)]
+            return self._in_turn(lambda file: self._take(asked, file))
 
-        if len(places) > 1 or not known:
-            return hit
-        limit = places[0][1]
-        if isinstance(limit, PacedLimit):
-            return paced_hitter(limit, known[0], self._read, hit)
-        return window_hitter(known[0], self._read, hit)
+        return Prepared(take, take)
 
     def close(self) -> None:
         self._is_closed = True
@@ -214,47 +166,3 @@ class ShmStore(Store):
 
     def _time(self) -> int:
         return time.monotonic_ns() + self._offset
-
-
-class _StoreOfLoop(ShmStore):
-    """One that never waits for longer than the timeout."""
-
-    _most_timeouts = 1
-
-
-class AsyncShmStore(AsyncStore):
-    """The same store for an event loop. What it does takes microseconds, and is not awaited.
-
-    Only when a process is stopped while it has its turn does the loop wait for it: for the URL's
-    *timeout*, once. Until that turn ends all further calls fail at once.
-    """
-
-    waits = False
-    shares = True
-
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        self.store: ShmStore = _StoreOfLoop(url, clock=clock)
-
-    @property
-    def clock(self) -> Clock:
-        return self.store.clock
-
-    async def run(self, operation: Operation[R]) -> R:
-        return self.store.run(operation)
-
-    def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
-        # Not a `hitter`: that is for what never fails, and so can be asked without any care.
-        hit = self.store.hitter(places)
-        if hit is None:
-            return None
-
-        async def ask(key: str, cost: int) -> Decision:
-            return hit(key, cost)
-
-        return ask
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        return self.store.take_quickly(checks)
-
-    async def aclose(self) -> None:
-        self.store.close()

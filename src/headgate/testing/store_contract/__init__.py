@@ -47,7 +47,7 @@ class StoreContract(
             def make_store(self, clock: ManualClock) -> MyStore:
                 return MyStore(clock=clock)
 
-    The store may be a `Store` or an `AsyncStore`: the same tests drive a `RateLimiter` or an
+    The store may be a `Store` or an `Store`: the same tests drive a `RateLimiter` or an
     `AsyncRateLimiter` on it. It has to read *clock*, a callable that gives nanoseconds, and nothing
     else; the tests move that clock, also backwards, and never sleep. Each test gets a store of its
     own and closes it; every limiter in it has a namespace of its own, so stores that talk to the

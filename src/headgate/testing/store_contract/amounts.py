@@ -14,7 +14,7 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import Charge, Check, Take
-from headgate.stores.operations import Draw, MergeUsage, Pour
+from headgate.stores.operations import MergeUsage
 from headgate.testing.store_contract.subject import TENS, StoreUnderTest, needs, seconds
 
 
@@ -193,42 +193,12 @@ _NARROWER = (
 )
 
 
-# Pots, and what was used elsewhere.
+# Usage in other regions.
 
 
 @needs("lends")
 class ElsewhereContract(StoreUnderTest):
-    """`Pour`, `Draw` and `MergeUsage`, for stores that lend."""
-
-    def test_what_was_poured_can_be_drawn_and_no_more(self) -> None:
-        group = self.new_name()
-        assert self.run(Draw(group, "pot", 1)) is None
-        assert self.run(Draw(group, "pot", 0)) == 0
-        assert self.run(Pour(group, "pot", 5, seconds(60))) == 5
-        assert self.run(Pour(group, "pot", 2, seconds(60))) == 7
-        assert self.run(Draw(group, "pot", 4)) == 3
-        assert self.run(Draw(group, "pot", 4)) is None
-        assert self.run(Draw(group, "pot", 0)) == 3
-        assert self.run(Draw(group, "pot", 3)) == 0
-        assert self.run(Draw(group, "pot", 1)) is None
-        assert self.run(Draw(group, "another", 1)) is None
-
-    def test_a_pot_lapses(self) -> None:
-        group = self.new_name()
-        self.run(Pour(group, "pot", 5, seconds(60)))
-        self.run(Pour(group, "pot", 5, seconds(2)))
-        self.clock.advance_ns(seconds(60) - self.tick_ns)
-        assert self.run(Draw(group, "pot", 1)) == 9
-        self.clock.advance_ns(self.tick_ns)
-        assert self.run(Draw(group, "pot", 1)) is None
-        assert self.run(Pour(group, "pot", 3, seconds(2))) == 3
-
-    def test_a_pot_is_no_counter(self) -> None:
-        for limit in TENS:
-            check = Check(self.new_name(), "key", limit, 4)
-            self.run(Take((check,)))
-            self.run(Pour(check.group, "key", 5, seconds(60)))
-            assert self.left(limit, check.group) == 6, limit
+    """`MergeUsage`, for stores that grant leases."""
 
     def test_a_total_is_charged_as_far_as_it_was_not_told(self) -> None:
         for limit in TENS:

@@ -22,7 +22,8 @@ class BoundContract(StoreUnderTest):
     """Several nodes on the same counters, asked for more than the limit allows."""
 
     def test_the_store_is_as_declared(self) -> None:
-        assert (self.store.lends, self.store.shares) == (self.lends, self.shares)
+        declared = (self.store.grants_leases, self.store.publishes_values)
+        assert declared == (self.lends, self.shares)
 
     def test_nodes_admit_no_more_in_any_interval_than_the_limit_and_the_bound(self) -> None:
         for limit in PACED:

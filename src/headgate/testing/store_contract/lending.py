@@ -10,7 +10,7 @@ from headgate.algorithms import Outcome
 from headgate.errors import UsageError
 from headgate.limits import Concurrency, FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.stores import Charge, Check, Hold, MemoryStore, Operation, Refund, Reset, Take
-from headgate.stores.operations import Draw, GrantLease, LeaseGrant, MergeUsage, Pour
+from headgate.stores.operations import GrantLease, LeaseGrant, MergeUsage
 from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, needs, seconds
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class LendingContract(StoreUnderTest):
             raise AssertionError(f"{operation} was carried out")
 
 
-# Random histories of loans, pots and totals: a store has to say what the memory store says.
+# Random histories of leases and merged usage: a store has to say what the memory store says.
 #
 # Holders take loans, use them, lose replies, tell what they used, late or twice, and vanish. The
 # counters are taken from, charged and reset by others meanwhile. (The clock only goes on: one that
@@ -316,7 +316,7 @@ class LoanHistory:
 
     def live(self, steps: int) -> None:
         verbs = (self.lend, self.lend, self.lend, self.take, self.charge, self.refund, self.hold)
-        rare = (self.absorb, self.absorb, self.pour, self.draw, self.draw, self.reset, self.switch)
+        rare = (self.absorb, self.absorb, self.reset, self.switch)
         for _ in range(steps):
             if self.random.random() < 0.5:
                 self.advance()
@@ -374,12 +374,6 @@ class LoanHistory:
         )
         self.compare(MergeUsage(checks, self.random.choice(HOLDERS), window, 5 * self.ttl_ns()))
 
-    def pour(self) -> None:
-        self.compare(Pour(self.group, self.random.choice(KEYS), self.amount(), self.ttl_ns()))
-
-    def draw(self) -> None:
-        self.compare(Draw(self.group, self.random.choice(KEYS), self.amount() // 2))
-
     def reset(self) -> None:
         if self.random.random() < 0.3:
             self.compare(Reset((self.check(),)))
@@ -417,7 +411,7 @@ class LoanHistory:
                 wait_ns=None if reply.wait_ns is None else self.up(reply.wait_ns),
             )
         if isinstance(reply, Outcome):
-            allowed, remaining, wait_ns, reset_ns, _, _ = reply
+            allowed, remaining, wait_ns, reset_ns, *_ = reply
             wait_ns = None if wait_ns is None else self.up(wait_ns)
             return Outcome(allowed, remaining, wait_ns, self.up(reset_ns))
         return tuple(map(self.rounded, reply)) if isinstance(reply, tuple) else reply

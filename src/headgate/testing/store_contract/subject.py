@@ -19,7 +19,7 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.stores import AsyncStore, Check, Store, Take
+from headgate.stores import Check, Store, Take
 from headgate.testing.clock import ManualClock
 from headgate.units import SECOND
 
@@ -205,10 +205,10 @@ class StoreUnderTest:
     """How many random histories of each limit the store goes through."""
 
     lends: ClassVar[bool] = True
-    """As `Store.lends`: leases, and usage of other regions."""
+    """As `Store.grants_leases`: leases, and usage of other regions."""
 
     shares: ClassVar[bool] = True
-    """As `Store.shares`: values that several nodes publish for each other."""
+    """As `Store.publishes_values`: values that several nodes publish for each other."""
 
     replicates: ClassVar[bool] = False
     """Usage reaches the store that `peer` returns when `exchange` is called."""
@@ -217,8 +217,11 @@ class StoreUnderTest:
     """How exactly the limiters of the tests ask the store to keep their limits. If this is not
     exact, figures and amounts are held to the bound that `overshoot` states."""
 
+    in_loop: ClassVar[bool] = False
+    """True if the tests use the store in an event loop: `arun`, `AsyncRateLimiter`, `aclose`."""
+
     clock: ManualClock
-    store: Store | AsyncStore
+    store: Store
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -232,18 +235,18 @@ class StoreUnderTest:
             return cls.accuracy.is_always_asked
         return bool(getattr(cls, capability))
 
-    def make_store(self, clock: ManualClock) -> Store | AsyncStore:
+    def make_store(self, clock: ManualClock) -> Store:
         """A store that counts on *clock*. Override this."""
         raise NotImplementedError(f"{type(self).__name__} has to say how to make its store")
 
-    def make_node(self, clock: ManualClock) -> Store | AsyncStore:
+    def make_node(self, clock: ManualClock) -> Store:
         """Return a store on the same counters, as another process has one.
 
         The store itself is right for counters that only one process has.
         """
         return self.store
 
-    def peer(self) -> Store | AsyncStore:
+    def peer(self) -> Store:
         """Return the store of another region. Override this if the store replicates."""
         raise NotImplementedError(f"{type(self).__name__} has to name the store of its peer")
 
@@ -263,7 +266,7 @@ class StoreUnderTest:
         self._runner = asyncio.Runner()
         self._names = (f"contract-{token_hex(4)}-{n}" for n in count())
         self.store = self.make_store(self.clock)
-        self._nodes: list[Store | AsyncStore] = []
+        self._nodes: list[Store] = []
 
     def teardown_method(self) -> None:
         """End a test, and close its stores."""
@@ -271,14 +274,14 @@ class StoreUnderTest:
             self.close(store)
         self._runner.close()
 
-    def close(self, store: Store | AsyncStore) -> None:
+    def close(self, store: Store) -> None:
         """Close *store*."""
-        if isinstance(store, AsyncStore):
+        if self.in_loop:
             self._runner.run(store.aclose())
         else:
             store.close()
 
-    def node(self) -> Store | AsyncStore:
+    def node(self) -> Store:
         """Return a store on the same counters; the test closes it at its end."""
         node = self.make_node(self.clock)
         if node is not self.store:
@@ -289,13 +292,13 @@ class StoreUnderTest:
         self,
         limits: Limits,
         namespace: str | None = None,
-        store: Store | AsyncStore | None = None,
+        store: Store | None = None,
     ) -> Driven:
         """A limiter on the store; in a namespace that nobody else has, if none is given."""
         store = self.store if store is None else store
         name = self.new_name() if namespace is None else namespace
         policy: Final = "fail_closed"
-        if isinstance(store, AsyncStore):
+        if self.in_loop:
             limiter = AsyncRateLimiter(
                 limits,
                 store=store,
@@ -312,16 +315,14 @@ class StoreUnderTest:
             accuracy=self.accuracy,
         )
 
-    def run(self, operation: Operation[R], store: Store | AsyncStore | None = None) -> R:
+    def run(self, operation: Operation[R], store: Store | None = None) -> R:
         """Have the store carry out *operation*, as a limiter would."""
         store = self.store if store is None else store
-        if isinstance(store, AsyncStore):
-            return self._runner.run(store.run(operation))
+        if self.in_loop:
+            return self._runner.run(store.arun(operation))
         return store.run(operation)
 
-    def left(
-        self, limit: Limit, group: str, key: str = "key", store: Store | AsyncStore | None = None
-    ) -> int:
+    def left(self, limit: Limit, group: str, key: str = "key", store: Store | None = None) -> int:
         """What is left in a counter."""
         (outcome,) = self.run(Take((Check(group, key, limit, 0),), consume=False), store)
         return outcome.remaining

@@ -26,13 +26,13 @@ from tests.support.asgi_connection import (
 from tests.support.async_stores import Waiting
 
 if TYPE_CHECKING:
-    from headgate.stores import AsyncStore
+    from headgate.stores import Store
 
 ONE_SLOT = Concurrency(1, 600)
 STORES = pytest.mark.parametrize("store", ["memory://", "waiting"])
 
 
-def opened(store: str) -> str | AsyncStore:
+def opened(store: str) -> str | Store:
     return Waiting() if store == "waiting" else store
 
 

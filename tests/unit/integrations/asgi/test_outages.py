@@ -153,7 +153,7 @@ def test_the_status_page_tells_the_limits_without_figures() -> None:
 
 def test_an_error_that_is_not_the_stores_is_not_taken_for_an_outage() -> None:
     class Broken(Waiting):
-        async def run(self, operation: Any) -> Any:
+        async def arun(self, operation: Any) -> Any:
             raise ZeroDivisionError("a bug")
 
     async def scenario() -> None:

@@ -16,7 +16,7 @@ from headgate.integrations import Gate
 from headgate.integrations.django import DjangoRequest, RateLimitMiddleware, current_gate, limit
 from headgate.integrations.passage import Passage
 from headgate.policy.loader import read_policy
-from headgate.stores.base import AsyncStore, Store
+from headgate.stores.base import Store
 from headgate.testing import ManualClock
 from tests.support.django_project import (
     OURS,
@@ -246,8 +246,8 @@ class GoneStore(Store):
         raise StoreError("gone")
 
 
-class GoneAsyncStore(AsyncStore):
-    async def run(self, operation: Any) -> Any:
+class GoneAsyncStore(Store):
+    async def arun(self, operation: Any) -> Any:
         raise StoreError("gone")
 
     async def aclose(self) -> None:

@@ -15,7 +15,7 @@ from headgate.integrations.django.settings import gate_from
 from headgate.integrations.gate import GateOptions
 from headgate.responses import ResponseOptions
 from headgate.stores.base import Store
-from headgate.stores.factory import open_async_store
+from headgate.stores.factory import open_store
 from headgate.stores.memory import MemoryStore
 from tests.support.django_project import fine, finely, get, project, statuses, statuses_async
 
@@ -77,7 +77,7 @@ def test_functions_that_have_to_be_awaited_are_refused_where_nobody_can() -> Non
 
 
 def test_a_store_for_event_loops_is_refused_where_there_is_none() -> None:
-    store = open_async_store("memory://", None)
+    store = open_store("memory://", None)
     with project({"a": finely}, limits="1/minute", store=store):
         with pytest.raises(ImproperlyConfigured, match="is for event loops"):
             get(Client(), "/a")

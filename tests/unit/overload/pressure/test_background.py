@@ -13,7 +13,7 @@ import pytest
 from headgate.errors import OptionError, StoreError
 from headgate.overload import AsyncPressureControl, PressureControl
 from headgate.policy.model import Pressure
-from headgate.stores import AsyncMemoryStore, MemoryStore
+from headgate.stores import MemoryStore
 from headgate.stores.operations import PublishValue
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND, SECOND
@@ -177,7 +177,7 @@ def test_a_task_takes_one_step_each_interval() -> None:
 def test_several_controls_on_one_store_agree_and_newcomers_hear_it_at_once() -> None:
     async def main() -> None:
         loop = virtual()
-        store = AsyncMemoryStore(MemoryStore(clock=loop.time_ns))
+        store = MemoryStore(clock=loop.time_ns)
 
         def control() -> AsyncPressureControl:
             return AsyncPressureControl(Pressure(), store=store, clock=loop.time_ns)
@@ -201,8 +201,8 @@ def test_several_controls_on_one_store_agree_and_newcomers_hear_it_at_once() -> 
 
 
 def test_while_the_store_is_gone_steps_go_on() -> None:
-    class Gone(AsyncMemoryStore):
-        async def run(self, operation: object) -> object:  # type: ignore[override]  # whatever
+    class Gone(MemoryStore):
+        async def arun(self, operation: object) -> object:  # type: ignore[override]  # whatever
             raise StoreError("it is gone")
 
     async def main() -> None:

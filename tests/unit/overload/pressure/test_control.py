@@ -52,7 +52,7 @@ class Fleet:
 class FailingStore(Store):
     """A memory store that is gone while it *is_gone*."""
 
-    shares = True
+    publishes_values = True
 
     def __init__(self, clock: ManualClock) -> None:
         self.inner = MemoryStore(clock=clock)
@@ -247,7 +247,7 @@ def test_while_the_store_is_gone_what_was_heard_last_counts_until_it_lapses() ->
 
 def test_a_store_that_does_not_share_leaves_each_to_itself() -> None:
     class Lone(FailingStore):
-        shares = False
+        publishes_values = False
 
     clock = ManualClock()
     store = Lone(clock)

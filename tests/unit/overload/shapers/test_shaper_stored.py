@@ -13,7 +13,7 @@ from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.observability import MEASURES
 from headgate.overload import AsyncShaper, Shaper
-from headgate.stores.base import AsyncStore, Store
+from headgate.stores.base import Store
 from headgate.stores.operations import CancelQueued, Take
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import run_virtually
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TENTH = SECOND // 10
 
 
-class FarStore(AsyncStore):
+class FarStore(Store):
     """A store that takes a while to be asked and to answer."""
 
     def __init__(self, there: float = 0.01, back: float = 0.02) -> None:
@@ -35,7 +35,7 @@ class FarStore(AsyncStore):
         self.is_gone = False
         self.asked: list[Operation[Any]] = []
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(self.there)
         if self.is_gone:
             raise StoreError("gone", reason="unreachable", is_undone=True)

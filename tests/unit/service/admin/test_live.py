@@ -9,8 +9,8 @@ from headgate.limits import TokenBucket
 from headgate.observability import JOURNAL, MEASURES
 from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.openapi import admin_paths
-from headgate.stores.layers.leases import AsyncLeasedStore
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Take
 from tests.support.admin_api import READER, Desk, attended
 
@@ -72,13 +72,13 @@ def test_without_a_token_nothing_is_told() -> None:
 def test_keys_are_hashed_unless_they_are_to_be_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "ip=192.0.2.1"
     for show, told in ((hashed_key, hashed_key(key)), (str, key)):
-        store = AsyncLeasedStore(AsyncMemoryStore(MemoryStore()))
+        store = LeasedStore(MemoryStore())
         monkeypatch.setattr(JOURNAL, "refused", type(JOURNAL.refused)(16))
 
         async def body(desk: Desk, told: str = told) -> None:
             await desk.hits(7)
             check = Check(groups_of("headgate", "login", 1)[0], key, TokenBucket(9, 9))
-            await desk.engine.runner.store.run(Take((check,)))
+            await desk.engine.runner.store.arun(Take((check,)))
             found = await desk.ask("GET /live")
             assert _keys(found["refused_keys"]) == {told}
             assert _keys(found["hot_keys"]) == {told}

@@ -15,7 +15,7 @@ from headgate.policy.request import Request
 from headgate.responses import ResponseOptions
 from headgate.service.http.check import Teller
 from headgate.service.http.verdict_json import portrait
-from headgate.stores.factory import async_store_behind
+from headgate.stores.factory import unwrapped
 from headgate.testing import ManualClock
 from tests.support.http_app import START, FakeStore, core_of
 
@@ -64,7 +64,7 @@ def test_headers_and_json_are_those_of_the_long_way(
 ) -> None:
     clock = ManualClock(START)
     core = core_of(json.dumps(policy), clock=clock)
-    store = async_store_behind(core.engine.runner.store)
+    store = unwrapped(core.engine.runner.store)
     assert isinstance(store, FakeStore)
     store.is_gone = is_gone
     teller = Teller(ResponseOptions(), core.clock)

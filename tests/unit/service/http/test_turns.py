@@ -40,10 +40,10 @@ class Noting(FakeStore):
         super().__init__(clock)
         self.vacated: list[CancelQueued] = []
 
-    async def run(self, operation: Operation[Any]) -> Any:
+    async def arun(self, operation: Operation[Any]) -> Any:
         if isinstance(operation, CancelQueued):
             self.vacated.append(operation)
-        return await super().run(operation)
+        return await super().arun(operation)
 
 
 def test_a_check_is_told_how_long_to_wait_and_how_long_the_queue_is() -> None:

@@ -13,7 +13,7 @@ from headgate.observability import JOURNAL
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.messages import DENY_ALL, REPORTS
-from headgate.stores.base import AsyncStore
+from headgate.stores.base import Store
 from tests.support.rlqs_gateways import PER_USER, Envoy, Line, Service, breathe, core_of
 
 if TYPE_CHECKING:
@@ -328,10 +328,10 @@ def test_after_a_start_without_memory_only_half_is_given_out_for_a_while() -> No
     run(scene)
 
 
-class _SharedStore(AsyncStore):
+class _SharedStore(Store):
     """A store that others use too, as far as anybody can see."""
 
-    async def run(self, operation: Any) -> Any:
+    async def arun(self, operation: Any) -> Any:
         raise NotImplementedError
 
 

@@ -140,8 +140,8 @@ def test_one_quota_with_room_is_enough_and_the_full_one_is_not_charged() -> None
 
 def test_a_quota_that_others_use_up_meanwhile_is_left_out() -> None:
     class Contested(DistantStore):
-        async def run(self, operation: Operation[R]) -> R:
-            reply = await super().run(operation)
+        async def arun(self, operation: Operation[R]) -> R:
+            reply = await super().arun(operation)
             if self.rounds == 1:  # looked at, and not charged yet
                 rivals.ask("legacy", desc("quota=x"))
             return reply

@@ -12,8 +12,8 @@ from headgate.observability import MEASURES
 from headgate.policy.envoy_config.attributes import request_of
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
-from headgate.stores.base import AsyncStore
-from headgate.stores.factory import async_store_behind
+from headgate.stores.base import Store
+from headgate.stores.factory import unwrapped
 from headgate.stores.operations import TakeEach
 from headgate.testing import ManualClock
 from tests.support import envoy_messages
@@ -148,8 +148,8 @@ def test_for_a_configuration_it_is_an_error_unless_said_otherwise() -> None:
 
 def test_a_check_that_charges_in_a_second_step_survives_the_loss_of_the_store_between() -> None:
     class Leaving(DistantStore):
-        async def run(self, operation):  # type: ignore[no-untyped-def]  # as the one above
-            reply = await super().run(operation)
+        async def arun(self, operation):  # type: ignore[no-untyped-def]  # as the one above
+            reply = await super().arun(operation)
             self.is_gone = True
             return reply
 
@@ -165,8 +165,8 @@ class HalfGone(DistantStore):
         super().__init__(ManualClock(NOON))
         self._rule = rule
 
-    async def run(self, operation: Operation[R]) -> R:
-        reply = await super().run(operation)
+    async def arun(self, operation: Operation[R]) -> R:
+        reply = await super().arun(operation)
         if not isinstance(operation, TakeEach):
             return reply
         gone = [self._rule in one.checks[0].group for one in operation.takes]
@@ -185,10 +185,10 @@ def test_a_limit_that_cannot_be_looked_at_leaves_the_others_in_force(charge: str
 
 
 def test_a_store_that_never_waits_may_be_gone_too() -> None:
-    class Near(AsyncStore):
+    class Near(Store):
         waits = False
 
-        async def run(self, operation: Operation[R]) -> R:
+        async def arun(self, operation: Operation[R]) -> R:
             raise StoreError("gone")
 
     asker = Asker(RULES, store=Near())
@@ -213,7 +213,7 @@ def test_a_short_cut_that_fails_is_an_outage_like_any_other() -> None:
 def test_when_the_store_is_back_it_decides() -> None:
     asker = without_store()
     assert asker.code("edge", desc("closed=x")) == OVER
-    store = async_store_behind(asker.core.engine.runner.store)
+    store = unwrapped(asker.core.engine.runner.store)
     assert isinstance(store, DistantStore)
     store.is_gone = False
     assert [asker.code("edge", desc("closed=x")) for _ in range(3)] == [OK, OK, OVER]

@@ -4,7 +4,7 @@ from secrets import token_hex
 from typing import TypeVar
 
 from headgate.stores import Operation, Store
-from headgate.stores.shm import AsyncShmStore, ShmStore
+from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
 from headgate.testing import ManualClock, StoreContract
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 class WithoutShortCut(Store):
     """A store whose hits all go through `run`."""
 
-    shares = True
+    publishes_values = True
 
     def __init__(self, store: ShmStore) -> None:
         self.store = store
@@ -27,7 +27,7 @@ class WithoutShortCut(Store):
 
 
 class _InSharedMemory(StoreContract):
-    lends = False
+    grants_leases = False
 
     def setup_method(self) -> None:
         self.name = f"contract-{token_hex(8)}"
@@ -48,8 +48,8 @@ class TestShmStore(_InSharedMemory):
 
 
 class TestAsyncShmStore(_InSharedMemory):
-    def make_store(self, clock: ManualClock) -> AsyncShmStore:
-        return AsyncShmStore(self.url, clock=clock)
+    def make_store(self, clock: ManualClock) -> ShmStore:
+        return ShmStore(self.url, clock=clock)
 
 
 class TestShmStoreWithoutShortCut(_InSharedMemory):

@@ -17,7 +17,7 @@ from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.limits import Concurrency, FixedWindow, SlidingWindowLog, TokenBucket
 from headgate.stores import Store, Take
 from headgate.stores.operations import Check, Pour
-from headgate.stores.shm import AsyncShmStore, ShmStore
+from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of, read_url
 from headgate.testing import ManualClock
 from tests.support.shm_stores import fresh_store, fresh_url
@@ -128,7 +128,7 @@ def test_a_closed_store_says_so() -> None:
 def test_an_operation_that_it_does_not_know_is_refused() -> None:
     with fresh_store() as store, pytest.raises(UsageError, match="Pour"):
         store.run(Pour("group", "key", 1, 1))
-    assert not store.lends
+    assert not store.grants_leases
 
 
 def test_a_clock_that_is_none_is_refused() -> None:
@@ -150,7 +150,7 @@ def test_the_time_is_the_same_for_all_that_open_it() -> None:
 
 def test_async_hits_are_decided_on_the_same_counters() -> None:
     async def ask(url: str) -> list[bool]:
-        shared = AsyncRateLimiter(HUNDRED, store=AsyncShmStore(url), on_store_failure="fail_closed")
+        shared = AsyncRateLimiter(HUNDRED, store=ShmStore(url), on_store_failure="fail_closed")
         asked = [await shared.hit("key", 30) for _ in range(4)]
         await shared.aclose()
         return [decision.allowed for decision in asked]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.errors import StoreError
-from headgate.stores.shm import AsyncShmStore, lock
+from headgate.stores.shm import ShmStore, lock
 from headgate.stores.shm.layout import CONTROL_AT, PAGE
 from headgate.stores.shm.lock import MOST_TURNS, TURNS_WORD, Patience
 from headgate.units import MILLISECOND
@@ -71,7 +71,7 @@ def test_while_others_have_their_turns_one_waits_for_longer(queue: Queue) -> Non
 
 
 def test_an_event_loop_never_waits_for_longer_than_the_timeout(queue: Queue) -> None:
-    loops = AsyncShmStore("shm://name").store
+    loops = ShmStore("shm://name").store
     queue.patience = Patience(
         queue.words, timeout_ns=TIMEOUT_NS, most_ns=loops._most_timeouts * TIMEOUT_NS
     )

@@ -1,6 +1,9 @@
-"""Stores that wrap a store which may fail: it is left alone while it does."""
+"""The circuit breaker: a store that fails is not called until it may have recovered.
+
+Read `breaker` first, the state machine; `store` is the layer.
+"""
 
 from headgate.stores.layers.circuit_breaker.breaker import Breaker, BreakerTerms, Change, State
-from headgate.stores.layers.circuit_breaker.store import AsyncGuardedStore, GuardedStore
+from headgate.stores.layers.circuit_breaker.store import CircuitBreakerStore
 
-__all__ = ["AsyncGuardedStore", "Breaker", "BreakerTerms", "Change", "GuardedStore", "State"]
+__all__ = ["Breaker", "BreakerTerms", "Change", "CircuitBreakerStore", "State"]

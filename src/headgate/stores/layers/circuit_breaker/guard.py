@@ -14,7 +14,7 @@ from weakref import WeakSet, WeakValueDictionary
 from headgate.errors import StoreError
 from headgate.observability.metrics import MEASURES, Counter
 from headgate.stores.layers.circuit_breaker.breaker import ANSWERED, COUNTED, Breaker, Change, State
-from headgate.stores.operations import Draw, GrantLease, Pour, PublishValue, TakeEach
+from headgate.stores.operations import GrantLease, PublishValue, TakeEach
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def keys_of(operation: Operation[Any]) -> Iterable[str]:
         return [check.key for take in operation.takes for check in take.checks]
     if isinstance(operation, GrantLease):
         return (operation.check.key,)
-    if isinstance(operation, Pour | Draw | PublishValue):
+    if isinstance(operation, PublishValue):
         return (operation.key,)
     checks: Sequence[Any] = getattr(operation, "checks", ())
     return [check.key for check in checks]

@@ -1,141 +1,162 @@
-"""The guarded store, for callers that may block."""
+"""The store layer that stops calling a store while it fails."""
 
 from __future__ import annotations
 
 import random
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
-from headgate.stores.base import Asker, AsyncStore, Hitter, Store, Terms
+from headgate.stores.base import Layer, Prepared, address_of, checks_at
 from headgate.stores.layers.circuit_breaker.breaker import BreakerTerms
 from headgate.stores.layers.circuit_breaker.guard import Guard, Passage
-from headgate.stores.operations import Operation, Outcomes, TakeEach
+from headgate.stores.operations import Operation, Outcomes, Take, TakeEach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
-    from headgate.clock import Clock
-    from headgate.decision import Decision
-    from headgate.limits import Limit
-    from headgate.stores.layers.circuit_breaker.breaker import Change
-    from headgate.stores.operations import Check
+    from headgate.runtime.effects import Effects
+    from headgate.stores.base import Place, Store
+    from headgate.stores.layers.circuit_breaker.breaker import Breaker, Change
+
+R = TypeVar("R")
 
 
-# What both guarded stores have in common: their guard, and what it has to say.
+class CircuitBreakerStore(Layer):
+    """*inner*, without calls while it fails: they raise `StoreError` at once then.
 
+    The reason of such an error is `circuit_open`. The deadline of a call is the store's own, the
+    option `timeout` of its URL. The circuit closes by itself, by the calls that come.
+    """
 
-class Guarding:
-    """A store with a guard before it."""
-
-    guard: Guard
-
-    def _guard(
+    def __init__(
         self,
-        store: Store | AsyncStore,
-        terms: BreakerTerms | None,
-        time_ns: Callable[[], int],
-        chance: Callable[[], float],
+        inner: Store,
+        *,
+        terms: BreakerTerms | None = None,
+        time_ns: Callable[[], int] = time.monotonic_ns,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        """Have a guard of *store*."""
-        where = getattr(store, "where", type(store).__name__)
-        part_of = getattr(store, "part_of", None)
-        self.guard = Guard(where, part_of, terms or BreakerTerms(), time_ns, chance)
+        super().__init__(inner)
+        where = address_of(inner)
+        self.guard = Guard(where, inner.part_of, terms or BreakerTerms(), time_ns, chance)
         watch_forks(self.guard)
 
     @property
     def is_open(self) -> bool:
-        """Whether no call goes to the store, or to a part of it, but probes."""
+        """True if no call but probes goes to the store, or to a part of it."""
         return self.guard.is_open
 
     @property
     def since_ns(self) -> int | None:
-        """Since when it has failed, on the guard's clock; None while all is well."""
+        """The time since which it has failed, on the guard's clock; None while all is well."""
         return self.guard.since_ns
 
     def on_change(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Have *callback* told each transition, by the call that caused it; returns how to stop.
+        """Call *callback* at each transition, in the call that caused it; returns how to stop.
 
         It must not raise, nor take long.
         """
         return self.guard.on_change(callback)
 
-
-# The short cuts of a store, guarded. While all is well a call costs little more than itself.
-
-
-def guarded_hitter(hitter: Hitter, guard: Guard) -> Hitter:
-    """*hitter*, past the breakers of *guard*."""
-    whole = guard.whole if guard.part_of is None else None
-    breaker_of, answered = guard.breaker_of, guard.answered
-
-    def hit(key: str, cost: int = 1) -> Decision:
-        breaker = whole or breaker_of(key)
+    def effects(self, operation: Operation[R]) -> Effects[R]:
+        guard = self.guard
+        if guard.part_of is not None:
+            return (yield from self._run_in_parts(operation))
+        breaker = guard.whole
         mark = breaker.mark  # before the state: a mark that is too old does no harm
         if not breaker.is_closed:
-            with Passage(guard, (breaker,)):
-                return hitter(key, cost)
+            with guard.passing(operation):
+                return (yield from self.inner.effects(operation))
         try:
-            decision = hitter(key, cost)
+            reply = yield from self.inner.effects(operation)
         except StoreError as error:
             guard.failed((breaker,), (mark,), error.reason)
             raise
-        answered(breaker, mark)
-        return decision
+        guard.answered(breaker, mark)
+        return reply
 
-    return hit
+    def prepare(self, places: Sequence[Place]) -> Prepared:
+        guard, inner, kept = self.guard, self.inner.prepare(places), tuple(places)
+        inner_take, inner_atake = inner.take, inner.atake
 
+        def breaker_of(keys: Sequence[str]) -> Breaker | None:
+            """The one breaker that a take of *keys* passes; None if there are several."""
+            if guard.part_of is None:
+                return guard.whole
+            first = keys[0]
+            return guard.breaker_of(first) if all(key == first for key in keys) else None
 
-def guarded_asker(asker: Asker, guard: Guard) -> Asker:
-    """The same for a short cut that has to be awaited."""
-    whole = guard.whole if guard.part_of is None else None
-    breaker_of, answered = guard.breaker_of, guard.answered
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            breaker = breaker_of(keys)
+            mark = 0 if breaker is None else breaker.mark  # before the state, see `effects`
+            if breaker is None or not breaker.is_closed:
+                return self.run(Take(checks_at(kept, keys, costs)))
+            try:
+                outcomes = inner_take(keys, costs)
+            except StoreError as error:
+                guard.failed((breaker,), (mark,), error.reason)
+                raise
+            guard.answered(breaker, mark)
+            return outcomes
 
-    async def ask(key: str, cost: int = 1) -> Decision:
-        breaker = whole or breaker_of(key)
-        mark = breaker.mark
-        if not breaker.is_closed:
-            with Passage(guard, (breaker,)):
-                return await asker(key, cost)
-        try:
-            decision = await asker(key, cost)
-        except StoreError as error:
-            guard.failed((breaker,), (mark,), error.reason)
-            raise
-        answered(breaker, mark)
-        return decision
+        async def awaited(
+            breaker: Breaker, mark: int, answer: Outcomes | Awaitable[Outcomes]
+        ) -> Outcomes:
+            try:
+                outcomes = answer if isinstance(answer, tuple) else await answer
+            except StoreError as error:
+                guard.failed((breaker,), (mark,), error.reason)
+                raise
+            guard.answered(breaker, mark)
+            return outcomes
 
-    return ask
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
+            breaker = breaker_of(keys)
+            mark = 0 if breaker is None else breaker.mark
+            if breaker is None or not breaker.is_closed:
+                return self.arun(Take(checks_at(kept, keys, costs)))
+            return awaited(breaker, mark, inner_atake(keys, costs))
 
+        return Prepared(take, atake if self.waits else take)
 
-# Takes that have nothing to do with each other, of which some are for a part that fails.
+    def _run_in_parts(self, operation: Operation[R]) -> Effects[R]:
+        if not isinstance(operation, TakeEach):
+            with self.guard.passing(operation):
+                return (yield from self.inner.effects(operation))
+        sifted = Sifted(self.guard, operation)
+        with sifted:
+            if sifted.admitted is not None:
+                sifted.outcomes = yield from self.inner.effects(sifted.admitted)
+        return cast("R", sifted.merged())
 
 
 class Sifted:
-    """The takes of *operation* that may be made, as a context; `outcomes` is what came of them.
+    """The takes of *operation* that may be made, as a context; `outcomes` is their result.
 
-    Each is noted by the breakers of its own parts. Who is not admitted has its error in its place.
+    The breakers of its own parts record each of them. A take that may not be made has its error
+    in its place.
     """
 
     def __init__(self, guard: Guard, operation: TakeEach) -> None:
         self.outcomes: tuple[Outcomes | StoreError, ...] = ()
         self._guard = guard
         self._takes = operation.takes
-        self._refused: dict[int, StoreError] = {}
+        self._denied: dict[int, StoreError] = {}
         self._passages: dict[int, Passage] = {}
         self.admitted: TakeEach | None = None
 
     def __enter__(self) -> Self:
-        with ExitStack() as undoing:  # what was entered, should anything be raised here
+        with ExitStack() as undoing:  # leaves what was entered, should anything raise here
             for place, take in enumerate(self._takes):
                 passage = self._guard.passing(take)
                 try:
                     undoing.enter_context(passage)
                 except StoreError as error:
-                    self._refused[place] = error
+                    self._denied[place] = error
                 else:
                     self._passages[place] = passage
             undoing.pop_all()
@@ -155,157 +176,12 @@ class Sifted:
                 own = found
             passage.__exit__(None if own is None else type(own), own, None)
 
-    def merged(self) -> tuple[Outcomes | StoreError, ...]:
-        """What came of each take; raises `StoreError` if nothing came of any: one after which
-        something may have been done, if there is such a one."""
-        came = iter(self.outcomes)
-        merged = [self._refused.get(n) or next(came) for n in range(len(self._takes))]
+    def merged(self) -> tuple[Any, ...]:
+        """The result of each take; raises `StoreError` if all failed: one that may have been
+        carried out, if there is one."""
+        results = iter(self.outcomes)
+        merged = [self._denied.get(n) or next(results) for n in range(len(self._takes))]
         errors = [one for one in merged if isinstance(one, StoreError)]
         if errors and len(errors) == len(merged):
             raise min(errors, key=lambda error: error.is_undone)
         return tuple(merged)
-
-
-R = TypeVar("R")
-
-
-class GuardedStore(Guarding, Store):
-    """*store*, left alone while it fails: calls raise `StoreError` at once then.
-
-    The reason of such an error is `circuit_open`. The deadline of a call is the store's own, the
-    option `timeout` of its URL. It recovers by itself, by the calls that come. Safe to share among
-    threads, and usable in a process forked off the one that made it.
-    """
-
-    clock: Clock
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        terms: BreakerTerms | None = None,
-        time_ns: Callable[[], int] = time.monotonic_ns,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self.store = store
-        self.may_fail = store.may_fail
-        self.lends = store.lends
-        self.shares = store.shares
-        if hasattr(store, "clock"):
-            self.clock = store.clock
-        self._guard(store, terms, time_ns, chance)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.store!r}>"
-
-    def run(self, operation: Operation[R]) -> R:
-        guard = self.guard
-        if guard.part_of is not None:
-            return self._run_in_parts(operation)
-        breaker = guard.whole
-        mark = breaker.mark  # before the state: a mark that is too old does no harm
-        if not breaker.is_closed:
-            with guard.passing(operation):
-                return self.store.run(operation)
-        try:
-            reply = self.store.run(operation)
-        except StoreError as error:
-            guard.failed((breaker,), (mark,), error.reason)
-            raise
-        guard.answered(breaker, mark)
-        return reply
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        hitter = self.store.hitter(places)
-        return None if hitter is None else guarded_hitter(hitter, self.guard)
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        return self.store.take_quickly(checks) if self.guard.is_calm else None
-
-    def adopt(self, terms: Terms) -> None:
-        self.store.adopt(terms)
-
-    def close(self) -> None:
-        self.store.close()
-
-    def _run_in_parts(self, operation: Operation[R]) -> R:
-        if not isinstance(operation, TakeEach):
-            with self.guard.passing(operation):
-                return self.store.run(operation)
-        sifted = Sifted(self.guard, operation)
-        with sifted:
-            if sifted.admitted is not None:
-                sifted.outcomes = self.store.run(sifted.admitted)
-        return cast("R", sifted.merged())
-
-
-# The guarded store, for event loops.
-
-
-class AsyncGuardedStore(Guarding, AsyncStore):
-    """As `GuardedStore`, for event loops; several may use it, and they share its breakers."""
-
-    clock: Clock
-
-    def __init__(
-        self,
-        store: AsyncStore,
-        *,
-        terms: BreakerTerms | None = None,
-        time_ns: Callable[[], int] = time.monotonic_ns,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self.store = store
-        self.waits = store.waits
-        self.lends = store.lends
-        self.shares = store.shares
-        if hasattr(store, "clock"):
-            self.clock = store.clock
-        self._guard(store, terms, time_ns, chance)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.store!r}>"
-
-    async def run(self, operation: Operation[R]) -> R:
-        guard = self.guard
-        if guard.part_of is not None:
-            return await self._run_in_parts(operation)
-        breaker = guard.whole
-        mark = breaker.mark  # before the state: a mark that is too old does no harm
-        if not breaker.is_closed:
-            with guard.passing(operation):
-                return await self.store.run(operation)
-        try:
-            reply = await self.store.run(operation)
-        except StoreError as error:
-            guard.failed((breaker,), (mark,), error.reason)
-            raise
-        guard.answered(breaker, mark)
-        return reply
-
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        hitter = self.store.hitter(places)
-        return None if hitter is None else guarded_hitter(hitter, self.guard)
-
-    def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
-        asker = self.store.asker(places)
-        return None if asker is None else guarded_asker(asker, self.guard)
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        return self.store.take_quickly(checks) if self.guard.is_calm else None
-
-    def adopt(self, terms: Terms) -> None:
-        self.store.adopt(terms)
-
-    async def aclose(self) -> None:
-        await self.store.aclose()
-
-    async def _run_in_parts(self, operation: Operation[R]) -> R:
-        if not isinstance(operation, TakeEach):
-            with self.guard.passing(operation):
-                return await self.store.run(operation)
-        sifted = Sifted(self.guard, operation)
-        with sifted:
-            if sifted.admitted is not None:
-                sifted.outcomes = await self.store.run(sifted.admitted)
-        return cast("R", sifted.merged())

@@ -1,8 +1,10 @@
-"""A store in front of a store: units taken in advance, refusals remembered, hot keys split."""
+"""Leases: units of hot keys that a node takes in advance, and denials that it remembers.
 
-from headgate.stores.layers.leases.async_store import AsyncLeasedStore
+Read `lease_table` first, the logic without I/O; `store` is the layer.
+"""
+
 from headgate.stores.layers.leases.lease_table import Book
 from headgate.stores.layers.leases.served import Bound
 from headgate.stores.layers.leases.store import LeasedStore
 
-__all__ = ["AsyncLeasedStore", "Book", "Bound", "LeasedStore"]
+__all__ = ["Book", "Bound", "LeasedStore"]

@@ -146,4 +146,5 @@ def _counted_down(denial: _Denial, now_ns: int) -> Outcome:
         remaining=outcome.remaining,
         retry_after_ns=None if wait_ns is None else wait_ns - passed_ns,
         reset_after_ns=max(0, outcome.reset_after_ns - passed_ns),
+        source="cache",
     )

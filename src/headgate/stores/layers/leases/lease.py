@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from binascii import crc32
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.algorithms import Outcome
@@ -17,97 +15,6 @@ from headgate.units import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit
     from headgate.stores.operations import Check, LeaseGrant
-
-
-# Into how many pots the counter of a hot key is split, how large they are, and where they stand.
-#
-# A pot is a share of the counter's units, lent to it in advance like to a node and kept in another
-# shard of the store. A quarter of what may be lent of a counter is for its pots, the rest for the
-# nodes themselves. With a share of s units for each pot,
-#
-# - no more than D = s / 4 + 1 units are drawn at a time,
-# - a pot is filled up only when it is known to have fewer than D, with A = s - (D - 1) units.
-#
-# So a pot never has more than A + D - 1 = s units, while the store's ledger counts the A that were
-# lent last. What it does not count, D - 1 for each pot, is the *margin*: all loans of the counter
-# are kept that much lower, and pots and loans together never exceed what may be lent.
-
-
-PLACES: Final = 16
-"""A cluster spreads keys over as many places, by the checksum of the key; pots are named so that
-they stand in as many of them as there are pots."""
-
-_DRAWS: Final = 4
-"""A pot is good for as many draws at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A counter in *parts* pots of *share* units each."""
-
-    parts: int
-    share: int
-    cap: int | None
-    """What may be lent of the counter as the ledger counts it: less the margin. Nodes leave room
-    in it for the pots."""
-
-    @classmethod
-    def of(cls, limit: Limit, accuracy: Accuracy) -> Split | None:
-        """How a counter of *limit* is split; None if it is not, or has too little to lend.
-
-        What is decided locally and told later needs no pots: nodes do not wait for the counter.
-        """
-        if accuracy.split < 2 or accuracy.sync_ns is not None or not limit.is_divisible:
-            return None
-        cap = accuracy.cap(limit.quota)
-        quarter = limit.quota if cap is None else cap // 4
-        parts = min(accuracy.split, quarter)
-        if parts < 2:
-            return None
-        share = quarter // parts
-        if accuracy.batch is not None:
-            share = min(share, accuracy.batch)
-        plain = cls(parts, share, None)
-        return plain if cap is None else cls(parts, share, cap - plain.margin)
-
-    @property
-    def largest_draw(self) -> int:
-        """D: what is drawn at a time at most."""
-        return self.share // _DRAWS + 1
-
-    @property
-    def pour(self) -> int:
-        """A: what a pot is filled up with at most."""
-        return self.share - (self.largest_draw - 1)
-
-    @property
-    def node_cap(self) -> int | None:
-        """What may be lent of the counter, by the ledger, when it is to a node."""
-        return None if self.cap is None else self.cap - self.parts * self.pour
-
-    @property
-    def margin(self) -> int:
-        """What pots may have beyond what the ledger counts."""
-        return self.parts * (self.largest_draw - 1)
-
-
-def pots_group(group: str) -> str:
-    """The group of the pots of *group*: no counter of a limit has such a name."""
-    return f"pots of {group}"
-
-
-def pot_key(key: str, part: int, parts: int) -> str:
-    """The key of one of the pots of *key*, in the place that is its turn.
-
-    No two pots have the same, whatever the keys: what follows the last sign is part and number.
-    """
-    raw = f"{key}#{part}.".encode("utf-8", "surrogatepass")
-    home = crc32(key.encode("utf-8", "surrogatepass"))
-    place = (home + part * PLACES // parts) % PLACES
-    number = 0
-    while crc32(b"%d" % number, crc32(raw)) % PLACES != place:
-        number += 1
-    return f"{key}#{part}.{number}"
 
 
 # How much to borrow of a counter, and for how long: the numbers of one limit under its terms.
@@ -147,11 +54,9 @@ class Size:
         "cap",
         "is_charged",
         "keep_ns",
-        "ledger_cap",
         "lends",
         "life_ns",
         "quota",
-        "split",
         "sync_ns",
     )
 
@@ -165,9 +70,6 @@ class Size:
         self.lends = not accuracy.is_exact and limit.is_divisible
         if self.cap is not None and self.cap < LEAST_CAP:
             self.lends = False
-        self.split = Split.of(limit, accuracy) if self.lends else None
-        self.ledger_cap = self.cap if self.split is None else self.split.node_cap
-        """What nodes may borrow of one counter: the rest is for its pots, if it has any."""
         if accuracy.sync_ns is not None:
             self.life_ns = SYNCS_OF_A_LICENCE * accuracy.sync_ns
         else:
@@ -198,9 +100,9 @@ class Size:
         most = min(math.ceil(demand), self.quota - cost)
         if self.batch is not None:
             most = min(most, self.batch)
-        if self.ledger_cap is not None:
-            free = self.ledger_cap if spare is None else spare
-            most = min(most, max(1, self.ledger_cap // max(1, holders)), max(1, free * 3 // 4))
+        if self.cap is not None:
+            free = self.cap if spare is None else spare
+            most = min(most, max(1, self.cap // max(1, holders)), max(1, free * 3 // 4))
         return max(0, most)
 
     def ahead(self, per_second: float) -> int:
@@ -236,7 +138,6 @@ class Facts(NamedTuple):
 
 
 NOTHING = Facts(0, 0, 0, 0)
-MOST_CROWDED: Final = 1024
 
 
 class Loan:
@@ -246,7 +147,6 @@ class Loan:
     __slots__ = (
         "ahead",
         "counted",
-        "drawing",
         "dry_cost",
         "dry_until_ns",
         "facts",
@@ -279,8 +179,6 @@ class Loan:
         """and when it was last counted what was used."""
         self.wanted = 0
         """How much was asked for."""
-        self.drawing = 0
-        """What is being drawn from a pot for it."""
         self.sent_ns = 0
         self.facts = NOTHING
         self.flight: GrantLease | None = None
@@ -310,7 +208,6 @@ class Loan:
             used = max(told, self.used)
             unused = ahead
         self.left = self.lent = self.counted = ahead
-        self.drawing = 0
         self.wanted = most or self.wanted
         self.serial += 1
         self.flight = GrantLease(
@@ -321,7 +218,7 @@ class Loan:
             unused=unused,
             used=used,
             told=told,
-            cap=size.ledger_cap,
+            cap=size.cap,
             is_charged=size.is_charged,
         )
         return self.flight
@@ -376,7 +273,7 @@ class Loan:
 class Table:
     """All loans of one group under one limit and its terms."""
 
-    __slots__ = ("crowded", "group", "holders", "limit", "loans", "number", "size", "source", "tag")
+    __slots__ = ("group", "holders", "limit", "loans", "number", "size", "source", "tag")
 
     def __init__(self, group: str, limit: Limit, accuracy: Accuracy, number: int) -> None:
         self.group = group
@@ -388,14 +285,6 @@ class Table:
         self.source = "lease" if self.size.is_charged else "sync"
         self.loans: dict[str, Loan] = {}
         self.holders = 1
-        self.crowded: dict[str, tuple[int, Facts]] = {}
-        """Keys of split counters that others have borrowed all of: until when, what was told."""
-
-    def note_crowd(self, key: str, until_ns: int, facts: Facts) -> None:
-        """Nothing was lent of *key*, but for the loans of others."""
-        if len(self.crowded) >= MOST_CROWDED:
-            self.crowded.clear()
-        self.crowded[key] = until_ns, facts
 
     def bound(self) -> Bound:
         """By how much any of its counters may overshoot: that which most have a loan of."""
@@ -411,6 +300,7 @@ class Table:
             remaining=loan.left + facts.elsewhere,
             retry_after_ns=0,
             reset_after_ns=reset_after(self.limit, facts, loan.left, now_ns),
+            source=self.source,
         )
 
     def refusal(self, loan: Loan, now_ns: int) -> Outcome:
@@ -421,6 +311,7 @@ class Table:
             remaining=loan.left if now_ns < loan.lapses_ns else 0,
             retry_after_ns=max(loan.retry_at_ns, loan.dry_until_ns) - now_ns,
             reset_after_ns=reset_after(self.limit, facts, loan.left, now_ns),
+            source=self.source,
         )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.limits import Limit
     from headgate.observability.sketches import HeavyHitters
-    from headgate.stores.base import Terms
+    from headgate.stores.base import Accuracies
     from headgate.stores.operations import GrantLease, LeaseGrant
 
 
@@ -49,7 +49,7 @@ class Tables:
     """The tables of a book, made when they are first asked for, each with a number of its own."""
 
     def __init__(self) -> None:
-        self.terms: Terms = {}
+        self.terms: Accuracies = {}
         self._groups: dict[str, dict[Limit, Table]] = {}
         # By the identity of limits, which each table keeps: to hash one takes longer than the rest.
         self._lately: dict[tuple[str, int], Table] = {}
@@ -91,7 +91,7 @@ class Tables:
         table.number = self._numbers
         table.tag = f"{self._numbers}:{table.group}"
 
-    def adopt(self, terms: Terms) -> list[Table]:
+    def adopt(self, terms: Accuracies) -> list[Table]:
         """Take *terms* for those in force; the tables of groups that are kept otherwise now."""
         before, self.terms = self.terms, dict(terms)
         changed = {group for group in {*before, *terms} if before.get(group) != terms.get(group)}
@@ -169,7 +169,6 @@ class Book:
         """Forget all loans, as they are somebody else's: this is a forked process."""
         for table in self._tables:
             table.loans.clear()
-            table.crowded.clear()
             self._tables.number(table)
         self._holder = holder
         self._random = Random(holder)  # noqa: S311 (spreads exchanges over time, nothing more)
@@ -183,7 +182,7 @@ class Book:
         self._wishes: dict[tuple[str, str], Check] = {}
         self.denials = Denials(self.most_loans)
 
-    def adopt(self, terms: Terms) -> None:
+    def adopt(self, terms: Accuracies) -> None:
         """Keep the groups as exactly as *terms* say; loans of others are due to be given back."""
         for table in self._tables.adopt(terms):
             self._close_table(table)
@@ -219,7 +218,7 @@ class Book:
             found = None if table is None else self._look(table, check, now_ns)
             if isinstance(found, Taken):
                 taken.append(found)
-                served.append(Served(found.table.outcome(found.loan, now_ns), found.table.source))
+                served.append(Served(found.table.outcome(found.loan, now_ns)))
                 continue
             if found is None:
                 rest.append(check)
@@ -290,8 +289,6 @@ class Book:
         table.holders = max(1, lent.holders)
         self.note(check, lent.outcome, sent_ns)
         if lend.most == 0 or (not lent.amount and now_ns >= loan.dry_until_ns):
-            if lend.most and size.split is not None:
-                table.note_crowd(check.key, now_ns + size.life_ns, loan.facts)
             self._drop(table, check.key)
             return
         due_ns = loan.lapses_ns
@@ -414,9 +411,9 @@ class Book:
                 loan.left -= cost
                 return Taken(table, loan, loan.serial, cost)
             if loan.refuses(cost, now_ns):
-                return Served(table.refusal(loan, now_ns), table.source)
+                return Served(table.refusal(loan, now_ns))
         denial = self.denials.find(table.tag, check.key, cost, now_ns)
-        return None if denial is None else Served(denial, "cache")
+        return None if denial is None else Served(denial)
 
     def _new_loan(self, table: Table, check: Check) -> Loan | None:
         if self._count >= self.most_loans:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from headgate.stores.operations import CacheOutcome, LeaseOutcome, SyncOutcome
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
@@ -13,20 +11,10 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Check
 
 
-_KINDS: Final = {one.source: one for one in (LeaseOutcome, SyncOutcome, CacheOutcome)}
-
-
 class Served(NamedTuple):
-    """What one check came to here, and by what it was decided."""
+    """The outcome of one check that was decided here."""
 
     outcome: Outcome
-    source: str
-
-    @property
-    def told(self) -> Outcome:
-        """The outcome, which says by what it was decided if that was not the store."""
-        kind = _KINDS.get(self.source)
-        return self.outcome if kind is None else kind(*self.outcome)
 
 
 class Taken(NamedTuple):

@@ -1,6 +1,8 @@
-"""Regions with a store each, which tell each other what was used."""
+"""Replication: regions with a store each, which report their usage to each other.
 
-from headgate.stores.layers.replication.async_store import AsyncRegionalStore
-from headgate.stores.layers.replication.store import RegionalStore
+Read `tally` first, the totals that a node reports; `store` is the layer.
+"""
 
-__all__ = ["AsyncRegionalStore", "RegionalStore"]
+from headgate.stores.layers.replication.store import ReplicatedStore
+
+__all__ = ["ReplicatedStore"]

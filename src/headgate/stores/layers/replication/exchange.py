@@ -15,7 +15,7 @@ from headgate.stores.layers.replication.tally import MOST_AT_ONCE, Tally, consum
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from headgate.clock import Clock
     from headgate.errors import HeadgateError
@@ -192,12 +192,14 @@ class Exchange:
                 is_new |= self._tally.add(check.group, check.key, check.limit, amount, now_ns)
         return is_new
 
-    def note_hit(self, places: Iterable[tuple[str, Limit]], key: str, cost: int) -> bool:
-        """Count a hit of *key* in all *places*; as `note`."""
+    def note_hits(
+        self, places: Sequence[tuple[str, Limit]], keys: Sequence[str], costs: Sequence[int]
+    ) -> bool:
+        """Count the *costs* of *keys* in *places*; the result as of `note`."""
         now_ns = self.clock()
         is_new = False
         with self._lock:
-            for group, limit in places:
+            for (group, limit), key, cost in zip(places, keys, costs, strict=True):
                 is_new |= self._tally.add(group, key, limit, cost, now_ns)
         return is_new
 
@@ -281,7 +283,7 @@ def checked_peers(region: str, local: object, peers: Mapping[str, Any]) -> None:
     for name, store in peers.items():
         if store is local:
             raise OptionError(f"the store of {name!r} is that of {region!r}; all would count twice")
-        if not store.lends:
+        if not store.grants_leases:
             raise OptionError(
                 f"the store of {name!r} cannot be told what others use; expected one on Redis"
             )

@@ -1,15 +1,18 @@
-"""A region's store that tells the other regions' stores what was used, for callers that block."""
+"""The store layer of a region, which reports usage to the stores of other regions."""
 
 from __future__ import annotations
 
 import threading
 import weakref
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.errors import HeadgateError
 from headgate.fork import watch_forks
-from headgate.stores.base import Store
+from headgate.runtime.drivers import Background, adrive, drive, spawn
+from headgate.runtime.effects import Close, RunAll, Signal, Sleep, Wait
+from headgate.stores.base import Layer, Prepared, address_of
 from headgate.stores.layers.replication.exchange import (
     DEFAULT_EVERY_NS,
     DEFAULT_MAX_KEYS,
@@ -17,108 +20,40 @@ from headgate.stores.layers.replication.exchange import (
     Exchange,
     checked_peers,
 )
-from headgate.stores.operations import Take
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 
     from headgate.clock import Clock
-    from headgate.decision import Decision
-    from headgate.limits import Limit
-    from headgate.stores.base import Hitter, Terms
+    from headgate.runtime.effects import Effects
+    from headgate.stores.base import Accuracies, Place, Store
     from headgate.stores.layers.replication.tally import Message
-    from headgate.stores.operations import Check, Operation
-
-
-# Several messages at the same time, by threads: over a slow link most of the time is waiting.
-
-
-MOST_SPEAKERS: Final = 16
-"""Messages that are under way to one region at the same time."""
-
-
-class Talk:
-    """All that the region of number *peer*, whose store is *store*, has to be told now."""
-
-    def __init__(self, exchange: Exchange, peer: int, store: Store) -> None:
-        self._exchange = exchange
-        self._peer = peer
-        self._store = store
-        self._name = f"headgate-region-{exchange.links[peer].peer}-more"
-        self._left: Iterator[Message] = exchange.messages(peer)
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._failure: HeadgateError | None = None
-
-    def tell(self) -> bool:
-        """Tell it; whether everything was heard.
-
-        A region that did not hear the last time is told one message after another.
-        """
-        first = self._next()
-        if first is None:
-            return True
-        speakers = self._speakers() if self._exchange.links[self._peer].is_up else []
-        self._say_on(first)
-        for speaker in speakers:
-            speaker.join()
-        self._exchange.went(self._peer, self._failure)
-        return self._failure is None
-
-    def _speakers(self) -> list[threading.Thread]:
-        """A thread for each further message, up to a number; each goes on with what is left."""
-        speakers: list[threading.Thread] = []
-        while len(speakers) < MOST_SPEAKERS - 1 and (message := self._next()) is not None:
-            speaker = threading.Thread(
-                target=self._say_on, args=(message,), daemon=True, name=self._name
-            )
-            try:
-                speaker.start()
-            except RuntimeError:  # too many threads, or the process ends: it is told the next time
-                self._is_over = True
-                break
-            speakers.append(speaker)
-        return speakers
-
-    def _next(self) -> Message | None:
-        with self._lock:
-            return None if self._is_over else next(self._left, None)
-
-    def _say_on(self, message: Message | None) -> None:
-        """Say *message*, and then what is left."""
-        while message is not None:
-            try:
-                outcomes = self._store.run(message.absorb)
-            except HeadgateError as error:
-                self._failure = error
-                if getattr(error, "reason", "refused") != "refused":
-                    self._is_over = True  # the others would fare no better, but for one refused
-            else:
-                self._exchange.heard(self._peer, message, outcomes)
-            message = self._next()
-
+    from headgate.stores.operations import Operation, Outcomes
 
 R = TypeVar("R")
 
+MOST_AT_ONCE: Final = 16
+"""Messages to one region that are in flight together."""
 
-class RegionalStore(Store):
-    """Counters in *local*, the store of *region*; *peers*, the stores of other regions, are told.
 
-    Every decision is made by *local* alone: exact within the region, and one round trip within it.
-    What is admitted here is charged in the other regions' stores within *every_ns* and the time
-    that a message takes, by a thread for each, so none of them delays anything. A region that
-    cannot be told is told later; what it has not heard counts there not at all meanwhile.
+class ReplicatedStore(Layer):
+    """Counters in *inner*, the store of *region*; usage is reported to *peers*, those of others.
+
+    Every decision is made by *inner* alone: exact within the region, and one round trip within it.
+    Usage is charged in the other regions' stores within *every_ns* and the time that a message
+    takes, in the background, so none of them delays anything. A region that cannot be reached is
+    told later; what it does not know of does not count there meanwhile.
 
     Counters of *groups* alone are shared; None: all. At most *max_keys* counters are remembered for
-    telling. Where more is used than a limit allows, because regions could not hear each other, a
-    debt is worked off before anything more is admitted; with *max_debt_ns* a region whose counter
-    refuses for longer than that is spared the rest. The store owns *local* and *peers*.
+    reports. Where more is used than a limit allows, because regions could not reach each other, the
+    debt is worked off before anything more is allowed; with *max_debt_ns* a region whose counter
+    denies for longer than that is spared the rest. The store owns *inner* and *peers*.
     """
 
     def __init__(
         self,
-        local: Store,
+        inner: Store,
         *,
         region: str,
         peers: Mapping[str, Store],
@@ -128,14 +63,10 @@ class RegionalStore(Store):
         max_debt_ns: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        checked_peers(region, local, peers)
-        self.local = local
-        self.may_fail = local.may_fail
-        self.lends = local.lends
-        self.shares = local.shares
+        checked_peers(region, inner, peers)
+        super().__init__(inner)
+        self.where = address_of(inner)
         self._groups = groups
-        self.where = getattr(local, "where", type(local).__name__)
-        self.part_of = getattr(local, "part_of", None)
         self._exchange = Exchange(
             region,
             peers,
@@ -152,149 +83,200 @@ class RegionalStore(Store):
 
     def __repr__(self) -> str:
         others = ", ".join(link.peer for link in self._exchange.links)
-        return f"<{type(self).__name__} of {self._exchange.region}, telling {others}>"
+        return f"<{type(self).__name__} of {self._exchange.region}, reporting to {others}>"
 
-    def run(self, operation: Operation[R]) -> R:
-        result = self.local.run(operation)
-        if self._exchange.note(operation, result):
-            self._ring()
-        return result
+    def effects(self, operation: Operation[R]) -> Effects[R]:
+        reply = yield from self.inner.effects(operation)
+        if self._exchange.note(operation, reply) or self._is_cut_off:
+            for peer, work in self._idle():
+                try:
+                    yield Background(work, self._name(peer))
+                except RuntimeError:  # no thread to be had: the next usage tries again
+                    self._has_ended(peer)
+        return reply
 
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        inner = self.local.hitter(places)
-        if inner is None:
-            return None
-        hit_inside, kept, note, ring = inner, tuple(places), self._exchange.note_hit, self._ring
+    def prepare(self, places: Sequence[Place]) -> Prepared:
+        inner, kept = self.inner.prepare(places), tuple(places)
+        inner_take, inner_atake, note = inner.take, inner.atake, self._exchange.note_hits
 
-        def hit(key: str, cost: int = 1) -> Decision:
-            decision = hit_inside(key, cost)
-            if cost and decision.allowed and note(kept, key, cost):
-                ring()
-            return decision
+        def record(keys: Sequence[str], costs: Sequence[int], outcomes: Outcomes) -> bool:
+            is_new = all(one.allowed for one in outcomes) and note(kept, keys, costs)
+            return is_new or self._is_cut_off
 
-        return hit
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            outcomes = inner_take(keys, costs)
+            if record(keys, costs, outcomes):
+                self._start(in_loop=False)
+            return outcomes
 
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        decisions = self.local.take_quickly(checks)
-        if decisions is not None and self._exchange.note(Take(tuple(checks)), decisions):
-            self._ring()
-        return decisions
+        async def awaited(
+            keys: Sequence[str], costs: Sequence[int], answer: Awaitable[Outcomes]
+        ) -> Outcomes:
+            outcomes = await answer
+            if record(keys, costs, outcomes):
+                self._start(in_loop=True)
+            return outcomes
 
-    def adopt(self, terms: Terms) -> None:
-        """Share the groups that *terms* say are shared; if none are, those of the beginning."""
-        self.local.adopt(terms)
-        named = {group for group, how in terms.items() if how.across_regions}
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
+            answer = inner_atake(keys, costs)
+            if not isinstance(answer, tuple):
+                return awaited(keys, costs, answer)
+            if record(keys, costs, answer):
+                self._start(in_loop=True)
+            return answer
+
+        return Prepared(take, atake)
+
+    def set_accuracies(self, accuracies: Accuracies) -> None:
+        """Share the groups whose accuracy says so; if none does, those of the constructor."""
+        self.inner.set_accuracies(accuracies)
+        named = {group for group, how in accuracies.items() if how.across_regions}
         self.share(named or self._groups)
 
     def share(self, groups: Collection[str] | None) -> None:
-        """From now on tell the other regions what is used of the counters of *groups*; None: all.
+        """Report the usage of *groups* from now on; None: of all groups.
 
-        What was counted before is still told.
+        What was counted before is still reported.
         """
         self._exchange.share(groups)
 
     def exchange(self) -> None:
-        """Tell every region now what it has not been told. Blocks until they have heard or failed.
+        """Report everything now. Blocks until the regions have answered or failed.
 
-        There is no need to: it is done in the background.
+        There is no need to call it: reports are sent in the background.
         """
-        for peer in range(len(self._peers)):
-            for _ in range(self._exchange.rounds(peer)):
-                if not self._tell(peer):
-                    break
+        drive(self._report_to_all())
 
-    def close(self) -> None:
-        """Tell what was not told, for a second at most, and close all stores."""
+    async def aexchange(self) -> None:
+        """Do what `exchange` does, in an event loop."""
+        await adrive(self._report_to_all())
+
+    def closing(self) -> Effects[None]:
+        """Report the rest, for a second at most, and close all stores."""
         if self._is_closed:
             return
         self._is_closed = True
         self._closing.set()
-        self._ring()
         deadline = monotonic() + LAST_WORDS_NS / SECOND
-        for thread in self._threads:
-            thread.join(max(deadline - monotonic(), 0))
+        for ended in list(self._running.values()):
+            yield Wait(ended, max(deadline - monotonic(), 0))
         self._exchange.close()
-        for store in (*self._peers, self.local):
-            store.close()
+        for store in (*self._peers, self.inner):
+            yield Close(store)
 
     def after_fork(self) -> None:
-        """This is another process now: what was counted so far, the other one tells."""
+        """Forget what was counted so far: the parent process reports it."""
         self._exchange.after_fork()
         self._start_over()
 
     def _start_over(self) -> None:
-        self._closing = threading.Event()
-        self._bells = [threading.Event() for _ in self._peers]
-        self._threads: list[threading.Thread] = []
-        self._starting = threading.Lock()
+        self._lock = threading.Lock()
+        self._closing = Signal()
+        self._running: dict[int, Signal] = {}
+        """The peers that are being reported to, and the signal that this has ended."""
+        self._is_cut_off = False
+        """True if reports ended before a peer knew everything: their event loop has ended."""
 
-    def _ring(self) -> None:
-        """There is something to tell."""
-        if not self._threads:
-            self._start()
-        for bell in self._bells:
-            if not bell.is_set():
-                bell.set()
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._threads or self._is_closed:
-                return
+    def _idle(self) -> list[tuple[int, Effects[None]]]:
+        """The peers that nothing is being reported to, and how to do it from now on."""
+        with self._lock:
+            if len(self._running) == len(self._peers) or self._is_closed:
+                return []
+            self._is_cut_off = False
             started = []
-            for peer, bell in enumerate(self._bells):
-                me = weakref.ref(self, _waking(bell, self._closing))
-                link = self._exchange.links[peer]
-                thread = threading.Thread(
-                    target=_keep_telling,
-                    args=(me, peer, bell, self._closing),
-                    daemon=True,
-                    name=f"headgate-region-{link.peer}",
-                )
-                thread.start()
-                started.append(thread)
-            self._threads = started
+            for peer in range(len(self._peers)):
+                if peer not in self._running:
+                    ended = self._running[peer] = Signal()
+                    work = _keep_reporting(weakref.ref(self), peer, ended, self._closing)
+                    started.append((peer, work))
+            return started
 
-    def _tell(self, peer: int) -> bool:
-        """Tell one region what it has not been told; whether it heard."""
-        return Talk(self._exchange, peer, self._peers[peer]).tell()
+    def _start(self, *, in_loop: bool) -> None:
+        """Report in the background."""
+        for peer, work in self._idle():
+            try:
+                spawn(work, name=self._name(peer), in_loop=in_loop)
+            except RuntimeError:  # no thread to be had: the next usage tries again
+                self._has_ended(peer)
 
-    def _pause(self, peer: int, spent_ns: int) -> float:
-        return self._exchange.links[peer].pause_ns(spent_ns) / SECOND
+    def _name(self, peer: int) -> str:
+        return f"headgate-region-{self._exchange.links[peer].peer}"
+
+    def _is_done(self, peer: int) -> bool:
+        """True, and reports have ended, if *peer* knows everything."""
+        with self._lock:
+            if not self._exchange.is_told(peer):
+                return False
+            self._running.pop(peer, None)
+            return True
+
+    def _has_ended(self, peer: int, ended: Signal | None = None) -> None:
+        with self._lock:
+            if ended is None or self._running.get(peer) is ended:
+                self._running.pop(peer, None)
+                self._is_cut_off = True
+
+    def _report_to_all(self) -> Effects[None]:
+        for peer in range(len(self._peers)):
+            for _ in range(self._exchange.rounds(peer)):
+                if not (yield from self._report(peer)):
+                    break
+
+    def _report(self, peer: int) -> Effects[bool]:
+        """Report to one region what it does not know; False if some of it failed.
+
+        A region that could not be reached the last time gets one message first.
+        """
+        messages = self._exchange.messages(peer)
+        most = MOST_AT_ONCE if self._exchange.links[peer].is_up else 1
+        failure: HeadgateError | None = None
+        while batch := (yield from _next_messages(messages, most)):
+            replies = yield RunAll(self._peers[peer], [one.absorb for one in batch])
+            is_gone = False
+            for message, reply in zip(batch, replies, strict=True):
+                if isinstance(reply, HeadgateError):
+                    failure = reply
+                    # The others would fare no better, unless this one alone was rejected.
+                    is_gone |= getattr(reply, "reason", "refused") != "refused"
+                else:
+                    self._exchange.heard(peer, message, reply)
+            if is_gone:
+                break
+            most = MOST_AT_ONCE
+            self._exchange.went(peer, failure)
+        if failure is not None:
+            self._exchange.went(peer, failure)
+        return failure is None
 
 
-def _waking(*events: threading.Event) -> Callable[[object], None]:
-    """What is to be done when the store is gone: its threads wake, see it and end."""
+def _next_messages(messages: Iterator[Message], most: int) -> Effects[list[Message]]:
+    """Up to *most* of *messages*. Making one takes a while: others may run in between."""
+    batch = []
+    for message in islice(messages, most):
+        batch.append(message)
+        yield Sleep(0)
+    return batch
 
-    def wake(_: object) -> None:
-        for event in events:
-            event.set()
 
-    return wake
-
-
-def _keep_telling(
-    me: weakref.ref[RegionalStore], peer: int, bell: threading.Event, closing: threading.Event
-) -> None:
-    """Tell one region what there is to tell, as long as the store is there. A thread's work."""
+def _keep_reporting(
+    me: weakref.ref[ReplicatedStore], peer: int, ended: Signal, closing: Signal
+) -> Effects[None]:
+    """Report to one region until it knows everything, as long as the store lives."""
     spent_ns = 0
-    while True:
-        bell.wait()
-        bell.clear()
-        store = me()
-        if store is None:
-            return
-        pause = store._pause(peer, spent_ns)  # noqa: SLF001 (the store's own work, elsewhere)
-        del store  # whoever waits must not keep it
-        closing.wait(pause)
-        store = me()
-        if store is None:
-            return
-        began = monotonic()
-        is_heard = store._tell(peer)  # noqa: SLF001
-        spent_ns = int((monotonic() - began) * SECOND)
-        is_told = store._exchange.is_told(peer)  # noqa: SLF001
-        if closing.is_set() and (is_told or not is_heard):
-            return
-        if not is_told:
-            bell.set()
-        del store
+    try:
+        while (store := me()) is not None and not store._is_done(peer):  # noqa: SLF001 (its own work)
+            pause = store._exchange.links[peer].pause_ns(spent_ns) / SECOND  # noqa: SLF001
+            del store  # a pause must not keep it alive
+            yield Wait(closing, pause)
+            if (store := me()) is None:
+                return
+            began_ns = store._exchange.clock()  # noqa: SLF001
+            is_heard = yield from store._report(peer)  # noqa: SLF001
+            spent_ns = store._exchange.clock() - began_ns  # noqa: SLF001
+            del store
+            if closing.is_set and not is_heard:
+                return
+    finally:
+        ended.set()
+        if (store := me()) is not None:
+            store._has_ended(peer, ended)  # noqa: SLF001

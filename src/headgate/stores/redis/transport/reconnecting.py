@@ -250,7 +250,10 @@ class LoopTransport(AsyncTransport):
 
     def owner_of(self, slot: int) -> str:
         """The address of the node that serves *slot*; "" if that is not known here yet."""
-        home = self._homes.get(asyncio.get_running_loop())
+        try:
+            home = self._homes.get(asyncio.get_running_loop())
+        except RuntimeError:  # this thread has no loop
+            return ""
         return "" if home is None else home.site.owner_of(slot)
 
     async def aclose(self) -> None:

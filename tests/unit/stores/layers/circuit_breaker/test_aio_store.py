@@ -9,8 +9,8 @@ import pytest
 
 from headgate import AsyncRateLimiter
 from headgate.errors import StoreError
-from headgate.stores.layers.circuit_breaker import AsyncGuardedStore
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, TakeEach
 from headgate.units import SECOND
 from tests.support.failing_stores import LIMIT, PLACE, AsyncFailing, AsyncGuarded, taking
@@ -32,14 +32,14 @@ class TestWhileAllIsWell:
         async def main() -> None:
             one = AsyncGuarded()
             assert await asked(one) is None
-            assert (await one.store.run(taking()))[0].remaining == 999_998
+            assert (await one.store.arun(taking()))[0].remaining == 999_998
             assert one.trouble.calls == 2
 
         asyncio.run(main())
 
     def test_a_store_that_decides_at_once_still_does(self) -> None:
         async def main() -> None:
-            store = AsyncGuardedStore(AsyncMemoryStore(MemoryStore()))
+            store = CircuitBreakerStore(MemoryStore())
             hit = store.hitter(PLACE)
             assert hit is not None
             assert hit("key", 1).remaining == 999_999
@@ -53,9 +53,9 @@ class TestWhileAllIsWell:
     def test_what_is_wrapped_is_passed_on(self) -> None:
         async def main() -> None:
             failing = AsyncFailing()
-            store = AsyncGuardedStore(failing)
+            store = CircuitBreakerStore(failing)
             assert store.store is failing
-            assert (store.waits, store.lends) == (failing.waits, failing.lends)
+            assert (store.waits, store.grants_leases) == (failing.waits, failing.grants_leases)
             store.adopt({})
             await store.aclose()
             assert (failing.adopted, failing.is_closed) == ({}, True)
@@ -150,7 +150,7 @@ class TestParts:
             assert await asked(one, "a") == "circuit_open"
             assert await asked(one, "b") is None
             one.trouble.heal()
-            first, second = await one.store.run(TakeEach((taking("a"), taking("b"))))
+            first, second = await one.store.arun(TakeEach((taking("a"), taking("b"))))
             assert isinstance(first, StoreError)
             assert not isinstance(second, StoreError)
 

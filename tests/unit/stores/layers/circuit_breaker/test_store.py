@@ -10,7 +10,7 @@ import pytest
 from headgate import RateLimiter
 from headgate.errors import STORE_FAULTS, KeyInvalidError, StoreError, StoreFault
 from headgate.stores.base import Hit
-from headgate.stores.layers.circuit_breaker import GuardedStore
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.circuit_breaker.breaker import COUNTED
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Draw, GrantLease, Pour, Take, TakeEach
@@ -33,17 +33,17 @@ class TestWhileAllIsWell:
 
     def test_what_is_wrapped_is_passed_on(self) -> None:
         failing = Failing(clock=lambda: 7)
-        store = GuardedStore(failing)
+        store = CircuitBreakerStore(failing)
         assert store.store is failing
         assert store.clock() == 7
         assert store.may_fail is failing.may_fail
-        assert store.lends is failing.lends
+        assert store.grants_leases is failing.grants_leases
         store.adopt({})
         store.close()
         assert failing.adopted == {}
         assert failing.is_closed
-        assert not hasattr(GuardedStore(Failing()), "clock")
-        assert not GuardedStore(MemoryStore()).may_fail
+        assert not hasattr(CircuitBreakerStore(Failing()), "clock")
+        assert not CircuitBreakerStore(MemoryStore()).may_fail
         assert "Failing" in repr(store)
 
     def test_a_limiter_works_on_it(self) -> None:
@@ -202,7 +202,7 @@ class TestParts:
                     )
                 return super().run(operation)
 
-        store = GuardedStore(PartlyFailing(has_parts=True))
+        store = CircuitBreakerStore(PartlyFailing(has_parts=True))
         both = TakeEach((taking("a"), taking("b")))
         found = [store.run(both)[0] for _ in range(4)]
         reasons = [one.reason for one in found if isinstance(one, StoreError)]
@@ -253,7 +253,7 @@ class TestParts:
     def test_their_number_is_bounded(self) -> None:
         one = Guarded()
         one.failing.part_of = lambda key: key
-        store = GuardedStore(one.failing)
+        store = CircuitBreakerStore(one.failing)
         for n in range(1_000):
             store.run(taking(f"key-{n}"))
         assert len(store.guard.breakers) <= 64

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.observability.metrics import MEASURES
-from headgate.stores.layers.circuit_breaker import GuardedStore
+from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.units import SECOND
 from tests.support.failing_stores import Failing, Guarded, taking
 
@@ -68,7 +68,7 @@ class TestMeasures:
         class Elsewhere(Failing):
             where = "counted:1"
 
-        store = GuardedStore(Elsewhere())
+        store = CircuitBreakerStore(Elsewhere())
         failing = store.store
         assert isinstance(failing, Failing)
         store.run(taking())
@@ -88,7 +88,7 @@ class TestMeasures:
             where = "gauged:1"
 
         at = {"store": "gauged:1"}
-        first, second = GuardedStore(Elsewhere()), GuardedStore(Elsewhere())
+        first, second = CircuitBreakerStore(Elsewhere()), CircuitBreakerStore(Elsewhere())
         assert MEASURES.value("store_breaker_state", **at) == 0
         for store in (first, second):
             store.store.trouble.fail()  # type: ignore[attr-defined] # an Elsewhere

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, FixedWindow, TokenBucket
-from headgate.stores.base import AsyncStore
-from headgate.stores.layers.leases import AsyncLeasedStore
+from headgate.stores.base import Store
+from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Charge, Check, GrantLease, Operation, Reset, Take, TakeEach
 from headgate.testing import ManualClock
@@ -30,10 +30,10 @@ EXACT = FixedWindow(1_000, 3_600)
 TERMS = {"leased": Accuracy(batch=10), "too": Accuracy(batch=10)}
 
 
-class Remote(AsyncStore):
+class Remote(Store):
     """A store that has to be waited for, counts how often, and fails when told to."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self) -> None:
         self.clock = ManualClock(1_000.0)
@@ -43,7 +43,7 @@ class Remote(AsyncStore):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         self.asked.append(operation)
         await asyncio.sleep(0)
         await self.gate.wait()
@@ -55,10 +55,10 @@ class Remote(AsyncStore):
         return None
 
 
-def run(test: Callable[[AsyncLeasedStore, Remote], Coroutine[Any, Any, None]]) -> None:
+def run(test: Callable[[LeasedStore, Remote], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         remote = Remote()
-        store = AsyncLeasedStore(remote, keeps=False)
+        store = LeasedStore(remote, keeps=False)
         store.adopt(TERMS)
         await test(store, remote)
 
@@ -69,11 +69,11 @@ def check(group: str = "leased", cost: int = 1) -> Check:
     return Check(group, "k", EXACT if group == "exact" else LIMIT, cost)
 
 
-async def take(store: AsyncStore, *checks: Check) -> list[bool]:
-    return [one.allowed for one in await store.run(Take(checks))]
+async def take(store: Store, *checks: Check) -> list[bool]:
+    return [one.allowed for one in await store.arun(Take(checks))]
 
 
-async def warm(store: AsyncLeasedStore, group: str = "leased") -> None:
+async def warm(store: LeasedStore, group: str = "leased") -> None:
     before = store._desk.units_held()
     for _ in range(50):
         assert await take(store, check(group)) == [True]
@@ -92,7 +92,7 @@ def used(remote: Remote, group: str = "leased") -> int:
 
 
 def test_hits_on_a_hot_key_ask_once_in_a_batch() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         ask = store.asker((("leased", LIMIT),))
         assert ask is not None
         for _ in range(50):
@@ -109,7 +109,7 @@ def test_hits_on_a_hot_key_ask_once_in_a_batch() -> None:
 
 
 def test_what_is_known_here_is_told_without_waiting() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         assert store.take_quickly((check(),)) is None
         await warm(store)
         await warm(store, "too")
@@ -125,7 +125,7 @@ def test_what_is_known_here_is_told_without_waiting() -> None:
 
 
 def test_tasks_that_find_a_loan_used_up_make_one_request() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         await warm(store)
         while store._desk.units_held():
             await take(store, check())
@@ -141,7 +141,7 @@ def test_tasks_that_find_a_loan_used_up_make_one_request() -> None:
 
 
 def test_who_asks_may_be_cancelled_without_harm_to_those_who_wait() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         await warm(store)
         while store._desk.units_held():
             await take(store, check())
@@ -164,7 +164,7 @@ def test_who_asks_may_be_cancelled_without_harm_to_those_who_wait() -> None:
 
 
 def test_those_who_wait_hear_of_a_failure() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         await warm(store)
         while store._desk.units_held():
             await take(store, check())
@@ -182,7 +182,7 @@ def test_those_who_wait_hear_of_a_failure() -> None:
 
 
 def test_a_cancelled_take_of_several_puts_back_what_it_had() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         await warm(store)
         held = store._desk.units_held()
         remote.gate.clear()
@@ -198,13 +198,13 @@ def test_a_cancelled_take_of_several_puts_back_what_it_had() -> None:
 
 
 def test_several_checks_are_all_or_nothing() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         await warm(store)
         remote.store.run(Charge((check("exact", 1_000),)))
         held = store._desk.units_held()
         assert await take(store, check(), check("exact")) == [True, False]
         assert store._desk.units_held() == held
-        replies = await store.run(TakeEach((Take((check(),)), Take((check(), check("exact"))))))
+        replies = await store.arun(TakeEach((Take((check(),)), Take((check(), check("exact"))))))
         assert [allowed(reply) for reply in replies] == [[True], [True, False]]
         assert store._desk.units_held() == held - 1
 
@@ -212,16 +212,16 @@ def test_several_checks_are_all_or_nothing() -> None:
 
 
 def test_a_reset_forgets_what_was_lent() -> None:
-    async def test(store: AsyncLeasedStore, _: Remote) -> None:
+    async def test(store: LeasedStore, _: Remote) -> None:
         await warm(store)
-        await store.run(Reset((check(),)))
+        await store.arun(Reset((check(),)))
         assert store._desk.units_held() == 0
 
     run(test)
 
 
 def test_a_licence_is_told_in_the_background() -> None:
-    async def test(store: AsyncLeasedStore, remote: Remote) -> None:
+    async def test(store: LeasedStore, remote: Remote) -> None:
         store.adopt({"leased": Accuracy(batch=100, sync_ns=50 * MILLISECOND)})
         await warm(store)
         for _ in range(5):
@@ -242,7 +242,7 @@ def test_a_licence_is_told_in_the_background() -> None:
 def test_what_is_due_is_done_by_an_alarm_of_the_loop() -> None:
     async def main() -> None:
         remote = Remote()
-        store = AsyncLeasedStore(remote)
+        store = LeasedStore(remote)
         store.adopt(TERMS)
         await warm(store)
         remote.clock.advance_ns(SECOND * 4 // 10)
@@ -259,7 +259,7 @@ def test_what_is_due_is_done_by_an_alarm_of_the_loop() -> None:
 
 def test_one_store_serves_several_loops() -> None:
     remote = asyncio.run(_made())
-    store = AsyncLeasedStore(remote)
+    store = LeasedStore(remote)
     store.adopt(TERMS)
     for _ in range(3):
         asyncio.run(_warmed(store, remote))
@@ -270,7 +270,7 @@ async def _made() -> Remote:
     return Remote()
 
 
-async def _warmed(store: AsyncLeasedStore, remote: Remote) -> None:
+async def _warmed(store: LeasedStore, remote: Remote) -> None:
     remote.gate = asyncio.Event()
     remote.gate.set()
     for _ in range(30):

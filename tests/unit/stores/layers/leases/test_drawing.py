@@ -9,14 +9,14 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 import pytest
+from headgate.stores.layers.leases.async_store import LeasedStore
 
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, TokenBucket
 from headgate.stores.base import Store
 from headgate.stores.layers.leases import pots as drawing
-from headgate.stores.layers.leases.async_store import AsyncLeasedStore
 from headgate.stores.layers.leases.store import LeasedStore
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Draw, GrantLease, Operation, Pour, Take
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND
@@ -40,7 +40,7 @@ def _hot_early(monkeypatch: pytest.MonkeyPatch) -> None:
 class Seen(Store):
     """A store that counts what is asked of it, and may fail."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self, inner: MemoryStore) -> None:
         self.inner = inner
@@ -207,9 +207,9 @@ def test_hot_keys_are_told() -> None:
 
 def test_the_async_store_draws_too() -> None:
     clock = ManualClock(1_000_000)
-    inner = AsyncMemoryStore(MemoryStore(clock=clock))
+    inner = MemoryStore(clock=clock)
     nodes = [
-        AsyncLeasedStore(inner, clock=clock, holder=f"node-{n}", keeps=False) for n in range(6)
+        LeasedStore(inner, clock=clock, holder=f"node-{n}", keeps=False) for n in range(6)
     ]
     for node in nodes:
         node.adopt({"g": SPLIT})
@@ -221,7 +221,7 @@ def test_the_async_store_draws_too() -> None:
         for _ in range(6000):
             clock.advance_ns(MILLISECOND // 5)
             node = rng.choice(nodes)
-            admitted += (await node.run(Take((CHECK,))))[0].allowed
+            admitted += (await node.arun(Take((CHECK,))))[0].allowed
             drawn.append(node._desk.pots)
         return admitted
 

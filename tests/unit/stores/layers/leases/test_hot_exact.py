@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from headgate.limits import TokenBucket
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Take, TakeEach
 from headgate.testing import ManualClock
 
@@ -26,8 +26,8 @@ def test_takes_and_hits_are_counted() -> None:
 
 def test_the_same_in_an_event_loop() -> None:
     async def main() -> None:
-        store = AsyncLeasedStore(AsyncMemoryStore(MemoryStore(clock=ManualClock(1_000))))
-        await store.run(HOT)
+        store = LeasedStore(MemoryStore(clock=ManualClock(1_000)))
+        await store.arun(HOT)
         assert [one.key for one in store.hot_keys()] == ["hot"]
 
     asyncio.run(main())

@@ -7,11 +7,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-
-from headgate.algorithms import Outcome
-from headgate.errors import StoreError
-from headgate.limits import Accuracy, FixedWindow, TokenBucket
-from headgate.stores.layers.leases.lease import Split
 from headgate.stores.layers.leases.pots import (
     AVOID_NS,
     FILL_WITHIN_NS,
@@ -21,6 +16,11 @@ from headgate.stores.layers.leases.pots import (
     Pots,
     Steps,
 )
+
+from headgate.algorithms import Outcome
+from headgate.errors import StoreError
+from headgate.limits import Accuracy, FixedWindow, TokenBucket
+from headgate.stores.layers.leases.lease import Split
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Draw, GrantLease, Operation, Pour, Reset, Take
 from headgate.testing import ManualClock

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
-from headgate.stores.base import AsyncStore
-from headgate.stores.layers.leases import AsyncLeasedStore, LeasedStore
+from headgate.stores.base import Store
+from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.operations import (
     Check,
     GrantLease,
@@ -121,16 +121,16 @@ def test_a_hold_that_is_cancelled_ends_what_was_refused_because_of_it(store: Lea
     assert take(store, Check("leased", "k", limit)) == [True]
 
 
-class Near(AsyncStore):
+class Near(Store):
     """A `Remote` for loops."""
 
-    lends = True
+    grants_leases = True
 
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
         self.is_asked_to_lend = asyncio.Event()
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R]) -> R:
         if isinstance(operation, GrantLease):
             self.is_asked_to_lend.set()
         return self.remote.run(operation)
@@ -139,15 +139,15 @@ class Near(AsyncStore):
 def test_a_loop_borrows_for_several_takes_in_the_background(remote: Remote) -> None:
     async def main() -> list[Operation[Any]]:
         near = Near(remote)
-        store = AsyncLeasedStore(near, clock=remote.clock)
+        store = LeasedStore(near, clock=remote.clock)
         store.adopt(TERMS)
         for _ in range(20):
-            await store.run(TakeEach((Take((check(),)),)))
+            await store.arun(TakeEach((Take((check(),)),)))
         await near.is_asked_to_lend.wait()
         await asyncio.sleep(0)
         remote.asked.clear()
         for _ in range(3):
-            await store.run(TakeEach((Take((check(),)),)))
+            await store.arun(TakeEach((Take((check(),)),)))
         asked = list(remote.asked)
         await store.aclose()
         return asked
@@ -176,16 +176,16 @@ def test_what_is_due_is_done_though_the_loop_is_always_late(remote: Remote) -> N
     """An alarm that is overdue is not put off by those who come before it rings."""
 
     async def main() -> None:
-        store = AsyncLeasedStore(Near(remote), clock=remote.clock)
+        store = LeasedStore(Near(remote), clock=remote.clock)
         store.adopt(TERMS)
         for _ in range(20):
-            await store.run(TakeEach((Take((check(),)),)))
+            await store.arun(TakeEach((Take((check(),)),)))
         loop = asyncio.get_running_loop()
         for _ in range(3):
             late = loop.time() + 0.002
             while loop.time() < late:
                 pass
-            await store.run(TakeEach((Take((check(cost=20),)),)))
+            await store.arun(TakeEach((Take((check(cost=20),)),)))
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert any(isinstance(one, GrantLease) for one in remote.asked)

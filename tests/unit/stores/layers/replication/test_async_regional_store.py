@@ -12,9 +12,9 @@ import pytest
 from headgate import AsyncRateLimiter
 from headgate.errors import OptionError, StoreError
 from headgate.limits import TokenBucket
-from headgate.stores.layers.replication import AsyncRegionalStore
+from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.replication.tally import MOST_AT_ONCE, MOST_CHECKS
-from headgate.stores.memory import AsyncMemoryStore, MemoryStore
+from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Take
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision
     from headgate.limits import Limit
-    from headgate.stores.base import Asker, AsyncStore
+    from headgate.stores.base import Asker, Store
 
     Places = Sequence[tuple[str, Limit]]
 
@@ -33,10 +33,10 @@ LIMIT = TokenBucket(10, 1)
 PATIENCE = 30.0
 
 
-def regional(peers: dict[str, AsyncStore], *, every_ns: int = HOUR) -> AsyncRegionalStore:
+def regional(peers: dict[str, Store], *, every_ns: int = HOUR) -> ReplicatedStore:
     clock = ManualClock(1_000)
-    local = AsyncMemoryStore(MemoryStore(clock=clock))
-    return AsyncRegionalStore(local, region="eu", peers=peers, every_ns=every_ns, clock=clock)
+    local = MemoryStore(clock=clock)
+    return ReplicatedStore(local, region="eu", peers=peers, every_ns=every_ns, clock=clock)
 
 
 def check(key: str, cost: int = 1) -> Check:
@@ -47,8 +47,8 @@ def test_what_is_admitted_is_told_and_what_is_refused_is_not() -> None:
     async def scenario() -> None:
         peer = AsyncPeer()
         store = regional({"us": peer})
-        await store.run(Take((check("a", 8),)))
-        await store.run(Take((check("a", 8),)))
+        await store.arun(Take((check("a", 8),)))
+        await store.arun(Take((check("a", 8),)))
         limiter = AsyncRateLimiter("10/minute", store=store)
         for _ in range(12):
             await limiter.hit("b")
@@ -60,7 +60,7 @@ def test_what_is_admitted_is_told_and_what_is_refused_is_not() -> None:
 
 
 def test_an_asker_is_told() -> None:
-    class Asked(AsyncMemoryStore):
+    class Asked(MemoryStore):
         def hitter(self, places: Places) -> None:
             return None
 
@@ -76,7 +76,7 @@ def test_an_asker_is_told() -> None:
     async def scenario() -> None:
         peer = AsyncPeer()
         local = Asked(MemoryStore())
-        store = AsyncRegionalStore(local, region="eu", peers={"us": peer}, every_ns=HOUR)
+        store = ReplicatedStore(local, region="eu", peers={"us": peer}, every_ns=HOUR)
         assert store.hitter([("g", LIMIT)]) is None
         ask = store.asker([("g", LIMIT)])
         assert ask is not None
@@ -93,7 +93,7 @@ def test_regions_are_told_in_the_background_and_again_when_there_is_more() -> No
         store = regional({"us": peer}, every_ns=MILLISECOND)
         for n in (1, 2):
             peer.has_heard.clear()
-            await store.run(Take((check("a"),)))
+            await store.arun(Take((check("a"),)))
             await asyncio.wait_for(peer.has_heard.wait(), PATIENCE)
             assert peer.totals == {"a": n}
         await store.aclose()
@@ -108,7 +108,7 @@ def test_a_region_that_hangs_delays_no_decision_and_no_other_region() -> None:
         store = regional({"us": hung, "ap": peer}, every_ns=MILLISECOND)
         for n in range(1, 4):
             peer.has_heard.clear()
-            assert (await store.run(Take((check("a"),))))[0].allowed
+            assert (await store.arun(Take((check("a"),))))[0].allowed
             await asyncio.wait_for(peer.has_heard.wait(), PATIENCE)
             assert peer.totals == {"a": n}
         assert hung.asked_at_once == 1
@@ -125,7 +125,7 @@ def test_several_messages_make_one_round_trip() -> None:
         peer.takes = 100
         store = regional({"us": peer})
         for n in range(2 * MOST_CHECKS + 1):
-            await store.run(Take((check(f"k{n}"),)))
+            await store.arun(Take((check(f"k{n}"),)))
         await store.exchange()
         assert len(peer.heard) == peer.asked_at_once == 3
         assert len(peer.totals) == 2 * MOST_CHECKS + 1
@@ -138,7 +138,7 @@ def test_a_region_that_was_gone_is_told_when_it_is_back() -> None:
         peer = AsyncPeer()
         store = regional({"us": peer}, every_ns=MILLISECOND)
         peer.error = StoreError("gone", reason="unreachable")
-        await store.run(Take((check("a", 2),)))
+        await store.arun(Take((check("a", 2),)))
         await store.exchange()
         peer.error = None
         await asyncio.wait_for(peer.has_heard.wait(), PATIENCE)
@@ -152,7 +152,7 @@ def test_a_store_tells_what_is_left_when_it_is_closed() -> None:
     async def scenario() -> None:
         peer = AsyncPeer()
         store = regional({"us": peer})
-        await store.run(Take((check("a", 4),)))
+        await store.arun(Take((check("a", 4),)))
         await store.aclose()
         await store.aclose()
         assert peer.totals == {"a": 4}
@@ -167,7 +167,7 @@ def test_a_store_serves_one_loop_after_another() -> None:
 
     async def scenario(n: int) -> None:
         peer.has_heard = asyncio.Event()
-        await store.run(Take((check("a"),)))
+        await store.arun(Take((check("a"),)))
         await asyncio.wait_for(peer.has_heard.wait(), PATIENCE)
         assert peer.totals == {"a": n}
 
@@ -180,7 +180,7 @@ def test_a_store_that_nobody_has_any_more_is_collected_while_a_region_is_gone() 
         peer = AsyncPeer()
         peer.error = StoreError("gone", reason="unreachable")
         store = regional({"us": peer})
-        await store.run(Take((check("a"),)))
+        await store.arun(Take((check("a"),)))
         await asyncio.sleep(0)
         gone = weakref.ref(store)
         del store
@@ -195,9 +195,9 @@ def test_only_groups_that_are_shared_are_told() -> None:
         peer = AsyncPeer()
         store = regional({"us": peer})
         store.share(["other"])
-        await store.run(Take((check("a"),)))
+        await store.arun(Take((check("a"),)))
         store.share(None)
-        await store.run(Take((check("b"),)))
+        await store.arun(Take((check("b"),)))
         await store.exchange()
         assert peer.totals == {"b": 1}
 
@@ -216,7 +216,7 @@ def test_a_region_that_does_not_hear_is_tried_with_one_message() -> None:
         peer.error = StoreError("gone", reason="unreachable")
         peer.takes = 100
         for n in range(2 * MOST_CHECKS + 1):
-            await store.run(Take((check(f"k{n}"),)))
+            await store.arun(Take((check(f"k{n}"),)))
         await store.exchange()
         peer.asked_at_once = 0
         await store.exchange()
@@ -233,7 +233,7 @@ def test_the_last_words_are_as_many_as_there_are() -> None:
         peer = AsyncPeer()
         store = regional({"us": peer})
         for n in range(MOST_AT_ONCE + 10):
-            await store.run(Take((check(f"k{n}"),)))
+            await store.arun(Take((check(f"k{n}"),)))
         await store.aclose()
         assert len(peer.totals) == MOST_AT_ONCE + 10
 
@@ -247,7 +247,7 @@ def test_a_loop_that_stands_still_does_not_keep_another_from_telling() -> None:
     still.run_until_complete(store.run(Take((check("a"),))))
 
     async def scenario() -> None:
-        await store.run(Take((check("b"),)))
+        await store.arun(Take((check("b"),)))
         await asyncio.wait_for(peer.has_heard.wait(), PATIENCE)
 
     asyncio.run(scenario())

@@ -15,7 +15,7 @@ from headgate.algorithms import Outcome
 from headgate.errors import OptionError, StoreError
 from headgate.limits import Accuracy, TokenBucket
 from headgate.observability import MEASURES
-from headgate.stores.layers.replication import RegionalStore
+from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.replication.tally import MOST_AT_ONCE, MOST_CHECKS
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, GrantLease, MergeUsage, Refund, Take, TakeEach
@@ -31,11 +31,11 @@ LIMIT = TokenBucket(10, 1)
 PATIENCE = 30.0
 
 
-def regional(peers: dict[str, Store], *, every_ns: int = HOUR) -> RegionalStore:
+def regional(peers: dict[str, Store], *, every_ns: int = HOUR) -> ReplicatedStore:
     """A store that tells nobody by itself, unless it is told how often."""
     clock = ManualClock(1_000)
     local = MemoryStore(clock=clock)
-    return RegionalStore(local, region="eu", peers=peers, every_ns=every_ns, clock=clock)
+    return ReplicatedStore(local, region="eu", peers=peers, every_ns=every_ns, clock=clock)
 
 
 def check(key: str, cost: int = 1) -> Check:
@@ -93,8 +93,8 @@ def test_leases_are_told_when_they_are_taken_and_not_again_when_they_are_renewed
 def test_two_regions_count_together() -> None:
     clock = ManualClock(1_000)
     eu, us = MemoryStore(clock=clock), MemoryStore(clock=clock)
-    ours = RegionalStore(eu, region="eu", peers={"us": us}, every_ns=HOUR)
-    theirs = RegionalStore(us, region="us", peers={"eu": eu}, every_ns=HOUR)
+    ours = ReplicatedStore(eu, region="eu", peers={"us": us}, every_ns=HOUR)
+    theirs = ReplicatedStore(us, region="us", peers={"eu": eu}, every_ns=HOUR)
     ours.run(Take((check("a", 6),)))
     theirs.run(Take((check("a", 3),)))
     ours.exchange()
@@ -106,7 +106,7 @@ def test_two_regions_count_together() -> None:
 
 def test_only_groups_that_are_shared_are_told() -> None:
     peer = Peer()
-    store = RegionalStore(
+    store = ReplicatedStore(
         MemoryStore(), region="eu", peers={"us": peer}, groups=["other"], every_ns=HOUR
     )
     store.run(Take((check("a"),)))
@@ -210,7 +210,7 @@ def test_what_a_closed_store_could_not_tell_is_logged_and_is_no_lag(
     peer = Peer()
     peer.error = StoreError("gone", reason="unreachable")
     clock = ManualClock(1_000)
-    store = RegionalStore(MemoryStore(), region="eu", peers={"away": peer}, clock=clock)
+    store = ReplicatedStore(MemoryStore(), region="eu", peers={"away": peer}, clock=clock)
     store.run(Take((check("a"),)))
     clock.advance(5)
     assert MEASURES.value("region_lag_seconds", peer="away") == 5
@@ -287,7 +287,7 @@ def test_a_region_in_debt_is_spared_the_rest_if_so_wished() -> None:
     peer = Peer()
     peer.outcome = Outcome(allowed=False, remaining=0, retry_after_ns=HOUR, reset_after_ns=HOUR)
     spared = MEASURES.value("region_units_spared")
-    store = RegionalStore(
+    store = ReplicatedStore(
         MemoryStore(clock=clock),
         region="eu",
         peers={"us": peer},
@@ -305,7 +305,7 @@ def test_a_region_in_debt_is_spared_the_rest_if_so_wished() -> None:
 def test_how_far_a_region_is_behind_can_be_read() -> None:
     clock = ManualClock(1_000)
     peer = Peer()
-    store = RegionalStore(
+    store = ReplicatedStore(
         MemoryStore(clock=clock), region="eu", peers={"la": peer}, every_ns=HOUR, clock=clock
     )
     store.run(Take((check("a"),)))
@@ -323,17 +323,17 @@ def test_terms_are_handed_on() -> None:
             self.terms = terms
 
     local = Adopting()
-    store = RegionalStore(local, region="eu", peers={"us": Peer()}, every_ns=HOUR)
+    store = ReplicatedStore(local, region="eu", peers={"us": Peer()}, every_ns=HOUR)
     store.adopt({"g": Accuracy(batch=3)})
     assert local.terms == {"g": Accuracy(batch=3)}
-    assert store.lends
+    assert store.grants_leases
     assert "eu" in repr(store)
 
 
 def test_a_store_takes_after_the_local_one() -> None:
     store = regional({"us": Peer()})
     assert not store.may_fail
-    assert RegionalStore(Peer(), region="eu", peers={"us": Peer()}).may_fail
+    assert ReplicatedStore(Peer(), region="eu", peers={"us": Peer()}).may_fail
 
 
 @pytest.mark.parametrize(
@@ -351,14 +351,14 @@ def test_a_store_takes_after_the_local_one() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, object], problem: str) -> None:
     given = {"region": "eu", "peers": {"us": Peer()}} | options
     with pytest.raises(OptionError, match=problem):
-        RegionalStore(MemoryStore(), **given)  # type: ignore[arg-type] # wrong ones, on purpose
+        ReplicatedStore(MemoryStore(), **given)  # type: ignore[arg-type] # wrong ones, on purpose
 
 
 def test_a_region_cannot_be_its_own_peer_nor_have_one_that_cannot_be_told() -> None:
     local = MemoryStore()
     with pytest.raises(OptionError, match="all would count twice"):
-        RegionalStore(local, region="eu", peers={"us": local})
+        ReplicatedStore(local, region="eu", peers={"us": local})
     deaf = Peer()
-    deaf.lends = False
+    deaf.grants_leases = False
     with pytest.raises(OptionError, match="cannot be told"):
-        RegionalStore(local, region="eu", peers={"us": deaf})
+        ReplicatedStore(local, region="eu", peers={"us": deaf})
