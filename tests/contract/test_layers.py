@@ -51,9 +51,6 @@ class Inner(StoreContract):
         """A store on the counters, the same ones each time in a test."""
         raise NotImplementedError
 
-    def async_counters(self, clock: ManualClock) -> Store:
-        raise NotImplementedError
-
 
 class InMemory(Inner):
     def setup_method(self) -> None:
@@ -63,9 +60,6 @@ class InMemory(Inner):
     def counters(self, clock: ManualClock) -> MemoryStore:
         self._memory = self._memory or MemoryStore(clock=clock)
         return self._memory
-
-    def async_counters(self, clock: ManualClock) -> Store:
-        return self.counters(clock)
 
 
 class OnRedis(Inner):
@@ -78,9 +72,6 @@ class OnRedis(Inner):
         cls.url = redis_url
 
     def counters(self, clock: ManualClock) -> Store:
-        return RedisStore(self.url, clock=clock)
-
-    def async_counters(self, clock: ManualClock) -> Store:
         return RedisStore(self.url, clock=clock)
 
 
@@ -98,9 +89,6 @@ class InSharedMemory(Inner):
     def counters(self, clock: ManualClock) -> Store:
         return ShmStore(f"shm://{self._name}?size=8MB", clock=clock)
 
-    def async_counters(self, clock: ManualClock) -> Store:
-        return ShmStore(f"shm://{self._name}?size=8MB", clock=clock)
-
 
 # ---- circuit breaker ------------------------------------------------------------------------
 
@@ -110,25 +98,20 @@ class Breaker(Inner):
         return CircuitBreakerStore(self.counters(clock))
 
 
-class AsyncBreaker(Inner):
-    def make_store(self, clock: ManualClock) -> Store:
-        return CircuitBreakerStore(self.async_counters(clock))
-
-
 class TestBreaker(Breaker, InMemory):
     pass
 
 
-class TestAsyncBreaker(AsyncBreaker, InMemory):
-    pass
+class TestAsyncBreaker(Breaker, InMemory):
+    in_loop = True
 
 
 class TestBreakerOverShm(Breaker, InSharedMemory):
     pass
 
 
-class TestAsyncBreakerOverShm(AsyncBreaker, InSharedMemory):
-    pass
+class TestAsyncBreakerOverShm(Breaker, InSharedMemory):
+    in_loop = True
 
 
 class TestBreakerThatHasOnlyJustAnswered(InMemory):
@@ -137,19 +120,15 @@ class TestBreakerThatHasOnlyJustAnswered(InMemory):
     def make_store(self, clock: ManualClock) -> Store:
         time = Time()
         terms = BreakerTerms(first_share=1e-9)
-        store = CircuitBreakerStore(self.counters(clock), terms=terms, time_ns=time, chance=lambda: 0.0)
+        store = CircuitBreakerStore(
+            self.counters(clock), terms=terms, time_ns=time, chance=lambda: 0.0
+        )
         recover(store.guard, time)
         return store
 
 
-class TestAsyncBreakerThatHasOnlyJustAnswered(InMemory):
-    def make_store(self, clock: ManualClock) -> Store:
-        time = Time()
-        terms = BreakerTerms(first_share=1e-9)
-        inner = self.async_counters(clock)
-        store = CircuitBreakerStore(inner, terms=terms, time_ns=time, chance=lambda: 0.0)
-        recover(store.guard, time)
-        return store
+class TestAsyncBreakerThatHasOnlyJustAnswered(TestBreakerThatHasOnlyJustAnswered):
+    in_loop = True
 
 
 class TestBreakerForEachPart(Breaker, InMemory):
@@ -192,19 +171,9 @@ class Leases(Inner):
         return self.make_store(clock)
 
 
-class AsyncLeases(Inner):
-    def make_store(self, clock: ManualClock) -> Store:
-        inner = CircuitBreakerStore(self.async_counters(clock))
-        return LeasedStore(inner, clock=clock, keeps=False)
-
-    def make_node(self, clock: ManualClock) -> Store:
-        return self.make_store(clock)
-
-
 SHARE = Accuracy(max_overshoot=Fraction(3, 10))
 BATCH = Accuracy(batch=4)
 SYNC = Accuracy(max_overshoot=Fraction(3, 10), sync_ns=100 * MILLISECOND)
-SPLIT = Accuracy(max_overshoot=Fraction(8, 10), split=2)
 DENIALS = Accuracy(denials_ns=SECOND)
 
 
@@ -212,15 +181,16 @@ class TestLeasesOfExactLimits(Leases, InMemory):
     pass
 
 
-class TestAsyncLeasesOfExactLimits(AsyncLeases, InMemory):
-    pass
+class TestAsyncLeasesOfExactLimits(Leases, InMemory):
+    in_loop = True
 
 
 class TestLeases(Leases, InMemory):
     accuracy = SHARE
 
 
-class TestAsyncLeases(AsyncLeases, InMemory):
+class TestAsyncLeases(Leases, InMemory):
+    in_loop = True
     accuracy = SHARE
 
 
@@ -232,19 +202,17 @@ class TestLeasesThatSync(Leases, InMemory):
     accuracy = SYNC
 
 
-class TestAsyncLeasesThatSync(AsyncLeases, InMemory):
+class TestAsyncLeasesThatSync(Leases, InMemory):
+    in_loop = True
     accuracy = SYNC
-
-
-class TestLeasesOfSplitCounters(Leases, InMemory):
-    accuracy = SPLIT
 
 
 class TestDenialsThatAreRemembered(Leases, InMemory):
     accuracy = DENIALS
 
 
-class TestAsyncLeasesOverRedis(AsyncLeases, OnRedis):
+class TestAsyncLeasesOverRedis(Leases, OnRedis):
+    in_loop = True
     accuracy = SHARE
 
 
@@ -270,35 +238,19 @@ class Regions(Inner):
         return self._peer
 
     def exchange(self) -> None:
-        cast("ReplicatedStore", self.store).exchange()
-
-
-class AsyncRegions(Inner):
-    replicates = True
-
-    def make_store(self, clock: ManualClock) -> Store:
-        self._peer = self.other_counters(clock)
-        peers = {"us": self._peer}
-        return ReplicatedStore(
-            self.async_counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
-        )
-
-    def other_counters(self, clock: ManualClock) -> Store:
-        return MemoryStore(clock=clock)
-
-    def peer(self) -> Store:
-        return self._peer
-
-    def exchange(self) -> None:
-        self._runner.run(cast("ReplicatedStore", self.store).exchange())
+        store = cast("ReplicatedStore", self.store)
+        if self.in_loop:
+            self._runner.run(store.aexchange())
+        else:
+            store.exchange()
 
 
 class TestRegions(Regions, InMemory):
     pass
 
 
-class TestAsyncRegions(AsyncRegions, InMemory):
-    pass
+class TestAsyncRegions(Regions, InMemory):
+    in_loop = True
 
 
 class TestRegionsOnRedis(Regions, OnRedis):
@@ -310,8 +262,8 @@ class TestRegionInSharedMemory(Regions, InSharedMemory):
     pass
 
 
-class TestAsyncRegionInSharedMemory(AsyncRegions, InSharedMemory):
-    pass
+class TestAsyncRegionInSharedMemory(Regions, InSharedMemory):
+    in_loop = True
 
 
 # ---- all of them ----------------------------------------------------------------------------

@@ -59,8 +59,8 @@ class StoreContract(
         class TestMyStore(StoreContract):
             tick_ns = 1_000
 
-    In the same way a store declares what it does not know (`lends = False`, `shares = False`), a
-    layer that replicates says so (`replicates = True`), and one that leases says with what
+    In the same way a store declares what it does not know (`grants_leases = False`,
+    `publishes_values = False`), a layer that replicates says so (`replicates = True`), and one that leases says with what
     `accuracy` it is to be tested: then the bound that this states takes the place of equality.
     Tests that do not apply are not collected.
 

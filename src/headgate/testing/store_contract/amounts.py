@@ -196,7 +196,7 @@ _NARROWER = (
 # Usage in other regions.
 
 
-@needs("lends")
+@needs("grants_leases")
 class ElsewhereContract(StoreUnderTest):
     """`MergeUsage`, for stores that grant leases."""
 

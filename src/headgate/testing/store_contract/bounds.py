@@ -23,7 +23,7 @@ class BoundContract(StoreUnderTest):
 
     def test_the_store_is_as_declared(self) -> None:
         declared = (self.store.grants_leases, self.store.publishes_values)
-        assert declared == (self.lends, self.shares)
+        assert declared == (self.grants_leases, self.publishes_values)
 
     def test_nodes_admit_no_more_in_any_interval_than_the_limit_and_the_bound(self) -> None:
         for limit in PACED:

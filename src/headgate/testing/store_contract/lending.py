@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SECOND = seconds(1)
 
 
-@needs("lends")
+@needs("grants_leases")
 class LendingContract(StoreUnderTest):
     """`GrantLease`, for stores that lend."""
 
@@ -420,7 +420,7 @@ class LoanHistory:
         return -(-nanoseconds // self.tick_ns) * self.tick_ns
 
 
-@needs("lends")
+@needs("grants_leases")
 class LoanHistoryContract(StoreUnderTest):
     """For stores that lend: whatever happens, they say what the memory store says."""
 

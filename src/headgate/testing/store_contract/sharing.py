@@ -7,7 +7,7 @@ from headgate.stores.operations import MOST_ORIGINS, PublishedValues, PublishVal
 from headgate.testing.store_contract.subject import TENS, StoreUnderTest, needs, seconds
 
 
-@needs("shares")
+@needs("publishes_values")
 class SharingContract(StoreUnderTest):
     """`PublishValue`, for stores that know it."""
 

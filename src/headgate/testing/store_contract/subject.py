@@ -149,7 +149,7 @@ class BlockingSlot:
 R = TypeVar("R")
 
 
-Capability = Literal["exact", "lends", "shares", "replicates"]
+Capability = Literal["exact", "grants_leases", "publishes_values", "replicates"]
 
 START: Final = 1_700_000_000
 """When each test begins, in seconds: a multiple of the windows below, so that none ends early."""
@@ -204,10 +204,10 @@ class StoreUnderTest:
     histories: ClassVar[int] = 4
     """How many random histories of each limit the store goes through."""
 
-    lends: ClassVar[bool] = True
+    grants_leases: ClassVar[bool] = True
     """As `Store.grants_leases`: leases, and usage of other regions."""
 
-    shares: ClassVar[bool] = True
+    publishes_values: ClassVar[bool] = True
     """As `Store.publishes_values`: values that several nodes publish for each other."""
 
     replicates: ClassVar[bool] = False
