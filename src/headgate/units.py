@@ -21,6 +21,8 @@ MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 WEEK: Final = 7 * DAY
+MONTH: Final = 30 * DAY
+YEAR: Final = 365 * DAY
 CENTURY: Final = 36_525 * DAY
 
 Seconds = int | float | Fraction | timedelta

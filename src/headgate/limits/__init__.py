@@ -1,4 +1,4 @@
-"""What a limit is: value objects and the text notation."""
+"""Limit types and the text notation. Read `model` first."""
 
 from headgate.limits.accuracy import EXACT, Accuracy
 from headgate.limits.model import (

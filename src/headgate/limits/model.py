@@ -1,8 +1,8 @@
-"""What a limit is: frozen values, checked when they are made, equal by value.
+"""Limit types: frozen values, validated on construction, equal by value.
 
-A limit that exists is valid. All numbers that a caller may give in several forms (a window as
-seconds or `timedelta`, a rate as int, float or `Fraction`) are brought to one form here, so that
-equal limits compare equal and hash alike however they were written.
+A number that a caller may give in several forms (a window as seconds or `timedelta`, a rate as int,
+float or `Fraction`) is brought to one form, so that equal limits compare equal and hash alike
+however they were written.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ from headgate.units import (
     plain_seconds,
 )
 
-# A steady rate in integers that lose nothing.
+# A steady rate in exact integers.
 #
-# A rate of three a second lets one unit through every 333,333,333.33... nanoseconds. Rounding that
-# would drift, so time is counted in *ticks* chosen to make both sides whole: with the rate in
-# lowest terms as `p` units every `q` nanoseconds, a nanosecond is `p` ticks and a unit is `q`
-# ticks.
+# At three units a second one unit takes 333,333,333.33... nanoseconds. Rounding would drift, so
+# time is counted in *ticks*: with the rate in lowest terms as `p` units every `q` nanoseconds, a
+# nanosecond is `p` ticks and a unit is `q` ticks.
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A quota that comes back steadily, as whole ticks."""
+    """A quota that refills steadily, in whole ticks."""
 
     quota: int
     ticks_per_ns: int
     ticks_per_unit: int
     span: int
-    """Ticks from wholly used to as new: `quota * ticks_per_unit`."""
+    """Ticks from fully used to fresh: `quota * ticks_per_unit`."""
 
     @classmethod
     def of(cls, quota: int, per_second: Fraction) -> Pace:
@@ -56,27 +55,27 @@ class Pace:
 
     @property
     def refill_ns(self) -> int:
-        """Nanoseconds, rounded up, from wholly used to as new."""
+        """Nanoseconds, rounded up, from fully used to fresh."""
         return self.to_ns(self.span)
 
     def to_ns(self, ticks: int) -> int:
-        """*ticks* as nanoseconds, rounded up; nothing for a negative number."""
+        """*ticks* in nanoseconds, rounded up; 0 for a negative number."""
         return -(-ticks // self.ticks_per_ns) if ticks > 0 else 0
 
 
-# Who is guaranteed how many of the slots of a concurrency limit.
+# The shares of a concurrency limit: slots that are guaranteed to parts of the callers.
 
 
 Shares = tuple[tuple[str, int], ...]
-"""The parts of the callers, and how many slots each is guaranteed."""
+"""The parts of the callers, and the number of slots that each is guaranteed."""
 
 MOST_SHARES: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def check_shares(limit: int, shares: object, partition: str | None) -> None:
-    """Raise `LimitError` unless *shares* are of distinct parts and no more than *limit* together,
-    and *partition*, if there is one, is among them."""
+    """Raise `LimitError` unless *shares* name distinct parts, add up to at most *limit* and include
+    *partition* if one is given."""
     if not isinstance(shares, tuple) or not shares:
         raise LimitError(f"shares are {shares!r}; expected such as (('gold', 10), ('free', 2))")
     if len(shares) > MOST_SHARES:
@@ -104,51 +103,51 @@ def _is_share(one: object) -> bool:
 
 
 LARGEST_QUOTA: Final = 10**15 - 1
-"""The largest number a `RateLimit` header field can carry, and so the largest quota."""
+"""The largest quota: the largest number that a `RateLimit` header field can carry."""
 
 FINEST_RATE: Final = (10**15, 10**24)
-"""The largest numerator and denominator of a rate per microsecond: what all stores can hold."""
+"""The largest numerator and denominator of a rate per microsecond that all stores can hold."""
 
 
 class Limit(ABC):
-    """An algorithm and its numbers. The types below are all there are."""
+    """An algorithm and its parameters. The set of subclasses is closed."""
 
     __slots__ = ()
     algorithm: ClassVar[str]
-    """The name of the algorithm in the text notation and in rules."""
+    """The algorithm's name in the text notation and in rules."""
     is_divisible: ClassVar[bool] = True
-    """Whether a part of it can be counted elsewhere: lent, split, told to other regions, assigned
-    to a gateway. A place or a turn is given by the store alone."""
+    """True if a part of the limit can be counted elsewhere: leased, split, replicated, assigned to
+    a gateway. Slots and places in a queue come from the store alone."""
 
     @property
     @abstractmethod
     def quota(self) -> int:
-        """The number in the limit: how much of it there is when nothing is used."""
+        """The units that are available when nothing is used."""
 
     @property
     def largest_cost(self) -> int:
-        """The most that a single check can ever take."""
+        """The largest cost that can ever be allowed."""
         return self.quota
 
     @property
     @abstractmethod
     def period_ns(self) -> int:
-        """In how many nanoseconds, rounded up, a fully used limit is as new."""
+        """Nanoseconds, rounded up, until a fully used limit is fresh again."""
 
 
 class PacedLimit(Limit):
-    """A quota that comes back at a steady rate. Subclasses differ in the words they use."""
+    """A quota that refills at a steady rate. Subclasses differ in the words they use."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def per_second(self) -> Fraction:
-        """The exact rate at which the quota comes back."""
+        """The exact refill rate, in units a second."""
 
     @property
     def pace(self) -> Pace:
-        """The same limit in exact integers, for the arithmetic."""
+        """The limit in exact integers, for the arithmetic."""
         return Pace.of(self.quota, self.per_second)
 
     @property
@@ -162,7 +161,7 @@ class PacedLimit(Limit):
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket(PacedLimit):
-    """*capacity* tokens at most, coming back at *refill_rate* tokens a second."""
+    """A bucket of *capacity* tokens that refills at *refill_rate* tokens a second."""
 
     capacity: int
     refill_rate: Rate
@@ -185,9 +184,9 @@ class TokenBucket(PacedLimit):
 
 @dataclass(frozen=True, slots=True)
 class GCRA(PacedLimit):
-    """The generic cell rate algorithm: *rate* a second, *burst* at once after a rest.
+    """The generic cell rate algorithm: *rate* a second, up to *burst* at once after a pause.
 
-    `GCRA(rate=10, burst=50)` admits exactly what `TokenBucket(50, 10)` admits.
+    `GCRA(rate=10, burst=50)` allows exactly the sequences that `TokenBucket(50, 10)` allows.
     """
 
     rate: Rate
@@ -259,7 +258,7 @@ class WindowedLimit(Limit):
 
 @dataclass(frozen=True, slots=True)
 class FixedWindow(WindowedLimit):
-    """*limit* in each window, the windows counted from the epoch."""
+    """*limit* in each window; windows are aligned to the epoch."""
 
     limit: int
     window: Seconds
@@ -271,7 +270,7 @@ class FixedWindow(WindowedLimit):
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowLog(WindowedLimit):
-    """*limit* in any window, exactly: every admitted request is remembered for one window."""
+    """*limit* in any window, exactly: each allowed request is remembered for one window."""
 
     limit: int
     window: Seconds
@@ -283,7 +282,7 @@ class SlidingWindowLog(WindowedLimit):
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowCounter(WindowedLimit):
-    """*limit* in any window, estimated from counts per sub-window; more of them, more exact."""
+    """*limit* in any window, estimated from counts per sub-window; more of them are more exact."""
 
     limit: int
     window: Seconds
@@ -301,13 +300,13 @@ class SlidingWindowCounter(WindowedLimit):
 
 @dataclass(frozen=True, slots=True)
 class Concurrency(Limit):
-    """At most *limit* at the same time; a slot that is never given back is free after *ttl*.
+    """At most *limit* at the same time; a slot that is never released is free after *ttl*.
 
     *shares* guarantee some of the slots to parts of the callers, by name; *partition* is the part
-    that is asking, None for those without a share. What no share guarantees is for everybody. If it
-    *lends*, guaranteed slots that lie idle are for everybody too: a part that is refused one of its
-    own is remembered for a moment, and slots that come back are left to it; and what it gives back
-    itself is kept for it for a moment.
+    that asks, None for callers without a share. Slots that no share guarantees are for everybody.
+    If it *lends*, idle guaranteed slots are for everybody too: a part that is denied one of its own
+    is remembered for a moment, and the next released slots are left to it; slots that it releases
+    itself are kept for it for a moment.
     """
 
     limit: int
@@ -353,7 +352,10 @@ def _check_quota(value: object, what: str) -> None:
 
 
 def checked_rate(value: Rate, what: str, quota: int) -> Rate:
-    """*value* in its plainest form, if every store can keep it and *quota* takes no century."""
+    """Return *value* in its plainest form.
+
+    Raises `LimitError` if a store cannot keep it, or if *quota* takes over a century to refill.
+    """
     rate = exact_rate(value, what)
     if quota / rate * SECOND > CENTURY:
         raise LimitError(f"{what} is {value!r}: {quota} would take more than a hundred years")
@@ -385,7 +387,7 @@ def _duration_text(nanoseconds: int) -> str:
 
 
 def rate_text(rate: Fraction, quota: int) -> str:
-    """*rate* and *quota* in the notation, the way a person would write them."""
+    """Return *rate* and *quota* in the notation, the way a person would write them."""
     period = Fraction(quota) / rate * SECOND
     if period in dict(_UNITS) or (rate.denominator > 1 and _is_whole_milliseconds(period)):
         return f"{quota}/{_duration_text(period.numerator)}"

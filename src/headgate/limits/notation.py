@@ -6,14 +6,15 @@
             | "peak" N ( "/" | "per" ) [ M ] unit "for" [ M ] unit
 
 `N` is a whole number of at least 1, `M` any decimal number above 0; both may have underscores
-between digits. A unit is ms, s, m, h, d or w, or its long, short or plural name. An algorithm is
-token_bucket (when none is named), gcra, fixed_window, sliding_window_log, sliding_window_counter
-or leaky_bucket; hyphens may stand for the underscores. Case never matters.
+between digits. A unit is ms, s, m, h, d, w, month (30 days) or year (365 days), or its long, short
+or plural name. An algorithm is token_bucket (when none is named), gcra, leaky_bucket, fixed_window,
+sliding_window_counter (or `sliding`) or sliding_window_log (or `strict`); hyphens may stand for the
+underscores. Case never matters.
 
     100/minute                                  a bucket of 100 that refills 100 a minute
     100/s burst 200                             a bucket of 200 that refills 100 a second
     10 per 1.5 hours gcra
-    5/minute sliding_window_log
+    5/minute strict                             never more than 5 in any minute
     1000/h sliding-window-counter subwindows 6
     10/s; 1000 per day fixed_window             two limits
     10/s peak 100/s for 30s                     two limits: burst credits (see `credits`)
@@ -45,7 +46,18 @@ from headgate.limits.model import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK, duration_ns, exact_rate
+from headgate.units import (
+    DAY,
+    HOUR,
+    MILLISECOND,
+    MINUTE,
+    MONTH,
+    SECOND,
+    WEEK,
+    YEAR,
+    duration_ns,
+    exact_rate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -53,30 +65,29 @@ if TYPE_CHECKING:
     from headgate.units import Rate, Seconds
 
 
-# Burst credits: what is not used is saved up, and spent later at a higher rate.
+# Burst credits: unused units are saved and spent later at a higher rate.
 #
-# Two limits in a stack. With base rate r, peak rate p, and a burst b of the peak:
+# Two stacked limits. With base rate r, peak rate p, and a burst b of the peak:
 #
-#     a bucket of C = (p - r) * d + b units that refills at r      what was saved, and when it is
-# gone     a bucket of b units that refills at p                        how fast it can be spent
+#     a bucket of C = (p - r) * d + b units that refills at r      the credits
+#     a bucket of b units that refills at p                        the speed at which they are spent
 #
-# Who comes with full buckets is admitted at most `b + p * t` units in the first t seconds by the
-# one, and at most `C + r * t` by the other. The two meet at t = d exactly: until then the peak
-# decides, from then on the base rate. After a rest of `C / r` seconds all credits are there again,
-# and less rest saves less: nothing is lost of what was not used below the ceiling.
+# With full buckets, the second allows at most `b + p * t` units in the first t seconds, the first
+# at most `C + r * t`. The two meet at t = d: until then the peak decides, from then on the base
+# rate. A pause of `C / r` seconds restores all credits, a shorter pause fewer.
 
 
 USUAL_BURST: Final = Fraction(1, 10)
-"""The burst of a peak is what it gives in so many seconds, if nothing is said; one at least."""
+"""Seconds at the peak rate that make up its default burst, which is at least 1."""
 
 
 def burst_credits(
     base: Rate, peak: Rate, duration: Seconds, *, burst: int | None = None
 ) -> tuple[TokenBucket, TokenBucket]:
-    """Limits, to be stacked, of *base* units a second, and *peak* after a rest.
+    """Return two limits, to be stacked: *base* units a second, and *peak* after a pause.
 
-    A full rest allows *duration* seconds at the peak, a shorter one less. *burst* is the most at
-    once: what the peak gives in a tenth of a second if not said, at least 1. Raises `LimitError`.
+    Full credits last for *duration* seconds at the peak. *burst* is the most at once: by default a
+    tenth of a second at the peak, at least 1. Raises `LimitError`.
     """
     rates = exact_rate(base, "base"), exact_rate(peak, "peak")
     ceiling, at_once = credit_sizes(*rates, duration, burst)
@@ -86,9 +97,9 @@ def burst_credits(
 def credit_sizes(
     base: Fraction, peak: Fraction, duration: Seconds, burst: int | None
 ) -> tuple[int, int]:
-    """The capacities of both buckets: the ceiling of what is saved, and the burst.
+    """Return the capacities of both buckets: the most credits, and the burst.
 
-    Raises `LimitError`; its first word names what is wrong.
+    Raises `LimitError`; its first word names the wrong parameter.
     """
     if peak <= base:
         raise LimitError(f"peak is {peak} a second; expected more than the base rate of {base}")
@@ -114,18 +125,24 @@ _UNITS: Final = {
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), HOUR),
     **dict.fromkeys(("d", "day", "days"), DAY),
     **dict.fromkeys(("w", "week", "weeks"), WEEK),
+    **dict.fromkeys(("mo", "month", "months"), MONTH),
+    **dict.fromkeys(("y", "yr", "yrs", "year", "years"), YEAR),
 }
 _PACED: Final = ("token_bucket", "gcra", "leaky_bucket")
 _WINDOWED: Final = ("fixed_window", "sliding_window_log", "sliding_window_counter")
 _ALGORITHMS: Final = _PACED + _WINDOWED
+_ALIASES: Final = {"sliding": "sliding_window_counter", "strict": "sliding_window_log"}
 _SERVES: Final = {"burst": _PACED, "subwindows": ("sliding_window_counter",), "peak": _PACED}
 """The options with numbers, and the algorithms that know them."""
-_OPTIONS: Final = {**{name: name for name in _SERVES}, **dict.fromkeys(_ALGORITHMS, "algorithm")}
+_OPTIONS: Final = {
+    **{name: name for name in _SERVES},
+    **dict.fromkeys((*_ALGORITHMS, *_ALIASES), "algorithm"),
+}
 """The words that can begin an option, and which one each begins."""
 
 _A_WHOLE_NUMBER: Final = "a whole number of at least 1"
 _A_NUMBER: Final = "a number above 0"
-_A_UNIT: Final = "a unit (ms, s, m, h, d or w)"
+_A_UNIT: Final = "a unit (ms, s, m, h, d, w, month or year)"
 _THE_END: Final = "the end of the limit"
 
 _TOKEN: Final = re.compile(
@@ -135,9 +152,9 @@ _NUMBER: Final = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+(?:_[0-9]+)*)?")
 
 
 def parse_limit(text: str) -> Limit:
-    """The one limit that *text* says.
+    """Parse *text*, which is one limit.
 
-    Raises `NotationError`, which points at what is wrong, or `LimitError` for what is not text.
+    Raises `NotationError`, which points at the mistake, or `LimitError` if *text* is not text.
     """
     tokens = _scan(text)
     for token in tokens:
@@ -146,13 +163,13 @@ def parse_limit(text: str) -> Limit:
     peak = next((token for token in tokens if token.name == "peak"), None)
     limit, *more = _read_limit(tokens)
     if peak is not None and more:
-        told = "a limit with a peak is two, and parse_limit reads one: parse_limits reads both"
-        raise peak.wrong(told, "no peak")
+        problem = "a limit with a peak is two, and parse_limit reads one: parse_limits reads both"
+        raise peak.wrong(problem, "no peak")
     return limit
 
 
 def parse_limits(text: str) -> tuple[Limit, ...]:
-    """The limits that *text* says, separated by semicolons, in their order.
+    """Parse *text*, which is one limit or several, separated by semicolons.
 
     Raises like `parse_limit`, also for a semicolon with no limit on one of its sides.
     """
@@ -166,9 +183,9 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
 
 
 def parse_rate(text: str) -> Fraction:
-    """The units a second that *text*, such as `10/s` or `100 per minute`, says, exactly.
+    """Parse a rate such as `10/s` or `100 per minute` to units a second, exactly.
 
-    It is a limit without options. Raises like `parse_limit`.
+    The text is a limit without options. Raises like `parse_limit`.
     """
     tokens = _scan(text)
     if tokens[0].is_last:
@@ -190,12 +207,12 @@ class _Token:
 
     @property
     def is_last(self) -> bool:
-        """Whether a limit ends here."""
+        """True if a limit ends here."""
         return self.kind == "end" or self.word == ";"
 
     @property
     def name(self) -> str:
-        """The word as the notation spells it."""
+        """The word in the spelling of the notation."""
         return self.word.lower().replace("-", "_")
 
     def wrong(self, problem: str, *expected: str) -> NotationError:
@@ -212,7 +229,7 @@ class _Token:
 
 @dataclass(frozen=True, slots=True)
 class _Peak:
-    """What follows `peak`, the *word*: a rate, and for how many seconds."""
+    """The part that follows *word*, which is `peak`: a rate and a number of seconds."""
 
     word: _Token
     per_second: Fraction
@@ -222,7 +239,7 @@ class _Peak:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A limit in its parts, each of them right by itself."""
+    """A limit in its parts, each of them valid by itself."""
 
     count: _Token
     period: _Token  # the first of the period, to point at
@@ -232,7 +249,8 @@ class _Written:
 
     @property
     def algorithm(self) -> str:
-        return self.options["algorithm"][0].name if "algorithm" in self.options else "token_bucket"
+        name = self.options["algorithm"][0].name if "algorithm" in self.options else "token_bucket"
+        return _ALIASES.get(name, name)
 
     @property
     def quota(self) -> _Token:
@@ -270,7 +288,7 @@ def _read_limit(tokens: deque[_Token]) -> tuple[Limit, ...]:
 
 
 def _read_rate(tokens: deque[_Token]) -> tuple[_Token, _Token, Fraction]:
-    """How many, the first of the period, and the period in seconds."""
+    """Read the count, the first token of the period, and the period in seconds."""
     count = _read_whole(tokens)
     if tokens[0].name not in ("/", "per"):
         raise tokens[0].misplaced(["per"], "'/'", "'per'")
@@ -343,8 +361,8 @@ def _read_peak(word: _Token, tokens: deque[_Token]) -> _Peak:
 
 
 def _not_an_option(token: _Token, options: Mapping[str, tuple[_Token, ...]]) -> NotationError:
-    """The error of a *token* that no option begins with, or one that is among *options*."""
-    named = [word.name for word in options.get("algorithm", ())]
+    """Return the error of a *token* that begins no option, or one that is in *options* already."""
+    named = [_ALIASES.get(word.name, word.name) for word in options.get("algorithm", ())]
     possible = {
         option: "'peak N/unit for T'" if option == "peak" else f"'{option} N'"
         for option, algorithms in _SERVES.items()
@@ -379,7 +397,7 @@ def _with_peak(written: _Written, peak: _Peak) -> tuple[Limit, ...]:
 
 
 def _paced(algorithm: str) -> Callable[[int, Fraction], Limit]:
-    """What makes a paced limit of its quota and its rate."""
+    """Return the constructor of a paced limit from its quota and its rate."""
     match algorithm:
         case "gcra":
             return lambda quota, rate: GCRA(rate, quota)
@@ -402,7 +420,7 @@ def _build(written: _Written) -> Limit:
 
 
 def _located(error: LimitError, written: _Written) -> NotationError:
-    """The model's *error* where it belongs in the text; its first word names the field."""
+    """Return the model's *error* with its place in the text; its first word names the field."""
     match str(error).partition(" ")[0]:
         case "limit" | "capacity" | "burst":
             bounds = f"a whole number from 1 to {LARGEST_QUOTA}"

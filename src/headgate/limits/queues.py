@@ -1,4 +1,4 @@
-"""The leaky bucket as a queue: what does not fit now waits for its turn."""
+"""The leaky bucket as a queue: requests above the rate wait for their turn."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LONGEST_QUEUE: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LeakyQueue(Limit):
-    """A queue that is worked off at *rate* units a second, in the order of arrival.
+    """A queue that drains at *rate* units a second, in the order of arrival.
 
-    A request has its turn when all that came before it has been worked off: it is *delayed*, and
-    requests leave evenly spaced. One that would have to wait behind more than *queue* units, or for
-    longer than *max_wait* seconds, is refused. A queue of 0 lets nobody wait: it only spaces.
+    A request is *delayed* until everything before it has drained, so requests leave evenly spaced.
+    A request that would wait behind more than *queue* units, or for longer than *max_wait* seconds,
+    is denied. With a queue of 0 no request waits: it only spaces them.
 
-    A cost is worked off at the same rate: whoever comes next waits for all of it. A queue that is
-    short enough takes any cost whose own turn is no longer than a hundred years.
+    A cost drains at the same rate: the next request waits for all of it. A queue that is short
+    enough takes any cost that drains within a hundred years.
     """
 
     rate: Rate
@@ -58,26 +58,26 @@ class LeakyQueue(Limit):
 
     @property
     def pace(self) -> Pace:
-        """A unit in exact integers, for the arithmetic."""
+        """The drain rate in exact integers, for the arithmetic."""
         return Pace.of(self.queue + 1, self.per_second)
 
     @property
     def patient(self) -> LeakyQueue:
-        """The same queue for those who wait for as long as it takes: what they are told depends on
-        who waits for how long, what is queued does not."""
+        """The same queue without *max_wait*. The counter is kept under it: the state of a queue
+        does not depend on how long a caller is willing to wait."""
         return self if self.max_wait is None else _patient(self.rate, self.queue)
 
     def within(self, timeout_ns: int | None) -> LeakyQueue:
-        """The same queue for one who waits no longer than *timeout_ns*, cut to microseconds."""
+        """Return the same queue with a *max_wait* of at most *timeout_ns*, in microseconds."""
         return self if timeout_ns is None else _within(self, timeout_ns // MICROSECOND)
 
     @property
     def patience(self) -> int:
-        """The longest wait that is begun, in ticks of the pace."""
+        """The longest wait of an allowed request, in ticks of the pace."""
         return self.patience_at(self.pace)
 
     def patience_at(self, pace: Pace) -> int:
-        """The same for one who knows the *pace* already."""
+        """Return `patience` for a *pace* that is known already."""
         longest = self.queue * pace.ticks_per_unit
         if self.max_wait is None:
             return longest
@@ -86,19 +86,19 @@ class LeakyQueue(Limit):
 
     @property
     def patience_ns(self) -> int:
-        """The longest wait that is begun, in nanoseconds, rounded up."""
+        """The longest wait of an allowed request, in nanoseconds, rounded up."""
         pace = self.pace
         return pace.to_ns(self.patience_at(pace))
 
     @property
     def quota(self) -> int:
-        """How many single units an empty queue takes at once: one goes, the others wait."""
+        """The single units that an empty queue takes at once: one leaves, the others wait."""
         pace = self.pace
         return self.patience_at(pace) // pace.ticks_per_unit + 1
 
     @property
     def largest_cost(self) -> int:
-        """The most that one check can ever take: it is worked off within a hundred years."""
+        """The largest cost that drains within a hundred years."""
         return min(LARGEST_QUOTA, int(self.per_second * CENTURY / SECOND))
 
     @property

@@ -1,4 +1,4 @@
-"""A limit at a part of its size."""
+"""Limits at a fraction of their size, or larger by some units."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 
 def scaled(limit: Limit, factor: Fraction) -> Limit:
-    """*limit* at *factor* of its size, more than 0 and at most 1; at 1 the very same object.
+    """Return *limit* at *factor* of its size, above 0 and at most 1; at 1 the same object.
 
-    Rates, capacities, the units of a window and slots are multiplied, whole numbers rounded down;
-    one unit is always left, and one slot of each share. Of a queue the rate is, not its length:
-    it is worked off more slowly. Windows, times to live and the time in which a bucket fills stay.
-    Every limit can be scaled: where its rate would become too fine, or too slow, for a store, the
-    nearest that can be kept is taken.
+    Rates, capacities, window quotas and slots are multiplied and rounded down; at least one unit is
+    left, and one slot of each share. A queue keeps its length and drains more slowly. Windows,
+    times to live and refill times stay. A rate that would be too fine or too slow for a store
+    becomes the nearest one that a store can keep.
     """
     if factor == 1:
         return limit
@@ -65,7 +64,7 @@ def _part(units: int, factor: Fraction) -> int:
 
 
 def _slower(per_second: Fraction, factor: Fraction, units: int) -> Fraction:
-    """*per_second* times *factor*, as every store can keep it, with *units* in a century."""
+    """Return *per_second* times *factor* as every store can keep it, with *units* in a century."""
     per_microsecond = per_second * factor * MICROSECOND / SECOND
     most, finest = FINEST_RATE
     coarser = max(-(-per_microsecond.numerator // most), -(-per_microsecond.denominator // finest))
@@ -76,15 +75,11 @@ def _slower(per_second: Fraction, factor: Fraction, units: int) -> Fraction:
     return max(per_microsecond * SECOND / MICROSECOND, slowest)
 
 
-# A limit that is larger by some units, and otherwise the same.
-
-
 def with_extra(limit: Limit, extra: int) -> Limit:
-    """*limit* with *extra* units more: of capacity, of burst, in each window, at the same time, or
-    in the queue.
+    """Return *limit* with *extra* units more: of capacity, burst, window quota, slots or queue.
 
-    Rates, windows and times stay as they are, so that what a counter holds stays what it is. Raises
-    `LimitError` if no limit can be so large.
+    Rates, windows and times stay, so that the state of a counter keeps its meaning. Raises
+    `LimitError` if no limit can be that large.
     """
     match limit:
         case TokenBucket() | LeakyBucket():

@@ -28,7 +28,7 @@ from headgate.limits.notation import (
 
 WHOLE = "a whole number of at least 1"
 NUMBER = "a number above 0"
-UNIT = "a unit (ms, s, m, h, d or w)"
+UNIT = "a unit (ms, s, m, h, d, w, month or year)"
 END = "the end of the limit"
 ALGORITHM = (
     "an algorithm (token_bucket, gcra, leaky_bucket, "
@@ -67,6 +67,13 @@ WINDOW = "a period from a microsecond to a hundred years"
         ("5/0.001ms fixed_window", FixedWindow(5, timedelta(microseconds=1))),
         ("5/36525d fixed_window", FixedWindow(5, timedelta(days=36_525))),
         ("9/h sliding_window_counter", SlidingWindowCounter(9, 3600)),
+        ("9/h sliding", SlidingWindowCounter(9, 3600)),
+        ("9/h Sliding subwindows 6", SlidingWindowCounter(9, 3600, 6)),
+        ("5/minute strict", SlidingWindowLog(5, 60)),
+        ("5/month fixed_window", FixedWindow(5, timedelta(days=30))),
+        ("5 per 2 mo fixed_window", FixedWindow(5, timedelta(days=60))),
+        ("5/year fixed_window", FixedWindow(5, timedelta(days=365))),
+        ("5 per 3 yrs fixed_window", FixedWindow(5, timedelta(days=1_095))),
         ("9/h Sliding-Window_Counter subwindows 6", SlidingWindowCounter(9, 3600, 6)),
         ("9/h subwindows 1_000 sliding_window_counter", SlidingWindowCounter(9, 3600, 1000)),
         ("  \t10\n/\r\ns  ", TokenBucket(10, 10)),
@@ -274,7 +281,7 @@ def wrong(text: str) -> NotationError:
         ("10/s ; 5/m ; ", 11, "no limit follows the last ';'", [END]),
         ("10/; 5/m", 3, "the limit ends too early", [NUMBER, UNIT]),
         ("10/s burst; 5/m", 10, "the limit ends too early", [WHOLE]),
-        ("10/s; 5/y", 8, "'y' does not belong here", [NUMBER, UNIT]),
+        ("10/s; 5/q", 8, "'q' does not belong here", [NUMBER, UNIT]),
     ],
 )
 def test_an_error_points_at_the_first_thing_that_does_not_fit(
@@ -327,7 +334,7 @@ def test_the_message_shows_the_text_with_a_caret_under_the_place() -> None:
         "not a limit: 'mintues' does not belong here; did you mean 'minutes'?",
         "  100 per 2 mintues burst 5",
         "            ^",
-        "  expected a unit (ms, s, m, h, d or w)",
+        "  expected a unit (ms, s, m, h, d, w, month or year)",
     ]
 
 
