@@ -27,6 +27,7 @@ from headgate.runtime.limiter_plan import (
     Concluding,
     Limits,
     Stack,
+    checked_name,
     deadline_ns,
     nap,
     naps,
@@ -178,11 +179,11 @@ class RateLimiter(Concluding):
     """Decide for each request of each key: allowed or not, and if not, until when.
 
     *limits* is a text such as `"100/minute"`, a `Limit`, or a list of them (stacked: all must
-    allow, and if one refuses none is charged). *store* is a URL or a `Store`; counters of equal
-    *namespace* in one store are shared. *clock* is for tests and simulations. *on_store_failure*
-    says what to do while the store is gone, *accuracy* how exactly the limits have to be kept by
-    all who use them. With a *name* its decisions are counted under it in `headgate.observability`,
-    as those of a rule are. Safe to share among threads.
+    allow, and if one denies none is charged). *store* is a URL or a `Store`. *name* is the name of
+    its counters and its label in metrics; a shared store (Redis, shared memory) requires one, and
+    limiters of one *name* and *namespace* share their counters. *clock* is for tests and
+    simulations. *on_store_failure* says what to do while the store is gone, *accuracy* how exactly
+    the limits have to be kept by all who use them. Safe to share among threads.
     """
 
     def __init__(
@@ -196,8 +197,10 @@ class RateLimiter(Concluding):
         accuracy: Accuracy = EXACT,
         name: str | None = None,
     ) -> None:
-        self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
+        read = read_limits(limits)
+        self._stack = Stack(namespace, read, read_on_failure(on_store_failure), name)
         self._store = wrapped(store, clock)
+        checked_name(name, limits, store, is_shared=self._store.is_shared)
         store_clock = self._store.clock
         self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
         set_accuracies(self._store, self, self._stack.terms(accuracy))
@@ -474,8 +477,10 @@ class AsyncRateLimiter(Concluding):
         accuracy: Accuracy = EXACT,
         name: str | None = None,
     ) -> None:
-        self._stack = Stack(namespace, read_limits(limits), read_on_failure(on_store_failure))
+        read = read_limits(limits)
+        self._stack = Stack(namespace, read, read_on_failure(on_store_failure), name)
         self._store = wrapped(store, clock)
+        checked_name(name, limits, store, is_shared=self._store.is_shared)
         store_clock = self._store.clock
         self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
         set_accuracies(self._store, self, self._stack.terms(accuracy))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket
 from headgate.policy.matcher import normalised_path
-from headgate.stores.base import group_name
+from headgate.stores.base import group_name, groups_of
 from headgate.stores.operations import Check, ReleaseSlot, Take, TakeEach
 from headgate.units import SECOND
 
@@ -226,12 +226,6 @@ def plan_rule(
     groups = groups_of(namespace, counter or rule.id, len(limits))
     pairs = zip(groups, limits, strict=True)
     return RulePlan(rule, key, cost, limits, checks_on(pairs, key, cost), None, block)
-
-
-def groups_of(namespace: str, name: str, count: int) -> tuple[str, ...]:
-    """Counters are named by rule and place: a changed limit goes on with what was used."""
-    names = [name if place == 0 else f"{name}#{place}" for place in range(count)]
-    return tuple(group_name(namespace, each) for each in names)
 
 
 def checks_on(counters: Iterable[tuple[str, Limit]], key: str, cost: int) -> tuple[Check, ...]:

@@ -19,7 +19,6 @@ from headgate.engine.plan import (
     Queueing,
     RulePlan,
     checks_on,
-    groups_of,
     marker_of,
 )
 from headgate.errors import LimitError, OptionError
@@ -27,7 +26,7 @@ from headgate.limits import EXACT, Concurrency, LeakyQueue, with_extra
 from headgate.policy.identity import Identifier
 from headgate.policy.matcher import CallerMatcher, Classifier, Matcher, cost_of, normalised_path
 from headgate.policy.model import BY_PRIORITY
-from headgate.stores.base import checked_cost
+from headgate.stores.base import checked_cost, groups_of
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:

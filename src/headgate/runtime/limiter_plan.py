@@ -6,6 +6,7 @@ is, is planned here; what came of it is concluded in `stores.base`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from headgate.stores.base import (
     conclude,
     concluded,
     group_name,
+    groups_of,
     refuse_concurrency,
 )
 from headgate.stores.operations import CancelQueued, Check, Hold, Refund, Take, TakeEach
@@ -45,13 +47,19 @@ class Stack:
     namespace: str
     limits: tuple[Limit, ...]
     on_failure: OnFailure
+    name: str | None = None
     _by_part: dict[str, Stack] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What `of_part` has made: there are few parts, and a slot is asked for often."""
 
     @property
     def places(self) -> tuple[tuple[str, Limit], ...]:
         """Each limit and the group of its counters. A changed limit keeps its group."""
-        return tuple((group_name(self.namespace, n), limit) for n, limit in enumerate(self.limits))
+        count = len(self.limits)
+        if self.name is None:
+            groups = tuple([group_name(self.namespace, place) for place in range(count)])
+        else:
+            groups = groups_of(self.namespace, self.name, count)
+        return tuple(zip(groups, self.limits, strict=True))
 
     def terms(self, accuracy: Accuracy) -> dict[str, Accuracy]:
         """The same by group, for those limits that need not be kept exactly."""
@@ -240,6 +248,28 @@ def refused_in_line(decision: Decision) -> Decision:
         source=decision.source,
         parts=decision.limits if len(decision.limits) > 1 else (),
     )
+
+
+def checked_name(name: str | None, limits: Limits, store: str | Store, *, is_shared: bool) -> None:
+    """Raise `OptionError` unless *name* can name a limiter on *store*.
+
+    On a shared store every limiter needs one: limiters share counters only on purpose.
+    """
+    if name is None and is_shared:
+        where = re.sub("//.*@", "//***@", store) if isinstance(store, str) else "store"
+        shown = repr(where) if isinstance(store, str) else where
+        raise OptionError(
+            "a limiter on a shared store needs a name; limiters of one name and namespace share "
+            f"their counters: RateLimiter({_shown(limits)}, store={shown}, name='api')"
+        )
+    if name is not None and (type(name) is not str or not name):
+        raise OptionError(f"the name is {name!r}; expected text such as 'login', or None")
+
+
+def _shown(limits: Limits) -> str:
+    if isinstance(limits, str):
+        return repr(limits)
+    return repr("; ".join(str(limit) for limit in read_limits(limits)))
 
 
 def prepared_stack(store: Store, stack: Stack) -> Prepared | None:

@@ -73,6 +73,9 @@ class Store(ABC):
     publishes_values = False
     """True if the store knows `PublishValue`."""
 
+    is_shared = False
+    """True if other processes use the same counters: a limiter needs a name there."""
+
     clock: Clock | None = None
     """The clock that decides, if it can be read here; None: it is the clock of a server."""
 
@@ -140,6 +143,7 @@ class Layer(Store):
         self.may_fail = inner.may_fail
         self.grants_leases = inner.grants_leases
         self.publishes_values = inner.publishes_values
+        self.is_shared = inner.is_shared
         self.clock = inner.clock
         self.part_of = inner.part_of
 
@@ -237,6 +241,15 @@ def group_name(namespace: str, what: int | str | Limit) -> str:
     """
     kind = ":" if isinstance(what, int) else "=" if isinstance(what, str) else "/"
     return f"{len(namespace)}{kind}{namespace}{kind}{what}"
+
+
+def groups_of(namespace: str, name: str, count: int) -> tuple[str, ...]:
+    """The groups of the *count* limits called *name*: a rule, a limiter or an endpoint.
+
+    Counters are named by that and by the limit's place: a changed limit keeps its usage.
+    """
+    names = [name if place == 0 else f"{name}#{place}" for place in range(count)]
+    return tuple([group_name(namespace, each) for each in names])
 
 
 def conclude(checks: Sequence[Check], outcomes: Outcomes) -> Decision:

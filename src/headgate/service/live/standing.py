@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.engine.plan import groups_of
 from headgate.service.live.snapshot import State
+from headgate.stores.base import groups_of
 from headgate.stores.layers.leases import LeasedStore
 from headgate.units import SECOND
 

@@ -108,6 +108,7 @@ class RedisStore(Store):
 
     grants_leases = True
     publishes_values = True
+    is_shared = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._settings = Settings(url, clock)

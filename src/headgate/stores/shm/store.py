@@ -43,6 +43,7 @@ class ShmStore(Store):
 
     waits = False
     publishes_values = True
+    is_shared = True
 
     _most_timeouts: ClassVar[int] = 10
     """How many times the timeout to wait for one's turn while others have theirs."""

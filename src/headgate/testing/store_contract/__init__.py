@@ -60,8 +60,9 @@ class StoreContract(
             tick_ns = 1_000
 
     In the same way a store declares what it does not know (`grants_leases = False`,
-    `publishes_values = False`), a layer that replicates says so (`replicates = True`), and one that leases says with what
-    `accuracy` it is to be tested: then the bound that this states takes the place of equality.
+    `publishes_values = False`), a layer that replicates says so (`replicates = True`), and one that
+    leases says with what `accuracy` it is to be tested: then the bound that this states takes the
+    place of equality.
     Tests that do not apply are not collected.
 
     To have pytest show the values in a failed assertion, put this into your `conftest.py`, before

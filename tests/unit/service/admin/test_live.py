@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.engine.plan import groups_of
 from headgate.limits import TokenBucket
 from headgate.observability import JOURNAL, MEASURES
 from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.openapi import admin_paths
+from headgate.stores.base import groups_of
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Take
