@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-overload bench-simulator docs screens build differential clean
+.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-scale bench-overload bench-simulator docs screens build differential clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,9 @@ bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, 
 
 bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, with 1, 2 and 4 processes
 	$(BIN)/python -m benchmarks.shm --json benchmarks/results/shm.json $(BENCH)
+
+bench-scale: $(VENV)/.bench servers  ## ten million clients in Redis, a million keys in memory
+	$(BIN)/python -m benchmarks.scale --json benchmarks/results/scale.json $(BENCH)
 
 bench-overload: $(VENV)/.bench  ## what a turn costs with nobody in the way, and in a queue of thousands
 	$(BIN)/python -m benchmarks.overload.costs $(BENCH)
