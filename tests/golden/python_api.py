@@ -35,11 +35,9 @@ from headgate.responses import ResponseOptions
 from headgate.responses.debug import debug_token
 from headgate.stores.operations import (
     Check,
-    Draw,
     GrantLease,
     MergeUsage,
     Operation,
-    Pour,
     PublishValue,
 )
 from headgate.stores.redis import RedisStore
@@ -74,7 +72,6 @@ __all__ = [
     "AsgiStatus",
     "AsyncFairGate",
     "AsyncRateLimiter",
-    "RedisStore",
     "Concurrency",
     "DrfThrottle",
     "FairMiddleware",
@@ -151,9 +148,7 @@ def operation(verb: str, given: dict[str, Any]) -> Operation[Any]:
         limit = parse_limit(options.pop("limit"))
         check = Check("8:headgate:0", options.pop("key"), limit, options.pop("cost", 1))
         return {"lend": _lend, "merge": _merge}[verb](check, options)
-    kinds: dict[str, Any] = {"pour": Pour, "draw": Draw, "publish": PublishValue}
-    made: Operation[Any] = kinds[verb](group="8:headgate:0", **options)
-    return made
+    return PublishValue(group="8:headgate:0", **options)
 
 
 def _lend(check: Check, options: dict[str, Any]) -> Operation[Any]:

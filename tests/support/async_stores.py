@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import StoreError
 from headgate.stores import MemoryStore, Store
@@ -12,8 +12,19 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.stores import Operation
 
+R = TypeVar("R")
 
-class Waiting(Store):
+
+class LoopStore(Store):
+    """A store for event loops: to block on it is an error. Subclasses define `arun`."""
+
+    waits = True
+
+    def run(self, operation: Operation[R]) -> R:
+        raise AssertionError(f"the event loop is blocked by {operation!r}")
+
+
+class Waiting(LoopStore):
     """A memory store that is suspended before and after everything it does, for *turns* turns."""
 
     def __init__(self, clock: Clock | None = None, *, turns: int = 3) -> None:
@@ -39,7 +50,7 @@ class Waiting(Store):
         return [type(one).__name__ for one in self.asked]
 
 
-class Gone(Store):
+class Gone(LoopStore):
     """A store that cannot be reached."""
 
     async def arun(self, operation: Operation[Any]) -> Any:

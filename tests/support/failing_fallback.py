@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class FailingStore(Store):
     """A memory store that fails because of *fault*, if there is one."""
 
+    clock: ManualClock
+
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = ManualClock(1_200) if clock is None else clock
         self.inner = MemoryStore(clock=self.clock)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import StoreError, StoreFault
-from headgate.limits import Limit, parse_limit
-from headgate.stores.base import Asker, Hitter, Store
+from headgate.limits import parse_limit
+from headgate.stores.base import Store
 from headgate.stores.layers.circuit_breaker import (
     BreakerTerms,
     Change,
@@ -15,13 +15,14 @@ from headgate.stores.layers.circuit_breaker import (
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Operation, Take
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
     from headgate.clock import Clock
-    from headgate.decision import Decision
+    from headgate.stores.base import Accuracies
 
 R = TypeVar("R")
 
@@ -63,7 +64,7 @@ class Failing(Store):
     def __init__(self, *, has_parts: bool = False, clock: Clock | None = None) -> None:
         self.trouble = Trouble()
         self.inner = MemoryStore()
-        self.adopted: Any = None
+        self.accuracies: Accuracies | None = None
         self.is_closed = False
         if clock is not None:
             self.clock = clock
@@ -74,28 +75,14 @@ class Failing(Store):
         self.trouble.meet([check.key for check in getattr(operation, "checks", ())])
         return self.inner.run(operation)
 
-    def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-        hitter = self.inner.hitter(places)
-        if hitter is None:
-            return None
-
-        def hit(key: str, cost: int = 1) -> Decision:
-            self.trouble.meet([key])
-            return hitter(key, cost)
-
-        return hit
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        return self.inner.take_quickly(checks)
-
-    def adopt(self, terms: Any) -> None:
-        self.adopted = terms
+    def set_accuracies(self, accuracies: Accuracies) -> None:
+        self.accuracies = accuracies
 
     def close(self) -> None:
         self.is_closed = True
 
 
-class AsyncFailing(Store):
+class AsyncFailing(LoopStore):
     """The same for event loops. While *hangs* is set, calls wait until it is not."""
 
     where = "somewhere:2"
@@ -104,7 +91,7 @@ class AsyncFailing(Store):
         self.trouble = Trouble()
         self.inner = MemoryStore()
         self.hangs: asyncio.Event | None = None
-        self.adopted: Any = None
+        self.accuracies: Accuracies | None = None
         self.is_closed = False
         if has_parts:
             self.part_of = lambda key: f"node-{key[:1]}"
@@ -115,20 +102,8 @@ class AsyncFailing(Store):
         self.trouble.meet([check.key for check in getattr(operation, "checks", ())])
         return await self.inner.arun(operation)
 
-    def asker(self, places: Sequence[tuple[str, Limit]]) -> Asker | None:
-        hit = self.inner.hitter(places)
-        assert hit is not None
-
-        async def ask(key: str, cost: int = 1) -> Decision:
-            if self.hangs is not None:
-                await self.hangs.wait()
-            self.trouble.meet([key])
-            return hit(key, cost)
-
-        return ask
-
-    def adopt(self, terms: Any) -> None:
-        self.adopted = terms
+    def set_accuracies(self, accuracies: Accuracies) -> None:
+        self.accuracies = accuracies
 
     async def aclose(self) -> None:
         self.is_closed = True

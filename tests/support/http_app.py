@@ -14,8 +14,8 @@ from headgate.service.core import Core
 from headgate.service.http import HttpApp
 from headgate.service.http.replies import LONGEST_DEADLINE, HttpOptions
 from headgate.stores import MemoryStore
-from headgate.stores.base import Store
 from headgate.testing import ManualClock
+from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +35,8 @@ rules:
 """
 
 
-class FakeStore(Store):
+class FakeStore(LoopStore):
     """Counters in this process, which can be *gone*, or *stuck* and never answer."""
-
-    waits = True
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.inner = MemoryStore(clock=clock or ManualClock(START))

@@ -102,7 +102,7 @@ class Limiting:
     def run(self, operation: Operation[T]) -> T:
         """Have the store carry out *operation*."""
         if self._loop is not None:
-            return self._loop.run(self._async_store.run(operation))
+            return self._loop.run(self._async_store.arun(operation))
         return self._store.run(operation)
 
     def reason(self, key: str = "key") -> str | None:

@@ -17,6 +17,7 @@ from headgate.stores.base import Store
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from tests.support import envoy_messages
+from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -123,10 +124,8 @@ async def _awaited(answer: Awaitable[bytes]) -> bytes:
     return await answer
 
 
-class DistantStore(Store):
+class DistantStore(LoopStore):
     """A store in this process that has to be waited for, and may be gone."""
-
-    waits = True
 
     def __init__(self, clock: ManualClock) -> None:
         self.memory = MemoryStore(clock=clock)

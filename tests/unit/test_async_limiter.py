@@ -14,19 +14,19 @@ from headgate import (
     KeyInvalidError,
     MemoryStore,
     RateLimiter,
-    Store,
     UsageError,
 )
 from headgate.runtime.waiting_lines import Lines, LoopEvent
-from headgate.stores import MemoryStore, Operation
+from headgate.stores import Operation
 from headgate.testing import ManualClock
+from tests.support.async_stores import LoopStore
 
 R = TypeVar("R")
 
 LIMITS = ["100/h", "100/h fixed_window", "100/h sliding_window_log", "100/h; 150/h gcra"]
 
 
-class SlowStore(Store):
+class SlowStore(LoopStore):
     """A store that answers when it is let, and tells when it has been asked."""
 
     def __init__(self, store: MemoryStore) -> None:

@@ -21,7 +21,7 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
-from headgate.stores import MemoryStore, Operation
+from headgate.stores import Operation
 from headgate.testing import ManualClock
 
 R = TypeVar("R")

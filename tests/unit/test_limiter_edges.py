@@ -198,7 +198,7 @@ def test_hit_all_wants_hits() -> None:
 def test_a_wrong_limit_leaves_nothing_behind() -> None:
     store = MemoryStore()
     with pytest.raises(UsageError):
-        store.hit_all([Hit("key", 0.5)])  # type: ignore[arg-type]
+        RateLimiter("1/s", store=store).hit_all([Hit("key", 0.5)])  # type: ignore[arg-type]
     assert not store._groups
 
 

@@ -16,8 +16,9 @@ from headgate import (
     StoreError,
 )
 from headgate.decision import FailurePolicy
-from headgate.stores import MemoryStore, Operation
+from headgate.stores import Operation
 from headgate.testing import ManualClock
+from tests.support.async_stores import LoopStore
 from tests.support.unbroken_stores import unbroken
 
 R = TypeVar("R")
@@ -36,7 +37,7 @@ class FailingStore(Store):
         return self.store.run(operation)
 
 
-class FailingAsyncStore(Store):
+class FailingAsyncStore(LoopStore):
     """The same for an event loop."""
 
     def __init__(self) -> None:

@@ -11,24 +11,27 @@ import pytest
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimiter
 from headgate.decision import OnFailure
 from headgate.errors import OptionError, StoreError
-from headgate.stores import Operation, Store
 from headgate.stores.base import group_name
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 from tests.support.failing_fallback import FailingStore, later
 from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headgate.stores import Operation
+    from headgate.testing import ManualClock
+
 HALF = OnFailure(share=Fraction(1, 2))
 GROUP = group_name("headgate", 0)
 
 
-class Awaited(Store):
+class Awaited(LoopStore):
     """A failing store for an event loop."""
 
     def __init__(self, store: FailingStore) -> None:
-        self.clock = store.clock
+        self.clock: ManualClock = store.clock
         self._store = store
 
     async def arun(self, operation: Operation[Any]) -> Any:

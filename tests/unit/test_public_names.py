@@ -39,7 +39,6 @@ PUBLIC = {
     "SlidingWindowCounter",
     "SlidingWindowLog",
     "Slot",
-    "Store",
     "StoreError",
     "StoreURLError",
     "TokenBucket",

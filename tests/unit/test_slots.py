@@ -166,7 +166,7 @@ class Flaky(Store):
         self.clock = store.clock
         self.is_gone = False
 
-    async def arun(self, operation: Operation[R]) -> R:
+    def run(self, operation: Operation[R]) -> R:
         if self.is_gone:
             raise StoreError("it is gone", reason="refused")
         return self.store.run(operation)

@@ -11,6 +11,7 @@ from headgate.clients import Courtesy, NotSentError
 from headgate.errors import StoreError
 from headgate.stores import Store
 from headgate.testing import ManualClock
+from tests.support.async_stores import LoopStore
 from tests.support.httpx_clients import URL, Blocking, Service, kinds, since
 
 
@@ -26,7 +27,7 @@ class GoneStore(Store):
         raise StoreError("gone")
 
 
-class GoneAsyncStore(Store):
+class GoneAsyncStore(LoopStore):
     """The same for an event loop."""
 
     def __init__(self, clock: ManualClock) -> None:

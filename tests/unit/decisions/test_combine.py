@@ -1,7 +1,7 @@
 """Several decisions as one."""
 
 from headgate import Decision, TokenBucket
-from headgate.decision import Decision, combine
+from headgate.decision import combine
 
 
 def part(

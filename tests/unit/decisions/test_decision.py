@@ -10,7 +10,6 @@ from typing import TypeVar
 import pytest
 
 from headgate import Decision, MemoryStore, RateLimiter, Store, TokenBucket
-from headgate.decision import Decision
 from headgate.stores import Operation
 from headgate.testing import ManualClock
 
@@ -60,28 +59,9 @@ def test_it_is_true_when_allowed(way: str, make: Callable[[], Decision]) -> None
     assert bool(make()) is is_allowed
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "allowed",
-        "key",
-        "limit",
-        "limits",
-        "remaining",
-        "reset_after",
-        "reset_after_ns",
-        "retry_after",
-        "retry_after_ns",
-        "source",
-        "note",
-    ],
-)
-def test_it_cannot_be_changed(decision: Decision, name: str) -> None:
+def test_no_attribute_can_be_added(decision: Decision) -> None:
     with pytest.raises(AttributeError):
-        setattr(decision, name, 1)
-    if name != "note":
-        with pytest.raises(AttributeError):
-            delattr(decision, name)
+        decision.note = 1  # type: ignore[attr-defined]
 
 
 def test_decisions_with_the_same_figures_are_equal_and_hash_alike() -> None:

@@ -4,7 +4,7 @@ import copy
 import pickle
 
 from headgate import Decision, RateLimiter, TokenBucket
-from headgate.decision import Decision, combine
+from headgate.decision import combine
 from headgate.limits import LeakyQueue
 from headgate.testing import ManualClock
 

@@ -16,6 +16,7 @@ from headgate.policy.request import Request
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 from tests.support.unbroken_stores import unbroken, unbroken_async
 
 TEN = FixedWindow(10, 60)
@@ -44,7 +45,7 @@ class Shaky(Store):
         return self.inner.run(operation)
 
 
-class AsyncShaky(Store):
+class AsyncShaky(LoopStore):
     """The same for an event loop."""
 
     def __init__(self) -> None:

@@ -24,6 +24,7 @@ from headgate.policy.request import Request
 from headgate.stores import MemoryStore, Operation, Store, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 from tests.support.unbroken_stores import unbroken
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def test_slots_granted_without_the_store_are_given_back() -> None:
 
 
 def test_a_caller_that_goes_away_leaves_no_slot_behind() -> None:
-    class Slow(Store):
+    class Slow(LoopStore):
         def __init__(self) -> None:
             self.inner = MemoryStore(clock=ManualClock(1_200))
             self.is_slow = True

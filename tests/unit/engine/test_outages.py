@@ -12,15 +12,18 @@ from headgate.engine import AsyncRuleEngine, Engine, RuleEngine
 from headgate.limits import Accuracy, Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import Operation, Store
-from headgate.stores.base import Terms, group_name
+from headgate.stores.base import Accuracies, group_name
 from headgate.stores.factory import unwrapped
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 from tests.support.failing_fallback import FailingStore, later
 from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from headgate.stores import Operation
+    from headgate.testing import ManualClock
 
 TEN = FixedWindow(10, 3_600)
 HALF = Fraction(1, 2)
@@ -36,20 +39,20 @@ def ask(**headers: str) -> Request:
     return Request("POST", "/", headers=lines, peer="1.2.3.4")
 
 
-class Awaited(Store):
+class Awaited(LoopStore):
     grants_leases = True
 
     def __init__(self, store: FailingStore) -> None:
-        self.clock = store.clock
+        self.clock: ManualClock = store.clock
         self.sync = store
-        self.terms: Terms = {}
+        self.accuracies: Accuracies = {}
 
     async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)
         return self.sync.run(operation)
 
-    def adopt(self, terms: Terms) -> None:
-        self.terms = terms
+    def set_accuracies(self, accuracies: Accuracies) -> None:
+        self.accuracies = accuracies
 
 
 class Desk:
@@ -264,11 +267,11 @@ def test_the_store_is_told_of_the_terms_whenever_a_policy_is_put_in_force() -> N
     store = Awaited(FailingStore())
     engine = AsyncRuleEngine(Policy((rule("a", accuracy=BATCH),)), store=store)
     assert unwrapped(engine.runner.store) is store
-    assert store.terms == {group_name("headgate", "a"): BATCH}
+    assert store.accuracies == {group_name("headgate", "a"): BATCH}
     engine.replace(Policy((rule("b", accuracy=BATCH), rule("c"))))
-    assert store.terms == {group_name("headgate", "b"): BATCH}
+    assert store.accuracies == {group_name("headgate", "b"): BATCH}
     engine.in_force.replace(Policy())
-    assert store.terms == {}
+    assert store.accuracies == {}
 
 
 def test_two_policies_on_one_store_keep_their_terms() -> None:
@@ -276,5 +279,5 @@ def test_two_policies_on_one_store_keep_their_terms() -> None:
     one = AsyncRuleEngine(Policy((rule("a", accuracy=BATCH),)), store=store, namespace="1")
     AsyncRuleEngine(Policy((rule("a", accuracy=BATCH),)), store=store, namespace="2")
     one.replace(Policy((rule("b", accuracy=BATCH),)))
-    assert group_name("1", "b") in store.terms
-    assert group_name("1", "a") not in store.terms
+    assert group_name("1", "b") in store.accuracies
+    assert group_name("1", "a") not in store.accuracies

@@ -28,6 +28,7 @@ from headgate.responses import headers_for, refusal
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Ledger(Store):
         return self.inner.run(operation)
 
 
-class Awaited(Store):
+class Awaited(LoopStore):
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 

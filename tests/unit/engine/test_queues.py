@@ -11,10 +11,11 @@ from headgate.engine import AsyncRuleEngine, RuleEngine, Verdict
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation
 from headgate.stores.operations import Take, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 
 QUEUE = LeakyQueue(1, 10)
 
@@ -62,10 +63,8 @@ def test_a_retry_waits_for_its_turn_and_is_free_elsewhere() -> None:
     assert [one.rule.id for one in second.rules] == ["queue"]
 
 
-class Slow(Store):
+class Slow(LoopStore):
     """A store whose answers to takes may be kept back."""
-
-    waits = True
 
     def __init__(self) -> None:
         self.inner = MemoryStore(clock=ManualClock(1_000))

@@ -16,6 +16,7 @@ from headgate.policy.request import Request
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Ledger(Store):
     """A memory store that keeps a list of what it was asked, and can be gone."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock(1_200)
+        self.clock: ManualClock = ManualClock(1_200)
         self.inner = MemoryStore(clock=self.clock)
         self.asked: list[Operation[Any]] = []
         self.is_gone = False
@@ -49,7 +50,7 @@ class Ledger(Store):
         return self.inner.run(operation)
 
 
-class Awaited(Store):
+class Awaited(LoopStore):
     """The same for an event loop, suspended before and after everything it does."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from headgate.policy.request import Request
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.support.async_stores import LoopStore
 
 HUNDRED = FixedWindow(100, 3_600)
 
@@ -194,7 +195,7 @@ def test_a_retry_under_rules_that_have_all_seen_it_passes() -> None:
     assert left(engine) == {"paid": 99, "trial": 80}
 
 
-class LaterLost(Store):
+class LaterLost(LoopStore):
     """Loses the answer to its first call, and does not answer the others until it is let."""
 
     def __init__(self) -> None:

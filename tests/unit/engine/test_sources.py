@@ -11,13 +11,14 @@ from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.limits import Accuracy, TokenBucket
 from headgate.policy.model import Match, Policy, Rule
 from headgate.policy.request import Request
-from headgate.stores import Operation, Store
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
+from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
     from headgate.engine import Verdict
+    from headgate.stores import Operation
 
 LIMIT = TokenBucket(1_000, 1)
 BATCH = Accuracy(batch=10)
@@ -40,7 +41,7 @@ class Lending(MemoryStore):
     grants_leases = True
 
 
-class Awaited(Store):
+class Awaited(LoopStore):
     """The same for an event loop, that has to be waited for."""
 
     grants_leases = True
@@ -71,7 +72,7 @@ def told_in_a_loop(rules: tuple[Rule, ...]) -> list[dict[str, str]]:
         found = []
         for _ in range(MANY):
             found.append(sources(await engine.check(REQUEST)))
-            await store.keep()  # which else a timer does
+            await store.akeep()  # which else a timer does
         return found
 
     return asyncio.run(main())

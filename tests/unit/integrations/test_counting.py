@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError
 from headgate.integrations.gate import Gate
 from headgate.integrations.pressure import Counting
 from headgate.limits import Accuracy, FixedWindow
 from headgate.policy.model import Match, Policy, Rule
-from headgate.stores import Operation, Store
-from headgate.stores.base import Terms, group_name
+from headgate.stores.base import Accuracies, group_name
 from headgate.stores.factory import unwrapped
+from tests.support.async_stores import LoopStore
+
+if TYPE_CHECKING:
+    from headgate.stores import Operation
 
 BATCH = Accuracy(batch=5)
 
 
-class Far(Store):
-    """A store for loops that is gone, and keeps what it was told to adopt."""
+class Far(LoopStore):
+    """A store for loops that is gone, and records the accuracies that it was given."""
 
     grants_leases = True
 
     def __init__(self) -> None:
-        self.terms: Terms = {}
+        self.accuracies: Accuracies = {}
 
     async def arun(self, operation: Operation[Any]) -> Any:
         raise StoreError("gone", reason="circuit_open")
 
-    def adopt(self, terms: Terms) -> None:
-        self.terms = terms
+    def set_accuracies(self, accuracies: Accuracies) -> None:
+        self.accuracies = accuracies
 
 
 def rule(name: str, **fields: Any) -> Rule:
@@ -46,15 +49,15 @@ def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
     store = Far()
     counting = Counting(store, None)
     counting.adopt({"g": BATCH})
-    assert store.terms == {}
+    assert store.accuracies == {}
     assert unwrapped(counting.async_runner.store) is store
-    assert store.terms == {"g": BATCH}
+    assert store.accuracies == {"g": BATCH}
     counting.adopt({"h": BATCH})
-    assert store.terms == {"h": BATCH}
+    assert store.accuracies == {"h": BATCH}
 
 
 def test_the_policy_of_an_app_has_its_counters_kept_as_it_says() -> None:
     store = Far()
     gate = Gate(policy=Policy((rule("a", accuracy=BATCH), rule("b"))), store=store)
     assert gate.async_runner.fallback is not None
-    assert store.terms == {group_name("headgate", "a"): BATCH}
+    assert store.accuracies == {group_name("headgate", "a"): BATCH}

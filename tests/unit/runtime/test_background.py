@@ -15,19 +15,21 @@ from headgate.errors import StoreError
 from headgate.limits import FixedWindow
 from headgate.runtime.fallback import Asked, Fallback
 from headgate.runtime.reconciliation import Merger
-from headgate.stores import Check, Operation, Store
+from headgate.stores import Check, Operation
+from headgate.testing import ManualClock
+from tests.support.async_stores import LoopStore
 from tests.support.failing_fallback import FailingStore
 
 TEN = FixedWindow(10, 3_600)
 GONE = StoreError("gone", reason="circuit_open")
 
 
-class FailingAsyncStore(Store):
+class FailingAsyncStore(LoopStore):
     """A failing store for an event loop, suspended before it answers."""
 
     def __init__(self) -> None:
         self.sync = FailingStore()
-        self.clock = self.sync.clock
+        self.clock: ManualClock = self.sync.clock
 
     async def arun(self, operation: Operation[Any]) -> Any:
         await asyncio.sleep(0)

@@ -31,9 +31,7 @@ class Town:
         store = MemoryStore(clock=loop.time_ns)
         self.engine = AsyncRuleEngine(read_policy(rules), store=store)
         self.pressure = FleetPressure(self.engine, namespace="headgate")
-        self.app = AsyncPressureControl(
-            Pressure(), store=store, clock=loop.time_ns
-        )
+        self.app = AsyncPressureControl(Pressure(), store=store, clock=loop.time_ns)
         self.app.start()
         self.pressure.start()
 

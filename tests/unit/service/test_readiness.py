@@ -9,17 +9,18 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.service.readiness import Readiness
-from headgate.stores.base import Store
 from headgate.stores.memory import MemoryStore
+from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
+    from headgate.stores.base import Store
     from headgate.stores.operations import Operation
 
 
 _DECIDED = "requests are decided as each rule says for that case"
 
 
-class Fickle(Store):
+class Fickle(LoopStore):
     """Answers, fails or is silent, as it is told."""
 
     def __init__(self) -> None:
@@ -36,9 +37,7 @@ class Fickle(Store):
         return ()
 
 
-def looked(
-    store: Store, rules: str | None = None, *, deadline: float = 60.0
-) -> tuple[str, ...]:
+def looked(store: Store, rules: str | None = None, *, deadline: float = 60.0) -> tuple[str, ...]:
     async def look() -> tuple[str, ...]:
         readiness = Readiness(
             store, namespace="shop", missing_rules=lambda: rules, deadline=deadline

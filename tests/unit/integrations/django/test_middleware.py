@@ -18,6 +18,7 @@ from headgate.integrations.passage import Passage
 from headgate.policy.loader import read_policy
 from headgate.stores.base import Store
 from headgate.testing import ManualClock
+from tests.support.async_stores import LoopStore
 from tests.support.django_project import (
     OURS,
     SIGNING,
@@ -246,7 +247,7 @@ class GoneStore(Store):
         raise StoreError("gone")
 
 
-class GoneAsyncStore(Store):
+class GoneAsyncStore(LoopStore):
     async def arun(self, operation: Any) -> Any:
         raise StoreError("gone")
 

@@ -207,7 +207,7 @@ def test_while_the_store_is_gone_steps_go_on() -> None:
 
     async def main() -> None:
         loop = virtual()
-        control = AsyncPressureControl(Pressure(), store=Gone(MemoryStore()), clock=loop.time_ns)
+        control = AsyncPressureControl(Pressure(), store=Gone(), clock=loop.time_ns)
         control.start()
         control.signal("db", 2.0)
         await asyncio.sleep(1.5)

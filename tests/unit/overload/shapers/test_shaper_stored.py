@@ -18,6 +18,7 @@ from headgate.stores.operations import CancelQueued, Take
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
+from tests.support.async_stores import LoopStore
 from tests.support.virtual_shaper import Run, now_ns
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TENTH = SECOND // 10
 
 
-class FarStore(Store):
+class FarStore(LoopStore):
     """A store that takes a while to be asked and to answer."""
 
     def __init__(self, there: float = 0.01, back: float = 0.02) -> None:

@@ -13,7 +13,7 @@ from headgate.observability import JOURNAL
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.messages import DENY_ALL, REPORTS
-from headgate.stores.base import Store
+from tests.support.async_stores import LoopStore
 from tests.support.rlqs_gateways import PER_USER, Envoy, Line, Service, breathe, core_of
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def test_after_a_start_without_memory_only_half_is_given_out_for_a_while() -> No
     run(scene)
 
 
-class _SharedStore(Store):
+class _SharedStore(LoopStore):
     """A store that others use too, as far as anybody can see."""
 
     async def arun(self, operation: Any) -> Any:

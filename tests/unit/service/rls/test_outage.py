@@ -30,11 +30,6 @@ from tests.support.rls_client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headgate.decision import Decision
-    from headgate.limits import Limit
-    from headgate.stores.base import Hitter
     from headgate.stores.operations import Operation
 
 R = TypeVar("R")
@@ -188,26 +183,13 @@ def test_a_store_that_never_waits_may_be_gone_too() -> None:
     class Near(Store):
         waits = False
 
-        async def arun(self, operation: Operation[R]) -> R:
+        def run(self, operation: Operation[R]) -> R:
             raise StoreError("gone")
 
     asker = Asker(RULES, store=Near())
     answer = asker.calls.should_rate_limit(request("edge", desc("open=x"), desc("closed=x")))
     assert isinstance(answer, bytes)
     assert codes_of(envoy_messages.service.RateLimitResponse.FromString(answer)) == [OK, OVER]
-
-
-def test_a_short_cut_that_fails_is_an_outage_like_any_other() -> None:
-    class Short(DistantStore):
-        def hitter(self, places: Sequence[tuple[str, Limit]]) -> Hitter | None:
-            def hit(key: str, cost: int) -> Decision:
-                raise StoreError("gone")
-
-            return hit
-
-    asker = Asker(RULES, store=Short(ManualClock(NOON)))
-    assert codes_of(asker.ask("edge", desc("closed=x"))) == [OVER]
-    assert [asker.code("edge", desc("local=x")) for _ in range(3)] == [OK, OK, OVER]
 
 
 def test_when_the_store_is_back_it_decides() -> None:
