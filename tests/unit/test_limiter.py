@@ -124,15 +124,10 @@ def test_an_unknown_failure_policy_is_a_value_error_that_names_the_known() -> No
         RateLimiter("1/s", on_store_failure="fail_never")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("store", [MemoryStore(), None, 5, MemoryStore])
+@pytest.mark.parametrize("store", [None, 5, MemoryStore])
 def test_what_is_no_store_is_a_store_url_error(store: Any) -> None:
     with pytest.raises(StoreURLError):
         RateLimiter("1/s", store=store)
-
-
-def test_a_store_that_blocks_is_not_for_an_event_loop() -> None:
-    with pytest.raises(StoreURLError, match="block"):
-        AsyncRateLimiter("1/s", store=UntouchedStore())
 
 
 @pytest.mark.parametrize("kind", [RateLimiter, AsyncRateLimiter])

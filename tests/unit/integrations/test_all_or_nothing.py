@@ -44,7 +44,7 @@ class Stack:
         policy = read_policy_data({"version": 1, "priority": priority, "rules": rules})
         self.gate = Gate(policy=policy, clock=self.clock, key=lambda _: "somebody")
         runner: Any = self.gate.async_runner if is_async else self.gate.runner
-        self.store: MemoryStore = runner.store.store if is_async else runner.store
+        self.store: MemoryStore = runner.store
         self.parts = [[self._allowance(n, p) for p in "ab"] for n in range(2)]
         self.known: set[Check] = set()
 

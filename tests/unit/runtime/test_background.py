@@ -154,16 +154,6 @@ def test_a_loop_that_ends_leaves_the_rest_to_the_next_one(monkeypatch: pytest.Mo
     assert used(store.sync) == 120
 
 
-def test_where_no_loop_runs_an_async_store_is_not_told_and_nothing_is_lost() -> None:
-    store = FailingAsyncStore()
-    fallback = Fallback(store, store.clock)
-    admit(fallback)
-    store.clock.advance(2)
-    fallback.succeed()
-    assert not fallback._merger.is_busy
-    assert fallback.wants_word
-
-
 def test_one_merge_at_a_time() -> None:
     store = FailingStore()
     merger = Merger(store)

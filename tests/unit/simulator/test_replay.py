@@ -211,7 +211,7 @@ def test_several_rules_beside_shadows_are_asked_in_the_quick_way(
         {**PER_KEY, "id": "two", "mode": "shadow", "limit": "2/minute"},
     )
     outcome = replay(policy(*rules), [at(n / 10) for n in range(50)])
-    assert len(asked) == 1  # while the counters were new
+    assert not asked
     assert outcome.denied == 46
     told = [(one.rule_id, one.allowed, one.denied) for one in outcome.rules]
     assert told == [("per-key", 50, 0), ("per-ip", 4, 46), ("one", 3, 47), ("two", 2, 48)]

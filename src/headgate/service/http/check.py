@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.algorithms import Outcome
 from headgate.engine import answer_of
@@ -321,6 +321,7 @@ class Checking:
         self.teller = Teller(core.answers, core.clock)
         self._below_500 = replace(core.answers, shed_status=TOO_MANY_REQUESTS)
         self._deadline = options.deadline
+        self._late: set[asyncio.Task[Any]] = set()
         self._in_force = core.engine.in_force
         self.runner = core.engine.runner
         self._familiar = Familiar(self._in_force.engine, self._in_force.scale.factor)
@@ -347,13 +348,28 @@ class Checking:
         return await self.within_deadline(self.runner.decide(plan))
 
     async def within_deadline(self, asking: Coroutine[None, None, T]) -> T:
-        """What comes of *asking*; `RefusedError` (503) if it takes too long."""
+        """What comes of *asking*; `RefusedError` (503) if it takes too long.
+
+        A store operation in flight is not abandoned, and may take as long as the store's timeout.
+        The answer does not wait for it.
+        """
+        task = asyncio.ensure_future(asking)
         try:
-            async with asyncio.timeout(self._deadline):
-                return await asking
-        except TimeoutError:
-            detail = f"no decision within {self._deadline:g} seconds"
-            raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
+            await asyncio.wait({task}, timeout=self._deadline)
+        finally:
+            if not task.done():
+                self._late.add(task)
+                task.add_done_callback(self._ended)
+                task.cancel()
+        if task.done():
+            return task.result()
+        detail = f"no decision within {self._deadline:g} seconds"
+        raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,)))
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller has its answer already
 
     async def check(self, body: bytes, scope: Scope) -> Reply:
         """What somebody is told who described a request in *body*; *scope* is that of his own."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.errors import StoreURLError
 from headgate.integrations import Allowance, Gate
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, StatusApp
 from headgate.integrations.passing import enter_async
 from headgate.limits import Concurrency
 from headgate.policy.loader import read_policy
-from headgate.stores import Store
+from headgate.stores import MemoryStore, Store
 from tests.support.asgi_connection import (
     Answering,
     accepting,
@@ -164,10 +164,16 @@ def test_an_error_that_is_not_the_stores_is_not_taken_for_an_outage() -> None:
     asyncio.run(scenario())
 
 
-def test_a_store_that_would_block_the_event_loop_is_refused_when_the_app_is_made() -> None:
+def test_a_store_that_blocks_does_not_block_the_event_loop() -> None:
     class Blocking(Store):
         def run(self, operation: Any) -> Any:
-            raise AssertionError("it was asked")
+            asked_by.append(threading.get_ident())
+            return memory.run(operation)
 
-    with pytest.raises(StoreURLError, match="would block the event loop"):
-        RateLimitMiddleware(Answering(), policy=policy("fail_open"), store=Blocking())
+    async def scenario() -> list[int]:
+        app = RateLimitMiddleware(Answering(), limits="1/hour", store=Blocking())
+        return [(await exchange(app, http())).status for _ in range(2)]
+
+    memory, asked_by = MemoryStore(), list[int]()
+    assert asyncio.run(scenario()) == [200, 429]
+    assert threading.get_ident() not in asked_by

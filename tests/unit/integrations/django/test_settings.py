@@ -15,9 +15,8 @@ from headgate.integrations.django.settings import gate_from
 from headgate.integrations.gate import GateOptions
 from headgate.responses import ResponseOptions
 from headgate.stores.base import Store
-from headgate.stores.factory import open_store
 from headgate.stores.memory import MemoryStore
-from tests.support.django_project import fine, finely, get, project, statuses, statuses_async
+from tests.support.django_project import fine, get, project, statuses, statuses_async
 
 PAGE = Path(__file__).parents[4] / "docs" / "django.md"
 
@@ -76,24 +75,15 @@ def test_functions_that_have_to_be_awaited_are_refused_where_nobody_can() -> Non
         assert statuses_async("/a", 2) == [200, 429]
 
 
-def test_a_store_for_event_loops_is_refused_where_there_is_none() -> None:
-    store = open_store("memory://", None)
-    with project({"a": finely}, limits="1/minute", store=store):
-        with pytest.raises(ImproperlyConfigured, match="is for event loops"):
-            get(Client(), "/a")
-        assert statuses_async("/a", 2) == [200, 429]
-
-
-def test_a_store_that_blocks_is_refused_in_an_event_loop() -> None:
+def test_a_store_that_blocks_serves_an_event_loop_too() -> None:
     class Blocking(Store):
         def run(self, operation: Any) -> Any:
             return memory.run(operation)
 
     memory = MemoryStore()
     with project({"a": fine}, limits="1/minute", store=Blocking()) as client:
-        assert statuses(client, "/a", 2) == [200, 429]
-        with pytest.raises(ImproperlyConfigured, match="would block the event loop"):
-            statuses_async("/a", 1)
+        assert statuses(client, "/a", 1) == [200]
+        assert statuses_async("/a", 1) == [429]
 
 
 def test_functions_are_found_by_their_dotted_path() -> None:

@@ -12,7 +12,7 @@ from headgate.errors import StoreError
 from headgate.integrations import Gate
 from headgate.integrations.wsgi import RateLimitMiddleware, report
 from headgate.policy.loader import read_policy
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Operation, Store, Take, TakeEach
 from headgate.testing import ManualClock
 from tests.support.wsgi_bodies import PLAIN, Chunks, answering, begun, close
 from tests.support.wsgi_caller import Answered, call, environ, hello
@@ -147,7 +147,7 @@ class Leaving(Store):
         self.inner = MemoryStore(clock=ManualClock(100))
 
     def run(self, operation: Operation[Any]) -> Any:
-        if type(operation).__name__ != "TakeEach":
+        if not isinstance(operation, Take | TakeEach):
             raise StoreError("gone")
         return self.inner.run(operation)
 

@@ -76,14 +76,6 @@ def test_a_look_beside_a_charge_takes_two_operations_and_one_if_it_is_refused() 
     assert store.rounds == before + 1
 
 
-def test_a_store_that_waits_though_it_says_it_never_does_is_found_out() -> None:
-    store = DistantStore(ManualClock(NOON))
-    store.waits = False
-    asker = Asker(ONE, store=store)
-    with pytest.raises(TypeError, match="waits"):
-        asker.calls.should_rate_limit(request("edge", desc("all=x")))
-
-
 def test_headers_tell_what_is_left_and_when_to_come_back() -> None:
     asker = Asker(ONE)
     told = headers_of(asker.ask("edge", desc("a=b"), hits=59))
