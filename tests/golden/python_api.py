@@ -5,6 +5,7 @@ from typing import Any
 
 import headgate
 from headgate import Accuracy, AsyncRateLimiter, HeadgateError, Hit, RateLimiter
+from headgate.algorithms import Outcome
 from headgate.cli import main
 from headgate.config import Address
 from headgate.config.gateway import GatewaySettings, parse_upstream
@@ -96,6 +97,7 @@ __all__ = [
     "gate_options",
     "main",
     "operation",
+    "outcome_figures",
     "signed_debug_token",
     "starlette_limit",
     "wsgi_report",
@@ -149,6 +151,11 @@ def operation(verb: str, given: dict[str, Any]) -> Operation[Any]:
         check = Check("8:headgate:0", options.pop("key"), limit, options.pop("cost", 1))
         return {"lend": _lend, "merge": _merge}[verb](check, options)
     return PublishValue(group="8:headgate:0", **options)
+
+
+def outcome_figures(reply: Any) -> Any:
+    """The figures of an outcome, without the source, which no store writes; else *reply*."""
+    return tuple(reply)[:-1] if isinstance(reply, Outcome) else reply
 
 
 def _lend(check: Check, options: dict[str, Any]) -> Operation[Any]:
