@@ -1,25 +1,23 @@
-"""Rules in shadow beside rules that decide: the quick way says what the long way says."""
+"""Rules in shadow beside rules that decide: prepared takes say what one operation says."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine import RuleEngine
+from headgate.engine import AsyncRuleEngine, RuleEngine
 from headgate.policy.loader import read_policy
 from headgate.policy.request import Request
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from tests.examples import example_count
+from tests.support.async_stores import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headgate.decision import Decision
     from headgate.engine import Verdict
-    from headgate.stores.operations import Check
 
 _LIMITS = st.sampled_from(
     ["3/s", "5/m burst 2", "4/m fixed_window", "3/m sliding_window_log", "2/s; 5/m"]
@@ -30,13 +28,6 @@ _RULES = st.lists(
 _STEPS = st.lists(
     st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=40
 )
-
-
-class _LongWay(MemoryStore):
-    """A memory store without short cuts."""
-
-    def take_quickly(self, checks: Sequence[Check]) -> tuple[Decision, ...] | None:
-        return None
 
 
 def _policy(rules: list[tuple[str, str]]) -> str:
@@ -62,12 +53,15 @@ def test_both_ways_say_the_same(
 ) -> None:
     policy = read_policy(_policy(rules))
     clock = ManualClock()
-    quick = RuleEngine(policy, store=MemoryStore(clock=clock))
-    long = RuleEngine(policy, store=_LongWay(clock=clock))
-    for user, cost, tenths in steps:
-        clock.advance(tenths / 10)
-        request = Request(headers=(("x-user-id", user),))
-        assert _told(quick.check(request, cost=cost)) == _told(long.check(request, cost=cost))
+    prepared = RuleEngine(policy, store=MemoryStore(clock=clock))
+    # A store that waits is asked about shadow rules and the others in one operation.
+    awaited = AsyncRuleEngine(policy, store=Waiting(clock, turns=0))
+    with asyncio.Runner() as runner:
+        for user, cost, tenths in steps:
+            clock.advance(tenths / 10)
+            request = Request(headers=(("x-user-id", user),))
+            found = runner.run(awaited.check(request, cost=cost))
+            assert _told(prepared.check(request, cost=cost)) == _told(found)
 
 
 def test_a_shadow_counts_what_a_rule_that_decides_refuses() -> None:
