@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,9 +16,11 @@ from headgate.limits import FixedWindow
 from headgate.runtime.fallback import Asked, Fallback
 from headgate.runtime.reconciliation import Merger
 from headgate.stores import Check, Operation
-from headgate.testing import ManualClock
 from tests.support.async_stores import LoopStore
 from tests.support.failing_fallback import FailingStore
+
+if TYPE_CHECKING:
+    from headgate.testing import ManualClock
 
 TEN = FixedWindow(10, 3_600)
 GONE = StoreError("gone", reason="circuit_open")

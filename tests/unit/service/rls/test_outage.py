@@ -192,6 +192,18 @@ def test_a_store_that_never_waits_may_be_gone_too() -> None:
     assert codes_of(envoy_messages.service.RateLimitResponse.FromString(answer)) == [OK, OVER]
 
 
+def test_a_prepared_take_that_fails_is_an_outage_like_any_other() -> None:
+    class Near(Store):
+        waits = False
+
+        def run(self, operation: Operation[R]) -> R:
+            raise StoreError("gone")
+
+    asker = Asker(RULES, store=Near())
+    assert codes_of(asker.ask("edge", desc("closed=x"))) == [OVER]
+    assert [asker.code("edge", desc("local=x")) for _ in range(3)] == [OK, OK, OVER]
+
+
 def test_when_the_store_is_back_it_decides() -> None:
     asker = without_store()
     assert asker.code("edge", desc("closed=x")) == OVER
