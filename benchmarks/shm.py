@@ -59,7 +59,7 @@ Found = dict[Case, dict[str, list[float]]]
 
 def ask(case: Case, url: str, seconds: float, ready: Barrier, done: Queue[int]) -> None:
     """Hit one key after the other for *seconds*; how often."""
-    limiter = RateLimiter(LIMITS[case.limit], store=url, on_store_failure="fail_closed")
+    limiter = RateLimiter(LIMITS[case.limit], store=url, name="api", on_store_failure="fail_closed")
     keys = [f"user:{n}" for n in range(KEYS)]
     for key in keys:
         assert limiter.hit(key)

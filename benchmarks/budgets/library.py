@@ -188,7 +188,11 @@ def leases(effort: Effort) -> list[Row]:
     used_up = TokenBucket(10, Fraction(1, 3600))
     with RedisServer() as server:
         leased = RateLimiter(
-            used_up, store=server.url, accuracy=Accuracy(batch=5), on_store_failure="fail_closed"
+            used_up,
+            store=server.url,
+            name="api",
+            accuracy=Accuracy(batch=5),
+            on_store_failure="fail_closed",
         )
         in_memory = RateLimiter(used_up)
         samples = {

@@ -73,6 +73,7 @@ def _limiter(server: RedisServer, way: Way | None) -> RateLimiter:
     return RateLimiter(
         OUT_OF_REACH,
         store=server.url,
+        name="api",
         namespace=f"bench-{token_hex(4)}",
         accuracy=way.accuracy,
         on_store_failure="fail_closed",

@@ -55,6 +55,7 @@ class Asker:
         self._limiter = RateLimiter(
             orders.traffic.limit,
             store=orders.url,
+            name="api",
             namespace=orders.namespace,
             accuracy=orders.way.accuracy,
             on_store_failure="fail_closed",

@@ -37,7 +37,10 @@ class HeadgateAsync(AsyncEntry):
 
     def __init__(self, url: str, quota: Quota, algorithm: str) -> None:
         self._limiter = AsyncRateLimiter(
-            notation(quota, algorithm), store=f"{url}?timeout=5", on_store_failure="fail_closed"
+            notation(quota, algorithm),
+            store=f"{url}?timeout=5",
+            name="api",
+            on_store_failure="fail_closed",
         )
 
     async def call(self, keys: Iterator[str], until: float) -> int:
@@ -62,7 +65,10 @@ class Headgate(Entry):
 
     def __init__(self, url: str, quota: Quota, algorithm: str) -> None:
         self._limiter = RateLimiter(
-            notation(quota, algorithm), store=f"{url}?timeout=5", on_store_failure="fail_closed"
+            notation(quota, algorithm),
+            store=f"{url}?timeout=5",
+            name="api",
+            on_store_failure="fail_closed",
         )
 
     def call(self, keys: Iterator[str], until: float) -> int:

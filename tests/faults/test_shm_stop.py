@@ -76,7 +76,7 @@ def test_others_wait_for_a_while_and_then_cannot_decide(url: str) -> None:
                 left(store)
             assert caught.value.reason == "timeout"
         for policy, is_admitted in (("fail_open", True), ("fail_closed", False)):
-            limiter = RateLimiter(LIMIT, store=store, on_store_failure=policy)  # type: ignore[arg-type] # one of two texts
+            limiter = RateLimiter(LIMIT, store=store, name="api", on_store_failure=policy)  # type: ignore[arg-type] # one of two texts
             decision = limiter.hit("key")
             assert (decision.allowed, decision.source) != (True, "store")
             assert decision.allowed is is_admitted

@@ -81,7 +81,7 @@ def test_what_was_admitted_meanwhile_is_charged_afterwards_and_once(
 
 
 def test_a_limiter_that_was_told_nothing_but_a_url_comes_through_a_partition(scene: Scene) -> None:
-    with RateLimiter(LIMIT, store=scene.url, namespace="default") as limiter:
+    with RateLimiter(LIMIT, store=scene.url, name="api", namespace="default") as limiter:
         wait_until(lambda: limiter.hit("before").source == "store", "the store decides")
         scene.proxy.partition()
         decisions = [limiter.hit("during") for _ in range(CAPACITY + 1)]

@@ -298,15 +298,15 @@ def test_counters_are_listed(redis_url: str) -> None:
 def _count(url: str) -> None:
     """Leave counters of every kind."""
     limits = ["100/day", "1000/4w fixed_window", "50/4w sliding_window_counter"]  # slow to change
-    with RateLimiter(limits, store=url, namespace="shop") as limiter:
+    with RateLimiter(limits, store=url, name="api", namespace="shop") as limiter:
         limiter.charge("user:1", 10)
         limiter.reserve("user:1", 30, ttl=3600)
         limiter.hit_all([Hit("user:1", "5/hour sliding_window_log", 1, "export")])
         limiter.hit_all([Hit("user:2", "10/day", 1)])
         limiter.charge("k" * 300, 900)
-    with RateLimiter(Concurrency(5, 600), store=url, namespace="jobs") as limiter:
+    with RateLimiter(Concurrency(5, 600), store=url, name="api", namespace="jobs") as limiter:
         limiter.slot("user:1").take()
-    with RateLimiter("10/hour gcra", store=url) as limiter:
+    with RateLimiter("10/hour gcra", store=url, name="api") as limiter:
         limiter.hit("user:3\x1b[K")
         limiter.hit("user:3")
 

@@ -53,7 +53,7 @@ def _plain(text: str) -> str:
 
 def test_a_store_that_goes_away_and_comes_back_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "headgate")
-    with RedisServer() as server, RateLimiter("1000/hour", store=server.url) as limiter:
+    with RedisServer() as server, RateLimiter("1000/hour", store=server.url, name="api") as limiter:
         limiter.hit("user:1")
         server.stop()
         until(lambda: "store_breaker_open" in events(caplog), lambda: limiter.hit("user:1"))

@@ -388,11 +388,13 @@ def limiter_history(
     """What both kinds of limiters do and leave."""
 
     def blocking(clock: Any) -> Any:
-        limiter = RateLimiter(limits, store=RedisStore(url, clock=clock), **options)
+        limiter = RateLimiter(limits, store=RedisStore(url, clock=clock), name="api", **options)
         return Limiting(limiter), limiter.close
 
     def awaiting(clock: Any) -> Any:
-        limiter = AsyncRateLimiter(limits, store=RedisStore(url, clock=clock), **options)
+        limiter = AsyncRateLimiter(
+            limits, store=RedisStore(url, clock=clock), name="api", **options
+        )
         return Limiting(limiter), limiter.aclose
 
     found = history_of(blocking, steps, state)
@@ -416,7 +418,9 @@ def test_slots_queues_and_names_leave_what_was_recorded(url: str, state: RedisSt
 def test_a_changed_limit_goes_on_with_its_counter(url: str, state: RedisState) -> None:
     def make(clock: Any) -> Any:
         store = RedisStore(url, clock=clock)
-        return Changing([RateLimiter(limit, store=store) for limit in CHANGED]), store.close
+        return Changing(
+            [RateLimiter(limit, store=store, name="api") for limit in CHANGED]
+        ), store.close
 
     steps = [("hit", number, 3) for number in (0, 1, 0, 2, 3, 0, 2)]
     check_wire("redis_changed_limits", history_of(make, steps, state))
@@ -457,7 +461,7 @@ def test_what_is_written_on_the_clock_of_the_server_lives_no_longer_than_needed(
     found = {}
     for limit, (verb, most) in OWN_CLOCK.items():
         state.empty()
-        with RateLimiter(limit, store=url) as limiter:
+        with RateLimiter(limit, store=url, name="api") as limiter:
             getattr(limiter, verb)("user:1", 1)
         kinds = state.kinds()
         assert all(0 < left <= most * 1000 for _, left in kinds.values()), (limit, kinds)
@@ -471,7 +475,9 @@ def test_what_was_used_under_leases_is_all_there_in_the_end(url: str, state: Red
         clock = ManualClock(NOW)
         state.empty()
         store = RedisStore(url, clock=clock)
-        with RateLimiter("100/minute fixed_window", store=store, accuracy=accuracy) as limiter:
+        with RateLimiter(
+            "100/minute fixed_window", store=store, name="api", accuracy=accuracy
+        ) as limiter:
             for _ in range(12):
                 assert limiter.hit("user:1")
                 clock.advance(0.1)
@@ -481,7 +487,9 @@ def test_what_was_used_under_leases_is_all_there_in_the_end(url: str, state: Red
 
 def test_keys_in_a_cluster_have_a_tag() -> None:
     with ClusterSetup() as cluster:
-        with RateLimiter("5/hour; 9/hour sliding_window_log", store=cluster.url) as limiter:
+        with RateLimiter(
+            "5/hour; 9/hour sliding_window_log", store=cluster.url, name="api"
+        ) as limiter:
             for number in range(20):
                 limiter.hit(f"user:{number}")
         found = [key for node in cluster.primaries() for key in node.cli("keys", "*").split()]

@@ -75,33 +75,33 @@ STACK = (
 
 class TestFigures:
     def test_every_algorithm_is_told_as_it_is(self, server: RedisServer, keys: Any) -> None:
-        with RateLimiter(STACK, store=server.url, namespace="shop") as limiter:
+        with RateLimiter(STACK, store=server.url, name="api", namespace="shop") as limiter:
             limiter.hit("user:42")
             limiter.hit("user:42", cost=2)
         told = keys("--json", "--show", "user:42")
         assert told.status == 0
         assert told.figures("counter", "kind", "limit", "quota", "in_use") == [
-            ("limits[0]", "paced", "100/h", None, 3),
-            ("limits[1]", "sliding_window_log", "50/h", 50, 3),
-            ("limits[2]", "fixed_window", "40/d", 40, 3),
-            ("limits[3]", "sliding_window_counter", "30/h subwindows 6", 30, 3),
-            ("limits[4]", "paced", "3/w", None, 3),
+            ("name=api", "paced", "100/h", None, 3),
+            ("name=api#1", "sliding_window_log", "50/h", 50, 3),
+            ("name=api#2", "fixed_window", "40/d", 40, 3),
+            ("name=api#3", "sliding_window_counter", "30/h subwindows 6", 30, 3),
+            ("name=api#4", "paced", "3/w", None, 3),
         ]
         assert all(0 < one["as_new_in"] < one["ttl"] for one in told.counters)
 
     def test_named_and_unnamed_counters_and_other_namespaces_are_shown(
         self, server: RedisServer, keys: Any
     ) -> None:
-        with RateLimiter(SLOW, store=server.url, namespace="shop") as limiter:
+        with RateLimiter(SLOW, store=server.url, name="api", namespace="shop") as limiter:
             limiter.hit_all([Hit("ada", "9/hour", 2, "export"), Hit("ada", "8/hour gcra")])
             limiter.hit("ada")
-        with RateLimiter(SLOW, store=server.url) as limiter:
+        with RateLimiter(SLOW, store=server.url, name="api") as limiter:
             limiter.hit("ada")
         told = keys("--json", "--show", "ada")
         assert told.figures("namespace", "counter", "in_use") == [
-            ("headgate", "limits[0]", 1),
-            ("shop", "limits[0]", 1),
+            ("headgate", "name=api", 1),
             ("shop", "limit=8/h gcra", 1),
+            ("shop", "name=api", 1),
             ("shop", "name=export", 2),
         ]
 
@@ -110,8 +110,8 @@ class TestFigures:
     ) -> None:
         stack = [SLOW, Concurrency(3, 60)]
         with (
-            RateLimiter(SLOW, store=server.url) as limiter,
-            RateLimiter(stack, store=server.url, namespace="jobs") as jobs,
+            RateLimiter(SLOW, store=server.url, name="api") as limiter,
+            RateLimiter(stack, store=server.url, name="api", namespace="jobs") as jobs,
             limiter.reserve("ada", 8, ttl=60) as reservation,
             jobs.slot("ada"),
         ):
@@ -129,12 +129,12 @@ class TestFigures:
         assert keys("--json", "--show", "ada").figures("in_use", "held") == [(5, 0), (1, 0)]
 
     def test_debt_is_told_in_full(self, server: RedisServer, keys: Any) -> None:
-        with RateLimiter("5/hour sliding_window_log", store=server.url) as limiter:
+        with RateLimiter("5/hour sliding_window_log", store=server.url, name="api") as limiter:
             limiter.charge("ada", 12)
         assert keys("--json").figures("in_use", "quota") == [(12, 5)]
 
     def test_a_long_key_is_told_by_its_digest(self, server: RedisServer, keys: Any) -> None:
-        with RateLimiter(SLOW, store=server.url) as limiter:
+        with RateLimiter(SLOW, store=server.url, name="api") as limiter:
             limiter.hit("x" * 300)
         [(digest, is_digest)] = keys("--json").figures("key", "is_digest")
         assert is_digest
@@ -146,7 +146,7 @@ class TestListing:
     @pytest.fixture(autouse=True)
     def _filled(self, server: RedisServer) -> None:
         for namespace in ("shop", "shopping"):
-            with RateLimiter(SLOW, store=server.url, namespace=namespace) as limiter:
+            with RateLimiter(SLOW, store=server.url, name="api", namespace=namespace) as limiter:
                 for n in range(150):
                     limiter.hit(f"user:{n}")
                 limiter.hit("user*[x]")
@@ -216,19 +216,19 @@ def test_a_server_that_is_gone_is_one_line(keys: Any) -> None:
 
 def test_the_unix_socket_and_tls_are_ways_in(keys: Any) -> None:
     with RedisServer(unix=True, password=WORD) as server:
-        with RateLimiter(SLOW, store=server.unix_url) as limiter:
+        with RateLimiter(SLOW, store=server.unix_url, name="api") as limiter:
             limiter.hit("ada")
         assert keys("--store", server.unix_url).status == 0
     with RedisServer(tls=True) as server:
         url = f"{server.url}&ssl_ca_certs={server.certificates.ca}"
-        with RateLimiter(SLOW, store=url) as limiter:
+        with RateLimiter(SLOW, store=url, name="api") as limiter:
             limiter.hit("ada")
         assert keys("--store", url).status == 0
         assert "TLS" in keys("--store", server.url).err
 
 
 def test_head_may_leave_early(server: RedisServer) -> None:
-    with RateLimiter(SLOW, store=server.url) as limiter:
+    with RateLimiter(SLOW, store=server.url, name="api") as limiter:
         for n in range(2_000):
             limiter.hit(f"user:{n}")
     line = f"{sys.executable} -m headgate.cli keys --limit 2000 | head -n 1"
@@ -239,7 +239,7 @@ def test_head_may_leave_early(server: RedisServer) -> None:
 
 def test_sentinels_name_the_server(keys: Any) -> None:
     with SentinelSetup(password=WORD) as setup:
-        with RateLimiter(SLOW, store=setup.url) as limiter:
+        with RateLimiter(SLOW, store=setup.url, name="api") as limiter:
             limiter.hit("ada")
         assert keys("--json", "--store", setup.url).figures("key") == [("ada",)]
         told = keys("--store", setup.url.replace("/mymaster", "/other"))
@@ -248,7 +248,9 @@ def test_sentinels_name_the_server(keys: Any) -> None:
 
 def test_all_primaries_of_a_cluster_are_asked_even_while_slots_move(keys: Any) -> None:
     with ClusterSetup() as cluster:
-        with RateLimiter(f"{SLOW}; 50/hour sliding_window_log", store=cluster.url) as limiter:
+        with RateLimiter(
+            f"{SLOW}; 50/hour sliding_window_log", store=cluster.url, name="api"
+        ) as limiter:
             for n in range(40):
                 limiter.hit(f"user:{n}")
         url = cluster.url
@@ -256,11 +258,11 @@ def test_all_primaries_of_a_cluster_are_asked_even_while_slots_move(keys: Any) -
         assert len(told.counters) == 80
         assert {one["in_use"] for one in told.counters} == {1}
         shown = keys("--json", "--store", url, "--show", "user:7")
-        assert shown.figures("counter") == [("limits[0]",), ("limits[1]",)]
+        assert shown.figures("counter") == [("name=api",), ("name=api#1",)]
         alone = keys("--store", cluster.nodes[0].url)
         assert (alone.status, "redis+cluster://" in alone.err) == (2, True)
 
-        name = Names(has_tags=True).counter(group_name("headgate", 0), "user:7")
+        name = Names(has_tags=True).counter(group_name("headgate", "api"), "user:7")
         slot = slot_of(name)
         target = next(one for one in cluster.primaries() if one is not cluster.owner_of(slot))
         with cluster.migrating(slot, target) as migration:

@@ -14,7 +14,7 @@ def test_a_full_rest_lasts_for_exactly_so_long_at_the_peak() -> None:
     clock = ManualClock(start=1_800_000_000)
     with RedisServer() as server:
         store = RedisStore(server.url, clock=clock)
-        made = RateLimiter(parse_limits("10/s burst 1 peak 100/s for 3s"), store=store)
+        made = RateLimiter(parse_limits("10/s burst 1 peak 100/s for 3s"), store=store, name="api")
         passed = []
         for _ in range(400):
             passed.append(made.hit("a").allowed)

@@ -21,14 +21,14 @@ def test_what_was_admitted_without_the_server_is_charged_when_it_is_back(
 ) -> None:
     monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
     with RedisServer() as server:
-        limiter = RateLimiter(LIMIT, store=server.url, on_store_failure=OnFailure())
+        limiter = RateLimiter(LIMIT, store=server.url, name="api", on_store_failure=OnFailure())
         assert limiter.hit("key", 3).source == "store"
         server.kill()
         sources = [limiter.hit("key").source for _ in range(24)]
         assert sources == ["fail_open"] * 20 + ["fallback"] * 4
         server.start()
         wait_until(lambda: limiter.peek("key").source == "store", "the server decides again")
-        looking = RateLimiter(LIMIT, store=RedisStore(server.url))
+        looking = RateLimiter(LIMIT, store=RedisStore(server.url), name="api")
 
         def left() -> int:
             limiter.peek("key")  # somebody has to ask for the breaker to close
@@ -46,12 +46,12 @@ def test_a_process_that_nobody_asks_ends_its_outage_and_tells_the_server(
 ) -> None:
     monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
     with RedisServer() as server:
-        limiter = RateLimiter(LIMIT, store=server.url)
+        limiter = RateLimiter(LIMIT, store=server.url, name="api")
         limiter.hit("key")
         server.kill()
         assert [limiter.hit("key").source for _ in range(10)] == ["fail_open"] * 10
         server.start()
-        looking = RateLimiter(LIMIT, store=RedisStore(server.url))
+        looking = RateLimiter(LIMIT, store=RedisStore(server.url), name="api")
         wait_until(lambda: looking.peek("key").remaining <= 11, "the server was told", within=30)
         assert not limiter._fallback.is_out
         looking.close()
@@ -62,12 +62,12 @@ def test_the_same_in_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
 
     async def story(server: RedisServer) -> None:
-        limiter = AsyncRateLimiter(LIMIT, store=server.url)
+        limiter = AsyncRateLimiter(LIMIT, store=server.url, name="api")
         await limiter.hit("key")
         server.kill()
         assert [(await limiter.hit("key")).source for _ in range(10)] == ["fail_open"] * 10
         server.start()
-        looking = AsyncRateLimiter(LIMIT, store=RedisStore(server.url))
+        looking = AsyncRateLimiter(LIMIT, store=RedisStore(server.url), name="api")
         async with asyncio.timeout(30):
             while (await looking.peek("key")).remaining > 11:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.05)

@@ -90,7 +90,9 @@ class TestOneLoop:
 
     def test_a_cancelled_caller_disturbs_no_other(self, server: RedisServer) -> None:
         async def hit_and_cancel() -> list[Decision | BaseException]:
-            limiter = AsyncRateLimiter(bucket(500), store=server.url, namespace="cancelled")
+            limiter = AsyncRateLimiter(
+                bucket(500), store=server.url, name="api", namespace="cancelled"
+            )
             tasks = [asyncio.create_task(limiter.hit("key")) for _ in range(200)]
             await asyncio.sleep(0)
             for task in tasks[::3]:
@@ -160,7 +162,8 @@ class TestManyClients:
     def test_forty_stores_admit_exactly_the_limit(self, server: RedisServer) -> None:
         url = server.url
         limiters = [
-            RateLimiter(bucket(333), store=RedisStore(url), namespace="forty") for _ in range(40)
+            RateLimiter(bucket(333), store=RedisStore(url), name="api", namespace="forty")
+            for _ in range(40)
         ]
         with ThreadPoolExecutor(40) as pool:
             admitted = list(
@@ -174,7 +177,7 @@ class TestManyClients:
         async def hit_all_at_once() -> list[Decision]:
             stores = [RedisStore(server.url) for _ in range(40)]
             limiters = [
-                AsyncRateLimiter(bucket(333), store=store, namespace="forty-async")
+                AsyncRateLimiter(bucket(333), store=store, name="api", namespace="forty-async")
                 for store in stores
             ]
             try:

@@ -44,7 +44,7 @@ def test_a_limit_that_cannot_be_held_disturbs_no_other_caller_of_the_loop(
     url = request.getfixturevalue(topology).url
 
     async def story() -> None:
-        limiter = AsyncRateLimiter("10/s", store=url, namespace="poison")
+        limiter = AsyncRateLimiter("10/s", store=url, name="api", namespace="poison")
         for n in range(5):
             with pytest.raises(LimitError, match="subwindow"):
                 await limiter.hit_all([Hit("c", TOO_FINE)])
@@ -61,7 +61,7 @@ def test_a_limit_that_cannot_be_held_is_an_error_of_the_thread_that_asks(
     told: dict[str, object] = {}
     with SilentProxy(server.port) as proxy:
         store = RedisStore(f"{proxy.url}&connections=1")
-        limiter = RateLimiter("10/s", store=store, on_store_failure="fail_closed")
+        limiter = RateLimiter("10/s", store=store, name="api", on_store_failure="fail_closed")
         limiter.hit("warm")
         proxy.delay_replies(ms=200)
 
@@ -86,12 +86,12 @@ def test_hit_many_tells_of_each_for_itself(server: RedisServer) -> None:
     server.cli("rpush", "many:bad", "somebody else's")
 
     async def story() -> list[str]:
-        limiter = AsyncRateLimiter("5/h", store=server.url, namespace="many")
+        limiter = AsyncRateLimiter("5/h", store=server.url, name="api", namespace="many")
         found = [one.source for one in await limiter.hit_many(["a", "bad", "b"])]
         await limiter.aclose()
         return found
 
-    with RateLimiter("5/h", store=server.url, namespace="many") as limiter:
+    with RateLimiter("5/h", store=server.url, name="api", namespace="many") as limiter:
         told = limiter.hit_many(["a", "bad", "b"])
     assert [one.source for one in told] == ["store", "fail_open", "store"]
     assert [one.remaining for one in told if one.source == "store"] == [4, 4]
@@ -99,7 +99,7 @@ def test_hit_many_tells_of_each_for_itself(server: RedisServer) -> None:
 
 
 def test_hit_many_is_sent_in_calls_that_let_others_in_between(server: RedisServer) -> None:
-    with RateLimiter("5/h", store=server.url, namespace="long") as limiter:
+    with RateLimiter("5/h", store=server.url, name="api", namespace="long") as limiter:
         limiter.hit_many(["warm"])
         before = server.calls("evalsha")
         assert all(limiter.hit_many([f"k{n}" for n in range(1_000)]))
@@ -140,14 +140,14 @@ def test_an_answer_that_is_none_is_an_error_and_nobody_waits_for_ever(
     reply: bytes, limit: str
 ) -> None:
     async def story(url: str) -> str:
-        limiter = AsyncRateLimiter(limit, store=url)
+        limiter = AsyncRateLimiter(limit, store=url, name="api")
         async with asyncio.timeout(5):
             source = (await limiter.hit("key")).source
         await limiter.aclose()
         return source
 
     with talking_nonsense(reply) as url:
-        with RateLimiter(limit, store=url) as limiter:
+        with RateLimiter(limit, store=url, name="api") as limiter:
             assert limiter.hit("key").source == "fail_open"
         assert asyncio.run(story(url)) == "fail_open"
 
@@ -173,14 +173,16 @@ def test_what_is_as_new_does_not_stay_for_a_window(server: RedisServer) -> None:
         SlidingWindowCounter(5, year),
         TokenBucket(5, 0.001),
     ):
-        with RateLimiter(limit, store=server.url, namespace="short") as limiter:
+        with RateLimiter(limit, store=server.url, name="api", namespace="short") as limiter:
             limiter.reserve("k", 3, ttl=60).cancel()
             assert 0 < int(server.cli("pttl", "short:k")) <= 2_000, limit
             limiter.reset("k")
 
 
 def test_slots_of_different_leases_are_all_there_is(server: RedisServer) -> None:
-    with RateLimiter(Concurrency(2, 60), store=server.url, namespace="slots") as limiter:
+    with RateLimiter(
+        Concurrency(2, 60), store=server.url, name="api", namespace="slots"
+    ) as limiter:
         slots = [limiter.slot("k") for _ in range(3)]
         assert [slot.take().allowed for slot in slots] == [True, True, False]
 

@@ -175,10 +175,14 @@ def test_leases_count_in_other_regions_when_they_are_taken(regions: Regions) -> 
     limit, batch = "10000/week", 50
     peer = RedisStore(regions.link_url("eu", "us", timeout=5))
     here = ReplicatedStore(RedisStore(regions.servers["eu"].url), region="eu", peers={"us": peer})
-    limiter = RateLimiter(limit, store=here, accuracy=Accuracy(batch=batch), namespace="leased")
+    limiter = RateLimiter(
+        limit, store=here, name="api", accuracy=Accuracy(batch=batch), namespace="leased"
+    )
     sources = [limiter.hit("a").source for _ in range(1_000)]
     assert "lease" in sources
     limiter.close()
-    with closing(RateLimiter(limit, store=regions.servers["us"].url, namespace="leased")) as there:
+    with closing(
+        RateLimiter(limit, store=regions.servers["us"].url, name="api", namespace="leased")
+    ) as there:
         used = 10_000 - there.peek("a").remaining
     assert 1_000 <= used <= 1_000 + 2 * batch  # units that were told of before they were given back

@@ -47,7 +47,7 @@ def holder(url: str, partition: str, heartbeat: str) -> Iterator[subprocess.Pope
 def in_use(server: RedisServer) -> int:
     """How many leases have not run out, on the clock of the server."""
     seconds, micros = server.cli("time").split()
-    return int(server.cli("zcount", "slots~:key", f"({seconds}{micros.zfill(6)}", "+inf"))
+    return int(server.cli("zcount", "slots=api~:key", f"({seconds}{micros.zfill(6)}", "+inf"))
 
 
 def test_slots_of_killed_holders_are_free_after_the_ttl_and_a_heartbeat_outlives_it(
@@ -55,7 +55,7 @@ def test_slots_of_killed_holders_are_free_after_the_ttl_and_a_heartbeat_outlives
 ) -> None:
     slots = Concurrency(LIMIT, TTL, (("gold", 1),))
     limiter = RateLimiter(
-        slots, store=server.url, namespace="slots", on_store_failure="fail_closed"
+        slots, store=server.url, name="api", namespace="slots", on_store_failure="fail_closed"
     )
     with holder(server.url, "gold", "yes") as beating, holder(server.url, "", "no") as silent:
         assert in_use(server) == 2
@@ -81,11 +81,11 @@ def test_a_held_slot_with_a_heartbeat_is_given_back_once(server: RedisServer) ->
 
 def test_every_key_of_slots_lives_for_a_limited_time(server: RedisServer) -> None:
     slots = Concurrency(1, 30, (("gold", 1),))
-    with RateLimiter(slots, store=server.url, namespace="ttl") as limiter:
+    with RateLimiter(slots, store=server.url, name="api", namespace="ttl") as limiter:
         assert limiter.slot("key").take()
         assert not limiter.slot("key", "gold").take()
         names = sorted(server.cli("keys", "ttl*").split())
-        assert names == ["ttl~:key", "ttl~|:key"]
+        assert names == ["ttl=api~:key", "ttl=api~|:key"]
         for name in names:
             assert 0 < int(server.cli("pttl", name)) <= 31_000 * 2, name
         limiter.reset("key")

@@ -86,13 +86,21 @@ class Limiting:
         if kind == "sync":
             self._store = RedisStore(url, clock=clock)
             self.driven = self._limiter = RateLimiter(
-                limits, store=self._store, namespace=self.namespace, on_store_failure=policy
+                limits,
+                store=self._store,
+                name="api",
+                namespace=self.namespace,
+                on_store_failure=policy,
             )
         else:
             self._loop = Loop()
             self._async_store = RedisStore(url, clock=clock)
             self._async_limiter = AsyncRateLimiter(
-                limits, store=self._async_store, namespace=self.namespace, on_store_failure=policy
+                limits,
+                store=self._async_store,
+                name="api",
+                namespace=self.namespace,
+                on_store_failure=policy,
             )
             self.driven = Blocking(self._async_limiter, cast("asyncio.Runner", self._loop))
 

@@ -13,7 +13,9 @@ from headgate import Concurrency, RateLimiter
 def main() -> None:
     url, limit, ttl, partition, heartbeat = sys.argv[1:]
     slots = Concurrency(int(limit), float(ttl), (("gold", 1),))
-    limiter = RateLimiter(slots, store=url, namespace="slots", on_store_failure="fail_closed")
+    limiter = RateLimiter(
+        slots, store=url, name="api", namespace="slots", on_store_failure="fail_closed"
+    )
     with limiter.slot("key", partition or None, heartbeat=heartbeat == "yes") as slot:
         print("held" if slot else "refused", flush=True)
         sys.stdin.read()

@@ -88,6 +88,7 @@ def hit_on(orders: Orders, file: int) -> None:
     limiter = RateLimiter(
         orders.limit,
         store=store,
+        name="api",
         namespace=orders.namespace,
         accuracy=orders.accuracy,
         on_store_failure="fail_closed",
@@ -104,6 +105,7 @@ async def hit_on_in_loop(orders: Orders, file: int) -> None:
     limiter = AsyncRateLimiter(
         orders.limit,
         store=LeasedStore(inner, clock=orders.clock),
+        name="api",
         namespace=orders.namespace,
         accuracy=orders.accuracy,
         on_store_failure="fail_closed",

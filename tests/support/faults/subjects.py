@@ -184,6 +184,7 @@ class Limiters(Subject):
             mode: RateLimiter(
                 LIMIT,
                 store=store,
+                name="api",
                 namespace=f"{namespace}-{mode}",
                 on_store_failure=OnFailure(mode, SHARE),
                 accuracy=self.accuracy,
@@ -217,6 +218,7 @@ class AsyncLimiters(Subject):
             mode: AsyncRateLimiter(
                 LIMIT,
                 store=store,
+                name="api",
                 namespace=f"{namespace}-{mode}",
                 on_store_failure=OnFailure(mode, SHARE),
                 accuracy=self.accuracy,

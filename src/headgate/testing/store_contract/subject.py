@@ -302,6 +302,7 @@ class StoreUnderTest:
             limiter = AsyncRateLimiter(
                 limits,
                 store=store,
+                name="api",
                 namespace=name,
                 on_store_failure=policy,
                 accuracy=self.accuracy,
@@ -310,6 +311,7 @@ class StoreUnderTest:
         return RateLimiter(
             limits,
             store=store,
+            name="api",
             namespace=name,
             on_store_failure=policy,
             accuracy=self.accuracy,

@@ -23,7 +23,7 @@ MANY = 5_500
 
 
 def limiter(store: Store, limit: Limit) -> RateLimiter:
-    return RateLimiter(limit, store=store, on_store_failure="fail_closed")
+    return RateLimiter(limit, store=store, name="api", on_store_failure="fail_closed")
 
 
 def used_cells(store: ShmStore) -> list[Cell]:

@@ -29,7 +29,7 @@ HUNDRED = FixedWindow(100, 50 * YEAR)
 
 
 def limiter(store: Store, limits: str | FixedWindow = HUNDRED) -> RateLimiter:
-    return RateLimiter(limits, store=store, on_store_failure="fail_closed")
+    return RateLimiter(limits, store=store, name="api", on_store_failure="fail_closed")
 
 
 def in_child(work: Callable[[], bool]) -> bool:
@@ -150,7 +150,9 @@ def test_the_time_is_the_same_for_all_that_open_it() -> None:
 
 def test_async_hits_are_decided_on_the_same_counters() -> None:
     async def ask(url: str) -> list[bool]:
-        shared = AsyncRateLimiter(HUNDRED, store=ShmStore(url), on_store_failure="fail_closed")
+        shared = AsyncRateLimiter(
+            HUNDRED, store=ShmStore(url), name="api", on_store_failure="fail_closed"
+        )
         asked = [await shared.hit("key", 30) for _ in range(4)]
         await shared.aclose()
         return [decision.allowed for decision in asked]
@@ -219,8 +221,8 @@ def test_another_size_than_that_of_the_store_is_told_and_not_used(
 def test_slots_and_counts_of_one_name_stand_side_by_side() -> None:
     clock = ManualClock(1_700_000_000)
     with fresh_store(clock) as store:
-        slots = RateLimiter(Concurrency(2, 60), store=store, namespace="n")
-        rates = RateLimiter(TokenBucket(10, 1), store=store, namespace="n")
+        slots = RateLimiter(Concurrency(2, 60), store=store, name="api", namespace="n")
+        rates = RateLimiter(TokenBucket(10, 1), store=store, name="api", namespace="n")
         with slots.slot("key") as slot:
             assert slot
             assert rates.hit("key", 4).remaining == 6
@@ -232,7 +234,9 @@ def test_slots_and_counts_of_one_name_stand_side_by_side() -> None:
 def test_a_log_grows_and_shrinks_over_many_blocks() -> None:
     clock = ManualClock(1_700_000_000)
     with fresh_store(clock) as store:
-        log = RateLimiter(SlidingWindowLog(400, 1), store=store, on_store_failure="fail_closed")
+        log = RateLimiter(
+            SlidingWindowLog(400, 1), store=store, name="api", on_store_failure="fail_closed"
+        )
         for round_number in range(3):
             for asked in range(400):
                 assert log.hit("key").remaining == 399 - asked, round_number
