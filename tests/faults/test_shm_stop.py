@@ -72,7 +72,7 @@ def test_others_wait_for_a_while_and_then_cannot_decide(url: str) -> None:
     store = ShmStore(url)
     with stopped_in_its_turn(url):
         for _ in range(3):
-            with pytest.raises(StoreError, match="no turn") as caught:
+            with pytest.raises(StoreError, match="was not free") as caught:
                 left(store)
             assert caught.value.reason == "timeout"
         for policy, is_admitted in (("fail_open", True), ("fail_closed", False)):

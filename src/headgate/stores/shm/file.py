@@ -19,8 +19,8 @@ from typing import Final
 
 from headgate.errors import StoreError, StoreURLError
 from headgate.server_urls import URLReader
-from headgate.stores.shm.layout import PAGE, VERSION, Hashes, Layout, Table
-from headgate.stores.shm.lock import Patience
+from headgate.stores.shm.layout import COUNT_WORD, PAGE, VERSION, Hashes, Layout, Table
+from headgate.stores.shm.lock import FileLock
 from headgate.stores.shm.records import WORD, Records
 from headgate.units import MILLISECOND, SECOND
 
@@ -51,7 +51,7 @@ class ShmAddress:
     size: int | None = None
     """Bytes; None: as large as it is, or the usual size."""
     timeout_ns: int = USUAL_TIMEOUT_NS
-    """How long to wait for one's turn."""
+    """How often a waiter looks at the holder of the lock."""
 
 
 def read_url(url: str) -> ShmAddress:
@@ -223,7 +223,7 @@ CLOSED: Final = -1
 class File:
     """The file, who may use it now, and how to read what is in it.
 
-    `lock` is for the threads of this process, `patience` for the other processes. The descriptor
+    `lock` is for the threads of this process, `flock` for the other processes. The descriptor
     is `CLOSED` after `close`; it may only be used by who has the lock. `words` is `memory` as
     numbers, each of which is written at once.
     """
@@ -231,6 +231,7 @@ class File:
     __slots__ = (
         "_path",
         "fd",
+        "flock",
         "hashes",
         "is_damage_told",
         "layout",
@@ -239,7 +240,6 @@ class File:
         "next_bucket",
         "origin",
         "own",
-        "patience",
         "records",
         "shared",
         "sweep_due",
@@ -247,7 +247,7 @@ class File:
     )
 
     def __init__(
-        self, path: Path, fd: int, layout: Layout, *, origin: int, timeout_ns: int, most_ns: int
+        self, path: Path, fd: int, layout: Layout, *, origin: int, timeout_ns: int
     ) -> None:
         self.fd = fd
         self._path = path
@@ -256,7 +256,7 @@ class File:
         self.words = memoryview(self.memory)[: layout.size // WORD * WORD].cast("Q")
         self.origin = origin
         self.lock = threading.Lock()
-        self.patience = Patience(self.words, timeout_ns=timeout_ns, most_ns=most_ns)
+        self.flock = FileLock(fd, self.words, COUNT_WORD, timeout_ns)
         self.records = Records(origin)
         self.hashes = Hashes(layout.secret)
         self.own = Table.own(fd, layout)
@@ -267,17 +267,13 @@ class File:
         """When to look for idle counters again, counted from *origin*."""
 
     @classmethod
-    def open(cls, address: ShmAddress, *, has_clock: bool, most_ns: int) -> File:
-        """Open the store that *address* names; made if there is none.
-
-        Nobody waits longer than *most_ns* for a turn.
-        """
+    def open(cls, address: ShmAddress, *, has_clock: bool) -> File:
+        """Open the store that *address* names; made if there is none."""
         path = path_of(address.name)
         fd, layout = open_file(path, address.size)
         origin = 0 if has_clock else layout.anchor_ns
-        wait_ns = address.timeout_ns
         try:
-            return cls(path, fd, layout, origin=origin, timeout_ns=wait_ns, most_ns=most_ns)
+            return cls(path, fd, layout, origin=origin, timeout_ns=address.timeout_ns)
         except OSError:
             os.close(fd)
             raise

@@ -2,7 +2,7 @@
 
     header    a page: who made it, how large its parts are, the anchor of its clock; never changed
     control   a page: the mark of the journal, the first free block, when a counter was last
-              dropped, how many turns there were
+              dropped, how often the lock was taken
     journal   what is being written, when several places change at once (see `journal`)
     cells     the counters: cells of 128 bytes in buckets of 16 (see `cells`)
     shared    more such cells, for the keys that found no room
@@ -36,7 +36,8 @@ PAGE: Final = 4096
 CONTROL_AT: Final = PAGE
 FIRST_FREE_AT: Final = CONTROL_AT + 8
 CLEARED_AT: Final = CONTROL_AT + 16
-TURNS_AT: Final = CONTROL_AT + 24
+COUNT_WORD: Final = (CONTROL_AT + 24) // 8
+"""How often the lock was taken."""
 JOURNAL_AT: Final = 2 * PAGE
 JOURNAL_SIZE: Final = 64 * PAGE
 CELLS_AT: Final = JOURNAL_AT + JOURNAL_SIZE

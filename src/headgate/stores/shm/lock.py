@@ -1,99 +1,147 @@
-"""Whose turn it is among processes: a lock of the kernel's on the file, with patience that ends.
+"""The lock among processes: `flock` on the store's file, with a bound on the wait.
 
-The kernel takes the lock away from a process that dies, however it dies. From one that is stopped
-(SIGSTOP, a debugger, a frozen container) it does not, and then nobody can know what that process
-is about to write. So the others wait for a while, and then say that they could not decide.
+The kernel releases the lock of a process that ends, whatever ends it. It does not release the lock
+of a process that is stopped (SIGSTOP, a debugger, a frozen container), and another process cannot
+know what the stopped one would write next. So a wait has an end: the store reports an outage.
 
-Turns are counted, so that a turn that does not end can be told from many that come and go: who
-waits in vain for the former gives up, and until the count goes on does not wait for it again. Who
-is merely unlucky on a busy machine waits longer.
+A holder that is merely not scheduled is no outage. Every *timeout* a waiter looks at the holder:
 
-The lock belongs to an open file: a forked process has to open its own.
+- the count of acquisitions has changed: others make progress, wait on;
+- the holder is stopped (`T` or `t` in /proc/<pid>/stat): give up;
+- it is in another state, or cannot be seen (another pid namespace, no /proc): wait on.
+
+No wait is longer than `PATIENCE` timeouts. After a wait that failed, further calls fail at once
+until the count changes or the lock is free.
+
+The lock belongs to an open file description: a forked process opens the file again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+from pathlib import Path
 from time import monotonic_ns, sleep
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
-from headgate.stores.shm.layout import TURNS_AT
 
-TAKE: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
-GIVE_BACK: Final = fcntl.LOCK_UN
-TURNS_WORD: Final = TURNS_AT // 8
-MOST_TURNS: Final = (1 << 64) - 1
-_YIELDS: Final = 100
-"""How often to let others run before sleeping in between: a turn is over sooner than a sleep."""
-_NAP: Final = 1e-6
-"""Seconds; the kernel makes some fifty microseconds of it."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TRY: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
+UNLOCK: Final = fcntl.LOCK_UN
+MAX_COUNT: Final = (1 << 64) - 1
+PATIENCE: Final = 10
+"""Timeouts after which a wait ends, whatever the holder does."""
+_STOPPED: Final = frozenset("Tt")
+_YIELDS: Final = 5
+"""Tries before the first sleep. A holder on another core is usually done by then; more tries take
+the processor from a holder that waits for it."""
+_FIRST_SLEEP: Final = 5e-5
+_LONGEST_SLEEP: Final = 1e-3
+"""Seconds. The longer waiters sleep, the more the others get done."""
 
 
-def _sleep_not_at_all() -> None:
+def _yield_processor() -> None:
     sleep(0)
 
 
-_let_others_run: Final = getattr(os, "sched_yield", _sleep_not_at_all)
+_sched_yield: Final = getattr(os, "sched_yield", _yield_processor)
 
 
-class Patience:
-    """How long to wait for the turn: *timeout_ns* for one that does not end, and *most_ns* for
-    those of others who come and go."""
+class FileLock:
+    """An exclusive lock on the file *fd* among processes. Threads of one process need their own.
 
-    __slots__ = ("_endless", "_most_ns", "_timeout_ns", "_words")
+    *words*[*count_at*] counts acquisitions, for all processes.
+    """
 
-    def __init__(self, words: memoryview, *, timeout_ns: int, most_ns: int) -> None:
+    __slots__ = ("_count_at", "_failed_at", "_fd", "_timeout_ns", "_words")
+
+    def __init__(self, fd: int, words: memoryview, count_at: int, timeout_ns: int) -> None:
+        self._fd = fd
         self._words = words
+        self._count_at = count_at
         self._timeout_ns = timeout_ns
-        self._most_ns = most_ns
-        self._endless: int | None = None
-        """Which turn was waited for in vain."""
+        self._failed_at: int | None = None
+        """The count at which a wait failed."""
 
-    def take_turn(self, fd: int) -> None:
-        """Take the lock of the file *fd*, or raise `StoreError`; to be given back by the caller.
+    def acquire(self) -> None:
+        """Take the lock, or raise `StoreError` with reason `timeout`.
 
-        To be called where a `finally` gives it back: an interrupt may strike on the way out.
+        Call it inside a `try` whose `finally` calls `release`: an interrupt may come at any time.
         """
         try:
-            fcntl.flock(fd, TAKE)
+            fcntl.flock(self._fd, TRY)
         except BlockingIOError:
-            self._wait(fd)
-        words = self._words
-        words[TURNS_WORD] = (words[TURNS_WORD] + 1) & MOST_TURNS
+            self._wait()
+        words, at = self._words, self._count_at
+        words[at] = (words[at] + 1) & MAX_COUNT
 
-    def _wait(self, fd: int) -> None:
-        turn = self._words[TURNS_WORD]
-        if turn == self._endless:
-            raise _no_turn(0)
+    def release(self) -> None:
+        """Release the lock; do nothing if it is not held."""
+        fcntl.flock(self._fd, UNLOCK)
+
+    def _wait(self) -> None:
+        words, at = self._words, self._count_at
+        count = words[at]
+        if count == self._failed_at:
+            raise _timed_out(0)
         start = monotonic_ns()
-        deadline = start + self._timeout_ns
-        tries = 0
-        while True:
-            if tries < _YIELDS:
-                _let_others_run()
+        look_at = start + self._timeout_ns
+        for seconds in _pauses():
+            if seconds:
+                sleep(seconds)
             else:
-                sleep(_NAP)
-            tries += 1
+                _sched_yield()
             try:
-                fcntl.flock(fd, TAKE)
+                fcntl.flock(self._fd, TRY)
             except BlockingIOError:
                 now = monotonic_ns()
             else:
                 return
-            if now < deadline:
+            if now < look_at:
                 continue
-            before, turn = turn, self._words[TURNS_WORD]
-            if turn == before or now >= start + self._most_ns:
-                self._endless = turn
-                raise _no_turn(now - start)
-            deadline = now + self._timeout_ns
+            before, count = count, words[at]
+            is_stopped = count == before and holder_state(self._fd) in _STOPPED
+            if is_stopped or now - start >= PATIENCE * self._timeout_ns:
+                self._failed_at = count
+                raise _timed_out(now - start)
+            look_at = now + self._timeout_ns
 
 
-def _no_turn(waited_ns: int) -> StoreError:
+def _pauses() -> Iterator[float]:
+    """Yield the seconds to sleep before each next try, without end; 0: only yield the processor."""
+    for _ in range(_YIELDS):
+        yield 0
+    seconds = _FIRST_SLEEP
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, _LONGEST_SLEEP)
+
+
+def holder_state(fd: int) -> str:
+    """Return the state of the process that holds the `flock` of the file *fd*, as /proc/<pid>/stat
+    shows it; "" if none is visible from here.
+
+    The kernel translates the pids in /proc/locks to the reader's pid namespace and hides others.
+    """
+    file = os.fstat(fd)
+    name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    try:
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            match line.split():
+                case [_, "FLOCK", _, _, pid, inode, *_] if inode == name:
+                    status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+                    return status.rpartition(")")[2].split()[0]
+    except OSError:
+        pass
+    return ""
+
+
+def _timed_out(waited_ns: int) -> StoreError:
     return StoreError(
-        f"no turn at the shared memory within {waited_ns / 1e6:.0f} ms: a process that uses it is "
-        "stopped, or the machine is overloaded",
+        f"the lock of the shared memory was not free within {waited_ns / 1e6:.0f} ms: a process "
+        "that holds it is stopped, or the machine is overloaded",
         reason="timeout",
     )

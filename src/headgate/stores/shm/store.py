@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
@@ -14,7 +13,6 @@ from headgate.stores.base import Prepared, Store
 from headgate.stores.operations import Check, Operation, Outcomes, Take
 from headgate.stores.shm.fast_path import Asked, KnownCounters, take_known
 from headgate.stores.shm.file import CLOSED, File, read_url, store_error
-from headgate.stores.shm.lock import GIVE_BACK
 from headgate.stores.shm.transaction import Transaction
 from headgate.stores.shm.verbs import carry_out, take
 from headgate.units import MILLISECOND, SECOND
@@ -44,9 +42,6 @@ class ShmStore(Store):
     waits = False
     publishes_values = True
     is_shared = True
-
-    _most_timeouts: ClassVar[int] = 10
-    """How many times the timeout to wait for one's turn while others have theirs."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._address = read_url(url)
@@ -124,10 +119,10 @@ class ShmStore(Store):
                 if file.fd == CLOSED:
                     raise StoreError("the store was closed meanwhile", reason="closed")
                 try:
-                    file.patience.take_turn(file.fd)
+                    file.flock.acquire()
                     return work(file)
                 finally:
-                    fcntl.flock(file.fd, GIVE_BACK)
+                    file.flock.release()
         except OSError as error:
             self._let_go()
             raise store_error(error) from error
@@ -151,8 +146,7 @@ class ShmStore(Store):
                 file = None
             if file is None:
                 has_clock = self._given_clock is not None
-                most_ns = self._most_timeouts * self._address.timeout_ns
-                file = File.open(self._address, has_clock=has_clock, most_ns=most_ns)
+                file = File.open(self._address, has_clock=has_clock)
                 self._file = file
                 self._offset = file.layout.anchor_ns
             self._look_due = time.monotonic_ns() + _LOOK_NS
