@@ -75,4 +75,4 @@ def test_event_loops_on_a_busy_machine_never_allow_more_than_the_limit(name: str
     )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
-    assert seen == {"allowed": KEYS * limit, "store": processes * hits}
+    assert seen == {"allowed": KEYS * limit, "store": processes * hits}, done.stderr

@@ -1,6 +1,5 @@
 """Stores in shared memory for tests, each with a name of its own, removed afterwards."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_hex
@@ -8,8 +7,7 @@ from secrets import token_hex
 from headgate.clock import Clock
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
-from headgate.stores.shm.layout import BLOCK, FIRST_FREE_AT, INLINE
-from headgate.stores.shm.transaction import Blocks
+from headgate.stores.shm.table import HEAD, INLINE, Blocks
 
 
 def new_name() -> str:
@@ -42,17 +40,16 @@ def assert_every_block_has_one_owner(store: ShmStore) -> None:
     """No block is lost, and none is in two chains: those of the cells, and the free one."""
     file = store._file
     assert file is not None
-    blocks = Blocks(file.fd, file.layout)
+    blocks = Blocks(file)
     owned: list[int] = []
-    for table in (file.own, file.shared):
-        for number in range(len(table)):
-            for cell in table.bucket(number):
-                _, length, first = cell.head
+    for table in (file.own, file.overflow):
+        for bucket in range(len(table)):
+            for cell in table.used_cells(bucket):
+                _, length, first = HEAD.unpack_from(file.memory, cell)
                 if length > INLINE:
                     owned += blocks.read(first, length)[1]
-    free = int.from_bytes(os.pread(file.fd, 4, FIRST_FREE_AT), "little") or 1
+    free = blocks.first_free
     while free <= file.layout.blocks:
         owned.append(free)
-        where = file.layout.blocks_at + (free - 1) * BLOCK
-        free = int.from_bytes(os.pread(file.fd, 4, where), "little") or free + 1
+        free = blocks.next(free)
     assert sorted(owned) == list(range(1, file.layout.blocks + 1))

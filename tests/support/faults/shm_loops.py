@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import multiprocessing
 import sys
 from collections import Counter
@@ -49,6 +50,7 @@ def work(url: str, limit: int, hits: int, ready: Barrier, done: Queue[Counter[st
 
 
 def main(url: str, processes: int, hogs: int, limit: int, hits: int) -> None:
+    logging.basicConfig(level=logging.WARNING)
     context = multiprocessing.get_context("fork")
     ready, done = context.Barrier(processes), context.Queue()
     burning = [context.Process(target=burn, daemon=True) for _ in range(hogs)]

@@ -1,11 +1,10 @@
 """A counter as bytes: the limit it is kept under, its state, its open reservations.
 
-    length of the limit's text, kind of the state, the text and some blanks, the state
+    length of the limit's text | kind of the state | text, padded with blanks | state
 
-Kinds: numbers of a fixed size (paced limits, fixed windows, sliding counters), a log, and JSON for
-whatever does not fit these or has reservations. The text of a limit is exact, so that a counter can
-be read, carried over to another limit or thrown away by a process that has never heard of the
-limit. Nothing that is read is believed: what makes no sense is a `ValueError`.
+Kinds: integers of a fixed number (paced limits, fixed windows, sliding counters), a log, and JSON
+for what does not fit these or has reservations. The text of a limit is exact, so a process that
+does not know the limit can read, convert or drop a counter. Damaged records raise `ValueError`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from abc import ABC, abstractmethod
 from array import array
 from fractions import Fraction
 from functools import lru_cache
-from mmap import mmap
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, algorithm_for
 from headgate.algorithms.concurrency import Claim, Lease, Slots
@@ -37,22 +35,20 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.limits.model import PacedLimit
+from headgate.stores.shm.table import MAX_WORD, WORD
 from headgate.units import SECOND
 
-Buffer = bytes | mmap
-"""What is read from: a copy, or the memory itself."""
+if TYPE_CHECKING:
+    from mmap import mmap
 
 State = Any
-"""The state of a counter: what its algorithm makes of it."""
+"""The state of a counter, as its algorithm defines it."""
 
 FIXED, LOG, JSON = range(3)
-WORD: Final = 8
-"""Bytes that a processor writes at once: a kill comes before or after."""
-LARGEST_WORD: Final = (1 << 8 * WORD) - 1
 _BEFORE_TEXT: Final = 2
-_LOG: Final = struct.Struct("<qqI")
-MOST_LIMITS: Final = 4096
-"""How many limits are remembered: policies change."""
+_LOG: Final = struct.Struct("=qqI")
+_MAX_LIMITS: Final = 4096
+"""How many limits a process remembers: policies change."""
 _NO_HOLDS: Final[Holds] = {}
 
 
@@ -67,105 +63,94 @@ UNTOUCHED: Final = Entry(None, _NO_HOLDS)
 
 
 class Form(ABC):
-    """The state of a counter as bytes, as many each time."""
+    """A state as a fixed number of words."""
 
-    __slots__ = ("size",)
+    __slots__ = ("_struct", "size")
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    @abstractmethod
-    def packed(self, state: State) -> bytes:
-        """*state* as bytes; `OverflowError` or `struct.error` if they are too few for it."""
+    def __init__(self, code: str) -> None:
+        self._struct = struct.Struct(code)
+        self.size = self._struct.size
 
     @abstractmethod
-    def read(self, data: Buffer, at: int) -> State:
-        """The state that *data* says from its byte *at* on."""
+    def pack(self, state: State) -> bytes:
+        """Return *state* as bytes; raise `struct.error` if it is too large."""
 
     @abstractmethod
-    def change(self, before: State, after: State) -> tuple[int, int] | None:
-        """The only word that changes, which one it is and what it becomes; None if there are
-        others."""
+    def read(self, data: bytes | mmap, at: int) -> State:
+        """Read the state at the offset *at* of *data*."""
+
+    @abstractmethod
+    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
+        """Return which word changes and its new value, if it is the only one that changes."""
 
 
-class Number(Form):
-    """The one number of a paced limit."""
+class _Number(Form):
+    """The number of a paced limit, low word first."""
 
     __slots__ = ()
 
-    def packed(self, state: State) -> bytes:
-        data: bytes = state.to_bytes(self.size, "little", signed=True)
-        return data
+    def pack(self, state: State) -> bytes:
+        return self._struct.pack(state & MAX_WORD, state >> 64)
 
-    def read(self, data: Buffer, at: int) -> State:
-        return int.from_bytes(data[at : at + self.size], "little", signed=True)
+    def read(self, data: bytes | mmap, at: int) -> State:
+        low, high = self._struct.unpack_from(data, at)
+        return low | high << 64 if high else low
 
-    def change(self, before: State, after: State) -> tuple[int, int] | None:
-        return (0, after) if before >= 0 and 0 <= after <= LARGEST_WORD >= before else None
+    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
+        return (0, after & MAX_WORD) if before >> 64 == after >> 64 else None
 
 
-class Window(Form):
-    """The number of a window and the count in it."""
+class _Window(Form):
+    """The number of a window and its count."""
 
-    __slots__ = ("_struct",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._struct = struct.Struct("<qq")
-        super().__init__(self._struct.size)
-
-    def packed(self, state: State) -> bytes:
+    def pack(self, state: State) -> bytes:
         return self._struct.pack(*state)
 
-    def read(self, data: Buffer, at: int) -> State:
+    def read(self, data: bytes | mmap, at: int) -> State:
         return self._struct.unpack_from(data, at)
 
-    def change(self, before: State, after: State) -> tuple[int, int] | None:
-        return (1, after[1]) if before[0] == after[0] and after[1] >= 0 else None
+    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
+        return (1, after[1]) if before[0] == after[0] else None
 
 
-class Cells(Form):
-    """The number of a cell, and its count and those before it."""
+class _Subwindows(Form):
+    """The number of a subwindow, its count last, and the counts before it."""
 
-    __slots__ = ("_struct",)
+    __slots__ = ()
 
-    def __init__(self, subwindows: int) -> None:
-        self._struct = struct.Struct(f"<{subwindows + 2}q")
-        super().__init__(self._struct.size)
-
-    def packed(self, state: State) -> bytes:
+    def pack(self, state: State) -> bytes:
         return self._struct.pack(state[0], *state[1])
 
-    def read(self, data: Buffer, at: int) -> State:
+    def read(self, data: bytes | mmap, at: int) -> State:
         index, *counts = self._struct.unpack_from(data, at)
         return index, tuple(counts)
 
-    def change(self, before: State, after: State) -> tuple[int, int] | None:
+    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
         counts = after[1]
-        if before[0] != after[0] or counts[-1] < 0:
-            return None
-        return len(counts), counts[-1]
+        return (len(counts), counts[-1]) if before[0] == after[0] else None
 
 
-NUMBER: Final = Number(16)
-_WINDOW: Final = Window()
+_NUMBER: Final = _Number("=Qq")
+_WINDOW: Final = _Window("=qq")
 
 
 def form_of(limit: Limit) -> Form | None:
-    """How the state under *limit* is written, if its size is fixed."""
+    """Return the form of a state under *limit*, if its size is fixed."""
     match limit:
         case PacedLimit():
-            return NUMBER
+            return _NUMBER
         case FixedWindow():
             return _WINDOW
         case SlidingWindowCounter():
-            return Cells(limit.subwindows)
+            return _Subwindows(f"={limit.subwindows + 2}q")
     return None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MAX_LIMITS)
 def limit_text(limit: Limit) -> bytes:
-    """*limit* as an exact text, so long that the state after it begins with a word of memory: one
-    that does not could not be written at once on every machine."""
+    """Return *limit* as an exact text, padded so that the state behind it is aligned to words."""
     numbers: tuple[int, ...]
     if isinstance(limit, PacedLimit):
         rate = limit.per_second
@@ -182,12 +167,12 @@ def limit_text(limit: Limit) -> bytes:
 
 
 def limit_of(text: bytes) -> Limit:
-    """The limit that `limit_text` made *text* of."""
+    """Return the limit that `limit_text` made *text* of."""
     try:
         algorithm, *rest = text.decode("ascii").split()
         return _limit(algorithm, *map(int, rest))
     except (ValueError, TypeError, ZeroDivisionError, LimitError) as error:
-        raise ValueError(f"{text!r} is no limit") from error
+        raise ValueError(f"{text!r} is not a limit") from error
 
 
 def _limit(algorithm: str, quota: int, number: int, more: int = 1) -> Limit:
@@ -209,11 +194,11 @@ def _limit(algorithm: str, quota: int, number: int, more: int = 1) -> Limit:
             return SlidingWindowCounter(quota, seconds, more)
         case "concurrency":
             return Concurrency(quota, seconds)
-    raise ValueError(f"no algorithm is called {algorithm!r}")
+    raise ValueError(f"unknown algorithm {algorithm!r}")
 
 
 class Kept(NamedTuple):
-    """What there is to know about a limit."""
+    """A limit, its arithmetic, and the form of its states."""
 
     limit: Limit
     algorithm: Algorithm[State]
@@ -221,51 +206,51 @@ class Kept(NamedTuple):
 
 
 class Records:
-    """Reads and writes counters whose numbers are counted from *origin*."""
+    """Reader and writer of records whose times count from *origin*."""
 
     __slots__ = ("_by_identity", "_by_text", "_origin")
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
         self._by_text: dict[bytes, Kept] = {}
-        # By the identity of limits, which are kept with it: to hash one takes longer than the rest.
+        # By identity, as hashing a limit takes longer than the rest. It keeps the limit alive.
         self._by_identity: dict[int, tuple[Limit, Kept]] = {}
 
     def kept(self, limit: Limit) -> Kept:
-        """What there is to know about *limit*: the same for equal limits."""
+        """Return what belongs to *limit*: the same object for equal limits."""
         known = self._by_identity.get(id(limit))
         if known is None:
-            if len(self._by_identity) >= MOST_LIMITS:
+            if len(self._by_identity) >= _MAX_LIMITS:
                 self._by_identity.clear()
-            known = self._by_identity[id(limit)] = limit, self._asked(limit)
+            known = self._by_identity[id(limit)] = limit, self._made(limit)
         return known[1]
 
     def write(self, limit: Limit, entry: Entry) -> bytes:
-        """The record of a counter that is not untouched."""
+        """Return the record of a counter that is not untouched."""
         kind, data = _packed(self.kept(limit).form, entry)
         return prefix(limit, kind) + data
 
     def read(self, record: bytes) -> tuple[Algorithm[State], Entry]:
-        """The counter that *record* says, and the arithmetic it is kept under."""
+        """Return the arithmetic that a counter is kept under, and the counter."""
         if len(record) < _BEFORE_TEXT or len(record) < _BEFORE_TEXT + record[0]:
-            raise ValueError("a record that breaks off")
+            raise ValueError("a record is cut short")
         end = _BEFORE_TEXT + record[0]
-        kept = self._written(record[_BEFORE_TEXT:end])
+        kept = self._by_its_text(record[_BEFORE_TEXT:end])
         return kept.algorithm, _unpacked(kept, record[1], record[end:])
 
-    def _asked(self, limit: Limit) -> Kept:
-        kept = self._written(limit_text(limit))
-        # Of shares, and of who waits for how long, the text says nothing.
+    def _made(self, limit: Limit) -> Kept:
+        kept = self._by_its_text(limit_text(limit))
+        # The text has neither shares nor the longest wait.
         if isinstance(limit, Concurrency) and limit.shares:
             return Kept(limit, algorithm_for(limit, self._origin), kept.form)
         if isinstance(limit, LeakyQueue) and isinstance(kept.algorithm, LeakyQueueAlgorithm):
             return Kept(limit, kept.algorithm.asked_under(limit), kept.form)
         return kept
 
-    def _written(self, text: bytes) -> Kept:
+    def _by_its_text(self, text: bytes) -> Kept:
         kept = self._by_text.get(text)
         if kept is None:
-            if len(self._by_text) >= MOST_LIMITS:
+            if len(self._by_text) >= _MAX_LIMITS:
                 self._by_text.clear()
                 self._by_identity.clear()
             limit = limit_of(text)
@@ -275,7 +260,7 @@ class Records:
 
 
 def prefix(limit: Limit, kind: int) -> bytes:
-    """What a record under *limit* with a state of *kind* begins with."""
+    """Return the start of a record under *limit* with a state of *kind*."""
     text = limit_text(limit)
     return bytes((len(text), kind)) + text
 
@@ -285,11 +270,11 @@ def _packed(form: Form | None, entry: Entry) -> tuple[int, bytes]:
     if not holds:
         try:
             if form is not None:
-                return FIXED, form.packed(state)
+                return FIXED, form.pack(state)
             if isinstance(state, Log):
                 return LOG, _packed_log(state)
         except (OverflowError, struct.error):
-            pass  # a debt beyond all measure
+            pass  # a debt of more than 64 bits
     if isinstance(state, Log):
         state = [state.high, state.debt, state.times[state.head :], state.units[state.head :]]
     elif isinstance(state, Slots):
@@ -315,12 +300,12 @@ def _unpacked(kept: Kept, kind: int, data: bytes) -> Entry:
             held = {str(name): Hold(_counted(n), int(end)) for name, (n, end) in holds.items()}
             return Entry(None if state is None else _checked(kept.limit, state), held)
     except (struct.error, ArithmeticError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("a record that makes no sense") from error
-    raise ValueError(f"a record of kind {kind}")
+        raise ValueError("a record is damaged") from error
+    raise ValueError(f"a record has the kind {kind}")
 
 
 def _checked(limit: Limit, state: State) -> State:
-    """*state* as its algorithm has it, from what was read or what JSON makes of it."""
+    """Return *state*, as it was read or parsed from JSON, as its algorithm defines it."""
     match limit:
         case PacedLimit():
             return int(state)
@@ -330,7 +315,7 @@ def _checked(limit: Limit, state: State) -> State:
         case SlidingWindowCounter():
             index, counts = state
             if len(counts) != limit.subwindows + 1:
-                raise ValueError("as many counts as cells")
+                raise ValueError("a count for each subwindow is missing")
             return int(index), tuple(map(_counted, counts))
         case LeakyQueue():
             ends, vacancies = state
@@ -345,26 +330,23 @@ def _checked(limit: Limit, state: State) -> State:
 def _counted(count: Any) -> int:
     number = int(count)
     if number < 0:
-        raise ValueError("a count below nothing")
+        raise ValueError("a count is negative")
     return number
 
 
 def _log(high: int, debt: int, times: list[int], units: list[int]) -> Log:
     if len(times) != len(units) or debt < 0 or (debt and not units):
-        raise ValueError("as many times as units, and no debt of nobody's")
+        raise ValueError("a log is damaged")
     if units and (min(units) < 1 or times != sorted(times) or times[-1] > high):
-        raise ValueError("an entry of nothing, or one that is not in its place")
+        raise ValueError("a log is out of order")
     log = Log(high)
     log.times, log.units, log.total, log.debt = times, units, sum(units), debt
     return log
 
 
 def _slots(state: Any) -> Slots:
-    """Leases and claims; of a process that knows of no shares, only when each lease ends."""
-    if isinstance(state, dict):
-        return Slots({str(name): Lease(int(end), None) for name, end in state.items()})
-    leases, claims, *others = state
-    kept = others[0] if others else {}
+    """Return leases and claims from what JSON has of them."""
+    leases, claims, kept = state
     return Slots(
         {
             str(name): Lease(int(end), None if part is None else str(part))

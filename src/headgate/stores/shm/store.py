@@ -1,42 +1,47 @@
-"""The store in shared memory: exact among all processes of a host, whoever is killed."""
+"""The store in shared memory: exact among all processes of a host, whichever of them are killed."""
 
 from __future__ import annotations
 
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
-from headgate.stores.base import Prepared, Store
-from headgate.stores.operations import Check, Operation, Outcomes, Take
-from headgate.stores.shm.fast_path import Asked, KnownCounters, take_known
+from headgate.stores.base import Prepared, Store, checks_at
+from headgate.stores.operations import Operation, Outcomes, Take
 from headgate.stores.shm.file import CLOSED, File, read_url, store_error
-from headgate.stores.shm.transaction import Transaction
-from headgate.stores.shm.verbs import carry_out, take
+from headgate.stores.shm.records import FIXED, Form, State, form_of, prefix
+from headgate.stores.shm.table import CELL, HEAD, MARK_WORD, WORD, write_all
+from headgate.stores.shm.transaction import Transaction, execute, is_look, take
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headgate.algorithms import Outcome
     from headgate.clock import Clock
+    from headgate.limits import Limit
     from headgate.stores.base import Place
 
 R = TypeVar("R")
 
 _SWEEP_NS: Final = 10 * MILLISECOND
-"""How often a process that is busy looks through a bucket for idle counters."""
+"""How often a process that is busy drops the idle counters of a bucket."""
 _LOOK_NS: Final = SECOND
-"""How often it looks whether the file is still in its place."""
+"""How often it checks that the file is still in its place."""
+MAX_CELLS: Final = 100_000
+"""How many cells of counters a process remembers; each takes some 350 bytes."""
 
 
 class ShmStore(Store):
     """Counters in shared memory, for all processes of this user that name the same store.
 
-    The file is opened with the first operation, and again after a fork. Idle counters vanish; the
-    size is bounded: when it is used up, further keys share a fixed number of counters until some
-    are idle. A process that is killed leaves nothing half done.
+    The file is opened with the first operation, and again after a fork. The size is bounded: idle
+    counters are dropped, and when no cell is left, further keys share a fixed number of counters
+    until some are idle. A process that is killed leaves each operation done or not done. An event
+    loop that calls is held up for the microseconds of an operation, and for the wait of `lock`.
     """
 
     waits = False
@@ -47,88 +52,79 @@ class ShmStore(Store):
         self._address = read_url(url)
         if clock is not None and type(clock()) is not int:
             raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
-        self._given_clock = clock
+        self._has_clock = clock is not None
         self._offset = time.time_ns() - time.monotonic_ns()
         self._read: Clock = time.monotonic_ns if clock is None else clock
-        self.clock = clock or self._time
+        self.clock: Clock = self._time if clock is None else clock
         self._file: File | None = None
         self._opening = threading.Lock()
         self._is_closed = False
         self._look_due = 0
-        self._known = KnownCounters()
         watch_forks(self)
 
     def run(self, operation: Operation[R]) -> R:
-        return self._in_turn(lambda file: cast("R", carry_out(operation, file, self._now(file))))
+        def work(file: File) -> R:
+            since_origin = self._read()
+            if not is_look(operation):
+                _sweep(file, since_origin)
+            return cast("R", execute(operation, file, since_origin + file.origin))
+
+        return self._locked(work)
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
-        known = [known for place in places if (known := self._known.of(*place)) is not None]
-        if len(known) < len(places) or not all(limit.is_divisible for _, limit in places):
-            return super().prepare(places)
+        """Prepare takes that go straight to the cells of counters that were used before."""
+        kept = tuple(places)
+        states = _fixed_states(kept)
+        if states is None:
+            return super().prepare(kept)
+        read = self._read
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            asked = [Asked(*one) for one in zip(known, keys, costs, strict=True)]
-            return self._in_turn(lambda file: self._take(asked, file))
+        def take_all(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            def work(file: File) -> Outcomes:
+                since_origin = read()
+                now = since_origin + file.origin
+                if since_origin < file.sweep_due:
+                    outcomes = _take_known(file, states, keys, costs, now)
+                    if outcomes is not None:
+                        return outcomes
+                else:
+                    _sweep(file, since_origin)
+                return _take_and_learn(file, Take(checks_at(kept, keys, costs)), now)
 
-        return Prepared(take, take)
+            return self._locked(work)
+
+        return Prepared(take_all, take_all)
 
     def close(self) -> None:
         self._is_closed = True
-        self._let_go()
+        self._drop_file()
 
     def after_fork(self) -> None:
-        """This is another process now, with one thread: a lock of its own, a file of its own."""
+        """Drop the locks and the file of the parent process."""
         self._opening = threading.Lock()
         file, self._file = self._file, None
         if file is not None:
-            file.lock = threading.Lock()  # a thread of the parent's may have had it
+            file.threads = threading.Lock()  # a thread of the parent may have held it
             file.close()
 
-    def _take(self, asked: Sequence[Asked], file: File) -> Outcomes:
-        """Charge all that is *asked* if it fits, else nothing: the quick way if it is known."""
-        quick = take_known(asked, file, self._read())
-        if quick is not None:
-            return quick
-        checks = [Check(known.group, key, known.limit, cost) for known, key, cost in asked]
-        transaction = Transaction(file, self._now(file))
-        outcomes = take(Take(tuple(checks)), transaction)
-        transaction.commit()
-        for known, key, _ in asked:
-            place = transaction.own_place(known.group, key, known.limit)
-            if place is not None:
-                self._known.learn(known, file, key, place)
-        return outcomes
-
-    def _now(self, file: File) -> int:
-        """The time since the epoch; and, if it is time, a look for idle counters."""
-        since_origin = self._read()
-        now = since_origin + file.origin
-        if since_origin >= file.sweep_due:
-            transaction = Transaction(file, now)
-            transaction.sweep(file.next_bucket)
-            transaction.commit()
-            file.next_bucket = (file.next_bucket + 1) % (len(file.own) + len(file.shared))
-            file.sweep_due = since_origin + _SWEEP_NS
-        return now
-
-    def _in_turn(self, work: Callable[[File], R]) -> R:
-        """What *work* makes of the open file, with the turn at it."""
+    def _locked(self, work: Callable[[File], R]) -> R:
+        """Return the result of *work* on the open file, with its locks held."""
         try:
             file = self._opened()
-            with file.lock:
+            with file.threads:
                 if file.fd == CLOSED:
                     raise StoreError("the store was closed meanwhile", reason="closed")
                 try:
-                    file.flock.acquire()
+                    file.processes.acquire()
                     return work(file)
                 finally:
-                    file.flock.release()
+                    file.processes.release()
         except OSError as error:
-            self._let_go()
+            self._drop_file()
             raise store_error(error) from error
         except (EOFError, struct.error) as error:
-            self._let_go()
-            message = f"the shared memory {self._address.name!r} was cut short: opened anew"
+            self._drop_file()
+            message = f"the shared memory {self._address.name!r} was replaced or is damaged"
             raise StoreError(message, reason="unavailable") from error
 
     def _opened(self) -> File:
@@ -141,23 +137,139 @@ class ShmStore(Store):
             file = self._file
             if file is not None and not file.is_in_place:
                 self._file = None
-                with file.lock:
+                with file.threads:
                     file.close()
                 file = None
             if file is None:
-                has_clock = self._given_clock is not None
-                file = File.open(self._address, has_clock=has_clock)
-                self._file = file
+                file = self._file = File.open(self._address, has_clock=self._has_clock)
                 self._offset = file.layout.anchor_ns
             self._look_due = time.monotonic_ns() + _LOOK_NS
             return file
 
-    def _let_go(self) -> None:
+    def _drop_file(self) -> None:
         with self._opening:
             file, self._file = self._file, None
         if file is not None:
-            with file.lock:
+            with file.threads:
                 file.close()
 
     def _time(self) -> int:
         return time.monotonic_ns() + self._offset
+
+
+def _sweep(file: File, since_origin: int) -> None:
+    """Drop the idle counters of the next bucket, if it is time."""
+    if since_origin >= file.sweep_due:
+        transaction = Transaction(file, since_origin + file.origin)
+        transaction.sweep(file.next_bucket)
+        transaction.commit()
+        file.next_bucket = (file.next_bucket + 1) % (len(file.own) + len(file.overflow))
+        file.sweep_due = since_origin + _SWEEP_NS
+
+
+# Takes of counters whose cells are known.
+#
+# A cell that was found once is used again without a search if it still begins as expected: with the
+# name of the counter, the same limit, and a state of the same size. Then only the state is written:
+# a word of memory if no more changes, else through the kernel or the journal.
+
+
+class FixedStates:
+    """The counters of *group* under *limit*, whose states have a fixed size."""
+
+    __slots__ = ("beginning", "form", "group", "limit", "offset")
+
+    def __init__(self, group: str, limit: Limit, form: Form) -> None:
+        self.group = group
+        self.limit = limit
+        self.form = form
+        start = prefix(limit, FIXED)
+        self.beginning = struct.pack("=II", len(start) + form.size, 0) + start
+        """The bytes between the name and the state in a cell."""
+        self.offset = HEAD.size + len(start)
+        """Where the state begins in a cell."""
+
+
+def _fixed_states(places: Sequence[Place]) -> list[FixedStates] | None:
+    """Return the counters of *places*; None unless all have states that fit into their cells."""
+    found = []
+    for group, limit in places:
+        form = form_of(limit)
+        if form is None:
+            return None
+        states = FixedStates(group, limit, form)
+        if states.offset + form.size > CELL:
+            return None
+        found.append(states)
+    return found
+
+
+class _Known(NamedTuple):
+    """A counter that was read: where its state lies, and what a take does to it."""
+
+    states: FixedStates
+    at: int
+    before: State
+    after: State
+    outcome: Outcome
+
+
+def _take_known(
+    file: File, places: list[FixedStates], keys: Sequence[str], costs: Sequence[int], now: int
+) -> Outcomes | None:
+    """Take the costs if all fit, else none; return None, and do nothing, if a cell is not known."""
+    if file.words[MARK_WORD]:
+        return None
+    memory, cells = file.memory, file.cells
+    known = []
+    for states, key, cost in zip(places, keys, costs, strict=True):
+        found = cells.get((states.group, key))
+        if found is None or not cost:
+            return None
+        cell, name = found
+        at = cell + states.offset
+        if memory[cell:at] != name + states.beginning:
+            return None
+        before = states.form.read(memory, at)
+        algorithm = file.records.kept(states.limit).algorithm
+        known.append(_Known(states, at, before, *algorithm.take(before, cost, now)))
+    if len({one.at for one in known}) < len(known):
+        return None
+    outcomes = tuple([one.outcome for one in known])
+    if all(outcome.allowed for outcome in outcomes):
+        _write_states(file, known)
+        return outcomes
+    # Those that fit were not charged either.
+    return tuple(
+        [one.outcome if not one.outcome.allowed else _uncharged(file, one, now) for one in known]
+    )
+
+
+def _uncharged(file: File, known: _Known, now: int) -> Outcome:
+    algorithm = file.records.kept(known.states.limit).algorithm
+    return algorithm.outcome(known.before, 0, now)
+
+
+def _write_states(file: File, known: list[_Known]) -> None:
+    if len(known) == 1:
+        states, at, before, after, _ = known[0]
+        change = states.form.changed_word(before, after)
+        if change is not None:
+            word, value = change
+            file.words[at // WORD + word] = value
+            return
+    write_all(file, [(one.at, one.states.form.pack(one.after)) for one in known])
+
+
+def _take_and_learn(file: File, operation: Take, now: int) -> Outcomes:
+    """Take the checks by searching their counters, and remember the cells."""
+    transaction = Transaction(file, now)
+    outcomes = take(operation, transaction)
+    transaction.commit()
+    for check in operation.checks:
+        cell = transaction.own_cell(check.group, check.key, check.limit)
+        if cell is not None:
+            if len(file.cells) >= MAX_CELLS:
+                file.cells.clear()
+            file.cells[check.group, check.key] = cell
+    return outcomes

@@ -1,348 +1,273 @@
-"""All that one operation reads and writes: written at once at its end, or not at all."""
+"""Operations on counters: what one operation reads, and what it writes at its end, at once."""
 
 from __future__ import annotations
 
 import json
-import os
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms import Algorithm, carry
-from headgate.algorithms.reservations import Hold, open_holds
-from headgate.errors import StoreError
+from headgate.algorithms.reservations import Hold as Held
+from headgate.algorithms.reservations import open_holds
+from headgate.errors import StoreError, UsageError
 from headgate.limits import Concurrency, FixedWindow, LeakyQueue
-from headgate.stores.counter import Counting
-from headgate.stores.operations import MOST_ORIGINS
+from headgate.stores.base import refuse_concurrency
+from headgate.stores.counter import Counting, refuse_slots
+from headgate.stores.operations import (
+    MOST_ORIGINS,
+    CancelQueued,
+    Charge,
+    Check,
+    Hold,
+    Operation,
+    Outcomes,
+    PublishedValues,
+    PublishValue,
+    Refund,
+    ReleaseSlot,
+    RenewSlot,
+    Reset,
+    Settle,
+    Take,
+    TakeEach,
+)
 from headgate.stores.shm.file import LOG, layout_of
-from headgate.stores.shm.layout import (
-    BLOCK,
-    CLEARED_AT,
-    CONTROL_AT,
+from headgate.stores.shm.records import UNTOUCHED, Entry, State
+from headgate.stores.shm.table import (
+    CLEARED_WORD,
     EMPTY,
-    FIRST_FREE_AT,
     HEAD,
     INLINE,
-    MARK,
+    MARK_WORD,
+    MAX_WORD,
     NEVER,
-    NOTHING,
-    Cell,
-    Layout,
+    WORD,
+    Blocks,
     Write,
-    carry_out,
+    recover,
     write_all,
 )
-from headgate.stores.shm.records import UNTOUCHED, Entry, State
 from headgate.units import DAY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.limits import Limit
-    from headgate.stores.operations import PublishedValues, PublishValue
     from headgate.stores.shm.file import File
-    from headgate.stores.shm.layout import Table
+    from headgate.stores.shm.table import Table
+
+_TIME: Final = struct.Struct("=q")
 
 
-# What is too long for a cell: a chain of blocks, always written anew.
-#
-# A block is the number of the next one and 508 bytes. All free blocks are one chain too; in a block
-# that was never used the number is 0, which means the one that follows in the file. Blocks are
-# numbered from 1.
-#
-# A new chain is the beginning of the free one, filled in: the numbers in it stay as they are, as a
-# chain's length is known from its cell. So it can be written before anything else is, and whoever
-# is killed then leaves the free chain as it was. Only then, together with the cell, the first free
-# block changes, and the chain that the cell had before joins the free one.
+class Place:
+    """A counter that was looked up: its cell, in use or to be used, and what it holds."""
 
+    __slots__ = ("algorithm", "blocks", "cell", "entry", "name", "replaces")
 
-_NUMBER: Final = struct.Struct("<I")
-_DATA: Final = BLOCK - _NUMBER.size
-
-
-class Blocks:
-    """The blocks of one file, in the hands of one transaction. The caller has the turn."""
-
-    __slots__ = ("_count", "_fd", "_first_free", "_start")
-
-    def __init__(self, fd: int, layout: Layout) -> None:
-        self._fd = fd
-        self._count = layout.blocks
-        self._start = layout.blocks_at - BLOCK
-        self._first_free: int | None = None
-
-    def read(self, first: int, length: int) -> tuple[bytes, list[int]]:
-        """The *length* bytes of the chain that begins with *first*, and its blocks.
-
-        Raises `ValueError` if there is no such chain.
-        """
-        if length > self._count * _DATA:
-            raise ValueError(f"there are no {length} bytes in all blocks")
-        blocks, parts = [], []
-        block = first
-        for _ in range(-(-length // _DATA)):
-            self._check(block)
-            data = os.pread(self._fd, BLOCK, self._start + block * BLOCK)
-            blocks.append(block)
-            parts.append(data[_NUMBER.size :])
-            block = _NUMBER.unpack_from(data)[0] or block + 1
-        return b"".join(parts)[:length], blocks
-
-    def write(self, data: bytes) -> int:
-        """Put *data* into free blocks; the first of them. They are free until `changes` is written.
-
-        Raises `StoreError` if there are not enough.
-        """
-        if self._first_free is None:
-            self._first_free = self._number_at(FIRST_FREE_AT) or 1
-        first = block = self._first_free
-        for at in range(0, len(data), _DATA):
-            if block > self._count:
-                raise StoreError("the shared memory is full", reason="out_of_memory")
-            where = self._start + block * BLOCK
-            following = self._number_at(where) or block + 1
-            os.pwrite(self._fd, data[at : at + _DATA], where + _NUMBER.size)
-            block = following
-        self._first_free = block
-        return first
-
-    def changes(self, freed: list[list[int]]) -> list[Write]:
-        """What makes the chains written so far used, and the *freed* ones free."""
-        if self._first_free is None and not freed:
-            return []
-        first = self._first_free
-        if first is None:
-            first = self._number_at(FIRST_FREE_AT) or 1
-        writes = []
-        for chain in freed:
-            writes.append((self._start + chain[-1] * BLOCK, _NUMBER.pack(first)))
-            first = chain[0]
-        writes.append((FIRST_FREE_AT, _NUMBER.pack(first)))
-        return writes
-
-    def _check(self, block: int) -> None:
-        if not 1 <= block <= self._count:
-            raise ValueError(f"there is no block {block}")
-
-    def _number_at(self, where: int) -> int:
-        number: int = _NUMBER.unpack(os.pread(self._fd, _NUMBER.size, where))[0]
-        return number
-
-
-_CONTROL: Final = struct.Struct(f"<{MARK.size}s8xq")
-_TIME: Final = struct.Struct("<q")
-
-
-class Spot:
-    """The place of a counter: where its cell is or would be, and what was found there."""
-
-    __slots__ = ("algorithm", "at", "blocks", "entry", "is_used", "name", "takes_over")
-
-    def __init__(self, name: bytes, at: int) -> None:
+    def __init__(self, name: bytes, cell: int) -> None:
         self.name = name
-        self.at = at
+        self.cell = cell
         self.algorithm: Algorithm[State] | None = None
         self.entry: Entry = UNTOUCHED
         self.blocks: list[int] = []
-        self.is_used = False
-        """Whether the cell holds this counter."""
-        self.takes_over = False
-        """Whether the cell holds another, which is as new."""
+        self.replaces = False
+        """True if the cell holds another counter, which is idle."""
 
 
 class Transaction:
-    """The counters that one operation asks for. The caller has the turn until it is over."""
+    """The counters of one operation. The caller holds the lock until `commit` has returned."""
 
-    __slots__ = ("_blocks", "_cleared_at", "_fd", "_file", "_puts", "_reserved", "_spots", "now")
+    __slots__ = ("_blocks", "_changed", "_cleared_at", "_file", "_places", "_reserved", "now")
 
     def __init__(self, file: File, now: int) -> None:
         self._file = file
-        self._fd = file.fd
         self.now = now
-        self._blocks = Blocks(file.fd, file.layout)
-        self._spots: dict[bytes, Spot] = {}
+        self._blocks = Blocks(file)
+        self._places: dict[bytes, Place] = {}
         self._reserved: set[int] = set()
-        self._puts: dict[bytes, tuple[Spot, Limit | None, Entry]] = {}
-        mark, self._cleared_at = _CONTROL.unpack(os.pread(self._fd, _CONTROL.size, CONTROL_AT))
-        if mark != NOTHING:
-            if layout_of(self._fd) != file.layout:
-                raise EOFError("it is not the file that was opened")
-            carry_out(self._fd, mark, file.layout.size)
+        self._changed: dict[bytes, tuple[Place, Limit | None, Entry]] = {}
+        if file.words[MARK_WORD]:
+            if layout_of(file.fd) != file.layout:
+                raise EOFError("the file is not the one that was opened")
+            recover(file)
+        self._cleared_at: int = _TIME.unpack_from(file.memory, CLEARED_WORD * WORD)[0]
         if self._cleared_at > now + DAY:  # no clock is set back that far: it is damaged
             self._cleared_at = 0
 
-    def spot(self, group: str, key: str, limit: Limit) -> Spot:
-        """Where the counter is or, if it has none yet, would be: two keys may share one."""
-        is_slots = isinstance(limit, Concurrency)
-        hashes, file = self._file.hashes, self._file
-        own = hashes.own(group, key, is_slots=is_slots)
-        found = self._spots.get(own) or self._found(file.own, own)
+    def place(self, group: str, key: str, limit: Limit) -> Place:
+        """Look up the counter of *key*, or find a cell for it: two keys may share one.
+
+        Raises `StoreError` if there is none.
+        """
+        file, has_slots = self._file, isinstance(limit, Concurrency)
+        name = file.names.own(group, key, has_slots=has_slots)
+        found = self._places.get(name) or self._found(file.own, name)
         if found is None:
-            shared = hashes.shared(group, own, is_slots=is_slots)
-            beside = self._spots.get(shared) or self._found(file.shared, shared)
-            found = self._vacant(file.own, own)
+            other = file.names.overflow(group, name, has_slots=has_slots)
+            shared = self._places.get(other) or self._found(file.overflow, other)
+            found = self._vacant(file.own, name)
             if found is None:
-                found = beside or self._vacant(file.shared, shared)
-            elif beside is not None and not self._is_over(beside):
-                # The key may be one of those that shared it, so it goes on with all they have used;
-                # but by itself, or else a counter that many share would never be idle again.
-                found.algorithm, found.entry = beside.algorithm, beside.entry
+                found = shared or self._vacant(file.overflow, other)
+            elif shared is not None and self._idle_in(shared):
+                # The key may be one of those that shared it, so it takes over all they have used;
+                # but in its own cell, or else a counter that many share would never be idle.
+                found.algorithm, found.entry = shared.algorithm, shared.entry
         if found is None:
             raise StoreError("the shared memory is full", reason="out_of_memory")
-        self._spots[found.name] = found
-        self._reserved.add(found.at)
+        self._places[found.name] = found
+        self._reserved.add(found.cell)
         return found
 
+    def own_cell(self, group: str, key: str, limit: Limit) -> tuple[int, bytes] | None:
+        """Return cell and name of a counter that was looked up, unless its key shares one."""
+        has_slots = isinstance(limit, Concurrency)
+        name = self._file.names.own(group, key, has_slots=has_slots)
+        place = self._places.get(name)
+        return None if place is None else (place.cell, name)
+
     def algorithm(self, limit: Limit) -> Algorithm[State]:
-        """The arithmetic of *limit*."""
+        """Return the arithmetic of *limit*."""
         return self._file.records.kept(limit).algorithm
 
-    def own_place(self, group: str, key: str, limit: Limit) -> tuple[bytes, int] | None:
-        """The name of the counter and where its cell is, if it was asked for and shares none."""
-        name = self._file.hashes.own(group, key, is_slots=isinstance(limit, Concurrency))
-        spot = self._spots.get(name)
-        return None if spot is None else (name, spot.at)
-
-    def load(self, spot: Spot, limit: Limit) -> Entry:
-        """The counter at *spot* under *limit*, carried over if it was kept under another."""
+    def load(self, place: Place, limit: Limit) -> Entry:
+        """Return the counter at *place*, converted if it was kept under another limit."""
         algorithm = self.algorithm(limit)
-        if spot.algorithm is None:
+        if place.algorithm is None:
             return self._untouched(algorithm)
-        state, holds = spot.entry
+        state, holds = place.entry
         holds = open_holds(holds, self.now) if holds else holds
-        if spot.algorithm is algorithm or _keeps_all(spot.algorithm, algorithm):
+        if place.algorithm is algorithm or _keep_all(place.algorithm, algorithm):
             return Entry(state, holds)
         if state is not None:
-            state = carry(spot.algorithm, state, algorithm, self.now)
-        self.put(spot, limit, Entry(state, holds))
+            state = carry(place.algorithm, state, algorithm, self.now)
+        self.put(place, limit, Entry(state, holds))
         return Entry(state, holds)
 
-    def put(self, spot: Spot, limit: Limit, entry: Entry) -> None:
-        """Have *entry* kept at *spot* when the transaction is over."""
-        self._puts[spot.name] = spot, limit, entry
+    def put(self, place: Place, limit: Limit, entry: Entry) -> None:
+        """Store *entry* at *place* with `commit`."""
+        self._changed[place.name] = place, limit, entry
 
-    def drop(self, group: str, key: str) -> None:
-        """Have the counters of *key* in *group* forgotten: its own, or else that it shares."""
-        hashes, file = self._file.hashes, self._file
-        for is_slots in (False, True):
-            name = hashes.own(group, key, is_slots=is_slots)
+    def reset(self, group: str, key: str) -> None:
+        """Drop the counters of *key* in *group*: its own, or else those that it shares."""
+        file = self._file
+        for has_slots in (False, True):
+            name = file.names.own(group, key, has_slots=has_slots)
             own = self._found(file.own, name)
-            shared = self._found(file.shared, hashes.shared(group, name, is_slots=is_slots))
+            shared_name = file.names.overflow(group, name, has_slots=has_slots)
+            shared = self._found(file.overflow, shared_name)
             if own is None:
                 if shared is not None:
                     self._drop(shared)
-            elif shared is None or own.algorithm is None or is_slots:
+            elif shared is None or own.algorithm is None or has_slots:
                 self._drop(own)
-            else:  # without one of its own it would go on with what others have used
+            else:  # without a cell of its own it would take over what others have used
                 entry = Entry(own.algorithm.as_new(self.now), {})
                 self.put(own, own.algorithm.limit, entry)
 
-    def sweep(self, number: int) -> None:
-        """Drop what is as new in one bucket, the shared ones counted after the others."""
-        own = self._file.own
-        table = own if number < len(own) else self._file.shared
-        cells = table.bucket(number if number < len(own) else number - len(own))
-        for cell in cells:
-            if not cell.is_empty:
-                spot = self._read(cell)
-                if self._is_over(spot):
-                    spot.takes_over = True
-                    self._drop(spot)
+    def sweep(self, bucket: int) -> None:
+        """Drop the idle counters of a bucket; those of the overflow table come after the others."""
+        own = len(self._file.own)
+        table = self._file.own if bucket < own else self._file.overflow
+        for cell in table.used_cells(bucket if bucket < own else bucket - own):
+            place = self._read(cell)
+            if not self._idle_in(place):
+                place.replaces = True
+                self._drop(place)
 
     def commit(self) -> None:
-        """Write all that was put, at once."""
-        if not self._puts:
+        """Write all changes, at once."""
+        if not self._changed:
             return
         writes: list[Write] = []
         freed = []
-        for spot, limit, entry in self._puts.values():
+        for place, limit, entry in self._changed.values():
             if limit is None or (entry.state is None and not entry.holds):
-                writes.append((spot.at, EMPTY))
+                writes.append((place.cell, EMPTY))
             else:
                 record = self._file.records.write(limit, entry)
                 is_long = len(record) > INLINE
                 first = self._blocks.write(record) if is_long else 0
-                head = HEAD.pack(spot.name, len(record), first)
-                writes.append((spot.at, head if is_long else head + record))
-            if spot.blocks:
-                freed.append(spot.blocks)
-            if spot.takes_over:
+                head = HEAD.pack(place.name, len(record), first)
+                writes.append((place.cell, head if is_long else head + record))
+            if place.blocks:
+                freed.append(place.blocks)
+            if place.replaces:
                 self._remember_clearing()
-        write_all(self._fd, writes + self._blocks.changes(freed))
-        self._puts.clear()
+        write_all(self._file, [*writes, *self._blocks.changes(freed)])
+        self._changed.clear()
 
-    def _drop(self, spot: Spot) -> None:
-        self._puts[spot.name] = spot, None, UNTOUCHED
+    def _drop(self, place: Place) -> None:
+        self._changed[place.name] = place, None, UNTOUCHED
 
-    def _found(self, table: Table, name: bytes) -> Spot | None:
+    def _found(self, table: Table, name: bytes) -> Place | None:
         cell = table.find(name)
         return None if cell is None else self._read(cell)
 
-    def _read(self, cell: Cell) -> Spot:
-        """What is in *cell*; a record that makes no sense counts as none."""
-        name, length, first = cell.head
-        spot = Spot(name, cell.at)
-        spot.is_used = True
+    def _read(self, cell: int) -> Place:
+        """Read the counter in *cell*. A record that is damaged counts as none."""
+        memory = self._file.memory
+        name, length, first = HEAD.unpack_from(memory, cell)
+        place = Place(name, cell)
         try:
             if length <= INLINE:
-                record = cell.data[HEAD.size : HEAD.size + length]
+                record = memory[cell + HEAD.size : cell + HEAD.size + length]
             else:
-                record, spot.blocks = self._blocks.read(first, length)
-            spot.algorithm, spot.entry = self._file.records.read(record)
+                record, place.blocks = self._blocks.read(first, length)
+            place.algorithm, place.entry = self._file.records.read(record)
         except ValueError as error:
-            if not self._file.is_damage_told:
-                LOG.warning("counters in shared memory are damaged and begin anew: %s", error)
-                self._file.is_damage_told = True
-            spot.blocks = []
-        return spot
+            if not self._file.has_warned:
+                LOG.warning("Counters in shared memory are damaged and start afresh: %s", error)
+                self._file.has_warned = True
+            place.blocks = []
+        return place
 
-    def _vacant(self, table: Table, name: bytes) -> Spot | None:
-        """A cell for a new counter: an empty one, or one whose counter is as new."""
+    def _vacant(self, table: Table, name: bytes) -> Place | None:
+        """Find a cell for a new counter: an empty one, or one whose counter is idle."""
         if table.is_full_for(name, self.now):
             return None
-        soonest = NEVER
-        for cell in table.candidates(name):
-            if cell.at in self._reserved:
+        empty, used = table.candidates(name)
+        for cell in empty:
+            if cell not in self._reserved:
+                return Place(name, cell)
+        idle_in = NEVER
+        for cell in used:
+            if cell in self._reserved:
                 continue
-            spot = Spot(name, cell.at)
-            if cell.is_empty:
-                return spot
             old = self._read(cell)
-            idle_in = self._idle_in(old)
-            if not idle_in:
-                spot.takes_over, spot.blocks = True, old.blocks
-                return spot
-            soonest = min(soonest, idle_in)
-        table.remember_full(name, self.now, soonest)
+            wait = self._idle_in(old)
+            if not wait:
+                place = Place(name, cell)
+                place.replaces, place.blocks = True, old.blocks
+                return place
+            idle_in = min(idle_in, wait)
+        table.remember_full(name, self.now, idle_in)
         return None
 
-    def _is_over(self, spot: Spot) -> bool:
-        """Whether the counter at *spot* is as new and may go."""
-        return not self._idle_in(spot)
-
-    def _idle_in(self, spot: Spot) -> int:
-        """In how many nanoseconds the counter at *spot* will be as new; 0 if it is."""
-        if spot.algorithm is None:
+    def _idle_in(self, place: Place) -> int:
+        """Return nanoseconds until the counter at *place* is as good as none; 0 if it is."""
+        if place.algorithm is None:
             return 0
-        state, holds = spot.entry
-        fresh_in = spot.algorithm.fresh_in(state, self.now) if state is not None else 0
+        state, holds = place.entry
+        fresh_in = place.algorithm.fresh_in(state, self.now) if state is not None else 0
         return max([fresh_in, *(hold.expires_ns - self.now for hold in holds.values())])
 
     def _untouched(self, algorithm: Algorithm[State]) -> Entry:
-        """A new counter. If the clock has been set back to before one was thrown away, the new
-        one is as late as that, since it may be the same."""
-        late = self._cleared_at
-        if self.now >= late or isinstance(algorithm.limit, Concurrency):
+        """Return a new counter. If the clock has stepped back to before an idle one was dropped,
+        the new one starts at that time, since it may be the same."""
+        if self.now >= self._cleared_at or isinstance(algorithm.limit, Concurrency):
             return UNTOUCHED
-        return Entry(algorithm.as_new(late), {})
+        return Entry(algorithm.as_new(self._cleared_at), {})
 
     def _remember_clearing(self) -> None:
-        """Before a counter is thrown away: should that be all that happens, no harm is done."""
+        """Record the time before a counter is dropped: it does no harm if that does not happen."""
         if self.now > self._cleared_at:
             self._cleared_at = self.now
-            os.pwrite(self._fd, _TIME.pack(self.now), CLEARED_AT)
+            self._file.words[CLEARED_WORD] = self.now & MAX_WORD
 
 
-def _keeps_all(*algorithms: Algorithm[State]) -> bool:
-    """Whether all of them are about slots, which are the same under any such limit, or about one
-    queue, for whoever waits for however long."""
+def _keep_all(*algorithms: Algorithm[State]) -> bool:
+    """True if all are about slots, which are the same under any limit, or about one queue, for any
+    patience."""
     if all(isinstance(algorithm.limit, Concurrency) for algorithm in algorithms):
         return True
     queues = {
@@ -352,70 +277,208 @@ def _keeps_all(*algorithms: Algorithm[State]) -> bool:
     return None not in queues and len(queues) == 1
 
 
-# A counter in shared memory in the hands of one operation.
+class OpenCounter(Counting):
+    """The counter at *place* under *limit*, as one operation reads and changes it."""
 
+    __slots__ = ("_place", "_transaction")
 
-class Opened(Counting):
-    """The counter at *spot* under *limit*."""
-
-    __slots__ = ("_spot", "_transaction")
-
-    def __init__(self, transaction: Transaction, spot: Spot, limit: Limit) -> None:
-        state, holds = transaction.load(spot, limit)
+    def __init__(self, transaction: Transaction, place: Place, limit: Limit) -> None:
+        state, holds = transaction.load(place, limit)
         super().__init__(transaction.algorithm(limit), state, holds, transaction.now)
         self._transaction = transaction
-        self._spot = spot
+        self._place = place
 
     def close(self) -> None:
         if self._is_changed:
             entry = Entry(self._state, self._holds)
-            self._transaction.put(self._spot, self._algorithm.limit, entry)
+            self._transaction.put(self._place, self._algorithm.limit, entry)
 
 
-# What several processes of a host make of the same thing.
-#
-# It is kept as reservations of a counter that nothing is ever charged to: those have a name, in
-# which all that is told stands, and lapse by themselves.
+Costs = list[tuple[OpenCounter, int]]
+"""Counters, and the cost of each."""
 
 
-_KEPT_UNDER: Final = FixedWindow(1, 1)
-"""Some limit: every counter has one."""
+def execute(operation: Operation[Any], file: File, now: int) -> Any:
+    """Execute *operation* and return its reply. The caller holds the lock."""
+    if isinstance(operation, TakeEach):
+        return tuple(execute(take, file, now) for take in operation.takes)
+    function = _FUNCTIONS.get(type(operation))
+    if function is None:
+        raise UsageError(f"a store in shared memory does not support {type(operation).__name__}")
+    transaction = Transaction(file, now)
+    reply = function(operation, transaction)
+    if not is_look(operation):
+        transaction.commit()
+    return reply
 
 
-def share(operation: PublishValue, transaction: Transaction) -> PublishedValues:
-    """Carry *operation* out. A cell that other things share has all that is told of them too."""
-    group, key, origin = f"told of {operation.group}", operation.key, operation.origin
-    spot = transaction.spot(group, key, _KEPT_UNDER)
-    state, holds = transaction.load(spot, _KEPT_UNDER)
-    told: dict[str, tuple[str, float, float]] = {}
-    places: dict[str, str] = {}
+def is_look(operation: Operation[Any]) -> bool:
+    """True if *operation* changes nothing."""
+    return isinstance(operation, Take) and not operation.consume
+
+
+def take(operation: Take, transaction: Transaction) -> Outcomes:
+    """Charge all checks if all fit, else none. A look changes nothing."""
+    opened = _open(operation.checks, transaction)
+    waits = [counter.wait(cost) for counter, cost in opened]
+    if operation.consume and waits.count(0) == len(waits):
+        for counter, cost in opened:
+            if operation.lease is not None and counter.has_slots:
+                counter.enter(operation.lease)
+            else:
+                counter.charge(cost)
+            counter.close()
+    outcomes = _outcomes(opened, waits)
+    if operation.consume and operation.lease is not None:
+        refuse_slots(opened, waits)
+    return outcomes
+
+
+def _hold(operation: Hold, transaction: Transaction) -> Outcomes:
+    refuse_concurrency([check.limit for check in operation.checks], "reserve")
+    opened = _open(operation.checks, transaction)
+    waits = [counter.wait(cost) for counter, cost in opened]
+    if waits.count(0) == len(waits):
+        for counter, cost in opened:
+            counter.hold(operation.name, cost, operation.ttl_ns)
+            counter.close()
+    return _outcomes(opened, waits)
+
+
+def _settle(operation: Settle, transaction: Transaction) -> bool:
+    was_open = True
+    for counter, cost in _open(operation.checks, transaction):
+        late = operation.charge_lapsed
+        was_open &= counter.settle(operation.name, cost, charge_lapsed=late)
+        counter.close()
+    return was_open
+
+
+def _charge(operation: Charge, transaction: Transaction) -> Outcomes:
+    refuse_concurrency([check.limit for check in operation.checks], "charge")
+    opened = _open(operation.checks, transaction)
+    for counter, cost in opened:
+        counter.charge(cost)
+        counter.close()
+    return tuple(counter.outcome_of_one() for counter, _ in opened)
+
+
+def _refund(operation: Refund, transaction: Transaction) -> Outcomes:
+    refuse_concurrency([check.limit for check in operation.checks], "refund")
+    opened = _open(operation.checks, transaction)
+    for counter, cost in opened:
+        counter.refund(cost)
+        counter.close()
+    return tuple(counter.outcome_of_one() for counter, _ in opened)
+
+
+def _reset(operation: Reset, transaction: Transaction) -> None:
+    for check in operation.checks:
+        transaction.reset(check.group, check.key)
+
+
+def _renew_slot(operation: RenewSlot, transaction: Transaction) -> bool:
+    opened = [counter for counter, _ in _open(operation.checks, transaction)]
+    has_all = all(counter.has_slot(operation.lease) for counter in opened)
+    if has_all:
+        for counter in opened:
+            counter.renew(operation.lease)
+            counter.close()
+    return has_all
+
+
+def _release_slot(operation: ReleaseSlot, transaction: Transaction) -> bool:
+    had_all = True
+    for counter, _ in _open(operation.checks, transaction):
+        had_all &= counter.has_slot(operation.lease)
+        counter.leave(operation.lease)
+        counter.close()
+    return had_all
+
+
+def _cancel_queued(operation: CancelQueued, transaction: Transaction) -> bool:
+    opened = _open(operation.checks, transaction)
+    had_all = True
+    for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
+        had_all &= counter.vacate(turn_ns, cost)
+        counter.close()
+    return had_all
+
+
+_VALUES_LIMIT: Final = FixedWindow(1, 1)
+"""Every counter needs a limit; nothing is charged to this one."""
+
+
+def _publish_value(operation: PublishValue, transaction: Transaction) -> PublishedValues:
+    """Publish a value and return those of all origins.
+
+    Values are kept as reservations of a counter, named by the value and its origin: those expire.
+    In a counter that others share, those of other groups and keys are skipped.
+    """
+    group, key, origin = f"values of {operation.group}", operation.key, operation.origin
+    place = transaction.place(group, key, _VALUES_LIMIT)
+    state, holds = transaction.load(place, _VALUES_LIMIT)
+    values: dict[str, tuple[str, float, float]] = {}
+    names: dict[str, str] = {}
     for name, hold in holds.items():
-        match _read(name):
+        match _parsed(name):
             case [
                 its_group,
                 its_key,
-                str() as who,
+                str() as its_origin,
                 float() as value,
                 float() as weight,
-                int(lasts),
+                int(ttl_ns),
             ] if its_group == group and its_key == key:
-                places[who] = name
-                # What lapses later was told before the clock was set back.
-                if hold.expires_ns <= transaction.now + 2 * lasts:
-                    told[who] = who, value, weight
+                names[its_origin] = name
+                # One that expires later was published before the clock stepped back.
+                if hold.expires_ns <= transaction.now + 2 * ttl_ns:
+                    values[its_origin] = its_origin, value, weight
             case _:
-                continue  # of another thing, or damaged
-    if operation.weight > 0 and (origin in told or len(told) < MOST_ORIGINS):
-        told[origin] = origin, float(operation.value), float(operation.weight)
-        kept = {name: hold for name, hold in holds.items() if name != places.get(origin)}
-        name = json.dumps([group, key, *told[origin], operation.ttl_ns], separators=(",", ":"))
-        kept[name] = Hold(1, transaction.now + operation.ttl_ns)
-        transaction.put(spot, _KEPT_UNDER, Entry(state, kept))
-    return tuple(told.values())
+                continue  # of another key, or damaged
+    if operation.weight > 0 and (origin in values or len(values) < MOST_ORIGINS):
+        values[origin] = origin, float(operation.value), float(operation.weight)
+        kept = {name: hold for name, hold in holds.items() if name != names.get(origin)}
+        name = json.dumps([group, key, *values[origin], operation.ttl_ns], separators=(",", ":"))
+        kept[name] = Held(1, transaction.now + operation.ttl_ns)
+        transaction.put(place, _VALUES_LIMIT, Entry(state, kept))
+    return tuple(values.values())
 
 
-def _read(name: str) -> object:
+def _parsed(name: str) -> object:
     try:
         return json.loads(name)
     except ValueError:
         return None
+
+
+_FUNCTIONS: Final[dict[type, Callable[[Any, Transaction], Any]]] = {
+    Take: take,
+    Hold: _hold,
+    Settle: _settle,
+    Charge: _charge,
+    Refund: _refund,
+    Reset: _reset,
+    RenewSlot: _renew_slot,
+    ReleaseSlot: _release_slot,
+    CancelQueued: _cancel_queued,
+    PublishValue: _publish_value,
+}
+
+
+def _open(checks: tuple[Check, ...], transaction: Transaction) -> Costs:
+    """Open the counter of each check; checks of one counter share it."""
+    by_name: dict[bytes, OpenCounter] = {}
+    opened = []
+    for check in checks:
+        place = transaction.place(check.group, check.key, check.limit)
+        counter = by_name.get(place.name)
+        if counter is None:
+            counter = by_name[place.name] = OpenCounter(transaction, place, check.limit)
+        opened.append((counter, check.cost))
+    return opened
+
+
+def _outcomes(opened: Costs, waits: list[int | None]) -> Outcomes:
+    pairs = zip(opened, waits, strict=True)
+    return tuple([counter.outcome(wait) for (counter, _), wait in pairs])

@@ -19,7 +19,7 @@ from headgate.stores.operations import Check
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm import file as place
 from headgate.stores.shm.file import path_of
-from headgate.stores.shm.layout import CLEARED_AT, VERSION
+from headgate.stores.shm.table import CLEARED_WORD, VERSION, WORD
 from tests.support.shm_stores import fresh_store, fresh_url
 
 LIMITS = (FixedWindow(100, 1e9), TokenBucket(100, 1e-6), SlidingWindowLog(100, 1e9))
@@ -111,7 +111,7 @@ def test_a_time_that_makes_no_sense_refuses_nobody_for_ever() -> None:
     with fresh_store() as store:
         store.run(Take(checks(40)))
         with file_of(store).open("r+b") as file:
-            file.seek(CLEARED_AT)
+            file.seek(CLEARED_WORD * WORD)
             file.write((2**62).to_bytes(8, "little"))
         fresh = tuple(Check(c.group, "new key", c.limit, c.cost) for c in checks())
         assert all(outcome.allowed for outcome in store.run(Take(fresh)))
@@ -162,7 +162,7 @@ def test_a_file_of_another_boot_is_made_anew(monkeypatch: pytest.MonkeyPatch) ->
     with fresh_store() as store:
         store.run(Take(checks(40)))
         store.close()
-        monkeypatch.setattr("headgate.stores.shm.layout.this_boot", lambda: b"another boot ...")
+        monkeypatch.setattr("headgate.stores.shm.table.this_boot", lambda: b"another boot ...")
         again = ShmStore(f"shm://{store._address.name}?size=2MB")
         assert left(again) == [100, 100, 100]
         again.close()
@@ -252,4 +252,4 @@ def test_what_was_never_finished_is_cleared_away(
     os.utime(left_behind, (0, 0))
     with closing(ShmStore("shm://name?size=1MB")) as store:
         store.run(Take(checks()))
-    assert {path.name for path in directory.iterdir()} == {"name.v1", ".new-young"}
+    assert {path.name for path in directory.iterdir()} == {f"name.v{VERSION}", ".new-young"}

@@ -16,12 +16,10 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import MemoryStore, Operation, Store
-from headgate.stores.base import concluded
 from headgate.stores.operations import (
     Charge,
     Check,
     Hold,
-    Outcomes,
     Refund,
     ReleaseSlot,
     RenewSlot,
@@ -77,14 +75,11 @@ def some_operation(random: Random) -> Operation[Any]:
 
 
 def replies(store: Store, operation: Operation[Any]) -> object:
-    """What *store* says; takes go the quick way where there is one."""
+    """The reply of *store*; takes are prepared, some of them anew each time."""
     if isinstance(operation, Take) and operation.consume and operation.lease is None:
-        quick = store.take_quickly(operation.checks)
-        if quick is not None:
-            return quick
-        outcomes: Outcomes = store.run(operation)
-        pairs = zip(operation.checks, outcomes, strict=True)
-        return tuple(concluded(check.key, check.limit, outcome) for check, outcome in pairs)
+        checks = operation.checks
+        prepared = store.prepare([(check.group, check.limit) for check in checks])
+        return prepared.take([check.key for check in checks], [check.cost for check in checks])
     return store.run(operation)
 
 

@@ -169,7 +169,9 @@ def killed_after_each_write(
     for writes in count():
         with fresh_store(clock, "size=1MB") as disturbed, monkeypatch.context() as patched:
             path_of(name_of(disturbed)).write_bytes(image)
+            used(disturbed)
             life = Life(writes)
+            make_mortal(disturbed, life)
             patched.setattr(os, "pwrite", Writing(os.pwrite, life))
             with suppress(Killed):
                 disturbed.run(operation)
@@ -209,20 +211,19 @@ def test_a_hit_of_known_counters_is_done_or_not_done_too(
         with fresh_store(clock, "size=1MB") as store, monkeypatch.context() as patched:
             life = Life(10**9)
             patched.setattr(os, "pwrite", Writing(os.pwrite, life))
-            hit = store.hitter(places)
-            assert hit is not None
-            for _ in range(3):  # found, learned, known
-                hit("key", 100)
+            prepared, many = store.prepare(places), len(places)
+            for _ in range(3):  # new, searched, known
+                prepared.take(["key"] * many, [100] * many)
             if is_late:
                 clock.advance_ns(1_000 * 10**9)
-                hit("another key", 1)  # sweeps
+                prepared.take(["another key"] * many, [1] * many)  # sweeps
                 assert store._file is not None
                 store._file.sweep_due = clock() + 1
             before = left(store)
             make_mortal(store, life)
             life.left = writes
             with suppress(Killed):
-                hit("key", 7)
+                prepared.take(["key"] * many, [7] * many)
             patched.undo()
             survivor = ShmStore(f"shm://{name_of(store)}", clock=clock)
             seen.append(left(survivor))

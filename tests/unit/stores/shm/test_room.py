@@ -10,7 +10,7 @@ from headgate import RateLimiter
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.stores.operations import Check, Hold, Take
-from headgate.stores.shm.layout import SHARES, Cell
+from headgate.stores.shm.table import OVERFLOW_COUNTERS
 from headgate.testing import ManualClock
 from tests.support.shm_stores import fresh_store
 
@@ -26,12 +26,11 @@ def limiter(store: Store, limit: Limit) -> RateLimiter:
     return RateLimiter(limit, store=store, name="api", on_store_failure="fail_closed")
 
 
-def used_cells(store: ShmStore) -> list[Cell]:
-    """The cells that have a counter of their own in them."""
+def used_cells(store: ShmStore) -> list[int]:
+    """The cells that hold the counter of one key."""
     file = store._file
     assert file is not None
-    buckets = (file.own.bucket(number) for number in range(len(file.own)))
-    return [cell for bucket in buckets for cell in bucket if not cell.is_empty]
+    return [cell for bucket in range(len(file.own)) for cell in file.own.used_cells(bucket)]
 
 
 @pytest.mark.parametrize("limit", [FixedWindow(3, 1_000), TokenBucket(3, 0.001)], ids=str)
@@ -43,9 +42,9 @@ def test_spraying_keys_frees_nobody_and_gives_no_fresh_counters(limit: Limit) ->
         own = len(used_cells(store))
         assert own < MANY - 500
         assert not shared.hit("victim"), "its counter is still there"
-        assert own <= admitted <= own + 3 * SHARES
+        assert own <= admitted <= own + 3 * OVERFLOW_COUNTERS
         again = sum(shared.hit(f"new key {n}").allowed for n in range(500))
-        assert admitted + again <= own + 3 * SHARES
+        assert admitted + again <= own + 3 * OVERFLOW_COUNTERS
 
 
 def test_nearly_all_cells_are_used_before_keys_share() -> None:

@@ -16,7 +16,7 @@ from headgate.errors import OptionError, StoreError, UsageError
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.limits import Concurrency, FixedWindow, SlidingWindowLog, TokenBucket
 from headgate.stores import Store, Take
-from headgate.stores.operations import Check, Pour
+from headgate.stores.operations import Check, GrantLease
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of, read_url
 from headgate.testing import ManualClock
@@ -126,8 +126,8 @@ def test_a_closed_store_says_so() -> None:
 
 
 def test_an_operation_that_it_does_not_know_is_refused() -> None:
-    with fresh_store() as store, pytest.raises(UsageError, match="Pour"):
-        store.run(Pour("group", "key", 1, 1))
+    with fresh_store() as store, pytest.raises(UsageError, match="GrantLease"):
+        store.run(GrantLease(Check("group", "key", HUNDRED), "holder", 1, 10**9))
     assert not store.grants_leases
 
 

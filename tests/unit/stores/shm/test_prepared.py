@@ -1,11 +1,10 @@
-"""The quick way to counters that are known: when it is taken, and what it does not do."""
+"""Prepared takes of counters whose cells are known: what they write, and what they remember."""
 
 from __future__ import annotations
 
 import gc
 import os
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,17 +15,18 @@ from headgate.limits import (
     LeakyBucket,
     Limit,
     SlidingWindowCounter,
+    SlidingWindowLog,
     TokenBucket,
 )
 from headgate.stores import MemoryStore
 from headgate.stores.operations import Check, Take
-from headgate.stores.shm import ShmStore, fast_path
-from headgate.stores.shm.records import WORD, limit_of, limit_text
+from headgate.stores.shm import ShmStore
+from headgate.stores.shm import store as shm_store
+from headgate.stores.shm.file import path_of
+from headgate.stores.shm.records import FIXED, limit_of, limit_text, prefix
+from headgate.stores.shm.table import PAGE, WORD
 from headgate.testing import ManualClock
 from tests.support.shm_stores import fresh_store, fresh_url
-
-if TYPE_CHECKING:
-    from headgate.decision import Decision
 
 LIMITS: tuple[Limit, ...] = (
     TokenBucket(10, 3),
@@ -41,18 +41,15 @@ LIMITS: tuple[Limit, ...] = (
 
 @pytest.mark.parametrize("limit", LIMITS, ids=str)
 def test_states_begin_with_a_word_of_memory(limit: Limit) -> None:
-    with fresh_store() as store:
-        kept = store._known.of("group", limit)
-        assert kept is not None
-        assert kept.skipped % WORD == 0, "or a kill could leave half of it on some machines"
-        assert limit_of(limit_text(limit)) == limit
+    assert len(prefix(limit, FIXED)) % WORD == 0, "or a kill could leave half of a word"
+    assert limit_of(limit_text(limit)) == limit
 
 
 def slow_writes(store: ShmStore, monkeypatch: pytest.MonkeyPatch, limits: list[Limit]) -> int:
-    """How many writes by the kernel a hundred hits make once the counters are known."""
-    hit = store.hitter([(f"group {n}", limit) for n, limit in enumerate(limits)])
-    assert hit is not None
-    hit("key", 1)
+    """How many writes by the kernel a hundred takes make once the counters are known."""
+    prepared = store.prepare([(f"group {n}", limit) for n, limit in enumerate(limits)])
+    keys, costs = ["key"] * len(limits), [1] * len(limits)
+    prepared.take(keys, costs)
     calls: list[int] = []
     pwrite = os.pwrite
 
@@ -62,7 +59,7 @@ def slow_writes(store: ShmStore, monkeypatch: pytest.MonkeyPatch, limits: list[L
 
     monkeypatch.setattr(os, "pwrite", counted)
     for _ in range(100):
-        hit("key", 1)
+        prepared.take(keys, costs)
     return len(calls)
 
 
@@ -97,36 +94,47 @@ def test_numbers_that_are_very_large_are_counted_as_in_memory(limit: Limit) -> N
     clock = ManualClock(1_700_000_000)
     memory = MemoryStore(clock=clock)
     with fresh_store(clock) as store:
-        hits = [one.hitter([("group", limit)]) for one in (store, memory)]
+        prepared = [one.prepare([("group", limit)]) for one in (store, memory)]
         for cost in (1, 1, 10**14, 10**15 - 1, 5, 10**18, 0, 1):
-            said: list[Decision] = [hit("key", cost) for hit in hits if hit is not None]
-            assert said[0].figures() == said[1].figures(), cost
+            ours, expected = (one.take(["key"], [cost]) for one in prepared)
+            assert ours == expected, cost
             clock.advance_ns(10**9)
 
 
 def test_what_is_known_is_bounded_for_all_limits_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_path, "MOST_KEYS", 100)
+    monkeypatch.setattr(shm_store, "MAX_CELLS", 100)
     with fresh_store(ManualClock(1_700_000_000)) as store:
         limits = [TokenBucket(10, 1), FixedWindow(10, 10), SlidingWindowCounter(10, 10)]
-        hits = [store.hitter([(f"group {n}", limit)]) for n, limit in enumerate(limits)]
+        prepared = [store.prepare([(f"group {n}", limit)]) for n, limit in enumerate(limits)]
         for n in range(250):
-            for hit in hits:
-                assert hit is not None
-                assert hit(f"key {n}", 1).remaining == 9
-        assert sum(len(one.by_key) for one in store._known._all) <= 100
+            for one in prepared:
+                assert one.take([f"key {n}"], [1])[0].remaining == 9
+        assert store._file is not None
+        assert 0 < len(store._file.cells) <= 100
 
 
-def test_a_limiter_goes_on_learning_when_policies_have_come_and_gone() -> None:
+def test_a_handle_goes_on_when_the_file_was_replaced() -> None:
     with fresh_store(ManualClock(1_700_000_000)) as store:
-        limit = TokenBucket(100, 1)
-        hit = store.hitter([("group", limit)])
-        kept = store._known.of("group", limit)
-        for n in range(200):
-            store.hitter([("group", TokenBucket(100 + n, 1))])
-        assert hit is not None
-        assert kept is not None
-        assert hit("key", 1).remaining == 99
-        assert "key" in kept.by_key
+        prepared = store.prepare([("group", TokenBucket(10, 1))])
+        for _ in range(3):
+            prepared.take(["key"], [1])
+        path_of(store._address.name).unlink()
+        store._look_due = 0  # a second later
+        assert [prepared.take(["key"], [1])[0].remaining for _ in range(3)] == [9, 8, 7]
+
+
+def test_a_look_drops_and_converts_nothing() -> None:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=1MB") as store:
+        store.run(Take((Check("group", "key", FixedWindow(10, 60), 4),)))
+        assert store._file is not None
+        path = path_of(store._address.name)
+        before = path.read_bytes()[PAGE + 4 * WORD :]  # behind the count of the lock
+        clock.advance_ns(3_600 * 10**9)
+        for limit in (FixedWindow(10, 60), TokenBucket(10, 1), SlidingWindowLog(10, 60)):
+            for key in ("key", "another key"):
+                store.run(Take((Check("group", key, limit),), consume=False))
+        assert path.read_bytes()[PAGE + 4 * WORD :] == before
 
 
 def test_a_store_that_is_dropped_gives_its_file_back() -> None:
@@ -144,12 +152,11 @@ def test_a_store_that_is_dropped_gives_its_file_back() -> None:
 
 def test_a_file_that_somebody_closed_is_opened_again() -> None:
     with fresh_store(ManualClock(1_700_000_000)) as store:
-        hit = store.hitter([("group", TokenBucket(10, 1))])
-        assert hit is not None
+        prepared = store.prepare([("group", TokenBucket(10, 1))])
         for _ in range(3):
-            hit("key", 1)
+            prepared.take(["key"], [1])
         assert store._file is not None
         os.close(store._file.fd)
         with pytest.raises(StoreError, match="Bad file"):
-            hit("key", 1)
-        assert hit("key", 1).remaining == 6
+            prepared.take(["key"], [1])
+        assert prepared.take(["key"], [1])[0].remaining == 6
