@@ -11,9 +11,10 @@ from headgate.testing import ManualClock, StoreContract
 R = TypeVar("R")
 
 
-class WithoutShortCut(Store):
-    """A store whose hits all go through `run`."""
+class WithoutPrepare(Store):
+    """A store whose takes all go through `run`."""
 
+    waits = False
     publishes_values = True
 
     def __init__(self, store: ShmStore) -> None:
@@ -47,11 +48,13 @@ class TestShmStore(_InSharedMemory):
         return ShmStore(self.url, clock=clock)
 
 
-class TestAsyncShmStore(_InSharedMemory):
+class TestShmStoreInALoop(_InSharedMemory):
+    in_loop = True
+
     def make_store(self, clock: ManualClock) -> ShmStore:
         return ShmStore(self.url, clock=clock)
 
 
-class TestShmStoreWithoutShortCut(_InSharedMemory):
-    def make_store(self, clock: ManualClock) -> WithoutShortCut:
-        return WithoutShortCut(ShmStore(self.url, clock=clock))
+class TestShmStoreWithoutPrepare(_InSharedMemory):
+    def make_store(self, clock: ManualClock) -> WithoutPrepare:
+        return WithoutPrepare(ShmStore(self.url, clock=clock))

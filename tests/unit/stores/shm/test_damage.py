@@ -50,7 +50,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "short": lambda path: path.write_bytes(path.read_bytes()[:100_000]),
     "zeros": lambda path: path.write_bytes(bytes(2 << 20)),
     "text": lambda path: path.write_text("not a store\n" * 10_000),
-    "header": lambda path: path.write_bytes(b"headgate\2" + path.read_bytes()[9:]),
+    "header": lambda path: path.write_bytes(b"headgate\xff" + path.read_bytes()[9:]),
 }
 
 

@@ -4,11 +4,11 @@ import pytest
 
 from headgate.errors import StoreURLError
 from headgate.stores.shm import ShmStore
-from headgate.stores.shm.file import USUAL_TIMEOUT_NS, ShmAddress, read_url
+from headgate.stores.shm.file import DEFAULT_TIMEOUT_NS, ShmAddress, read_url
 
 
 def test_a_name_is_enough() -> None:
-    assert read_url("shm://my-app") == ShmAddress("my-app", None, USUAL_TIMEOUT_NS)
+    assert read_url("shm://my-app") == ShmAddress("my-app", None, DEFAULT_TIMEOUT_NS)
     assert read_url("SHM://My_App.api/").name == "My_App.api"
 
 
