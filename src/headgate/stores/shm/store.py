@@ -14,7 +14,7 @@ from headgate.stores.operations import Operation, Outcomes, Take
 from headgate.stores.shm.file import CLOSED, File, read_url, store_error
 from headgate.stores.shm.records import FIXED, Form, State, form_of, prefix
 from headgate.stores.shm.table import CELL, HEAD, MARK_WORD, WORD, write_all
-from headgate.stores.shm.transaction import Transaction, execute, is_look, take
+from headgate.stores.shm.transaction import Transaction, execute, take
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ShmStore(Store):
     def run(self, operation: Operation[R]) -> R:
         def work(file: File) -> R:
             since_origin = self._read()
-            if not is_look(operation):
+            if not isinstance(operation, Take) or operation.consume:  # a look drops nothing
                 _sweep(file, since_origin)
             return cast("R", execute(operation, file, since_origin + file.origin))
 

@@ -307,18 +307,12 @@ def execute(operation: Operation[Any], file: File, now: int) -> Any:
         raise UsageError(f"a store in shared memory does not support {type(operation).__name__}")
     transaction = Transaction(file, now)
     reply = function(operation, transaction)
-    if not is_look(operation):
-        transaction.commit()
+    transaction.commit()
     return reply
 
 
-def is_look(operation: Operation[Any]) -> bool:
-    """True if *operation* changes nothing."""
-    return isinstance(operation, Take) and not operation.consume
-
-
 def take(operation: Take, transaction: Transaction) -> Outcomes:
-    """Charge all checks if all fit, else none. A look changes nothing."""
+    """Charge all checks if all fit, else none."""
     opened = _open(operation.checks, transaction)
     waits = [counter.wait(cost) for counter, cost in opened]
     if operation.consume and waits.count(0) == len(waits):
