@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
@@ -33,6 +33,8 @@ _LOOK_NS: Final = SECOND
 """How often it checks that the file is still in its place."""
 MAX_CELLS: Final = 100_000
 """How many cells of counters a process remembers; each takes some 350 bytes."""
+_UNKNOWN: Final = 0, b""
+"""The header in place of a cell: it never begins as a cell does."""
 
 
 class ShmStore(Store):
@@ -204,14 +206,8 @@ def _fixed_states(places: Sequence[Place]) -> list[FixedStates] | None:
     return found
 
 
-class _Known(NamedTuple):
-    """A counter that was read: where its state lies, and what a take does to it."""
-
-    states: FixedStates
-    at: int
-    before: State
-    after: State
-    outcome: Outcome
+_Found = tuple[int, State, State, "Outcome"]
+"""Where the state of a counter lies, the state before and after a take, and the outcome."""
 
 
 def _take_known(
@@ -220,45 +216,53 @@ def _take_known(
     """Take the costs if all fit, else none; return None, and do nothing, if a cell is not known."""
     if file.words[MARK_WORD]:
         return None
-    memory, cells = file.memory, file.cells
+    if len(places) == 1:
+        return _take_one(file, places[0], keys[0], costs[0], now)
     known = []
     for states, key, cost in zip(places, keys, costs, strict=True):
-        found = cells.get((states.group, key))
-        if found is None or not cost:
+        found = _find(file, states, key, cost, now)
+        if found is None:
             return None
-        cell, name = found
-        at = cell + states.offset
-        if memory[cell:at] != name + states.beginning:
-            return None
-        before = states.form.read(memory, at)
-        algorithm = file.records.kept(states.limit).algorithm
-        known.append(_Known(states, at, before, *algorithm.take(before, cost, now)))
-    if len({one.at for one in known}) < len(known):
+        known.append(found)
+    if len({found[0] for found in known}) < len(known):
         return None
-    outcomes = tuple([one.outcome for one in known])
+    outcomes = [found[3] for found in known]
+    pairs = list(zip(places, known, strict=True))
     if all(outcome.allowed for outcome in outcomes):
-        _write_states(file, known)
-        return outcomes
-    # Those that fit were not charged either.
-    return tuple(
-        [one.outcome if not one.outcome.allowed else _uncharged(file, one, now) for one in known]
-    )
+        write_all(file, [(found[0], states.form.pack(found[2])) for states, found in pairs])
+    else:
+        for n, (states, found) in enumerate(pairs):
+            if outcomes[n].allowed:  # it fits, but was not charged
+                algorithm = file.records.kept(states.limit).algorithm
+                outcomes[n] = algorithm.outcome(found[1], 0, now)
+    return tuple(outcomes)
 
 
-def _uncharged(file: File, known: _Known, now: int) -> Outcome:
-    algorithm = file.records.kept(known.states.limit).algorithm
-    return algorithm.outcome(known.before, 0, now)
-
-
-def _write_states(file: File, known: list[_Known]) -> None:
-    if len(known) == 1:
-        states, at, before, after, _ = known[0]
+def _take_one(file: File, states: FixedStates, key: str, cost: int, now: int) -> Outcomes | None:
+    """Take one cost: a single word changes as a rule, which needs neither kernel nor journal."""
+    found = _find(file, states, key, cost, now)
+    if found is None:
+        return None
+    at, before, after, outcome = found
+    if outcome.allowed:
         change = states.form.changed_word(before, after)
-        if change is not None:
+        if change is None:
+            write_all(file, [(at, states.form.pack(after))])
+        else:
             word, value = change
             file.words[at // WORD + word] = value
-            return
-    write_all(file, [(one.at, one.states.form.pack(one.after)) for one in known])
+    return (outcome,)
+
+
+def _find(file: File, states: FixedStates, key: str, cost: int, now: int) -> _Found | None:
+    """Read the counter of *key*, and compute what a take of *cost* does to it."""
+    cell, name = file.cells.get((states.group, key), _UNKNOWN)
+    at = cell + states.offset
+    if not cost or file.memory[cell:at] != name + states.beginning:
+        return None
+    before = states.form.read(file.memory, at)
+    after, outcome = file.records.kept(states.limit).algorithm.take(before, cost, now)
+    return at, before, after, outcome
 
 
 def _take_and_learn(file: File, operation: Take, now: int) -> Outcomes:
