@@ -62,6 +62,7 @@ MARK_WORD: Final = _CONTROL_AT // WORD
 FIRST_FREE_AT: Final = _CONTROL_AT + 8
 CLEARED_WORD: Final = _CONTROL_AT // WORD + 2
 COUNT_WORD: Final = _CONTROL_AT // WORD + 3
+"""How often the lock was taken."""
 JOURNAL_AT: Final = 2 * PAGE
 JOURNAL_SIZE: Final = 64 * PAGE
 CELLS_AT: Final = JOURNAL_AT + JOURNAL_SIZE
