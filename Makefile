@@ -68,7 +68,7 @@ bench-gateway: $(VENV)/.bench servers  ## the gateway: what each way to decide c
 bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, and what is admitted beyond the limit
 	$(BIN)/python -m benchmarks.leases $(BENCH)
 
-bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, with 1, 2 and 4 processes
+bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, with 1, 2, 4 and 8 processes
 	$(BIN)/python -m benchmarks.shm --json benchmarks/results/shm.json $(BENCH)
 
 bench-scale: $(VENV)/.bench servers  ## ten million clients in Redis, a million keys in memory
