@@ -38,7 +38,7 @@ PATIENCE: Final = 10
 MAX_PATIENCE: Final = 100
 """Timeouts. On two processors with a load of 16 a holder was not scheduled for 540 ms."""
 _STOPPED: Final = frozenset("Tt")
-_YIELDS: Final = 20
+_YIELDS: Final = 10
 """Tries before the first sleep: a holder on another core is done by then."""
 _FIRST_SLEEP: Final = 1e-3
 _LONGEST_SLEEP: Final = 8e-3
