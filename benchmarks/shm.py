@@ -1,6 +1,6 @@
 """`python -m benchmarks.shm`: checks per second in shared memory, beside Redis on loopback.
 
-The same number of processes (1, 2, 4, 8), the same limits, all through `RateLimiter.hit`; the two take
+The same processes (1, 2, 4, 8), the same limits, all through `RateLimiter.hit`; the two take
 turns, a few rounds each, so that a noisy machine disturbs both alike. What is shown is the median.
 The goal is ten times as many checks per second, for token buckets and fixed windows; sliding
 counters and stacked limits are shown beside them. The status is 1 if a goal was missed.
@@ -59,7 +59,9 @@ Found = dict[Case, dict[str, list[float]]]
 
 def ask(case: Case, url: str, seconds: float, ready: Barrier, done: Queue[int]) -> None:
     """Hit one key after the other for *seconds*; how often."""
-    limiter = RateLimiter(LIMITS[case.limit], store=url, name="api", on_store_failure="fail_closed")
+    limiter = RateLimiter(
+        LIMITS[case.limit], store=url, name="bench", on_store_failure="fail_closed"
+    )
     keys = [f"user:{n}" for n in range(KEYS)]
     for key in keys:
         assert limiter.hit(key)

@@ -69,7 +69,7 @@ def limiters(url: str) -> list[RateLimiter]:
     )
     store = ShmStore(url)
     return [
-        RateLimiter(limits, store=store, name="api", namespace=name, on_store_failure="fail_closed")
+        RateLimiter(limits, store=store, name=name, on_store_failure="fail_closed")
         for name, limits in kinds
     ]
 

@@ -34,7 +34,7 @@ def burn() -> None:
 
 async def hit(url: str, limit: int, hits: int) -> Counter[str]:
     """Hit each of a few keys, many at once; the decisions by source and result."""
-    limiter = AsyncRateLimiter(FixedWindow(limit, 50 * YEAR), store=url)
+    limiter = AsyncRateLimiter(FixedWindow(limit, 50 * YEAR), store=url, name="api")
     seen: Counter[str] = Counter()
     for _ in range(hits // KEYS):
         for decision in await asyncio.gather(*(limiter.hit(f"key {n}") for n in range(KEYS))):

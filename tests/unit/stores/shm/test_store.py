@@ -182,7 +182,7 @@ def test_requests_are_answered_while_the_store_cannot_be_asked() -> None:
         await send({"type": "http.response.body", "body": b""})
 
     async def ask(url: str) -> list[int]:
-        app = RateLimitMiddleware(answer, limits="3/hour", store=url)
+        app = RateLimitMiddleware(answer, limits="3/hour", store=url, name="api")
         before = await status(app)
         other = os.open(path_of(read_url(url).name), os.O_RDWR)
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -221,8 +221,8 @@ def test_another_size_than_that_of_the_store_is_told_and_not_used(
 def test_slots_and_counts_of_one_name_stand_side_by_side() -> None:
     clock = ManualClock(1_700_000_000)
     with fresh_store(clock) as store:
-        slots = RateLimiter(Concurrency(2, 60), store=store, name="api", namespace="n")
-        rates = RateLimiter(TokenBucket(10, 1), store=store, name="api", namespace="n")
+        slots = RateLimiter(Concurrency(2, 60), store=store, name="n")
+        rates = RateLimiter(TokenBucket(10, 1), store=store, name="n")
         with slots.slot("key") as slot:
             assert slot
             assert rates.hit("key", 4).remaining == 6
@@ -235,7 +235,7 @@ def test_a_log_grows_and_shrinks_over_many_blocks() -> None:
     clock = ManualClock(1_700_000_000)
     with fresh_store(clock) as store:
         log = RateLimiter(
-            SlidingWindowLog(400, 1), store=store, name="api", on_store_failure="fail_closed"
+            SlidingWindowLog(400, 1), store=store, name="log", on_store_failure="fail_closed"
         )
         for round_number in range(3):
             for asked in range(400):
