@@ -42,8 +42,7 @@ _YIELDS: Final = 10
 """Tries before the first sleep: a holder on another core is done by then."""
 _FIRST_SLEEP: Final = 1e-3
 _LONGEST_SLEEP: Final = 8e-3
-"""Seconds. Shorter sleeps, or more tries, take the processor from a holder that waits for it: with
-100 tries and sleeps of 50 us, 8 processes get 0.6 to 0.7 of the throughput of 2 on two cores."""
+"""Seconds. Waiters that wake often preempt the holder of the lock."""
 
 
 def _yield_processor() -> None:
