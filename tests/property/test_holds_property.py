@@ -40,7 +40,7 @@ def test_the_wait_is_the_first_nanosecond_at_which_the_cost_fits(
         now += later
         state = algorithm.charge(state, units, now)
         oracle.add(units, now)
-    holds = {str(n): Hold(amount, now + expires) for n, (amount, expires) in enumerate(lapsing)}
+    holds = {str(n): Hold(hold.amount, now + hold.expires_ns) for n, hold in enumerate(lapsing)}
     wait = wait_beside(algorithm, state, holds, cost, now)
     assert (wait is None) == (cost > quota)
     if wait is None:
@@ -65,7 +65,7 @@ def test_remaining_is_the_largest_cost_that_fits_beside_the_holds(
 ) -> None:
     algorithm = algorithm_for(limit_of(kind, quota, WINDOW))
     state = algorithm.charge(None, units, LATELY) if units else None
-    holds = {str(n): Hold(amount, LATELY + expires) for n, (amount, expires) in enumerate(lapsing)}
+    holds = {str(n): Hold(hold.amount, LATELY + hold.expires_ns) for n, hold in enumerate(lapsing)}
     outcome = outcome_beside(algorithm, state, holds, 0, LATELY)
     fitting = [
         cost

@@ -159,7 +159,7 @@ class Both:
         else:
             assert algorithm.wait(self.state, 1, now) != 0
             book.refuse(visit.part, now)
-            self.state = algorithm.refuse(self.state, 1, now)
+            self.state = algorithm.deny(self.state, 1, now)
 
     def compare(self, now: int) -> None:
         book = self.book

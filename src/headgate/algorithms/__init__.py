@@ -1,4 +1,8 @@
-"""Pure arithmetic, one module per algorithm: (state, cost, now) -> (state, outcome)."""
+"""Pure arithmetic, one module per algorithm: `take(state, cost, now) -> (state, outcome)`.
+
+Read `base` first: the questions that every algorithm answers, and the rule for clocks that step
+back. Then `gcra`, which most limits use.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,7 @@ from typing import Any
 from headgate.algorithms.base import Algorithm, Outcome, carry
 from headgate.algorithms.concurrency import ConcurrencyAlgorithm
 from headgate.algorithms.fixed_window import FixedWindowAlgorithm
-from headgate.algorithms.gcra import (
-    GCRAAlgorithm,
-    LeakyBucketAlgorithm,
-    Paced,
-    TokenBucketAlgorithm,
-)
+from headgate.algorithms.gcra import GCRAAlgorithm
 from headgate.algorithms.leaky_queue import LeakyQueueAlgorithm
 from headgate.algorithms.sliding_counter import SlidingWindowCounterAlgorithm
 from headgate.algorithms.sliding_log import SlidingWindowLogAlgorithm
@@ -31,14 +30,13 @@ from headgate.limits import (
 
 
 def algorithm_for(limit: Limit, origin: int = 0) -> Algorithm[Any]:
-    """The arithmetic of *limit*. *origin* makes the numbers small where their size matters."""
+    """Return the arithmetic of *limit*.
+
+    Ticks are counted from *origin*, for stores that keep them in few bytes.
+    """
     match limit:
-        case TokenBucket():
-            return TokenBucketAlgorithm(limit, origin)
-        case GCRA():
+        case TokenBucket() | GCRA() | LeakyBucket():
             return GCRAAlgorithm(limit, origin)
-        case LeakyBucket():
-            return LeakyBucketAlgorithm(limit, origin)
         case LeakyQueue():
             return LeakyQueueAlgorithm(limit, origin)
         case FixedWindow():
@@ -58,13 +56,10 @@ __all__ = [
     "ConcurrencyAlgorithm",
     "FixedWindowAlgorithm",
     "GCRAAlgorithm",
-    "LeakyBucketAlgorithm",
     "LeakyQueueAlgorithm",
     "Outcome",
-    "Paced",
     "SlidingWindowCounterAlgorithm",
     "SlidingWindowLogAlgorithm",
-    "TokenBucketAlgorithm",
     "algorithm_for",
     "carry",
 ]

@@ -1,17 +1,22 @@
-"""What every algorithm can say about a counter, and how a check is made of it.
+"""The questions that every algorithm answers about one counter, and the take made of them.
 
-An algorithm is arithmetic on the *state* of one counter. It reads no clock and does no I/O: the
-time comes in as integer nanoseconds, and `None` is the state of a counter nobody has touched.
-All verbs of the limiter (hit, peek, reserve, charge, refund) are made of the six questions below.
+An algorithm is arithmetic on the *state* of one counter. It reads no clock and does no I/O: time
+comes in as integer nanoseconds, and `None` is the state of an untouched counter. All verbs of a
+limiter (hit, peek, reserve, charge, refund) are made of the questions below.
 
-Whatever the algorithm:
+Common to all algorithms:
 
 - `wait` is exact: a cost that must wait `n` nanoseconds fits after `n` and not after `n - 1`.
-- Time that runs backwards makes an answer stricter or leaves it as it was, never looser.
-- `charge` records in full. What goes beyond the quota is debt: it is worked off at the pace of
-  the limit before anything more fits.
-- A state handed to `charge` or `refund` belongs to the algorithm from then on; the state that
-  comes back is the one to keep. (The log changes in place, and any question may tidy it.)
+- `charge` records in full. What exceeds the quota is debt: it is worked off at the pace of the
+  limit before anything else fits.
+- Only `charge` and `refund` change a counter. They own the state that they are given (the log
+  changes in place) and return the one to keep. Questions change nothing.
+- A clock that steps back mints nothing and locks no caller out. What a state places in the future
+  of the clock is moved to now (`rebase`); what lies in the past stays; debt stays in full. Time
+  counts as elapsed only while the clock moves forward, so a clock that jitters mints nothing
+  either, and a caller waits at most as long as one that has used up the limit just now. Each
+  module states its rule. Questions answer by the rebased state. A store keeps the rebased state
+  when it charges or denies, so that the wait of a denied caller ends; a peek keeps nothing.
 """
 
 from __future__ import annotations
@@ -25,24 +30,28 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 ALLOWED: Final = True
+DENIED: Final = False
+
+Place = tuple[str | int, ...]
+"""Where units were charged: the kind of counter, its division of time, the window or entry."""
 
 
 class Outcome(NamedTuple):
-    """What one limit says to one cost."""
+    """The answer of one limit to one cost."""
 
     allowed: bool
     remaining: int
-    """The largest cost that would fit now, after this one if it was taken."""
+    """The largest cost that would fit now, after this one if it was charged."""
     retry_after_ns: int | None
     """Nanoseconds until this cost fits: 0 if it did, None if it never can."""
     reset_after_ns: int
     """Nanoseconds until the counter is as if untouched."""
     delay_ns: int = 0
-    """Nanoseconds until the turn of what was allowed: more than 0 only where there is a queue."""
+    """Nanoseconds until the place in a queue that was allowed; 0 without a queue."""
     turn_ns: int = 0
-    """The time of that turn on the clock of the store; `CancelQueued` takes it."""
+    """The time of that place on the clock of the store; `CancelQueued` takes it."""
     source: str = "store"
-    """Who decided: the store, or a layer in front of it by what it knows of the store."""
+    """The name of what decided: the store, or a layer in front of it."""
 
 
 class Algorithm(ABC, Generic[S]):
@@ -55,63 +64,84 @@ class Algorithm(ABC, Generic[S]):
         self.quota = limit.quota
 
     @abstractmethod
+    def rebase(self, state: S, now: int) -> S:
+        """Return *state* with nothing in the future of *now*; *state* itself if nothing is."""
+
+    @abstractmethod
     def wait(self, state: S | None, cost: int, now: int) -> int | None:
-        """Nanoseconds from *now* until *cost* (at least 1) fits; None if it never can."""
+        """Return the nanoseconds until *cost* (at least 1) fits; None if it never can."""
 
     @abstractmethod
     def charge(self, state: S | None, amount: int, now: int) -> S:
-        """The state after *amount* (at least 1) has been taken, whether it fits or not."""
+        """Record *amount* (at least 1), whether it fits or not."""
 
     @abstractmethod
     def refund(self, state: S, amount: int, now: int) -> S:
-        """The state after *amount* has come back, newest first, never beyond as new.
-
-        It is a state even if it is as new: it still knows how late it was, should the clock step
-        back.
-        """
-
-    def as_new(self, now: int) -> S:
-        """A state of which nothing is used, that knows how late it is."""
-        return self.refund(self.charge(None, 1, now), 1, now)
+        """Give *amount* back, newest first, never beyond an unused counter."""
 
     @abstractmethod
     def remaining(self, state: S | None, now: int) -> int:
-        """The largest cost that fits now."""
+        """Return the largest cost that fits now."""
 
     @abstractmethod
     def fresh_in(self, state: S | None, now: int) -> int:
-        """Nanoseconds until *state* is as good as None; 0 if it is now."""
+        """Return the nanoseconds until *state* is as good as None; 0 if it is now."""
 
     @abstractmethod
     def used(self, state: S | None, now: int) -> int:
-        """How much of the quota is in use, rounded up; more than the quota if there is debt."""
+        """Return how much of the quota is in use, rounded up; debt counts."""
 
     @abstractmethod
     def adopt(self, state: S, old: Algorithm[S], now: int) -> S | None:
-        """A state written under *old* as one of this limit's, if nothing of it gets lost."""
+        """Convert a state kept under *old*; None unless nothing of it gets lost."""
 
     def take(self, state: S | None, cost: int, now: int) -> tuple[S | None, Outcome]:
-        """Charge *cost* if it fits; the new state and what came of it.
+        """Charge *cost* if it fits; return the state to keep, and the outcome.
 
-        A cost of 0 always fits and changes nothing. A refused cost changes nothing.
+        A cost of 0 fits and changes nothing. A denial consumes nothing: the state that comes back
+        is *state* itself unless the clock has stepped back.
         """
-        wait = self.wait(state, cost, now) if cost else 0
-        if wait == 0 and cost:
+        if not cost:
+            return state, self.outcome(state, 0, now)
+        if state is not None:
+            state = self.rebase(state, now)
+        wait = self.wait(state, cost, now)
+        if wait == 0:
             state = self.charge(state, cost, now)
         return state, self.outcome(state, wait, now)
 
     def outcome(self, state: S | None, wait: int | None, now: int) -> Outcome:
-        """The figures of *state*, for a cost that has to wait *wait*."""
+        """Return the figures of *state*, for a cost that has to wait *wait*."""
         return Outcome(wait == 0, self.remaining(state, now), wait, self.fresh_in(state, now))
+
+    def as_new(self, now: int) -> S:
+        """Return the state of a counter that was used and given back in full."""
+        return self.refund(self.charge(None, 1, now), 1, now)
+
+    # A lease is returned later than a refund: others may have been charged since, a window may
+    # have ended, the limit may have changed. Its units come out of the window, cell or entry that
+    # they went into; if that is gone, so are they.
+
+    def place(self, state: S) -> Place:
+        """Return where *state* took up what was charged last."""
+        return (self.limit.algorithm,)
+
+    def refund_at(self, state: S, amount: int, place: Place, now: int) -> S:
+        """Give up to *amount* back that was charged at *place*; nothing if that is gone."""
+        return state
+
+    def lasts(self, state: S | None, amount: int, now: int) -> int:
+        """Return the nanoseconds after which *amount*, charged now, has no effect any more."""
+        return self.fresh_in(self.charge(state, amount, now), now)
 
 
 def carry(old: Algorithm[S], state: S, new: Algorithm[S], now: int) -> S | None:
-    """The state of a counter whose limit changed from *old* to *new*: nothing used is forgotten.
+    """Convert the state of a counter whose limit changed from *old* to *new*.
 
-    Where the new limit can go on with the state, it does; otherwise what is in use is charged anew
-    at *now*, in full. What a lowered limit cannot hold is debt there, so that nothing is minted
-    by a counter that goes back and forth, as it does while a fleet is being updated. Slots are not
-    consumption: between concurrency and the rest nothing carries over.
+    Where the new limit can keep the state, it does. Otherwise what is in use is charged at *now*,
+    in full: what a lowered limit cannot hold is debt, so that a counter that goes back and forth
+    while a fleet is updated mints nothing. Slots are not consumption: between concurrency and
+    the other algorithms nothing is carried.
     """
     if (old.limit.algorithm == "concurrency") != (new.limit.algorithm == "concurrency"):
         return None

@@ -1,27 +1,27 @@
-"""Concurrency: so many at the same time, each holding a slot on lease.
+"""Concurrency: a number of slots, each held on a lease.
 
-The state is the set of leases and when each runs out. A slot is free again when its holder gives
-it back or when its lease has run out, whichever comes first, so a crashed holder heals by itself.
-Time alone frees nothing before that: `wait` says when the next leases run out if nobody gives a
-slot back earlier.
+The state is the set of leases and when each expires. A slot is free again when its holder releases
+it or when its lease has expired, whichever comes first, so a crashed holder heals by itself. Time
+alone frees nothing before that: `wait` says when the next leases expire if no slot is released
+earlier.
 
-Some of the slots may be guaranteed to parts of the callers, their shares. Then of the `limit`, of
-which `used` are taken, and by a part that has `own` of them,
+Some of the slots may be guaranteed to parts of the callers, their shares. Of the `limit`, `used`
+are taken, `own` of them by the part that asks. Then
 
-- a part that has less than its share gets a slot if there is a free one, whosever it is;
+- a part that has less than its share gets any free slot;
 - beyond its share, or without one, a slot is borrowed. Where the limit does not lend, only slots
-  are that nobody is guaranteed: the sum over all parts of what each has, or is guaranteed if that
+  are that no part is guaranteed: the sum over all parts of what each has, or is guaranteed if that
   is more, has to leave room. So a guarantee is immediate, and idle slots may lie idle;
 - where it lends, idle guaranteed slots are borrowed too, and a part may find its share used by
-  others. Such a refusal is a claim: for `CLAIM_NS`, renewed by each further refusal, as many slots
-  as it was refused, no more than it lacks, are left free by those that borrow. So slots that come
-  back go to the part whose they are;
-- and a slot that a part gives back while it has no more than its share is kept for it for
-  `KEEP_NS`, by everybody. A part that is busy asks for the next one before that is over, and so
-  keeps its share whatever the others do; one that is not lends what it has not used for so long.
-  Who takes a slot takes the one that was kept last: so at any time what a part has, and what is
-  kept for it, is the most that it has had in the last `KEEP_NS`, and one that needs less than it
-  used to does not hold on to the rest. A lease that runs out keeps nothing.
+  others. Such a denial is a claim: for `CLAIM_NS`, renewed by each further denial, as many slots
+  as were denied, no more than the part lacks, are left free by those that borrow. So released
+  slots go to the part that is guaranteed them;
+- and a slot that a part releases while it has no more than its share is kept for it for `KEEP_NS`,
+  by all others. A busy part asks for the next one before that is over, and so keeps its share
+  whatever the others do; an idle part lends what it has not used for so long. A new lease uses the
+  slot that was kept last: so at any time what a part has, and what is kept for it, is the most that
+  it has had in the last `KEEP_NS`, and one that needs less than before does not hold on to the
+  rest. A lease that expires keeps nothing.
 
 Together, with `free = limit - used`,
 
@@ -29,14 +29,17 @@ Together, with `free = limit - used`,
     room = max(min(free - kept, share - own), free - kept - claimed)        if it does
 
 where `lacking` is what the others lack of their shares, `kept` is kept for them, and `claimed` is
-what they claim. It never shrinks by time alone: a lease that runs out adds one to `free` and at
-most one to `lacking`. So `wait` looks through the instants at which something runs out for the
+what they claim. Room never shrinks by time alone: a lease that expires adds one to `free` and at
+most one to `lacking`. So `wait` looks through the instants at which something expires for the
 first that has room. (If all ask under the same limit, what is kept for all is never more than what
 is free: so what is kept for a part can be had.)
 
-What is kept or claimed was so under a limit. Whoever asks the same counter under a larger one (more
-of the slots are for it, because it matters more) need not leave them free: the slots above the
-smaller limit would be of no use to the part whose they are.
+Slots are kept or claimed under a limit. A caller that asks the same counter under a larger one
+(more of the slots are for it, because it matters more) need not leave them free: the slots above
+the smaller limit would be of no use to the part that waits for them.
+
+Clock: a lease that expires later than its own TTL from now was taken before the clock stepped back,
+and expires one TTL from now. So do claims and kept slots, whose lifetimes are constants.
 """
 
 from __future__ import annotations
@@ -54,25 +57,26 @@ if TYPE_CHECKING:
     from headgate.limits import Concurrency
 
 
-# The state of a concurrency limit: who has a slot until when, and for whom free ones are left.
+# The state of a concurrency limit: the leases, and the free slots that are left for a part.
 #
-# Questions change nothing. What has run out is thrown away when a slot is taken or renewed; until
-# then it is passed over, so that a clock that steps back finds it again.
+# Questions change nothing. What has expired is removed when a slot is taken or renewed; until then
+# it is passed over, so that a clock that steps back finds it again.
 
 
 _NEVER: Final = 1 << 80
 
 
 class Lease(NamedTuple):
-    """A slot that is held: until when, and by which part of the callers."""
+    """A slot that is held: until when, by which part of the callers, and its TTL (0: not known)."""
 
     ends_ns: int
     part: str | None
+    lasts_ns: int = 0
 
 
 class Claim(NamedTuple):
-    """Free slots that are a part's until *until_ns*: it was refused them although it had less than
-    its share, or had them just now.
+    """Free slots that are a part's until *until_ns*: they were denied to it although it had less
+    than its share, or it released them just now.
 
     They are left to it by all that ask under no larger limit than it had itself.
     """
@@ -83,20 +87,24 @@ class Claim(NamedTuple):
 
 
 class Slots:
-    """The leases by name, and by part what it claims, and what is kept for it: the sooner that
-    ends, the further in front. Whoever has one may change it."""
+    """The leases by name, and by part its claim, and what is kept for it, the first to end first.
 
-    __slots__ = ("_counts", "_soonest", "claims", "kept", "leases")
+    *high* is the time of the last lease, if it is known. The owner of one may change it.
+    """
+
+    __slots__ = ("_counts", "_soonest", "claims", "high", "kept", "leases")
 
     def __init__(
         self,
         leases: Mapping[str, Lease] | None = None,
         claims: Mapping[str, Claim] | None = None,
         kept: Mapping[str, tuple[Claim, ...]] | None = None,
+        high: int | None = None,
     ) -> None:
         self.leases: dict[str, Lease] = {}
         self.claims: dict[str, Claim] = dict(claims or {})
         self.kept: dict[str, tuple[Claim, ...]] = dict(kept or {})
+        self.high = high
         self._counts: dict[str | None, int] = {}
         self._soonest = _NEVER
         for name, lease in (leases or {}).items():
@@ -113,24 +121,45 @@ class Slots:
     def __repr__(self) -> str:
         return f"Slots({self.leases!r}, {self.claims!r}, {self.kept!r})"
 
+    def rebased(self, now: int) -> Slots:
+        """Return these slots with nothing that ends later than it could from *now* on."""
+        if self.high is not None and now >= self.high:
+            return self
+        leases = {
+            name: lease._replace(ends_ns=now + lease.lasts_ns)
+            for name, lease in self.leases.items()
+            if 0 < lease.lasts_ns < lease.ends_ns - now
+        }
+        claim_end, kept_end = now + CLAIM_NS, _kept_until(now)
+        claims = [claim.until_ns for claim in self.claims.values()]
+        kept = [claim.until_ns for many in self.kept.values() for claim in many]
+        if not leases and max(claims, default=0) <= claim_end and max(kept, default=0) <= kept_end:
+            return self
+        return Slots(
+            {**self.leases, **leases},
+            {part: _ending(claim, claim_end) for part, claim in self.claims.items()},
+            {part: tuple([_ending(c, kept_end) for c in many]) for part, many in self.kept.items()},
+            now,
+        )
+
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in it, not even what has run out."""
+        """True if nothing is in it, not even what has expired."""
         return not self.leases and not self.claims and not self.kept
 
     def has(self, name: str, now: int) -> bool:
-        """Whether the lease *name* is running."""
+        """Return True if the lease *name* has not expired."""
         lease = self.leases.get(name)
         return lease is not None and lease.ends_ns > now
 
     def used(self, now: int) -> int:
-        """How many leases are running."""
+        """Return how many leases have not expired."""
         if now < self._soonest:
             return len(self.leases)
         return sum(lease.ends_ns > now for lease in self.leases.values())
 
     def used_by_part(self, now: int) -> Mapping[str | None, int]:
-        """The same by part; parts with none may be left out. Not to be changed."""
+        """Return the same by part, not to be changed; parts with none may be missing."""
         if now < self._soonest:
             return self._counts
         counts: dict[str | None, int] = {}
@@ -140,35 +169,36 @@ class Slots:
         return counts
 
     def claimed_by(self, part: str, now: int, limit: int = 0) -> int:
-        """How many slots *part* claims, of those who ask under *limit*."""
+        """Return how many slots *part* claims, of callers that ask under *limit*."""
         claim = self.claims.get(part)
         return 0 if claim is None else _units(claim, now, limit)
 
     def kept_for(self, part: str, now: int, limit: int = 0) -> int:
-        """How many slots are kept for *part*, by those who ask under *limit*."""
+        """Return how many slots are kept for *part*, by callers that ask under *limit*."""
         return sum([_units(claim, now, limit) for claim in self.kept.get(part, ())])
 
     def leases_end(self, now: int) -> int:
-        """When all leases have run out; *now* if they have."""
+        """Return when all leases have expired; *now* if they have."""
         return max([now, *(lease.ends_ns for lease in self.leases.values())])
 
     def ends(self, now: int) -> int:
-        """When all of it has run out; *now* if it has."""
+        """Return when all of it has expired; *now* if it has."""
         return max([self.leases_end(now), *self.claims_end()])
 
     def claims_end(self) -> Iterator[int]:
-        """When each of the claims has run out, and all that is kept."""
+        """Yield when each of the claims expires, and all that is kept."""
         yield from (claim.until_ns for claim in self.claims.values())
         yield from (claim.until_ns for claims in self.kept.values() for claim in claims)
 
     def put(self, name: str, lease: Lease, now: int) -> None:
-        """Keep *lease* by its name, and nothing that has run out."""
+        """Keep *lease* by its name, and nothing that has expired."""
         self._tidy(now)
+        self.high = now
         self.pop(name)
         self._add(name, lease)
 
     def pop(self, name: str) -> Lease | None:
-        """Forget the lease *name*; what it was, if there is one."""
+        """Remove and return the lease *name*, if there is one."""
         lease = self.leases.pop(name, None)
         if lease is not None:
             self._counts[lease.part] -= 1
@@ -185,8 +215,10 @@ class Slots:
         self.kept[part] = tuple(sorted([*groups, more], key=lambda claim: claim.until_ns))
 
     def use(self, part: str) -> None:
-        """One slot less is kept for *part*, the last that was; or else claimed by it. (What has run
-        out is thrown away already.)"""
+        """Keep one slot less for *part*, the last that was kept; or else lower its claim.
+
+        What has expired is removed already.
+        """
         groups = self.kept.pop(part, ())
         if groups:
             groups = groups[:-1] + _less(groups[-1])
@@ -225,16 +257,24 @@ def _units(claim: Claim, now: int, limit: int) -> int:
 
 
 def _less(claim: Claim) -> tuple[Claim, ...]:
-    """What is left of *claim* when a slot was taken."""
+    """Return what is left of *claim* when a slot was taken."""
     return (claim._replace(units=claim.units - 1),) if claim.units > 1 else ()
 
 
+def _ending(claim: Claim, latest: int) -> Claim:
+    return claim._replace(until_ns=latest) if claim.until_ns > latest else claim
+
+
+def _kept_until(now: int) -> int:
+    return -(-(now + KEEP_NS) // GRAIN_NS) * GRAIN_NS
+
+
 CLAIM_NS: Final = SECOND
-"""For how long slots that come back are left to a part that was refused one of its own."""
+"""How long released slots are left to a part that was denied one of its own."""
 KEEP_NS: Final = SECOND // 4
-"""For how long at least a slot is kept for the part that gave it back."""
+"""How long at least a slot is kept for the part that released it."""
 GRAIN_NS: Final = KEEP_NS // 4
-"""It is kept until the next multiple of this: what is kept is told apart by few instants then."""
+"""A slot is kept until the next multiple of this, so that what is kept has few instants."""
 
 
 class ConcurrencyAlgorithm(Algorithm[Slots]):
@@ -251,28 +291,36 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         self.lends = limit.lends
         guaranteed = sum(slots for _, slots in self.others)
         self.most = self.quota if limit.lends else self.quota - guaranteed
-        """What can be had of it when nobody has a slot."""
+        """The most that an unused counter has for this part."""
+
+    def rebase(self, state: Slots, now: int) -> Slots:
+        return state.rebased(now)
 
     def enter(self, state: Slots | None, lease: str, now: int) -> Slots:
         """Take the slot of *lease*; what is kept for the part, or it claims, is one less."""
-        state = Slots() if state is None else state
+        state = Slots(high=now) if state is None else state.rebased(now)
         is_new = not state.has(lease, now)
-        state.put(lease, Lease(now + self.ttl_ns, self.part), now)
+        state.put(lease, Lease(now + self.ttl_ns, self.part, self.ttl_ns), now)
         if is_new and self.part is not None:
             state.use(self.part)
         return state
 
     def renew(self, state: Slots, lease: str, now: int) -> Slots:
-        """Start the running *lease* anew; it stays with its part, whoever renews it."""
+        """Renew *lease* if it has not expired; it stays with its part, whichever renews it."""
+        state = state.rebased(now)
         if state.has(lease, now):
-            state.put(lease, Lease(now + self.ttl_ns, state.leases[lease].part), now)
+            part = state.leases[lease].part
+            state.put(lease, Lease(now + self.ttl_ns, part, self.ttl_ns), now)
         return state
 
     def leave(self, state: Slots | None, lease: str, now: int) -> Slots | None:
-        """Give the slot of *lease* back; it is kept for its part if that has no more than its
-        share."""
+        """Release the slot of *lease*.
+
+        It is kept for its part if that has no more than its share.
+        """
         if state is None:
             return None
+        state = state.rebased(now)
         was_held = state.has(lease, now)
         old = state.pop(lease)
         if was_held and old is not None and old.part == self.part:
@@ -285,14 +333,14 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
             return
         wanted = state.kept_for(part, now) + state.claimed_by(part, now)
         if wanted < self.share - state.used_by_part(now).get(part, 0):
-            until = -(-(now + KEEP_NS) // GRAIN_NS) * GRAIN_NS
-            state.keep(part, Claim(1, until, self.quota), now)
+            state.keep(part, Claim(1, _kept_until(now), self.quota), now)
 
-    def refuse(self, state: Slots | None, cost: int, now: int) -> Slots | None:
-        """Remember that *cost* did not fit, if slots were refused that the part is guaranteed."""
+    def deny(self, state: Slots | None, cost: int, now: int) -> Slots | None:
+        """Record that *cost* did not fit, if slots were denied that the part is guaranteed."""
         part = self.part
         if state is None or part is None or not self.share or not self.lends or cost > self.most:
             return state
+        state = state.rebased(now)
         missing = self.share - state.used_by_part(now).get(part, 0)
         wanted = min(cost, missing)
         if wanted <= self.remaining(state, now):
@@ -305,7 +353,7 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         return state
 
     def holds(self, state: Slots | None, lease: str, now: int) -> bool:
-        """Whether *lease* still has its slot."""
+        """Return True if *lease* still has its slot."""
         return state is not None and state.has(lease, now)
 
     def wait(self, state: Slots | None, cost: int, now: int) -> int | None:
@@ -313,24 +361,26 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
             return None
         if state is None or cost <= self.remaining(state, now):
             return 0
+        state = state.rebased(now)
         if not self.share and not self.others:
             ends = [lease.ends_ns for lease in state.leases.values() if lease.ends_ns > now]
             return nsmallest(len(ends) + cost - self.quota, ends)[-1] - now
         return self._room_at(state, cost, now) - now
 
     def charge(self, state: Slots | None, amount: int, now: int) -> Slots:
-        raise UsageError("a slot has to be given back: use slot(key), not hit, reserve or charge")
+        raise UsageError("a slot has to be released: use slot(key), not hit, reserve or charge")
 
     def refund(self, state: Slots, amount: int, now: int) -> Slots:
-        raise UsageError("a slot is given back by leaving it, not by a refund")
+        raise UsageError("a slot is released by leaving it, not by a refund")
 
     def remaining(self, state: Slots | None, now: int) -> int:
         if state is None:
             return self.most
+        state = state.rebased(now)
         return self._room(state, state.used(now), state.used_by_part(now), now)
 
     def fresh_in(self, state: Slots | None, now: int) -> int:
-        return 0 if state is None else state.ends(now) - now
+        return 0 if state is None else state.rebased(now).ends(now) - now
 
     def used(self, state: Slots | None, now: int) -> int:
         return 0 if state is None else state.used(now)
@@ -339,13 +389,14 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         return state if isinstance(old, ConcurrencyAlgorithm) else None
 
     def outcome(self, state: Slots | None, wait: int | None, now: int) -> Outcome:
-        """The figures; without shares nothing is to be said of what others are to have."""
+        """Return the figures; without shares those of the leases alone."""
         if state is None or self.share or self.others:
             return super().outcome(state, wait, now)
-        return Outcome(wait == 0, self.remaining(state, now), wait, state.leases_end(now) - now)
+        reset = state.rebased(now).leases_end(now) - now
+        return Outcome(wait == 0, self.remaining(state, now), wait, reset)
 
     def _room(self, state: Slots, used: int, by_part: Mapping[str | None, int], now: int) -> int:
-        """What this part could take at *now*, if so much is *used*."""
+        """Return what this part could take at *now*, if so much is *used*."""
         free = self.quota - used
         if free <= 0:
             return 0
@@ -361,11 +412,10 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         return max(0, min(free, lacking), free - claimed)
 
     def _room_at(self, state: Slots, cost: int, now: int) -> int:
-        """The first instant after *now* at which there is room for *cost*, as some time there
-        is."""
+        """Return the first instant after *now* that has room for *cost*."""
         used, by_part = state.used(now), dict(state.used_by_part(now))
         events: list[tuple[int, str | None, bool]]
-        events = [(end, part, True) for end, part in state.leases.values() if end > now]
+        events = [(end, part, True) for end, part, _ in state.leases.values() if end > now]
         events += [(end, None, False) for end in state.claims_end()]
         events.sort(key=lambda event: event[0])
         for at, part, is_lease in events:
@@ -374,4 +424,4 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
                 by_part[part] -= 1
             if at > now and self._room(state, used, by_part, at) >= cost:
                 return at
-        raise AssertionError(f"no room for {cost} even when all has run out")
+        raise AssertionError(f"no room for {cost} even when all has expired")

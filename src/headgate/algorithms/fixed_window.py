@@ -1,27 +1,29 @@
 """The fixed window: a count that starts again with each window.
 
-Windows are numbered from the epoch, `index = now // window`, so every process agrees on them
-without talking. A cost fits when `count + cost <= limit`. Known and accepted: a burst at the end
-of one window and another at the start of the next pass both, twice the limit within an instant.
+Windows are aligned to the epoch, `start = now - now % window`, so every process agrees on them
+without communication. A cost fits when `count + cost <= limit`. Known and accepted: a burst at the
+end of one window and another at the start of the next fit both, twice the limit within an instant.
 
-What was charged beyond the limit is carried: each window that begins works off one limit's worth,
-`count = max(0, count - limit)`. Counts that were admitted never exceed the limit, so for them this
+What was charged beyond the limit is carried: each window that begins works off one limit,
+`count = max(0, count - limit)`. Counts that were allowed never exceed the limit, so for them this
 is the plain "start at zero".
 
-If the clock steps back into an earlier window, the later one stays in force.
+Clock: a window that starts in the future of the clock starts now, with its count. It stays in force
+for the length of a window; after that windows are aligned again. (To move the count to the window
+that the clock shows would mint a limit whenever the clock jitters around a boundary.)
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place
 
 if TYPE_CHECKING:
     from headgate.limits import FixedWindow
 
 Window = tuple[int, int]
-"""Which window, and the count in it."""
+"""The start of a window in nanoseconds, and the count in it."""
 
 
 class FixedWindowAlgorithm(Algorithm[Window]):
@@ -33,38 +35,42 @@ class FixedWindowAlgorithm(Algorithm[Window]):
         super().__init__(limit)
         self.window_ns = limit.window_ns
 
-    def wait(self, state: Window | None, cost: int, now: int) -> int | None:
-        if cost > self.quota:
-            return None
-        index, count = self._at(state, now)
-        if count + cost <= self.quota:
-            return 0
-        windows = -(-(count + cost) // self.quota) - 1
-        return (index + windows) * self.window_ns - now
+    def rebase(self, state: Window, now: int) -> Window:
+        start, count = state
+        if now >= start:
+            return state
+        return (now, count) if count else (now - now % self.window_ns, 0)
 
     def take(self, state: Window | None, cost: int, now: int) -> tuple[Window | None, Outcome]:
-        index, count = self._at(state, now)
+        start, count = self._at(state, now)
         count += cost
         if not 0 < cost <= self.quota >= count:
             return super().take(state, cost, now)
-        window_ends_in = (index + 1) * self.window_ns - now
-        return (index, count), Outcome(ALLOWED, self.quota - count, 0, window_ends_in)
+        reset = start + self.window_ns - now
+        return (start, count), Outcome(ALLOWED, self.quota - count, 0, reset)
+
+    def wait(self, state: Window | None, cost: int, now: int) -> int | None:
+        if cost > self.quota:
+            return None
+        start, count = self._at(state, now)
+        if count + cost <= self.quota:
+            return 0
+        return self._start(start, -(-(count + cost) // self.quota) - 1) - now
 
     def charge(self, state: Window | None, amount: int, now: int) -> Window:
-        index, count = self._at(state, now)
-        return index, count + amount
+        start, count = self._at(state, now)
+        return start, count + amount
 
     def refund(self, state: Window, amount: int, now: int) -> Window:
-        index, count = self._at(state, now)
-        return index, max(0, count - amount)
+        start, count = self._at(state, now)
+        return start, max(0, count - amount)
 
     def remaining(self, state: Window | None, now: int) -> int:
         return max(0, self.quota - self._at(state, now)[1])
 
     def fresh_in(self, state: Window | None, now: int) -> int:
-        index, count = self._at(state, now)
-        windows = -(-count // self.quota)
-        return (index + windows) * self.window_ns - now if windows else 0
+        start, count = self._at(state, now)
+        return self._start(start, -(-count // self.quota)) - now if count else 0
 
     def used(self, state: Window | None, now: int) -> int:
         return self._at(state, now)[1]
@@ -74,12 +80,31 @@ class FixedWindowAlgorithm(Algorithm[Window]):
             return None
         return old._at(state, now)
 
+    def place(self, state: Window) -> Place:
+        return "fixed", self.window_ns, state[0]
+
+    def refund_at(self, state: Window, amount: int, place: Place, now: int) -> Window:
+        state = self._at(state, now)
+        return self.refund(state, amount, now) if place == self.place(state) else state
+
+    def lasts(self, state: Window | None, amount: int, now: int) -> int:
+        return self._at(state, now)[0] + self.window_ns - now
+
     def _at(self, state: Window | None, now: int) -> Window:
-        """The window in force and what counts in it."""
-        current = now // self.window_ns
+        """Return the window in force and the count in it."""
+        window = self.window_ns
         if state is None:
-            return current, 0
-        index, count = state
-        if current <= index:
+            return now - now % window, 0
+        start, count = state
+        if now < start:
+            return self.rebase(state, now)
+        if now < start + window:
             return state
-        return current, max(0, count - self.quota * (current - index))
+        passed = now // window - start // window
+        return now - now % window, max(0, count - self.quota * passed)
+
+    def _start(self, start: int, nth: int) -> int:
+        """Return the start of the *nth* window after the one that starts at *start*."""
+        if nth == 1:
+            return start + self.window_ns
+        return (start // self.window_ns + nth) * self.window_ns

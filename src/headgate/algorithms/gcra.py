@@ -1,125 +1,143 @@
 """The generic cell rate algorithm: one number per counter.
 
-A counter is the *theoretical arrival time* (TAT): the instant at which, were nothing more to come,
-the whole burst would be available again. A unit of quota is worth a fixed stretch of time, so
+A counter is the *theoretical arrival time* (TAT): the instant at which the whole burst is
+available again if nothing more arrives. A unit of quota is worth a fixed stretch of time, so
 
     in use now   =  max(TAT, now) - now               (as a stretch of time)
     after cost c =  max(TAT, now) + c * unit
-    admit when      after - now  <=  burst * unit     (the span)
+    allow when      after - now  <=  burst * unit     (the span)
 
-The admitted burst is `burst` exactly. The common mistake, a tolerance of `burst * unit` against
-the old TAT instead of the new one, admits one more.
+The allowed burst is exactly `burst`. The common mistake, a tolerance of `burst * unit` against the
+old TAT instead of the new one, allows one more. Times are in ticks (see `limits.model`), so
+nothing is rounded: the state after a million checks is the one that a ledger of fractions shows.
 
-Times are in ticks (see `limits.model`), so nothing is ever rounded: the state after a million
-checks is the one that a ledger of fractions would show. If the clock steps back, TAT lies further
-ahead of it, and the answer is stricter for as long as the clock is behind.
+Two other algorithms are views of the same number.
 
-Token bucket and leaky bucket are the same arithmetic under other names; their modules say why.
+The **token bucket** keeps, in textbooks, a number of tokens and the time of the count, and computes
+`tokens = min(capacity, tokens + elapsed * rate)`. Both follow from the instant `full_at` at which
+the bucket is full again:
+
+    tokens(now)  =  capacity - max(0, full_at - now) * rate
+    take c       :  full_at = max(full_at, now) + c / rate     if tokens(now) >= c
+
+With `full_at` for TAT and `1 / rate` for the unit this is GCRA, line by line. So
+`TokenBucket(50, 10)` and `GCRA(rate=10, burst=50)` allow the same sequences: in any interval of
+length t at most `capacity + rate * t`.
+
+The **leaky bucket as a meter** is water poured in that leaks out at a steady rate. Its level is
+what is missing from a token bucket of the same size; TAT is the instant at which it has run dry.
+(The leaky bucket that *delays* is a queue: see `leaky_queue`.)
+
+Clock: a TAT is written at most one span ahead of the clock. One that lies further ahead shows that
+the clock has stepped back, and becomes `now + span`: everything is in use, and the next unit is
+available after one unit's time. Debt lies further ahead by itself. Its state is the pair of TAT and
+the time of the charge; if the clock is before that time, both move back with it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import Algorithm, Outcome
+from headgate.algorithms.base import ALLOWED, DENIED, Algorithm, Outcome, Place
 
 if TYPE_CHECKING:
     from headgate.limits import PacedLimit
 
+Arrival = int | tuple[int, int]
+"""The TAT in ticks; of a counter in debt, with the time of the last charge in nanoseconds."""
 
-class Paced(Algorithm[int]):
-    """GCRA over whole ticks. The state is the TAT, counted from *origin* (in nanoseconds)."""
 
-    __slots__ = ("origin", "pace")
+class GCRAAlgorithm(Algorithm[Arrival]):
+    """The arithmetic of `TokenBucket`, `GCRA` and `LeakyBucket`.
+
+    Ticks are counted from *origin*, in nanoseconds, for stores that keep them in few bytes.
+    """
+
+    __slots__ = ("_per_ns", "_span", "_unit", "origin", "pace")
 
     def __init__(self, limit: PacedLimit, origin: int = 0) -> None:
         super().__init__(limit)
         self.pace = limit.pace
         self.origin = origin
+        self._per_ns = self.pace.ticks_per_ns
+        self._unit = self.pace.ticks_per_unit
+        self._span = self.pace.span
 
-    def wait(self, state: int | None, cost: int, now: int) -> int | None:
+    def rebase(self, state: Arrival, now: int) -> Arrival:
+        if isinstance(state, int):
+            latest = (now - self.origin) * self._per_ns + self._span
+            return state if state <= latest else latest
+        tat, since = state
+        return state if now >= since else (tat - (since - now) * self._per_ns, now)
+
+    def take(self, state: Arrival | None, cost: int, now: int) -> tuple[Arrival | None, Outcome]:
+        per_ns, unit, span = self._per_ns, self._unit, self._span
+        begin = (now - self.origin) * per_ns
+        in_use = 0
+        if type(state) is int:
+            if state > begin:
+                in_use = state - begin
+                if in_use > span:  # the clock has stepped back
+                    in_use = span
+                    state = begin + span
+        elif state is not None:
+            state = self.rebase(state, now)
+            in_use = self._in_use(state, now)
+        after = in_use + cost * unit
+        if after <= span and cost:
+            return begin + after, Outcome(ALLOWED, (span - after) // unit, 0, -(-after // per_ns))
+        remaining = (span - in_use) // unit if in_use < span else 0
+        reset = -(-in_use // per_ns)
+        if not cost:
+            return state, Outcome(ALLOWED, remaining, 0, reset)
+        wait = None if cost > self.quota else -((span - after) // per_ns)
+        return state, Outcome(DENIED, remaining, wait, reset)
+
+    def wait(self, state: Arrival | None, cost: int, now: int) -> int | None:
         if cost > self.quota:
             return None
-        after = self._in_use(state, now) + cost * self.pace.ticks_per_unit
-        return self.pace.to_ns(after - self.pace.span)
+        after = self._in_use(state, now) + cost * self._unit
+        return self.pace.to_ns(after - self._span)
 
-    def charge(self, state: int | None, amount: int, now: int) -> int:
-        return self._ticks(now) + self._in_use(state, now) + amount * self.pace.ticks_per_unit
+    def charge(self, state: Arrival | None, amount: int, now: int) -> Arrival:
+        return self._state(self._in_use(state, now) + amount * self._unit, now)
 
-    def refund(self, state: int, amount: int, now: int) -> int:
-        return max(state - amount * self.pace.ticks_per_unit, self._ticks(now))
+    def refund(self, state: Arrival, amount: int, now: int) -> Arrival:
+        return self._state(max(0, self._in_use(state, now) - amount * self._unit), now)
 
-    def remaining(self, state: int | None, now: int) -> int:
-        return self.outcome(state, 0, now).remaining
+    def remaining(self, state: Arrival | None, now: int) -> int:
+        in_use = self._in_use(state, now)
+        return (self._span - in_use) // self._unit if in_use < self._span else 0
 
-    def fresh_in(self, state: int | None, now: int) -> int:
+    def fresh_in(self, state: Arrival | None, now: int) -> int:
         return self.pace.to_ns(self._in_use(state, now))
 
-    def used(self, state: int | None, now: int) -> int:
-        return -(-self._in_use(state, now) // self.pace.ticks_per_unit)
+    def used(self, state: Arrival | None, now: int) -> int:
+        return -(-self._in_use(state, now) // self._unit)
 
-    def outcome(self, state: int | None, wait: int | None, now: int) -> Outcome:
-        pace, in_use = self.pace, self._in_use(state, now)
-        remaining = (pace.span - in_use) // pace.ticks_per_unit if in_use < pace.span else 0
-        return Outcome(wait == 0, remaining, wait, pace.to_ns(in_use))
-
-    def adopt(self, state: int, old: Algorithm[int], now: int) -> int | None:
-        if not isinstance(old, Paced):
+    def adopt(self, state: Arrival, old: Algorithm[Arrival], now: int) -> Arrival | None:
+        if not isinstance(old, GCRAAlgorithm):
             return None
-        in_use = old._in_use(state, now) * self.pace.ticks_per_unit
-        return self._ticks(now) - (-in_use // old.pace.ticks_per_unit)
+        in_use = old._in_use(state, now) * self._unit
+        return self._state(-(-in_use // old._unit), now)
 
-    def _ticks(self, now: int) -> int:
-        return (now - self.origin) * self.pace.ticks_per_ns
+    def place(self, state: Arrival) -> Place:
+        return ("paced",)
 
-    def _in_use(self, state: int | None, now: int) -> int:
-        """What is in use, in ticks."""
+    def refund_at(self, state: Arrival, amount: int, place: Place, now: int) -> Arrival:
+        return self.refund(state, amount, now) if place == ("paced",) else state
+
+    def lasts(self, state: Arrival | None, amount: int, now: int) -> int:
+        return self.pace.refill_ns  # all that was ever charged has been refilled then
+
+    def _state(self, in_use: int, now: int) -> Arrival:
+        tat = (now - self.origin) * self._per_ns + in_use
+        return tat if in_use <= self._span else (tat, now)
+
+    def _in_use(self, state: Arrival | None, now: int) -> int:
+        """Return what is in use, in ticks."""
         if state is None:
             return 0
-        in_use = state - (now - self.origin) * self.pace.ticks_per_ns
-        return in_use if in_use > 0 else 0
-
-
-class GCRAAlgorithm(Paced):
-    """The arithmetic of `GCRA(rate, burst)`."""
-
-    __slots__ = ()
-
-
-# The token bucket: a store of tokens that fills at a steady rate.
-#
-# The textbook keeps two numbers, how many tokens there were and when that was counted, and each
-# check computes `tokens = min(capacity, tokens + elapsed * rate)`. Both follow from one: the
-# instant at which the bucket will be full. A bucket that is `d` seconds short of full misses `d *
-# rate` tokens, and
-#
-#     tokens(now)  =  capacity - max(0, full_at - now) * rate
-#     take c       :  full_at = max(full_at, now) + c / rate     if tokens(now) >= c
-#
-# With `full_at` for TAT and `1 / rate` for the unit this is GCRA, line by line: hence the promise
-# that `TokenBucket(50, 10)` and `GCRA(rate=10, burst=50)` admit the same sequences, and one number
-# per key instead of two. In any interval of length t at most `capacity + rate * t` is admitted.
-
-
-class TokenBucketAlgorithm(Paced):
-    """The arithmetic of `TokenBucket(capacity, refill_rate)`. The state is `full_at`."""
-
-    __slots__ = ()
-
-
-# The leaky bucket as a meter: water poured in, leaking out at a steady rate.
-#
-# Each unit of cost is a unit of water; it fits when it does not make the bucket run over.
-#
-#     level(now)  =  max(0, empty_at - now) * leak_rate
-#     pour c      :  empty_at = max(empty_at, now) + c / leak_rate   if level(now) + c <= capacity
-#
-# The level of the water is what is missing from a token bucket of the same size, so the meter is
-# GCRA again, its state the instant at which the bucket will have run dry. (The leaky bucket that
-# *delays* what does not fit is another thing, a queue; it lives in `headgate.overload`.)
-
-
-class LeakyBucketAlgorithm(Paced):
-    """The arithmetic of `LeakyBucket(capacity, leak_rate)`. The state is `empty_at`."""
-
-    __slots__ = ()
+        state = self.rebase(state, now)
+        tat = state if isinstance(state, int) else state[0]
+        return max(0, tat - (now - self.origin) * self._per_ns)

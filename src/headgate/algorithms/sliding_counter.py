@@ -5,7 +5,7 @@ ends now covers the current cell so far, the full cells before it, and the tail 
 oldest, of which it is assumed that its units were spread evenly:
 
     estimate(now)  =  oldest * overlap + sum of the younger cells
-    admit when        estimate(now) + cost <= limit
+    allow when        estimate(now) + cost <= limit
 
 With one subwindow that is the well-known `previous * overlap + current`: 30% into the minute, with
 80 in the last one and 20 in this one, 80 * 0.7 + 20 = 76. With more subwindows the assumption
@@ -17,15 +17,19 @@ The estimate falls steadily while nothing comes in, so the first instant at whic
 found by solving one linear inequality in each of the next few cells.
 
 Debt: no window's worth of finished cells holds more than the limit. What does not fit moves on to
-the next cell as time does. Units that were admitted never exceed the limit there, so for them
-nothing moves. If the clock steps back, the newest cell stays the current one, at its start.
+the next cell as time does. Units that were allowed never exceed the limit there, so for them
+nothing moves.
+
+Clock: cells in the future of the clock are added to the cell that the clock shows; the other cells
+keep their place. The oldest cell, which counted in part, counts whole then, as far as the limit
+has room for it: nothing becomes debt that was none.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import Algorithm, Outcome
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowCounter
@@ -45,18 +49,40 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         self.cell = limit.window_ns  # the length of a cell, in nanoseconds times subwindows
         self.empty = (0,) * (limit.subwindows + 1)
 
+    def rebase(self, state: Cells, now: int) -> Cells:
+        index, counts = state
+        current = now * self.subwindows // self.cell
+        if current >= index:
+            return state
+        free = max(0, self.quota - sum(counts[1:]))
+        kept = (min(counts[0], free), *counts[1:])
+        ahead = index - current
+        if ahead >= len(kept):
+            return current, (*self.empty[1:], sum(kept))
+        moved = (*self.empty[:ahead], *kept[: len(kept) - ahead])
+        return current, (*moved[:-1], moved[-1] + sum(kept[len(kept) - ahead :]))
+
     def wait(self, state: Cells | None, cost: int, now: int) -> int | None:
-        cells, elapsed = self._at(state, now)
-        return self._wait(cells, elapsed, cost, now)
+        if cost > self.quota:
+            return None
+        (index, counts), elapsed = self._at(state, now)
+        start = self._fits_from(counts, cost)
+        if start is not None and start <= elapsed:
+            return 0
+        while start is None:
+            ahead = self._cells_in_debt(counts) or 1
+            index, counts = self._roll((index, counts), index + ahead)
+            start = self._fits_from(counts, cost)
+        return -(-(index * self.cell + start) // self.subwindows) - now
 
     def take(self, state: Cells | None, cost: int, now: int) -> tuple[Cells | None, Outcome]:
-        cells, elapsed = self._at(state, now)
-        wait = self._wait(cells, elapsed, cost, now) if cost else 0
-        if cost and wait == 0:
-            index, counts = cells
-            state = cells = index, (*counts[:-1], counts[-1] + cost)
-        remaining = max(0, self.quota - self._estimate(cells[1], elapsed))
-        return state, Outcome(wait == 0, remaining, wait, self._fresh_in(cells, now))
+        (index, counts), elapsed = self._at(state, now)
+        free = self.quota - self._estimate(counts, elapsed)
+        if not 0 < cost <= free:
+            return super().take(state, cost, now)
+        reset = -(-(index + self.subwindows + 1) * self.cell // self.subwindows) - now
+        charged = (*counts[:-1], counts[-1] + cost)
+        return (index, charged), Outcome(ALLOWED, free - cost, 0, reset)
 
     def charge(self, state: Cells | None, amount: int, now: int) -> Cells:
         (index, counts), _ = self._at(state, now)
@@ -76,7 +102,14 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         return max(0, self.quota - self._estimate(counts, elapsed))
 
     def fresh_in(self, state: Cells | None, now: int) -> int:
-        return self._fresh_in(self._at(state, now)[0], now)
+        (index, counts), _ = self._at(state, now)
+        while sum(counts[1:]) > self.quota:
+            ahead = self._cells_in_debt(counts) or 1
+            index, counts = self._roll((index, counts), index + ahead)
+        place = len(counts)
+        while place and not counts[place - 1]:
+            place -= 1
+        return -(-(index + place) * self.cell // self.subwindows) - now if place else 0
 
     def used(self, state: Cells | None, now: int) -> int:
         (_, counts), elapsed = self._at(state, now)
@@ -89,35 +122,28 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             return None
         return old._at(state, now)[0]
 
-    def _wait(self, cells: Cells, elapsed: int, cost: int, now: int) -> int | None:
-        if cost > self.quota:
-            return None
-        index, counts = cells
-        start = self._fits_from(counts, cost)
-        if start is not None and start <= elapsed:
-            return 0
-        while start is None:
-            ahead = self._cells_in_debt(counts) or 1
-            index, counts = self._roll((index, counts), index + ahead)
-            start = self._fits_from(counts, cost)
-        return -(-(index * self.cell + start) // self.subwindows) - now
+    def place(self, state: Cells) -> Place:
+        return "cells", self.cell, self.subwindows, state[0]
 
-    def _fresh_in(self, cells: Cells, now: int) -> int:
-        index, counts = cells
-        while sum(counts[1:]) > self.quota:
-            ahead = self._cells_in_debt(counts) or 1
-            index, counts = self._roll((index, counts), index + ahead)
-        place = len(counts)
-        while place and not counts[place - 1]:
-            place -= 1
-        return -(-(index + place) * self.cell // self.subwindows) - now if place else 0
+    def refund_at(self, state: Cells, amount: int, place: Place, now: int) -> Cells:
+        (index, counts), _ = self._at(state, now)
+        if place[:-1] != self.place((index, counts))[:-1]:
+            return index, counts
+        cell = len(counts) - 1 - (index - int(place[-1]))
+        if not 0 <= cell < len(counts):
+            return index, counts
+        left = counts[cell] - min(amount, counts[cell])
+        return index, (*counts[:cell], left, *counts[cell + 1 :])
 
     def _estimate(self, counts: tuple[int, ...], elapsed: int) -> int:
-        """What counts in the window that ends *elapsed* into the current cell, rounded up."""
-        return sum(counts[1:]) - (-counts[0] * (self.cell - elapsed) // self.cell)
+        """Return what counts *elapsed* into the current cell, rounded up."""
+        oldest = counts[0]
+        if not oldest:
+            return sum(counts)
+        return sum(counts) - oldest - (-oldest * (self.cell - elapsed) // self.cell)
 
     def _fits_from(self, counts: tuple[int, ...], cost: int) -> int | None:
-        """From which point of the current cell *cost* fits; None if not before the next one."""
+        """Return the point of the current cell from which *cost* fits; None if there is none."""
         free = self.quota - sum(counts[1:]) - cost
         if free < 0:
             return None
@@ -127,20 +153,22 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         return start if start < self.cell else None
 
     def _cells_in_debt(self, counts: tuple[int, ...]) -> int:
-        """How many cells can be skipped because nothing fits before debt is worked off."""
+        """Return how many cells can be skipped: nothing fits before debt is worked off."""
         return (counts[-1] // self.quota - 1) * self.subwindows if counts[-1] > self.quota else 0
 
     def _at(self, state: Cells | None, now: int) -> tuple[Cells, int]:
-        """The counts as of *now*, and how far into the current cell that is."""
+        """Return the counts as of *now*, and how far into the current cell that is."""
         current, elapsed = divmod(now * self.subwindows, self.cell)
         if state is None:
             return (current, self.empty), elapsed
+        if current == state[0]:
+            return state, elapsed
         if current < state[0]:
-            return state, 0
-        return state if current == state[0] else self._roll(state, current), elapsed
+            return self.rebase(state, now), elapsed
+        return self._roll(state, current), elapsed
 
     def _roll(self, state: Cells, to: int) -> Cells:
-        """Move on to cell *to*, taking along what does not fit.
+        """Move on to cell *to* and take along what does not fit.
 
         Once something was taken along, the finished cells of a window add up to the limit. From
         then on each window of cells repeats the last one and works off one limit of the rest.
@@ -156,8 +184,10 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
 
 
 def _without(counts: tuple[int, ...], excess: int) -> tuple[int, ...]:
-    """*counts* with *excess* taken out, of the latest first: it may be older than the last cell if
-    the limit was lowered."""
+    """Take *excess* out of *counts*, the latest first.
+
+    It may be older than the last cell if the limit was lowered.
+    """
     if excess <= counts[-1]:
         return (*counts[:-1], counts[-1] - excess)
     return (*_without(counts[:-1], excess - counts[-1]), 0)

@@ -1,30 +1,34 @@
-"""The sliding window log: every admitted unit is remembered for exactly one window.
+"""The sliding window log: every allowed unit is recorded for exactly one window.
 
 A cost fits at `now` when the units with `now - window < time <= now`, and the cost, are at most
 the limit. A unit exactly one window old has left. Nothing is estimated: no interval of one
 window's length, wherever it starts, ever sees more than the limit. The price is memory: one entry
-per admitted request (requests of the same instant share one).
+per allowed request (requests of the same instant share one).
 
-Debt: what was charged beyond the limit enters the window as soon as the limit lets it, that is,
+Debt: what was charged beyond the limit enters the window as soon as the limit has room, that is,
 takes the place of each unit that leaves, in the instant it leaves. So the window stays full until
 the debt is gone. The units then leave in one endless order, `units[0], units[1], ...` and the same
 again one window later, and the n-th departure can be computed without playing them through.
 
-`high` is the latest time the log has seen. If the clock steps back, the log stays there.
+Questions count what is in the window and leave the log as it is. What has left is removed when
+something is charged or refunded.
+
+Clock: entries in the future of the clock become one entry at now. Earlier entries stay.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowLog
 
 
 class Log:
-    """Units in the window by time, oldest first; their sum; the debt still to enter.
+    """Units by time, oldest first; their sum; the debt still to enter; the time of the last change.
 
     Two lists, of which what lies before `head` has left already: much less memory than two deques
     as long as a key has few entries, which is the common case.
@@ -40,7 +44,15 @@ class Log:
         self.debt = 0
         self.high = high
 
+    def copy(self) -> Log:
+        """Return a log with the same entries that can be changed on its own."""
+        log = Log(self.high)
+        log.times, log.units = self.times[self.head :], self.units[self.head :]
+        log.total, log.debt = self.total, self.debt
+        return log
+
     def add(self, time: int, units: int) -> None:
+        """Append *units* at *time*, which is no earlier than the last entry."""
         if self.total and self.times[-1] == time:
             self.units[-1] += units
         else:
@@ -48,15 +60,13 @@ class Log:
             self.units.append(units)
         self.total += units
 
-    def drop_oldest(self) -> int:
-        """Let the oldest entry leave; how much that was."""
-        units = self.units[self.head]
+    def drop(self, head: int, units: int) -> None:
+        """Remove the entries before *head*, *units* in all."""
         self.total -= units
-        self.head += 1
-        if 2 * self.head >= len(self.times):
-            del self.times[: self.head], self.units[: self.head]
+        self.head = head
+        if 2 * head >= len(self.times):
+            del self.times[:head], self.units[:head]
             self.head = 0
-        return units
 
     def drop_newest(self, units: int) -> None:
         """Take back *units*, the latest first."""
@@ -72,8 +82,22 @@ class Log:
             units -= newest
             self.times.pop()
         if not self.total:
-            del self.times[:], self.units[:]
-            self.head = 0
+            self.drop(len(self.times), 0)
+
+    def drop_at(self, time: int, units: int) -> None:
+        """Take back up to *units* of the entry at *time*, first the debt that would replace it."""
+        from_debt = min(units, self.debt)
+        self.debt -= from_debt
+        place = bisect_left(self.times, time, self.head)
+        if place == len(self.times) or self.times[place] != time:
+            return
+        units = min(units - from_debt, self.units[place])
+        self.units[place] -= units
+        self.total -= units
+        if not self.units[place]:
+            del self.times[place], self.units[place]
+        if not self.total:
+            self.drop(len(self.times), 0)
 
 
 class SlidingWindowLogAlgorithm(Algorithm[Log]):
@@ -85,37 +109,61 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         super().__init__(limit)
         self.window_ns = limit.window_ns
 
+    def rebase(self, state: Log, now: int) -> Log:
+        if state.high <= now:
+            return state
+        log = state.copy()
+        place = bisect_right(log.times, now)
+        ahead = sum(log.units[place:])
+        del log.times[place:], log.units[place:]
+        log.total -= ahead
+        if ahead:
+            log.add(now, ahead)
+        log.high = now
+        return log
+
+    def take(self, state: Log | None, cost: int, now: int) -> tuple[Log | None, Outcome]:
+        if not cost:
+            return state, self.outcome(state, 0, now)
+        if state is None:
+            log, head, total = Log(now), 0, 0
+        else:
+            log = self.rebase(state, now)
+            if log.debt:
+                return super().take(log, cost, now)
+            head, total = self._live(log, now)
+        free = self.quota - total - cost
+        if free < 0:
+            if state is not None:
+                state = log
+            return state, self.outcome(state, self.wait(state, cost, now), now)
+        if head != log.head:
+            log.drop(head, log.total - total)
+        log.add(now, cost)
+        log.high = now
+        return log, Outcome(ALLOWED, free, 0, self.window_ns)
+
     def wait(self, state: Log | None, cost: int, now: int) -> int | None:
         if cost > self.quota:
             return None
         if state is None:
             return 0
-        self._advance(state, now)
-        excess = state.total + state.debt + cost - self.quota
-        return self._departure(state, excess) - now if excess > 0 else 0
-
-    def take(self, state: Log | None, cost: int, now: int) -> tuple[Log | None, Outcome]:
-        log = Log(now) if state is None else state
-        self._advance(log, now)
-        free = self.quota - log.total - log.debt - cost
-        if not cost or free < 0:
-            return super().take(state, cost, now)
-        log.add(log.high, cost)
-        return log, Outcome(ALLOWED, free, 0, log.high + self.window_ns - now)
+        log, head, total = self._seen(state, now)
+        excess = total + log.debt + cost - self.quota
+        return self._departure(log, head, total, excess) - now if excess > 0 else 0
 
     def charge(self, state: Log | None, amount: int, now: int) -> Log:
-        log = Log(now) if state is None else state
-        self._advance(log, now)
+        log = Log(now) if state is None else self._advanced(state, now)
         room = min(amount, max(0, self.quota - log.total - log.debt))
         if room:
-            log.add(log.high, room)
+            log.add(now, room)
         log.debt += amount - room
         return log
 
     def refund(self, state: Log, amount: int, now: int) -> Log:
-        self._advance(state, now)
-        state.drop_newest(amount)
-        return state
+        log = self._advanced(state, now)
+        log.drop_newest(amount)
+        return log
 
     def remaining(self, state: Log | None, now: int) -> int:
         return max(0, self.quota - self.used(state, now))
@@ -123,41 +171,72 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
     def fresh_in(self, state: Log | None, now: int) -> int:
         if state is None:
             return 0
-        self._advance(state, now)
-        return self._departure(state, state.total + state.debt) - now if state.total else 0
+        log, head, total = self._seen(state, now)
+        return self._departure(log, head, total, total + log.debt) - now if total else 0
 
     def used(self, state: Log | None, now: int) -> int:
         if state is None:
             return 0
-        self._advance(state, now)
-        return state.total + state.debt
+        log, _, total = self._seen(state, now)
+        return total + log.debt
 
     def adopt(self, state: Log, old: Algorithm[Log], now: int) -> Log | None:
         if not isinstance(old, SlidingWindowLogAlgorithm) or old.window_ns != self.window_ns:
             return None
-        old._advance(state, now)
-        return None if state.debt or state.total > self.quota else state
+        log, _, total = old._seen(state, now)
+        return None if log.debt or total > self.quota else log
 
-    def _advance(self, log: Log, now: int) -> None:
-        """Let everything that is a window old leave, and debt take its place."""
-        log.high = high = max(log.high, now)
-        window = self.window_ns
-        if log.debt > log.total and high - log.times[log.head] >= 2 * window:
-            rounds = min((high - log.times[log.head]) // window - 1, log.debt // log.total)
+    def place(self, state: Log) -> Place:
+        return "log", self.window_ns, state.high
+
+    def refund_at(self, state: Log, amount: int, place: Place, now: int) -> Log:
+        log = self._advanced(state, now)
+        if place[:-1] == self.place(log)[:-1]:
+            log.drop_at(int(place[-1]), amount)
+        return log
+
+    def lasts(self, state: Log | None, amount: int, now: int) -> int:
+        return self.window_ns
+
+    def _seen(self, state: Log, now: int) -> tuple[Log, int, int]:
+        """Return the log as of *now*, which of its entries is the first in the window, and the
+        units from there on. *state* stays as it is."""
+        log = self.rebase(state, now)
+        if log.debt and log.times[log.head] + self.window_ns <= now:
+            log = self._advanced(log.copy(), now)
+        return log, *self._live(log, now)
+
+    def _live(self, log: Log, now: int) -> tuple[int, int]:
+        """Return the first entry in the window, and the units from there on."""
+        head, total, begin = log.head, log.total, now - self.window_ns
+        while total and log.times[head] <= begin:
+            total -= log.units[head]
+            head += 1
+        return head, total
+
+    def _advanced(self, state: Log, now: int) -> Log:
+        """Remove everything that is a window old, and let debt take its place."""
+        log, window = self.rebase(state, now), self.window_ns
+        log.high = now
+        if log.debt > log.total and now - log.times[log.head] >= 2 * window:
+            rounds = min((now - log.times[log.head]) // window - 1, log.debt // log.total)
             log.debt -= rounds * log.total
             log.times = [time + rounds * window for time in log.times]
-        while log.total and (time := log.times[log.head]) + window <= high:
-            entering = min(log.drop_oldest(), log.debt)
+        while log.total and (time := log.times[log.head]) + window <= now:
+            units = log.units[log.head]
+            log.drop(log.head + 1, units)
+            entering = min(units, log.debt)
             if entering:
                 log.debt -= entering
                 log.add(time + window, entering)
+        return log
 
-    def _departure(self, log: Log, nth: int) -> int:
-        """When the *nth* unit from now on (counted from 1) will have left."""
-        rounds, place = divmod(nth - 1, log.total)
+    def _departure(self, log: Log, head: int, total: int, nth: int) -> int:
+        """Return when the *nth* of *total* units from *head* on (counted from 1) has left."""
+        rounds, place = divmod(nth - 1, total)
         index = len(log.times) - 1
-        if place < log.total - log.units[index]:
-            index = log.head
+        if place < total - log.units[index]:
+            index = head
             while place >= log.units[index]:
                 place -= log.units[index]
                 index += 1

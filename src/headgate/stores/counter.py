@@ -1,4 +1,4 @@
-"""A counter in the hands of one operation, wherever it is kept."""
+"""One counter in one operation, wherever it is kept."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, LeakyQueueAlgorithm
 from headgate.algorithms.leaky_queue import Turns
-from headgate.algorithms.reservations import Hold, Holds, outcome_beside, wait_beside
+from headgate.algorithms.reservations import (
+    Hold,
+    Holds,
+    open_holds,
+    outcome_beside,
+    rebase_holds,
+    wait_beside,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.algorithms import Outcome
+    from headgate.stores.operations import Outcomes
 
 
-class Counting(ABC):
-    """A counter that was read, asked and changed, and is put back with `close`.
+class CounterTransaction(ABC):
+    """A counter that an operation reads and changes, and saves with `close`.
 
-    What one operation asks of it adds up: the second check of the same counter has to fit beside
-    the first.
+    The checks of one operation add up: the second of the same counter has to fit beside the first.
+    Everything in the future of the clock is moved to *now* when the counter is opened (`rebase`),
+    and saved with it, except by a peek, which is never closed.
     """
 
     __slots__ = (
@@ -43,12 +52,18 @@ class Counting(ABC):
         self._held = 0
         self._settled: bool | None = None
         self._is_changed = False
+        if state is not None:
+            self._state = algorithm.rebase(state, now)
+            self._is_changed = self._state is not state
+        if holds:
+            self._is_changed |= rebase_holds(holds, now) is not holds
+            self._holds = open_holds(holds, now)
         self._turns: Turns | None = None
         if isinstance(algorithm, LeakyQueueAlgorithm):
-            self._turns = Turns(algorithm, state, now)
+            self._turns = Turns(algorithm, self._state, now)
 
     def wait(self, cost: int) -> int | None:
-        """Nanoseconds until *cost* fits beside all that was asked before; None if never."""
+        """Return the nanoseconds until *cost* fits beside all checks before; None if never."""
         if self._turns is not None:
             return self._turns.wait(cost)
         if not cost:
@@ -59,7 +74,7 @@ class Counting(ABC):
         return wait_beside(self._algorithm, self._state, self._holds, self._asked, self._now)
 
     def outcome(self, wait: int | None) -> Outcome:
-        """The figures as they are now, for a cost that has to wait *wait*."""
+        """Return the figures as they are now, for a cost that has to wait *wait*."""
         if self._turns is not None:
             return self._turns.told(self._algorithm.outcome(self._state, wait, self._now))
         if not self._holds:
@@ -67,25 +82,26 @@ class Counting(ABC):
         return outcome_beside(self._algorithm, self._state, self._holds, wait, self._now)
 
     def outcome_of_one(self) -> Outcome:
-        """The figures as they are now, for a cost of 1."""
+        """Return the figures as they are now, for a cost of 1."""
         self._asked = 0
         if isinstance(self._algorithm, LeakyQueueAlgorithm):
             self._turns = Turns(self._algorithm, self._state, self._now)
         return self.outcome(self.wait(1))
 
     def charge(self, amount: int) -> None:
+        """Record *amount*, whether it fits or not."""
         if amount:
             self._state = self._algorithm.charge(self._state, amount, self._now)
             self._is_changed = True
 
     def refund(self, amount: int) -> None:
+        """Give *amount* back, newest first."""
         if amount and self._state is not None:
             self._state = self._algorithm.refund(self._state, amount, self._now)
             self._is_changed = True
 
     def vacate(self, turn_ns: int, cost: int) -> bool:
-        """Give up the turn of *cost* that comes at *turn_ns*; whether there is one in this queue,
-        and it has not come."""
+        """Cancel the place of *cost* at *turn_ns*; return False if there is none to come."""
         algorithm = self._algorithm
         if not isinstance(algorithm, LeakyQueueAlgorithm):
             return False
@@ -97,18 +113,19 @@ class Counting(ABC):
         return True
 
     def hold(self, name: str, amount: int, ttl_ns: int) -> None:
-        """Set *amount* aside. In a queue it has its turn at once."""
+        """Set *amount* aside. In a queue it gets its place at once."""
         if self._turns is not None:
             self.charge(amount)
         if amount:
             self._held += amount
-            self._holds = {**self._holds, name: Hold(self._held, self._now + ttl_ns)}
+            hold = Hold(self._held, self._now + ttl_ns, ttl_ns)
+            self._holds = {**self._holds, name: hold}
             self._is_changed = True
 
     def settle(self, name: str, amount: int, *, charge_lapsed: bool) -> bool:
-        """Close the hold *name* and charge *amount*; whether it was open.
+        """Close the hold *name* and charge *amount*; return True if it was open.
 
-        What was held in a queue has its turn: only what goes beyond it is charged.
+        What was held in a queue has its place: only what exceeds it is charged.
         """
         was_open = name in self._holds if self._settled is None else self._settled
         self._settled = was_open
@@ -130,30 +147,31 @@ class Counting(ABC):
             self._is_changed = True
 
     def renew(self, lease: str) -> None:
-        """Start the lease of a slot that is held anew."""
+        """Renew the lease of a slot that is held."""
         if isinstance(self._algorithm, ConcurrencyAlgorithm):
             self._state = self._algorithm.renew(self._state, lease, self._now)
             self._is_changed = True
 
-    def refuse(self, cost: int) -> None:
-        """Slots did not fit: it is remembered if they were guaranteed."""
+    def deny(self, cost: int) -> None:
+        """Record that *cost* slots did not fit, if they were guaranteed."""
         algorithm = self._algorithm
         if isinstance(algorithm, ConcurrencyAlgorithm) and algorithm.share and algorithm.lends:
-            self._state = algorithm.refuse(self._state, cost, self._now)
+            self._state = algorithm.deny(self._state, cost, self._now)
             self._is_changed = True
 
     def leave(self, lease: str) -> None:
-        """Give the slot *lease* back."""
+        """Release the slot *lease*."""
         if isinstance(self._algorithm, ConcurrencyAlgorithm):
             self._state = self._algorithm.leave(self._state, lease, self._now)
             self._is_changed = True
 
     @property
     def has_slots(self) -> bool:
+        """True if this is a counter of slots."""
         return isinstance(self._algorithm, ConcurrencyAlgorithm)
 
     def has_slot(self, lease: str) -> bool:
-        """Whether *lease* still has its slot."""
+        """Return True if *lease* still has its slot."""
         algorithm = self._algorithm
         return isinstance(algorithm, ConcurrencyAlgorithm) and algorithm.holds(
             self._state, lease, self._now
@@ -161,12 +179,41 @@ class Counting(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Put the counter back, if it was changed."""
+        """Save the counter, if it was changed."""
 
 
-def refuse_slots(opened: Sequence[tuple[Counting, int]], waits: Sequence[int | None]) -> None:
-    """Have those counters of slots remember that they refused which did: *waits* say so."""
-    for (counter, cost), wait in zip(opened, waits, strict=True):
-        if wait and counter.has_slots:
-            counter.refuse(cost)
+def take_all(
+    opened: Sequence[tuple[CounterTransaction, int]],
+    *,
+    consume: bool = True,
+    lease: str | None = None,
+) -> Outcomes:
+    """Charge all counters if all fit, else none; of slots, take the one named *lease*.
+
+    A denial saves what `rebase` moved, and slots record what they denied. With `consume=False`
+    nothing is saved.
+    """
+    waits = [counter.wait(cost) for counter, cost in opened]
+    is_allowed = waits.count(0) == len(waits)
+    if consume and is_allowed:
+        for counter, cost in opened:
+            if lease is not None and counter.has_slots:
+                counter.enter(lease)
+            else:
+                counter.charge(cost)
             counter.close()
+    outcomes = outcomes_of(opened, waits)
+    if consume and not is_allowed:
+        for (counter, cost), wait in zip(opened, waits, strict=True):
+            if wait and lease is not None and counter.has_slots:
+                counter.deny(cost)
+            counter.close()
+    return outcomes
+
+
+def outcomes_of(
+    opened: Sequence[tuple[CounterTransaction, int]], waits: Sequence[int | None]
+) -> Outcomes:
+    """Return the figures of each counter, whose cost has to wait as *waits* say."""
+    pairs = zip(opened, waits, strict=True)
+    return tuple([counter.outcome(wait) for (counter, _), wait in pairs])

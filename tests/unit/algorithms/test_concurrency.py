@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.algorithms import ConcurrencyAlgorithm
+from headgate.algorithms.concurrency import GRAIN_NS, KEEP_NS
 from headgate.errors import UsageError
 from headgate.limits import Concurrency
 from headgate.units import SECOND
@@ -87,7 +88,7 @@ def test_a_part_that_asks_again_and_again_claims_what_it_lacks_and_no_more() -> 
     for n in range(3):
         state = nobody.enter(state, f"borrowed {n}", 0)
     for _ in range(5):
-        state = gold.refuse(state, 1, 0)
+        state = gold.deny(state, 1, 0)
     for n in range(3):
         state = nobody.leave(state, f"borrowed {n}", 0)
     assert nobody.remaining(state, 0) == 1
@@ -95,3 +96,25 @@ def test_a_part_that_asks_again_and_again_claims_what_it_lacks_and_no_more() -> 
     assert nobody.wait(state, 2, 0) == SECOND
     assert nobody.fresh_in(state, 0) == SECOND
     assert nobody.remaining(state, SECOND) == 3
+
+
+def test_a_lease_taken_before_a_step_back_expires_one_ttl_after_it() -> None:
+    algorithm = ConcurrencyAlgorithm(Concurrency(1, 60))
+    state = algorithm.enter(None, "a", 3_600 * SECOND)
+    assert algorithm.wait(state, 1, 0) == 60 * SECOND
+    assert state.leases["a"].ends_ns == 3_660 * SECOND
+    moved = algorithm.rebase(state, 0)
+    assert algorithm.wait(moved, 1, 59 * SECOND) == SECOND
+    assert algorithm.rebase(moved, 1) is moved
+
+
+def test_claims_and_kept_slots_of_before_a_step_back_end_as_soon_as_new_ones() -> None:
+    shares = (("gold", 2), ("free", 1))
+    gold = ConcurrencyAlgorithm(Concurrency(3, 60, shares, "gold"))
+    state = gold.enter(None, "a", 3_600 * SECOND)
+    state = gold.enter(state, "b", 3_600 * SECOND)
+    left = gold.leave(state, "a", 3_600 * SECOND)
+    assert left is not None
+    moved = gold.rebase(left, 0)
+    assert moved.kept_for("gold", KEEP_NS - 1) == 1
+    assert moved.kept_for("gold", KEEP_NS + GRAIN_NS) == 0

@@ -52,7 +52,19 @@ def test_a_refund_comes_off_the_window_in_force() -> None:
     assert HUNDRED.fresh_in(HUNDRED.refund(state, 30, MINUTE), MINUTE) == 0
 
 
-def test_a_clock_that_steps_back_stays_in_the_later_window() -> None:
+def test_a_window_in_the_future_of_the_clock_starts_now() -> None:
     state = HUNDRED.charge(None, 60, MINUTE)
     assert HUNDRED.remaining(state, MINUTE - 1) == 40
-    assert HUNDRED.wait(state, 41, MINUTE - 1) == MINUTE + 1
+    assert HUNDRED.wait(state, 41, MINUTE - 1) == MINUTE
+    moved = HUNDRED.rebase(state, MINUTE - 1)
+    assert HUNDRED.wait(moved, 41, MINUTE) == MINUTE - 1
+    assert HUNDRED.used(moved, 2 * MINUTE - 2) == 60
+    assert HUNDRED.used(moved, 2 * MINUTE - 1) == 0
+
+
+def test_windows_are_aligned_again_after_one_that_a_step_back_moved() -> None:
+    moved = HUNDRED.rebase(HUNDRED.charge(None, 250, 10 * MINUTE), MINUTE - SECOND)
+    assert HUNDRED.used(moved, 2 * MINUTE - SECOND - 1) == 250
+    assert HUNDRED.used(moved, 2 * MINUTE - SECOND) == 150
+    assert HUNDRED.used(moved, 2 * MINUTE) == 50
+    assert HUNDRED.fresh_in(moved, MINUTE - SECOND) == 2 * MINUTE + SECOND

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from headgate.algorithms import algorithm_for
-from headgate.algorithms.reservations import Hold, open_holds, outcome_beside, wait_beside
+from headgate.algorithms.reservations import (
+    Hold,
+    open_holds,
+    outcome_beside,
+    rebase_holds,
+    wait_beside,
+)
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.units import MINUTE, SECOND
 
@@ -40,3 +46,16 @@ def test_what_is_held_is_not_remaining() -> None:
     outcome = outcome_beside(TEN, None, HELD, 0, 0)
     assert outcome.remaining == 2
     assert outcome.reset_after_ns == 30 * SECOND
+
+
+def test_a_hold_made_before_a_step_back_expires_one_ttl_after_it() -> None:
+    holds = {"a": Hold(3, 3_600 * SECOND, 60 * SECOND), "b": Hold(1, 30 * SECOND, 60 * SECOND)}
+    moved = rebase_holds(holds, 0)
+    assert moved == {"a": Hold(3, 60 * SECOND, 60 * SECOND), "b": holds["b"]}
+    assert rebase_holds(moved, 0) is moved
+    assert set(open_holds(moved, 30 * SECOND)) == {"a"}
+
+
+def test_a_hold_of_unknown_ttl_stays_as_it_is() -> None:
+    holds = {"a": Hold(3, 3_600 * SECOND)}
+    assert rebase_holds(holds, 0) is holds

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, TokenBucketAlgorithm, carry
+from headgate.algorithms import Algorithm, GCRAAlgorithm, LeakyQueueAlgorithm, carry
 from headgate.algorithms.leaky_queue import MOST_VACANCIES, Line, Turns
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.units import MILLISECOND, SECOND
@@ -94,7 +94,7 @@ def test_under_another_pace_what_was_promised_stays_promised() -> None:
 
 def test_what_a_bucket_used_is_queued_and_what_is_queued_is_used() -> None:
     queue: Algorithm[Any] = queue_of(10)
-    bucket: Algorithm[Any] = TokenBucketAlgorithm(TokenBucket(10, 10))
+    bucket: Algorithm[Any] = GCRAAlgorithm(TokenBucket(10, 10))
     line = carry(bucket, bucket.charge(None, 3, NOW), queue, NOW)
     assert line == queue.charge(None, 3, NOW)
     assert bucket.used(carry(queue, line, bucket, NOW), NOW) == 3

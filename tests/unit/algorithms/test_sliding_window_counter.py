@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import SlidingWindowCounter
-from headgate.units import MINUTE, SECOND
+from headgate.units import HOUR, MINUTE, SECOND
 
 HUNDRED = algorithm_for(SlidingWindowCounter(100, 60))
 IN_SIXTHS = algorithm_for(SlidingWindowCounter(60, 60, subwindows=6))
@@ -74,8 +74,16 @@ def test_a_refund_takes_the_newest_back() -> None:
     assert HUNDRED.fresh_in(HUNDRED.refund(state, 101, MINUTE), MINUTE) == 0
 
 
-def test_a_clock_that_steps_back_stays_at_the_start_of_the_newest_cell() -> None:
+def test_cells_in_the_future_of_the_clock_are_added_to_the_current_one() -> None:
     state = HUNDRED.charge(None, 80, 0)
     state = HUNDRED.charge(state, 20, MINUTE)
     assert HUNDRED.used(state, MINUTE - SECOND) == 100
-    assert HUNDRED.wait(state, 8, MINUTE - SECOND) == 7 * SECOND
+    assert HUNDRED.wait(state, 8, MINUTE - SECOND) == SECOND + MINUTE * 8 // 100
+    assert HUNDRED.rebase(state, MINUTE - SECOND) == (0, (0, 100))
+    assert HUNDRED.rebase(state, -HOUR) == (-60, (0, 100))
+
+
+def test_a_step_back_makes_no_debt_of_a_cell_that_counted_in_part() -> None:
+    state = HUNDRED.charge(HUNDRED.charge(None, 100, 0), 60, MINUTE + 40 * SECOND)
+    assert HUNDRED.used(state, MINUTE + 40 * SECOND) == 94
+    assert HUNDRED.used(state, 0) == 100

@@ -84,4 +84,13 @@ def test_a_refund_takes_debt_back_first_and_never_more_than_there_is() -> None:
 def test_a_clock_that_steps_back_brings_nothing_back() -> None:
     state = FIVE.charge(None, 5, MINUTE)
     assert FIVE.remaining(state, 0) == 0
-    assert FIVE.wait(state, 1, 0) == 2 * MINUTE
+    assert FIVE.wait(state, 1, 0) == MINUTE
+    assert FIVE.used(state, 2 * MINUTE - 1) == 5
+
+
+def test_only_entries_in_the_future_of_the_clock_move() -> None:
+    state = FIVE.charge(FIVE.charge(None, 2, 0), 2, MINUTE // 2)
+    state = FIVE.charge(state, 1, MINUTE - 1)
+    moved = FIVE.rebase(state, MINUTE // 2)
+    assert (moved.times, moved.units) == ([0, MINUTE // 2], [2, 3])
+    assert state.high == MINUTE - 1

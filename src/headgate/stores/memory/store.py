@@ -17,10 +17,11 @@ from headgate.stores.base import (
     refuse_concurrency,
     refuse_undivided,
 )
+from headgate.stores.counter import outcomes_of, take_all
 from headgate.stores.memory.counters import Counters, Group, Room, Sweep
 from headgate.stores.memory.lending import Lending
 from headgate.stores.memory.tables import Margin, Sharing
-from headgate.stores.memory.transactions import Costs, Opened, outcomes_of, take_all
+from headgate.stores.memory.transactions import Costs, Opened
 from headgate.stores.operations import (
     CancelQueued,
     Charge,

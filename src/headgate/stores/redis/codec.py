@@ -274,7 +274,7 @@ class PacedSpec(SteadySpec):
     def counter(self, told: bytes, now_ns: int) -> Counter:
         state, *holds = told.split(b"|")
         instant = self._instant(*state.split(b","))
-        return Computed(self._algorithm, instant, holds, now_ns)
+        return Computed(self._algorithm, (instant, now_ns), holds, now_ns)
 
 
 class QueueSpec(SteadySpec):
@@ -299,6 +299,7 @@ class QueueSpec(SteadySpec):
         line = Line(
             self._instant(*ends.split(b",")),
             tuple([Vacancy(self._instant(w, f), int(units)) for w, f, units in vacancies]),
+            now_ns,
         )
         return ToldQueue(self._algorithm, line, now_ns)
 
@@ -319,7 +320,8 @@ class FixedWindowSpec(Spec):
     def counter(self, told: bytes, now_ns: int) -> Counter:
         state, *holds = told.split(b"|")
         index, count = state.split(b",")
-        return Computed(self._algorithm, (int(index), int(count)), holds, now_ns)
+        start_ns = int(index) * self._window * MICROSECOND
+        return Computed(self._algorithm, (start_ns, int(count)), holds, now_ns)
 
 
 class SlidingWindowCounterSpec(Spec):

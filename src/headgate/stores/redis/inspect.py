@@ -346,7 +346,8 @@ def _read_fixed(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
     if not found:
         return None
     window, quota, index, count = map(int, found.groups())
-    return _computed(FixedWindow(quota, _seconds(window)), (index, count), now_ns)
+    start_ns = index * window * MICROSECOND
+    return _computed(FixedWindow(quota, _seconds(window)), (start_ns, count), now_ns)
 
 
 def _read_cells(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
@@ -392,7 +393,9 @@ def _read_queue(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
 
     vacancies = [map(int, one.split(b":")) for one in found[5].split(b";")[1:]]
     line = Line(
-        instant(whole, more), tuple([Vacancy(instant(w, f), units) for w, f, units in vacancies])
+        instant(whole, more),
+        tuple([Vacancy(instant(w, f), units) for w, f, units in vacancies]),
+        now_ns,
     )
     used, fresh_in = algorithm.used(line, now_ns), algorithm.fresh_in(line, now_ns)
     rate = _rate(Fraction(ticks, unit * MICROSECOND))

@@ -90,6 +90,8 @@ class _Number(Form):
     __slots__ = ()
 
     def pack(self, state: State) -> bytes:
+        if not isinstance(state, int):
+            raise OverflowError("a counter in debt has two numbers")
         return self._struct.pack(state & MAX_WORD, state >> 64)
 
     def read(self, data: bytes | mmap, at: int) -> State:
@@ -297,7 +299,7 @@ def _unpacked(kept: Kept, kind: int, data: bytes) -> Entry:
             return Entry(_log(high, debt, list(numbers[:count]), list(numbers[count:])), _NO_HOLDS)
         if kind == JSON:
             state, holds = json.loads(data)
-            held = {str(name): Hold(_counted(n), int(end)) for name, (n, end) in holds.items()}
+            held = {str(name): Hold(*map(_counted, hold)) for name, hold in holds.items()}
             return Entry(None if state is None else _checked(kept.limit, state), held)
     except (struct.error, ArithmeticError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("a record is damaged") from error
@@ -308,7 +310,7 @@ def _checked(limit: Limit, state: State) -> State:
     """Return *state*, as it was read or parsed from JSON, as its algorithm defines it."""
     match limit:
         case PacedLimit():
-            return int(state)
+            return int(state) if isinstance(state, int) else (int(state[0]), int(state[1]))
         case FixedWindow():
             index, count = state
             return int(index), _counted(count)
@@ -318,8 +320,9 @@ def _checked(limit: Limit, state: State) -> State:
                 raise ValueError("a count for each subwindow is missing")
             return int(index), tuple(map(_counted, counts))
         case LeakyQueue():
-            ends, vacancies = state
-            return Line(int(ends), tuple([Vacancy(int(s), _counted(n)) for s, n in vacancies]))
+            ends, vacancies, since = state
+            places = tuple([Vacancy(int(start), _counted(n)) for start, n in vacancies])
+            return Line(int(ends), places, None if since is None else int(since))
         case SlidingWindowLog():
             high, debt, times, units = state
             return _log(int(high), int(debt), list(map(int, times)), list(map(int, units)))
@@ -349,8 +352,8 @@ def _slots(state: Any) -> Slots:
     leases, claims, kept = state
     return Slots(
         {
-            str(name): Lease(int(end), None if part is None else str(part))
-            for name, (end, part) in leases.items()
+            str(name): Lease(int(end), None if part is None else str(part), int(lasts))
+            for name, (end, part, lasts) in leases.items()
         },
         {str(part): _claim(claim) for part, claim in claims.items()},
         {str(part): tuple([_claim(claim) for claim in many]) for part, many in kept.items()},

@@ -231,10 +231,12 @@ def _take_known(
     if all(outcome.allowed for outcome in outcomes):
         write_all(file, [(found[0], states.form.pack(found[2])) for states, found in pairs])
     else:
-        for n, (states, found) in enumerate(pairs):
+        for n, (states, (_, before, _, _)) in enumerate(pairs):
+            algorithm = file.records.kept(states.limit).algorithm
+            if algorithm.rebase(before, now) is not before:
+                return None  # the clock stepped back: a denial is written too
             if outcomes[n].allowed:  # it fits, but was not charged
-                algorithm = file.records.kept(states.limit).algorithm
-                outcomes[n] = algorithm.outcome(found[1], 0, now)
+                outcomes[n] = algorithm.outcome(before, 0, now)
     return tuple(outcomes)
 
 
@@ -244,7 +246,7 @@ def _take_one(file: File, states: FixedStates, key: str, cost: int, now: int) ->
     if found is None:
         return None
     at, before, after, outcome = found
-    if outcome.allowed:
+    if before != after:
         change = states.form.changed_word(before, after)
         if change is None:
             write_all(file, [(at, states.form.pack(after))])

@@ -12,7 +12,7 @@ from headgate.algorithms.reservations import open_holds
 from headgate.errors import StoreError, UsageError
 from headgate.limits import Concurrency, FixedWindow, LeakyQueue
 from headgate.stores.base import refuse_concurrency
-from headgate.stores.counter import Counting, refuse_slots
+from headgate.stores.counter import CounterTransaction, take_all
 from headgate.stores.operations import (
     MOST_ORIGINS,
     CancelQueued,
@@ -277,7 +277,7 @@ def _keep_all(*algorithms: Algorithm[State]) -> bool:
     return None not in queues and len(queues) == 1
 
 
-class OpenCounter(Counting):
+class OpenCounter(CounterTransaction):
     """The counter at *place* under *limit*, as one operation reads and changes it."""
 
     __slots__ = ("_place", "_transaction")
@@ -314,18 +314,7 @@ def execute(operation: Operation[Any], file: File, now: int) -> Any:
 def take(operation: Take, transaction: Transaction) -> Outcomes:
     """Charge all checks if all fit, else none."""
     opened = _open(operation.checks, transaction)
-    waits = [counter.wait(cost) for counter, cost in opened]
-    if operation.consume and waits.count(0) == len(waits):
-        for counter, cost in opened:
-            if operation.lease is not None and counter.has_slots:
-                counter.enter(operation.lease)
-            else:
-                counter.charge(cost)
-            counter.close()
-    outcomes = _outcomes(opened, waits)
-    if operation.consume and operation.lease is not None:
-        refuse_slots(opened, waits)
-    return outcomes
+    return take_all(opened, consume=operation.consume, lease=operation.lease)
 
 
 def _hold(operation: Hold, transaction: Transaction) -> Outcomes:

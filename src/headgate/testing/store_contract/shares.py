@@ -307,7 +307,7 @@ class SlotsModel:
             self.state = algorithm.enter(self.state, lease, now)
         outcome = algorithm.outcome(self.state, wait, now)
         if wait:
-            self.state = algorithm.refuse(self.state, check.cost, now)
+            self.state = algorithm.deny(self.state, check.cost, now)
         return outcome
 
     def held(
