@@ -11,7 +11,8 @@ R = TypeVar("R")
 class WithoutShortCut(Store):
     """A memory store whose hits all go through `run`, as they do in a store on a wire."""
 
-    lends = shares = True
+    waits = may_fail = False
+    grants_leases = publishes_values = True
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store

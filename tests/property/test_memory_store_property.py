@@ -60,8 +60,9 @@ def test_idle_counters_vanish_while_others_are_asked(history: list[Call]) -> Non
     store, clock = _play(history, LIMITS)
     clock.advance_ns(366 * 86_400 * SECOND)
     for _ in range(100):
-        store.run(Take((Check("another", "z", LIMITS[0]),), consume=False))
-    assert len(store) == 0
+        store.run(Take((Check("another", "z", LIMITS[0]),)))
+        clock.advance_ns(SECOND)
+    assert len(store) <= 1
 
 
 def test_a_look_under_another_limit_takes_nothing_away() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import strategies as st
 
 from headgate.algorithms import Outcome
 from headgate.limits import Concurrency
-from headgate.stores.base import conclude
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -27,9 +26,8 @@ from tests.support.limit_kinds import KINDS, limit_of
 from tests.support.reference_store import Book
 
 if TYPE_CHECKING:
-    from headgate.decision import Decision
     from headgate.limits import Limit
-    from headgate.stores.base import Hitter, Store
+    from headgate.stores.base import Place, Prepared, Store
     from headgate.testing import ManualClock
 
 LIMITS: list[Limit] = [
@@ -79,33 +77,24 @@ class Pair:
         self.tick_ns = tick_ns
         self.book = Book()
         self.group = "g"
-        self._hitters: dict[Any, Hitter] = {}
+        self._prepared: dict[tuple[Place, ...], Prepared] = {}
 
     def hit(self, check: Check, now: int) -> None:
-        decision = self._hitter((check.group, check.limit))(check.key, check.cost)
-        (outcome,) = self.rounded(self.book.take([check], now))
-        assert _figures(decision) == tuple(outcome)
+        outcomes = self._take((check.group, check.limit), key=check.key, cost=check.cost)
+        assert outcomes == self.rounded(self.book.take([check], now))
 
     def hit_stacked(self, check: Check, other: Limit, now: int) -> None:
         """Hit two limits of the same key together."""
         beside = Check(f"{self.group} beside", check.key, other, check.cost)
-        hitter = self._hitter((check.group, check.limit), (beside.group, beside.limit))
-        decision = hitter(check.key, check.cost)
-        outcomes = self.rounded(self.book.take([check, beside], now))
-        assert decision.allowed == all(outcome.allowed for outcome in outcomes)
-        assert [_figures(part) for part in decision.limits] == [tuple(o) for o in outcomes]
+        places = (check.group, check.limit), (beside.group, beside.limit)
+        outcomes = self._take(*places, key=check.key, cost=check.cost)
+        assert outcomes == self.rounded(self.book.take([check, beside], now))
 
-    def _hitter(self, *places: tuple[str, Limit]) -> Hitter:
-        if places not in self._hitters:
-            self._hitters[places] = self.store.hitter(places) or self._slow_hitter(places)
-        return self._hitters[places]
-
-    def _slow_hitter(self, places: tuple[tuple[str, Limit], ...]) -> Hitter:
-        def hit(key: str, cost: int = 1) -> Decision:
-            checks = tuple(Check(group, key, limit, cost) for group, limit in places)
-            return conclude(checks, self.store.run(Take(checks)))
-
-        return hit
+    def _take(self, *places: Place, key: str, cost: int) -> Outcomes:
+        """Take by a handle that was prepared once."""
+        if places not in self._prepared:
+            self._prepared[places] = self.store.prepare(places)
+        return self._prepared[places].take((key,) * len(places), (cost,) * len(places))
 
     def rounded(self, outcomes: Outcomes) -> Outcomes:
         """*outcomes* as a store can tell them whose clock has ticks of *tick_ns*."""
@@ -171,17 +160,6 @@ class Pair:
                 assert store.run(RenewSlot((check,), name)) == book.renew(check, name, now)
             case "leave":
                 assert store.run(ReleaseSlot((check,), name)) == book.leave(check, name, now)
-
-
-def _figures(decision: Decision) -> tuple[object, ...]:
-    return (
-        decision.allowed,
-        decision.remaining,
-        decision.retry_after_ns,
-        decision.reset_after_ns,
-        decision.delay_ns,
-        decision.turn_ns,
-    )
 
 
 VERBS = (

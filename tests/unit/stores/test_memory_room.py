@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate import Concurrency, Hit, MemoryStore, RateLimiter
-from headgate.algorithms import Paced
+from headgate.algorithms import GCRAAlgorithm
 from headgate.testing import ManualClock
 
 LIMITS = [
@@ -63,7 +63,7 @@ def test_idle_counters_vanish_when_all_calls_are_for_one_busy_key(
 @pytest.mark.parametrize(
     "call",
     [
-        lambda limiter: limiter.peek("key"),
+        lambda limiter: limiter.hit("key"),
         lambda limiter: limiter.hit_many(["key"]),
         lambda limiter: limiter.charge("key", 1),
         lambda limiter: limiter.refund("key", 1),
@@ -117,7 +117,7 @@ def test_idle_counters_of_one_limiter_leave_room_for_another(clock: ManualClock)
     clock.advance(3_600)
     here = RateLimiter("100/h", store=store, namespace="here")
     for _ in range(100):
-        here.peek("first")
+        here.hit("first", 0)
         clock.advance(60)
     here.hit("first", 10)
     fill(here, 20_000, "sprayed")
@@ -133,8 +133,7 @@ def test_reservations_and_slots_that_lapsed_leave_nothing(clock: ManualClock) ->
         slots.slot(f"key {n}").take()
     clock.advance(120)
     for _ in range(500):
-        limiter.peek("key")
-        slots.peek("key")
+        limiter.hit("key", 0)
         clock.advance(1)
     assert len(store) == 0
 
@@ -261,13 +260,13 @@ def test_no_call_examines_more_than_a_few_counters(
     fill(limiter, 3_000)
     assert len(store) > 900  # nearly all of them sharing
     examined: list[int] = []
-    fresh_in = Paced.fresh_in
+    fresh_in = GCRAAlgorithm.fresh_in
 
-    def counted(self: Paced, state: int | None, now: int) -> int:
+    def counted(self: GCRAAlgorithm, state: int | None, now: int) -> int:
         examined.append(now)
         return fresh_in(self, state, now)
 
-    monkeypatch.setattr(Paced, "fresh_in", counted)
+    monkeypatch.setattr(GCRAAlgorithm, "fresh_in", counted)
     for n in range(200):
         examined.clear()
         limiter.hit(f"new {n}")

@@ -131,10 +131,35 @@ class AdmissionContract(StoreUnderTest):
                 assert not limiter.hit("full"), f"{limit}: admitted {step} ns back"
                 admitted = sum(limiter.hit("half").allowed for _ in range(10))
                 assert admitted <= 5, f"{limit}: {5 + admitted} admitted {step} ns back"
-                self.clock.advance_ns(step)
-                assert not limiter.hit("full"), f"{limit}: admitted when back again"
-                admitted += sum(limiter.hit("half").allowed for _ in range(10))
-                assert admitted <= 5, f"{limit}: {5 + admitted} admitted when back again"
+                if step == self.tick_ns:  # what a longer step forward gives back has elapsed
+                    self.clock.advance_ns(step)
+                    assert not limiter.hit("full"), f"{limit}: admitted when back again"
+                    admitted += sum(limiter.hit("half").allowed for _ in range(10))
+                    assert admitted <= 5, f"{limit}: {5 + admitted} admitted when back again"
+
+    def test_a_clock_that_steps_back_locks_no_caller_out(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            self.clock.advance_ns(seconds(3_600))
+            limiter.hit("key", 10)
+            self.clock.advance_ns(-seconds(3_600))
+            denied = limiter.hit("key")
+            wait_ns = denied.retry_after_ns
+            assert not denied, limit
+            assert wait_ns is not None, limit
+            assert wait_ns <= 2 * limit.period_ns, f"{limit}: {wait_ns} ns"
+            self.clock.advance_ns(wait_ns - self.tick_ns)
+            assert not limiter.hit("key"), limit
+            self.clock.advance_ns(self.tick_ns)
+            assert limiter.hit("key"), limit
+
+    def test_a_peek_changes_nothing_that_a_step_back_could_show(self) -> None:
+        limiter = self.limiter(SlidingWindowLog(1, 60))
+        assert limiter.hit("key")
+        self.clock.advance_ns(seconds(65))
+        assert limiter.peek("key")
+        self.clock.advance_ns(-seconds(35))
+        assert not limiter.hit("key")
 
     def test_no_verb_minds_a_clock_that_steps_back(self) -> None:
         for limit in TENS:

@@ -272,7 +272,7 @@ class QueueContract(StoreUnderTest):
         idle = self.new_name()
         self.take(TEN, idle)
         self.clock.advance_ns(-seconds(1))
-        assert self.take(TEN, idle).retry_after_ns == 600 * MILLISECOND
+        assert self.take(TEN, idle).retry_after_ns == 100 * MILLISECOND
 
     def test_what_was_promised_outlives_a_change_of_the_limit(self) -> None:
         for faster in (LeakyQueue(20, 50), LeakyQueue(5, 50), LeakyQueue(3, 50)):

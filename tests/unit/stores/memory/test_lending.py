@@ -5,8 +5,8 @@ import pytest
 from headgate import MemoryStore
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.stores import Check, Take
-from headgate.stores.memory.lending import MOST_HOLDERS, MOST_ORIGINS
-from headgate.stores.operations import Draw, GrantLease, MergeUsage, Pour
+from headgate.stores.memory.leases import MOST_HOLDERS, MOST_ORIGINS
+from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MINUTE, SECOND
 
@@ -46,14 +46,6 @@ def test_a_holder_too_many_gets_no_loan_and_its_check_is_taken(clock: ManualCloc
     assert store.run(GrantLease(check("a"), "late", 1, MINUTE)).amount == 1
 
 
-def test_no_more_pots_are_filled_than_there_is_room_for(clock: ManualClock) -> None:
-    store = MemoryStore(clock=clock, max_keys=2)
-    assert [store.run(Pour("g", key, 5, SECOND)) for key in "abc"] == [5, 5, 0]
-    assert store.run(Draw("g", "c", 1)) is None
-    clock.advance(1)
-    assert store.run(Pour("g", "c", 5, SECOND)) == 5
-
-
 def test_what_cannot_be_remembered_is_not_absorbed(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
     for n in range(MOST_ORIGINS):
@@ -80,8 +72,7 @@ def test_what_stands_beside_counters_vanishes_while_others_are_busy(clock: Manua
         lent = Check("lent", f"{n}", limit)
         store.run(GrantLease(lent, "n", 5, SECOND, used=1))
         store.run(MergeUsage((lent,), "o", 1, MINUTE))
-        store.run(Pour("pots", f"{n}", 5, SECOND))
-    assert store.beside() == 1_500
+    assert store.beside() == 1_000
     clock.advance(HOUR / SECOND)
     for _ in range(2_000):
         store.run(Take((check("busy"),)))

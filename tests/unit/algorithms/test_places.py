@@ -4,7 +4,6 @@ import pytest
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.stores.memory.transactions import ends_in, give_back, place_now
 from headgate.units import SECOND
 
 NOW = 1_700_000_000 * SECOND
@@ -21,7 +20,7 @@ EACH: tuple[Limit, ...] = (
 def test_in_the_same_instant_it_is_as_if_it_had_never_been(limit: Limit) -> None:
     algorithm = algorithm_for(limit)
     state = algorithm.charge(algorithm.charge(None, 2, NOW), 5, NOW)
-    state = give_back(algorithm, state, 5, place_now(algorithm, state), NOW)
+    state = algorithm.refund_at(state, 5, algorithm.place(state), NOW)
     assert algorithm.used(state, NOW) == 2
 
 
@@ -29,9 +28,9 @@ def test_in_the_same_instant_it_is_as_if_it_had_never_been(limit: Limit) -> None
 def test_what_has_left_is_not_given_back(limit: Limit) -> None:
     algorithm = algorithm_for(limit)
     state = algorithm.charge(None, 5, NOW)
-    place, later = place_now(algorithm, state), NOW + 30 * SECOND
+    place, later = algorithm.place(state), NOW + 30 * SECOND
     state = algorithm.charge(state, 4, later)
-    state = give_back(algorithm, state, 5, place, later)
+    state = algorithm.refund_at(state, 5, place, later)
     assert algorithm.used(state, later) == 4
 
 
@@ -39,9 +38,9 @@ def test_what_has_left_is_not_given_back(limit: Limit) -> None:
 def test_what_others_used_since_stays(limit: Limit) -> None:
     algorithm = algorithm_for(limit)
     state = algorithm.charge(None, 5, NOW)
-    place, later = place_now(algorithm, state), NOW + 9 * SECOND
+    place, later = algorithm.place(state), NOW + 9 * SECOND
     state = algorithm.charge(state, 4, later)
-    state = give_back(algorithm, state, 5, place, later)
+    state = algorithm.refund_at(state, 5, place, later)
     assert algorithm.used(state, later) == 4
     assert algorithm.fresh_in(state, later) == algorithm.fresh_in(
         algorithm.charge(None, 4, later), later
@@ -54,17 +53,17 @@ def test_under_another_kind_of_limit_nothing_comes_back(limit: Limit) -> None:
         if other is limit:
             continue
         lender, algorithm = algorithm_for(other), algorithm_for(limit)
-        place = place_now(lender, lender.charge(None, 5, NOW))
-        state = give_back(algorithm, algorithm.charge(None, 5, NOW), 5, place, NOW)
+        place = lender.place(lender.charge(None, 5, NOW))
+        state = algorithm.refund_at(algorithm.charge(None, 5, NOW), 5, place, NOW)
         assert algorithm.used(state, NOW) == 5, other
 
 
 def test_a_log_with_debt_loses_debt_first() -> None:
     algorithm = algorithm_for(SlidingWindowLog(10, 10))
     state = algorithm.charge(None, 6, NOW)
-    place = place_now(algorithm, state)
+    place = algorithm.place(state)
     state = algorithm.charge(state, 7, NOW + SECOND)
-    state = give_back(algorithm, state, 5, place, NOW + SECOND)
+    state = algorithm.refund_at(state, 5, place, NOW + SECOND)
     assert algorithm.used(state, NOW + SECOND) == 8
     assert algorithm.used(state, NOW + 10 * SECOND) == 4
     assert algorithm.used(state, NOW + 11 * SECOND) == 0
@@ -72,8 +71,8 @@ def test_a_log_with_debt_loses_debt_first() -> None:
 
 def test_a_loan_ends_with_what_it_means() -> None:
     bucket, fixed = algorithm_for(TokenBucket(10, 1)), algorithm_for(FixedWindow(10, 10))
-    assert ends_in(bucket, None, 4, NOW) == 10 * SECOND
-    assert ends_in(bucket, bucket.charge(None, 3, NOW), 4, NOW) == 10 * SECOND
-    assert ends_in(fixed, None, 4, NOW + 3 * SECOND) == 7 * SECOND
+    assert bucket.lasts(None, 4, NOW) == 10 * SECOND
+    assert bucket.lasts(bucket.charge(None, 3, NOW), 4, NOW) == 10 * SECOND
+    assert fixed.lasts(None, 4, NOW + 3 * SECOND) == 7 * SECOND
     in_debt = fixed.charge(None, 25, NOW)
-    assert ends_in(fixed, in_debt, 1, NOW) == 10 * SECOND
+    assert fixed.lasts(in_debt, 1, NOW) == 10 * SECOND

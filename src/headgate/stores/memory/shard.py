@@ -1,0 +1,413 @@
+"""One shard of the memory store: a lock, and the counters of the keys that hash to it.
+
+A counter is in one of two places:
+
+- its own: a table of the group and limit that it is kept under. The table maps keys to plain
+  states, which the garbage collector need not visit, and to open reservations if there are any;
+- shared: when the store is full, new keys share a fixed number of counters by a hash that callers
+  cannot predict. A key that has a counter of its own never loses it to others, and a caller gets
+  no fresh counter by spraying keys: sharing only makes a limit stricter.
+
+Counters that are as new are swept: a few with each call that consumes, whatever it is for, so no
+call stalls and no thread is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from headgate.algorithms import Algorithm, carry
+from headgate.algorithms.reservations import Holds, open_holds
+from headgate.units import MICROSECOND, MINUTE, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headgate.limits import Limit
+
+SHARDS: Final = 64
+"""Locks of a store. One lock makes threads queue: 20 us per check with 8 threads."""
+SHARED_COUNTERS: Final = 1024
+"""Counters of a group for all keys without room; a multiple of `SHARDS`."""
+SWEEP_STEPS: Final = 16
+"""Counters and tables that one call examines."""
+SWEEP_PAUSE: Final = 100 * MICROSECOND
+"""Time between two calls that examine some."""
+_LONGEST_ROUND: Final = 10 * MINUTE
+"""A sweep that is due later was planned before the clock stepped back."""
+
+State = Any
+"""The state of a counter, as its algorithm defines it."""
+NO_HOLDS: Final[Holds] = {}
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Entry(NamedTuple):
+    """A counter: its state, None if untouched, and its reservations."""
+
+    state: State | None
+    holds: Holds
+
+
+UNTOUCHED: Final = Entry(None, NO_HOLDS)
+
+
+class Room:
+    """A bound on how many things of a kind a store keeps, in all shards together."""
+
+    __slots__ = ("_lock", "_most", "_taken")
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._most = most
+        self._taken = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True if there is no room for another."""
+        return self._taken >= self._most
+
+    def reserve(self) -> bool:
+        """Make room for one more; return False if the store is full."""
+        with self._lock:
+            if self._taken >= self._most:
+                return False
+            self._taken += 1
+            return True
+
+    def release(self) -> None:
+        """Give up the room of one."""
+        with self._lock:
+            self._taken -= 1
+
+    def after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent may have held."""
+        self._lock = threading.Lock()
+
+
+class Aging(Generic[K, V]):
+    """A dictionary that a sweep examines a little at a time while it changes.
+
+    A round of the sweep begins by declaring all items to be *aging*, with an empty `live`. Each
+    step takes a few aging items out and puts back what is still of use; a key that is saved
+    becomes live at once. So a round examines every item once, and no step is long.
+    """
+
+    __slots__ = ("aging", "due", "live", "room")
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.live: dict[K, V] = {}
+        self.aging: dict[K, V] = {}
+        self.due = 0
+        """When the next round begins."""
+
+    def __len__(self) -> int:
+        return len(self.live) + len(self.aging)
+
+    def __iter__(self) -> Iterator[K]:
+        return chain(self.live, self.aging)
+
+    def look(self, key: K) -> V | None:
+        """Return the value of *key*; None if there is none."""
+        value = self.live.get(key)
+        return self.aging.get(key) if value is None and self.aging else value
+
+    def put(self, key: K, value: V) -> None:
+        """Make *value* the value of *key*, live from now on."""
+        if self.aging:
+            self.aging.pop(key, None)
+        self.live[key] = value
+
+    def pop(self, key: K) -> None:
+        """Remove the value of *key*."""
+        if self.live.pop(key, None) is None:
+            self.aging.pop(key, None)
+
+    def is_over(self, key: K, value: V, now: int) -> bool:
+        """Return True if *value* has no effect any more."""
+        raise NotImplementedError
+
+    def interval(self) -> int:
+        """Return the nanoseconds between two rounds."""
+        return MINUTE
+
+    def examine(self, most: int, now: int, *, is_urgent: bool = False) -> int:
+        """Examine up to *most* items if a round is due or it *is_urgent*; return how many."""
+        if not self.aging:
+            interval = self.interval()
+            if now < self.due <= now + interval and not is_urgent:
+                return 0
+            self.due = now + interval
+            self.aging, self.live = self.live, {}
+        count = min(most, len(self.aging))
+        for _ in range(count):
+            key, value = self.aging.popitem()
+            if self.is_over(key, value, now):
+                self.room.release()
+            else:
+                self.live[key] = value
+        return count
+
+
+class Table(Aging[str, State]):
+    """The counters of one group under one limit that keys have of their own."""
+
+    __slots__ = ("algorithm", "group", "holds")
+
+    def __init__(self, algorithm: Algorithm[State], group: Group, room: Room) -> None:
+        super().__init__(room)
+        self.algorithm = algorithm
+        self.group = group
+        self.holds: dict[str, Holds] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.live or key in self.aging
+
+    def entry(self, key: str) -> Entry:
+        """Return the counter of *key*, which is here."""
+        state = self.look(key)
+        return Entry(None if state is _ONLY_HELD else state, self.holds.get(key, NO_HOLDS))
+
+    def save(self, key: str, entry: Entry) -> None:
+        """Keep *entry* as the counter of *key*."""
+        self.put(key, _ONLY_HELD if entry.state is None else entry.state)
+        if entry.holds:
+            self.holds[key] = entry.holds
+        elif self.holds:
+            self.holds.pop(key, None)
+
+    def remove(self, key: str) -> None:
+        """Drop the counter of *key*, which is here."""
+        self.pop(key)
+        self.holds.pop(key, None)
+        self.room.release()
+
+    def used(self, key: str, now: int) -> int:
+        """Return what is used and held of the counter of *key*."""
+        state, holds = self.entry(key)
+        held = sum(hold.amount for hold in open_holds(holds, now).values())
+        return held + self.algorithm.used(state, now)
+
+    def is_over(self, key: str, value: State, now: int) -> bool:
+        holds = self.holds.get(key)
+        if holds is not None:
+            if open_holds(holds, now):
+                return False
+            if value is _ONLY_HELD or not self.algorithm.fresh_in(value, now):
+                del self.holds[key]
+                return True
+            return False
+        return not self.algorithm.fresh_in(value, now)
+
+    def interval(self) -> int:
+        return min(max(self.algorithm.limit.period_ns, SECOND), _LONGEST_ROUND)
+
+
+_ONLY_HELD: Final = object()
+"""The state of a counter that is untouched and has reservations."""
+
+
+class Group:
+    """The counters of one group in one shard. A key has one, under one of the group's limits.
+
+    Slots are not consumption: they stand in a group of their own.
+    """
+
+    __slots__ = ("_room", "_shared", "name", "tables")
+
+    def __init__(self, name: tuple[str, bool], room: Room) -> None:
+        self.name = name
+        self.tables: dict[Limit, Table] = {}
+        self._room = room
+        self._shared: dict[int, tuple[Algorithm[State], Entry]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(table) for table in self.tables.values()) + len(self._shared)
+
+    def home_of(self, key: str) -> Table | None:
+        """Return the table that has the counter of *key*; None if it has none of its own."""
+        for table in self.tables.values():
+            if key in table:
+                return table
+        return None
+
+    def place(self, key: str, now: int) -> str | int:
+        """Return what names the counter of *key*: the key, or the number of a shared counter."""
+        if self.home_of(key) is not None:
+            return key
+        is_shared = self._room.is_full or self._shared_entry(key, now) is not None
+        return _number(key) if is_shared else key
+
+    def load(self, key: str, algorithm: Algorithm[State], now: int) -> Entry:
+        """Return the counter of *key* under *algorithm*.
+
+        The first operation under a changed limit converts the counter, even if it only looks.
+        """
+        table = self.home_of(key)
+        if table is not None:
+            old, entry = table.algorithm, table.entry(key)
+        else:
+            shared = self._shared_entry(key, now) if self._shared else None
+            if shared is None:
+                return UNTOUCHED
+            old, entry = shared
+        if old.limit == algorithm.limit:
+            return entry
+        if entry.state is not None:
+            entry = Entry(carry(old, entry.state, algorithm, now), entry.holds)
+        self.save(key, algorithm, entry, now)
+        return entry
+
+    def save(self, key: str, algorithm: Algorithm[State], entry: Entry, now: int) -> None:
+        """Keep *entry* as the counter of *key*, under *algorithm*."""
+        is_used = entry.state is not None or bool(entry.holds)
+        table = self.home_of(key)
+        if table is None:
+            shared = self._shared_entry(key, now) if self._shared else None
+            if not is_used:
+                self._shared.pop(_number(key), None)
+            elif shared is not None or not self._room.reserve():
+                self._shared[_number(key)] = algorithm, entry
+            else:
+                self._table(algorithm).save(key, entry)
+        elif not is_used:
+            table.remove(key)
+        elif table.algorithm.limit == algorithm.limit:
+            table.save(key, entry)
+        else:
+            table.pop(key)
+            table.holds.pop(key, None)
+            self._table(algorithm).save(key, entry)
+
+    def drop(self, key: str) -> None:
+        """Forget the counter of *key*: its own, or else the one that it shares."""
+        table = self.home_of(key)
+        if table is not None:
+            table.remove(key)
+        else:
+            self._shared.pop(_number(key), None)
+
+    def sweep_shared(self, now: int) -> int:
+        """Drop the shared counters that are as new; return how many there were."""
+        count = len(self._shared)
+        for number, (algorithm, entry) in list(self._shared.items()):
+            if _is_over(algorithm, entry, now):
+                del self._shared[number]
+        return count
+
+    def _table(self, algorithm: Algorithm[State]) -> Table:
+        table = self.tables.get(algorithm.limit)
+        if table is None:
+            table = self.tables[algorithm.limit] = Table(algorithm, self, self._room)
+        return table
+
+    def _shared_entry(self, key: str, now: int) -> tuple[Algorithm[State], Entry] | None:
+        found = self._shared.get(_number(key))
+        return None if found is None or _is_over(*found, now) else found
+
+
+def _number(key: str) -> int:
+    return hash(key) % SHARED_COUNTERS
+
+
+def _is_over(algorithm: Algorithm[State], entry: Entry, now: int) -> bool:
+    return not algorithm.fresh_in(entry.state, now) and not open_holds(entry.holds, now)
+
+
+class Shard:
+    """A lock and what it guards. Callers of all methods hold the lock."""
+
+    __slots__ = ("_examined", "_room", "beside", "groups", "lock")
+
+    def __init__(self, room: Room, beside: Sequence[Aging[Any, Any]]) -> None:
+        self.lock = threading.Lock()
+        self.groups: dict[tuple[str, bool], Group] = {}
+        self.beside = beside
+        """What stands beside counters: ledgers of leases, usage of regions, published values."""
+        self._room = room
+        self._examined: list[Aging[Any, Any]] | None = None
+        """Tables that this round of the sweep has yet to examine."""
+
+    def group(self, name: str, *, has_slots: bool = False) -> Group:
+        """Return the group *name*, a new one if there is none."""
+        found = self.groups.get((name, has_slots))
+        if found is None:
+            found = self.groups[name, has_slots] = Group((name, has_slots), self._room)
+        return found
+
+    def groups_of(self, name: str) -> list[Group]:
+        """Return the groups called *name*: of consumption, of slots."""
+        return [self.groups[name, slots] for slots in (False, True) if (name, slots) in self.groups]
+
+    def examine(self, most: int, now: int, *, is_urgent: bool) -> int:
+        """Examine up to *most* counters and tables; return how many."""
+        count = 0
+        if self._examined is None:
+            self._examined = [each for each in self.beside if len(each)]
+            for group in list(self.groups.values()):
+                count += group.sweep_shared(now)
+                self._examined.extend(group.tables.values())
+                self._drop_if_empty(group)
+        while self._examined and count < most:
+            table = self._examined[-1]
+            count += 1 + table.examine(most - count, now, is_urgent=is_urgent)
+            if table.aging:
+                break
+            self._examined.pop()
+            if isinstance(table, Table) and not len(table):
+                table.group.tables.pop(table.algorithm.limit, None)
+                self._drop_if_empty(table.group)
+        return count
+
+    def is_examined(self) -> bool:
+        """Return True, and forget it, if the round of the sweep has ended here."""
+        if self._examined:
+            return False
+        self._examined = None
+        return True
+
+    def _drop_if_empty(self, group: Group) -> None:
+        if not group.tables and not len(group):
+            self.groups.pop(group.name, None)
+
+
+class Sweep:
+    """The rounds of sweeping a store, shard by shard."""
+
+    __slots__ = ("_lock", "_next", "_shards", "_visited", "due")
+
+    def __init__(self, shards: Sequence[Shard], now: int) -> None:
+        self._lock = threading.Lock()
+        self._shards = shards
+        self._next = 0
+        self._visited = 0
+        self.due = now + SECOND
+        """When there is something to do."""
+
+    def step(self, now: int, *, is_urgent: bool = False) -> None:
+        """Examine some, if it is time or *is_urgent*. The caller holds no lock of a shard."""
+        with self._lock:
+            if now < self.due <= now + _LONGEST_ROUND and not is_urgent:
+                return
+            left = SWEEP_STEPS
+            while left > 0 and self._next < len(self._shards):
+                shard = self._shards[self._next]
+                with shard.lock:
+                    visited = shard.examine(left, now, is_urgent=is_urgent)
+                    self._next += shard.is_examined()
+                left -= visited
+                self._visited += visited
+            self.due = now + SWEEP_PAUSE
+            if self._next == len(self._shards):
+                pause = SECOND + self._visited * 10 * MICROSECOND
+                self.due = now + min(pause, _LONGEST_ROUND)
+                self._next = self._visited = 0
+
+    def after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent may have held."""
+        self._lock = threading.Lock()
