@@ -1,15 +1,26 @@
-"""The two drivers of generators of effects: one blocks, one awaits."""
+"""The two drivers of generators of effects: one blocks, one awaits.
+
+An interrupt (Ctrl-C) reaches the main thread anywhere, and would lose the reply of an operation in
+flight. So from the first operation that waits on, `drive` holds the interrupt back in the main
+thread, until the reply is there: at most for the store's timeout. Then it throws it in with the
+reply. Waits and pauses end at once. That needs Python's own handler of SIGINT to be in place; under
+another one, a KeyboardInterrupt is thrown in without a reply. Stores that do not wait are not
+protected: holding an interrupt back takes longer than they do.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from headgate.runtime.effects import Effect, Interrupted
+from headgate.errors import HeadgateError
+from headgate.runtime.effects import Effect, Interrupted, begin_undoing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.runtime.effects import Effects
 
 R = TypeVar("R")
@@ -17,50 +28,159 @@ R = TypeVar("R")
 
 def drive(effects: Effects[R]) -> R:
     """Perform *effects* in this thread and return the generator's result."""
-    reply: Any = None
-    error: BaseException | None = None
-    interrupt: BaseException | None = None
-    while True:
-        try:
+    try:
+        effect = next(effects)
+        while True:
+            if effect.may_be_held and threading.get_ident() == threading.main_thread().ident:
+                return _drive_held(effects, effect, None)
+            error: BaseException | None = None
+            try:
+                reply = effect.perform()
+            except KeyboardInterrupt as interrupt:
+                return _drive_held(effects, effect, interrupt)
+            except BaseException as caught:  # noqa: BLE001 (the generator's to handle)
+                error = caught
             effect = effects.send(reply) if error is None else effects.throw(error)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return] # an R
+
+
+def _drive_held(effects: Effects[R], effect: Effect, interrupt: BaseException | None) -> R:
+    """Go on from *effect* in the main thread, at which *interrupt* came if there is one."""
+    with HeldInterrupt() as held:
+        try:
+            reply, error = held.perform(effect) if interrupt is None else held.begin(effect)
+            while True:
+                effect = effects.send(reply) if error is None else effects.throw(error)
+                reply, error = held.perform(effect)
         except StopIteration as end:
-            if interrupt is not None:
-                raise interrupt from None
+            if held.is_thrown:
+                raise KeyboardInterrupt from None
             return end.value  # type: ignore[no-any-return] # an R
-        except Interrupted as caught:
-            raise interrupt or caught from None
-        reply = error = None
+        except BaseException as caught:
+            if held.is_thrown:
+                raise KeyboardInterrupt from _cause(caught)
+            raise
+
+
+class HeldInterrupt:
+    """A context of the main thread in which SIGINT waits for the operation in flight."""
+
+    def __init__(self) -> None:
+        self.is_thrown = False
+        """True if the generator has received the interrupt."""
+        self._has_come = False
+        self._may_raise = False
+        self._handler: Any = None
+        self._end_undoing: Callable[[], None] | None = None
+
+    def __enter__(self) -> Self:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            try:
+                self._handler = signal.signal(signal.SIGINT, self._handle)
+            except ValueError:  # not the main interpreter, which alone receives signals
+                self._handler = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._end_undoing is not None:
+            self._end_undoing()
+        if self._has_come and not self.is_thrown:
+            raise KeyboardInterrupt
+
+    def perform(self, effect: Effect) -> tuple[Any, BaseException | None]:
+        """Perform *effect*; return its reply and its error, of which one is None."""
+        reply: Any = None
+        error: BaseException | None = None
+        self._may_raise = not effect.is_finished
         try:
             reply = effect.perform()
-        except Interrupted as caught:
-            interrupt, error = caught.__cause__, caught
-        except BaseException as caught:  # noqa: BLE001 (the generator's to handle, whatever it is)
+        except KeyboardInterrupt:
+            return self.begin(effect)
+        except BaseException as caught:  # noqa: BLE001 (the generator's to handle)
             error = caught
+        self._may_raise = False
+        if not self._has_come or self.is_thrown:
+            return reply, error
+        if error is None or isinstance(error, HeadgateError):
+            error = Interrupted(reply, error, is_known=effect.is_finished)
+        return self.begin(effect, error)
+
+    def begin(
+        self, effect: Effect, error: BaseException | None = None
+    ) -> tuple[None, BaseException]:
+        """Throw the interrupt in at *effect*, by *error*."""
+        self._may_raise = False
+        self.is_thrown = True
+        self._end_undoing = self._end_undoing or begin_undoing(effect)
+        return None, error or Interrupted()
+
+    def _handle(self, *_: object) -> None:
+        if self._may_raise:
+            raise KeyboardInterrupt
+        self._has_come = True
 
 
-async def adrive(effects: Effects[R]) -> R:
-    """Perform *effects* in the running event loop and return the generator's result."""
-    reply: Any = None
-    error: BaseException | None = None
-    interrupt: BaseException | None = None
-    while True:
-        try:
+async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
+    """Perform *effects* in the running event loop and return the generator's result.
+
+    *effect* is the one to go on from, if the generator has begun.
+    """
+    try:
+        if effect is None:
+            effect = next(effects)
+        while True:
+            error: BaseException | None = None
+            try:
+                reply = await effect.aperform()
+            except Interrupted as caught:
+                await _aundo(effects, effect, caught, caught.__cause__)
+            except asyncio.CancelledError as caught:
+                await _aundo(effects, effect, Interrupted(), caught)
+            except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
+                effects.close()
+                raise
+            except BaseException as caught:  # noqa: BLE001 (the generator's to handle)
+                error = caught
             effect = effects.send(reply) if error is None else effects.throw(error)
-        except StopIteration as end:
-            if interrupt is not None:
-                raise interrupt from None
-            return end.value  # type: ignore[no-any-return] # an R
-        except Interrupted as caught:
-            raise interrupt or caught from None
-        reply = error = None
-        try:
-            reply = await effect.aperform()
-        except Interrupted as caught:
-            interrupt, error = caught.__cause__, caught
-        except asyncio.CancelledError as caught:
-            interrupt, error = caught, Interrupted()
-        except BaseException as caught:  # noqa: BLE001 (the generator's to handle, whatever it is)
-            error = caught
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return] # an R
+
+
+async def _aundo(
+    effects: Effects[Any], effect: Effect, error: BaseException | None, cancelled: Any
+) -> NoReturn:
+    """Throw *error* in, perform what the generator does then, and raise *cancelled*."""
+    end_undoing = begin_undoing(effect)
+    reply: Any = None
+    try:
+        while True:
+            effect = effects.send(reply) if error is None else effects.throw(error)
+            reply = error = None
+            try:
+                reply = await effect.aperform()
+            except Interrupted as again:  # which changes nothing
+                reply, error = again.reply, again.error if again.is_known else again
+            except asyncio.CancelledError:
+                error = Interrupted()
+            except GeneratorExit:
+                effects.close()
+                raise
+            except BaseException as caught:  # noqa: BLE001 (the generator's to handle)
+                error = caught
+    except GeneratorExit:
+        raise
+    except BaseException as caught:  # noqa: BLE001 (the cause of what is raised)
+        raise cancelled from _cause(caught)
+    finally:
+        end_undoing()
+
+
+def _cause(caught: BaseException) -> BaseException | None:
+    """The error that ended an interrupted generator, if it is one."""
+    return None if isinstance(caught, StopIteration | Interrupted) else caught
 
 
 _tasks: set[asyncio.Task[None]] = set()
@@ -70,29 +190,31 @@ _tasks: set[asyncio.Task[None]] = set()
 def spawn(effects: Effects[None], *, name: str, in_loop: bool) -> None:
     """Perform *effects* beside the caller: in a task of the running event loop, or in a thread.
 
-    Raises `RuntimeError` if no thread can be started; the generator has not begun then.
+    Raises `RuntimeError` if no thread can be started; the generator has not begun then. For an
+    event loop the generator begins here: it has a `finally`, which runs however its task ends.
     """
     if not in_loop:
         threading.Thread(target=drive, args=(effects,), name=name, daemon=True).start()
         return
-    task = asyncio.get_running_loop().create_task(_quietly(effects), name=name)
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
+    first = next(effects, None)
+    if first is None:
+        return
 
-
-async def _quietly(effects: Effects[None]) -> None:
-    """Perform *effects*. A loop that ends cancels its tasks: that is no error here."""
-    try:
-        with suppress(Interrupted):
-            await adrive(effects)
-    finally:
+    def end(task: asyncio.Task[None]) -> None:
+        _tasks.discard(task)
         effects.close()
+
+    task = asyncio.get_running_loop().create_task(adrive(effects, first), name=name)
+    _tasks.add(task)
+    task.add_done_callback(end)
 
 
 class Background(Effect):
     """Perform *effects* beside the caller, which does not wait for them."""
 
     __slots__ = ("effects", "name")
+
+    is_finished = True
 
     def __init__(self, effects: Effects[None], name: str) -> None:
         self.effects = effects

@@ -1,4 +1,4 @@
-"""Effects: the things that a generator asks its driver to do.
+"""Effects: requests of a generator to its driver.
 
 A store layer or a use case is written once, as a generator. It yields an effect and receives the
 result at the `yield`. `drive` performs effects in the calling thread, `adrive` in an event loop:
@@ -9,9 +9,10 @@ the generator is the same.
         return outcomes[0]
 
 Interruption. A caller may be cancelled, or receive a KeyboardInterrupt, while an operation is in
-flight. The operation is not abandoned. Its driver waits for the reply and throws `Interrupted` in
-at the `yield`, with the reply, so that the generator can undo what was done. The generator has to
-let `Interrupted` pass when it is done; the driver then raises the original exception.
+flight. An operation that changes the store is not abandoned: the driver waits for its reply, which
+takes at most the store's timeout, and throws `Interrupted` in at the `yield`, with the reply, so
+that the generator can undo what was done. A second interruption changes nothing. When the generator
+has ended, however it did, the driver raises the original exception.
 """
 
 from __future__ import annotations
@@ -20,33 +21,48 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 R = TypeVar("R")
 
+CLOSE_TIMEOUT: Final = 5.0
+"""Seconds that closing a store waits for interrupted callers. They end by the store's timeout."""
+
 
 class Interrupted(BaseException):
     """The caller was cancelled or interrupted at this `yield`.
 
-    *reply* is the reply of the operation that was in flight, *error* its error. Both are None if
-    there was none, or if its result is unknown.
+    If *is_known*, the operation in flight has ended: with *error*, or else with *reply*. Otherwise
+    there was none, or its result is unknown.
     """
 
-    def __init__(self, reply: Any = None, error: HeadgateError | None = None) -> None:
+    def __init__(
+        self, reply: Any = None, error: HeadgateError | None = None, *, is_known: bool = False
+    ) -> None:
         super().__init__()
         self.reply = reply
         self.error = error
+        self.is_known = is_known or reply is not None or error is not None
 
 
 class Effect(ABC):
     """Something for a driver to do."""
 
     __slots__ = ()
+
+    is_finished = False
+    """True if an interruption does not end it before it has its result."""
+
+    @property
+    def may_be_held(self) -> bool:
+        """True if it takes long enough for an interrupt to come meanwhile."""
+        return False
 
     @abstractmethod
     def perform(self) -> Any:
@@ -68,8 +84,20 @@ class Runs(Protocol):
     def waits(self) -> bool: ...
     def run(self, operation: Any) -> Any: ...
     async def arun(self, operation: Any) -> Any: ...
+    def submit(self, operation: Any) -> asyncio.Future[Any]: ...
     def close(self) -> None: ...
     async def aclose(self) -> None: ...
+
+
+class Reply(asyncio.Future[R]):
+    """A future that a cancelled caller still waits for: `cancel` does nothing.
+
+    The `CancelledError` comes out of the `await` when the future is done. A store that returns one
+    from `submit` spares each operation a task and a shield (13 of 20 us).
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
 
 
 class Run(Effect):
@@ -77,22 +105,26 @@ class Run(Effect):
 
     __slots__ = ("operation", "store")
 
+    is_finished = True
+
     def __init__(self, store: Runs, operation: Any) -> None:
         self.store = store
         self.operation = operation
 
+    @property
+    def may_be_held(self) -> bool:
+        return self.store.waits
+
     def perform(self) -> Any:
-        try:
-            return self.store.run(self.operation)
-        except KeyboardInterrupt as interrupt:
-            raise Interrupted from interrupt
+        return self.store.run(self.operation)
 
     async def aperform(self) -> Any:
-        if not self.store.waits:
-            return await self.store.arun(self.operation)
-        running = asyncio.ensure_future(self.store.arun(self.operation))
+        store, operation = self.store, self.operation
+        if not (store.waits and getattr(operation, "consume", True)):
+            return await store.arun(operation)  # takes no time, or changes nothing
+        running = store.submit(operation)
         try:
-            return await asyncio.shield(running)
+            return await (running if isinstance(running, Reply) else asyncio.shield(running))
         except asyncio.CancelledError as cancelled:
             await _finish([running])
             raise _interrupted(running) from cancelled
@@ -106,26 +138,30 @@ class RunAll(Effect):
 
     __slots__ = ("operations", "store")
 
+    is_finished = True
+
     def __init__(self, store: Runs, operations: Sequence[Any]) -> None:
         self.store = store
         self.operations = operations
 
+    @property
+    def may_be_held(self) -> bool:
+        return self.store.waits
+
     def perform(self) -> list[Any]:
         """Run the first here and the others in threads; all of them here if none waits."""
-        results: list[Any] = [None] * len(self.operations)
+        operations = self.operations
+        results: list[Any] = [None] * len(operations)
 
         def run_one(place: int) -> None:
             try:
-                results[place] = self.store.run(self.operations[place])
-            except HeadgateError as error:
+                results[place] = self.store.run(operations[place])
+            except Exception as error:  # noqa: BLE001 (raised below unless it is a result)
                 results[place] = error
 
-        others = [
-            threading.Thread(target=run_one, args=(place,), daemon=True)
-            for place in range(1, len(results) if self.store.waits else 0)
-        ]
         started = []
-        for thread in others:
+        for place in range(1, len(operations) if self.store.waits else 0):
+            thread = threading.Thread(target=run_one, args=(place,), daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # no more threads to be had: run the rest here
@@ -135,16 +171,18 @@ class RunAll(Effect):
             run_one(place)
         for thread in started:
             thread.join()
-        return results
+        return [_raise_others(one) for one in results]
 
     async def aperform(self) -> list[Any]:
-        running = [asyncio.ensure_future(self.store.arun(one)) for one in self.operations]
+        if not self.store.waits:
+            return self.perform()
+        running = [self.store.submit(one) for one in self.operations]
         try:
             if running:
                 await asyncio.wait(running)
         except asyncio.CancelledError as cancelled:
             await _finish(running)
-            raise Interrupted([_result(one) for one in running]) from cancelled
+            raise Interrupted([_result(one) for one in running], is_known=True) from cancelled
         return [_result(one) for one in running]
 
 
@@ -209,8 +247,6 @@ class Wait(Effect):
         if self.signal.add(event.set):
             try:
                 event.wait(self.seconds)
-            except KeyboardInterrupt as interrupt:
-                raise Interrupted from interrupt
             finally:
                 self.signal.discard(event.set)
         return self.signal.is_set
@@ -228,15 +264,13 @@ class Wait(Effect):
         if self.signal.add(wake):
             try:
                 await asyncio.wait({woken}, timeout=self.seconds)
-            except asyncio.CancelledError as cancelled:
-                raise Interrupted from cancelled
             finally:
                 self.signal.discard(wake)
         return self.signal.is_set
 
 
 class Close(Effect):
-    """Close *store*."""
+    """Close *store*, after the callers that were interrupted have undone what they did there."""
 
     __slots__ = ("store",)
 
@@ -244,10 +278,33 @@ class Close(Effect):
         self.store = store
 
     def perform(self) -> None:
+        for ended in list(_undoing.get(self.store, ())):
+            Wait(ended, CLOSE_TIMEOUT).perform()
         self.store.close()
 
     async def aperform(self) -> None:
+        for ended in list(_undoing.get(self.store, ())):
+            await Wait(ended, CLOSE_TIMEOUT).aperform()
         await self.store.aclose()
+
+
+_undoing: Final[WeakKeyDictionary[Runs, set[Signal]]] = WeakKeyDictionary()
+"""The callers that were interrupted during an operation and have not ended, by the store."""
+
+
+def begin_undoing(effect: Effect) -> Callable[[], None]:
+    """Have `Close` wait for a caller that was interrupted at *effect*; returns how to end that."""
+    if not isinstance(effect, Run | RunAll):
+        return lambda: None
+    ended = Signal()
+    pending = _undoing.setdefault(effect.store, set())
+    pending.add(ended)
+
+    def end() -> None:
+        pending.discard(ended)
+        ended.set()
+
+    return end
 
 
 def run(store: Runs, operation: Any) -> Effects[Any]:
@@ -272,18 +329,25 @@ async def _finish(running: Sequence[asyncio.Future[Any]]) -> None:
 
 
 def _interrupted(running: asyncio.Future[Any]) -> Interrupted:
-    if running.cancelled():
+    if running.cancelled():  # its event loop ends
         return Interrupted()
     error = running.exception()
     if error is None:
-        return Interrupted(running.result())
-    return Interrupted(error=error if isinstance(error, HeadgateError) else None)
+        return Interrupted(running.result(), is_known=True)
+    if isinstance(error, HeadgateError):
+        return Interrupted(error=error, is_known=True)
+    raise error
 
 
 def _result(running: asyncio.Future[Any]) -> Any:
+    if running.cancelled():
+        return StoreError("the event loop has ended before the store replied", reason="timeout")
     error = running.exception()
-    if error is None:
-        return running.result()
-    if isinstance(error, HeadgateError):
-        return error
-    raise error
+    return running.result() if error is None else _raise_others(error)
+
+
+def _raise_others(result: Any) -> Any:
+    """*result*, unless it is an error that is no result of an operation."""
+    if isinstance(result, BaseException) and not isinstance(result, HeadgateError):
+        raise result
+    return result

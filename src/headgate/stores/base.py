@@ -99,6 +99,13 @@ class Store(ABC):
             return self.run(operation)
         return await asyncio.to_thread(self.run, operation)
 
+    def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
+        """Begin *operation* in the running event loop, and return a future of its reply.
+
+        A store that has a future anyway returns that one, as a `Reply`: it costs no task.
+        """
+        return asyncio.ensure_future(self.arun(operation))
+
     def effects(self, operation: Operation[R]) -> Effects[R]:
         """Carry out *operation* as a part of a generator of effects."""
         reply: R = yield Run(self, operation)
