@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from headgate.errors import HeadgateError
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from headgate.runtime.effects import Effects
 
 R = TypeVar("R")
+
+try:  # the functions behind those of `signal`, which convert to enumerations: 1 us, not 10
+    _signal: Any = import_module("_signal")
+except ImportError:
+    _signal = signal
 
 
 def drive(effects: Effects[R]) -> R:
@@ -75,16 +81,16 @@ class HeldInterrupt:
         self._end_undoing: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if _signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             try:
-                self._handler = signal.signal(signal.SIGINT, self._handle)
+                self._handler = _signal.signal(signal.SIGINT, self._handle)
             except ValueError:  # not the main interpreter, which alone receives signals
                 self._handler = None
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
+            _signal.signal(signal.SIGINT, self._handler)
         if self._end_undoing is not None:
             self._end_undoing()
         if self._has_come and not self.is_thrown:
