@@ -39,7 +39,7 @@ from headgate.runtime.limiter_plan import (
 from headgate.runtime.waiting_lines import Lines, LoopEvent
 from headgate.stores.base import checked_cost, checked_key, checks_of
 from headgate.stores.factory import (
-    guard_of,
+    health_of,
     set_accuracies,
     unwrapped,
     wrapped,
@@ -202,7 +202,7 @@ class RateLimiter(Concluding):
         self._store = wrapped(store, clock)
         checked_name(name, limits, store, is_shared=self._store.is_shared)
         store_clock = self._store.clock
-        self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
+        self._fallback = fallback_of(self._store, store_clock, health_of(self._store))
         set_accuracies(self._store, self, self._stack.terms(accuracy))
         self._time: Clock = self._store.clock or time.monotonic_ns
         self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
@@ -482,7 +482,7 @@ class AsyncRateLimiter(Concluding):
         self._store = wrapped(store, clock)
         checked_name(name, limits, store, is_shared=self._store.is_shared)
         store_clock = self._store.clock
-        self._fallback = fallback_of(self._store, store_clock, guard_of(self._store))
+        self._fallback = fallback_of(self._store, store_clock, health_of(self._store))
         set_accuracies(self._store, self, self._stack.terms(accuracy))
         self._time: Clock = self._store.clock or time.monotonic_ns
         self._sleep: Callable[[float], Awaitable[None]] | None

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
 
+from headgate.errors import StoreError
 from headgate.limits import Accuracy
 from headgate.stores import MemoryStore, Store
-from headgate.stores.layers.circuit_breaker import BreakerTerms, CircuitBreakerStore
+from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.redis import RedisStore
@@ -29,7 +30,7 @@ from tests.support.servers import RedisServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.stores.layers.circuit_breaker.guard import Guard
+    from headgate.stores.layers.circuit_breaker.health import StoreHealth
     from headgate.testing import ManualClock
 
 
@@ -119,11 +120,11 @@ class TestBreakerThatHasOnlyJustAnswered(InMemory):
 
     def make_store(self, clock: ManualClock) -> Store:
         time = Time()
-        terms = BreakerTerms(first_share=1e-9)
+        options = BreakerOptions(first_share=1e-9)
         store = CircuitBreakerStore(
-            self.counters(clock), terms=terms, time_ns=time, chance=lambda: 0.0
+            self.counters(clock), options=options, time_ns=time, chance=lambda: 0.0
         )
-        recover(store.guard, time)
+        recover(store.health, time)
         return store
 
 
@@ -150,13 +151,13 @@ class Time:
         return self.now_ns
 
 
-def recover(guard: Guard, time: Time) -> None:
+def recover(health: StoreHealth, time: Time) -> None:
     """Let the store fail, and then answer the probe: the breaker stays on its ramp."""
-    breaker = guard.whole
+    breaker = health.whole
     while breaker.is_closed:
-        guard.failed((breaker,), (breaker.mark,), "timeout")
+        health.failed((breaker,), (breaker.mark,), StoreError("no reply", reason="timeout"))
     time.now_ns += HOUR
-    guard.answered(breaker, *guard.enter((breaker,)))
+    health.answered(breaker, *health.request((breaker,)))
     assert breaker.state == "ramping"
 
 

@@ -1,32 +1,34 @@
-"""A breaker by itself, on a clock and with a chance that the test makes up."""
+"""A breaker by itself, on the clock and with the random numbers of a test."""
 
 from __future__ import annotations
 
-from headgate.stores.layers.circuit_breaker.breaker import Breaker, BreakerTerms, Change, State
+from headgate.errors import StoreError
+from headgate.stores.layers.circuit_breaker.breaker import Breaker, BreakerOptions, Change, State
 
-TERMS = BreakerTerms()
+OPTIONS = BreakerOptions()
+TIMEOUT = StoreError("no reply within 50 ms", reason="timeout")
 
 
 class Tried:
-    """A breaker, the time, and what it told."""
+    """A breaker, the time, and its transitions."""
 
-    def __init__(self, terms: BreakerTerms = TERMS) -> None:
+    def __init__(self, options: BreakerOptions = OPTIONS) -> None:
         self.changes: list[Change] = []
-        self.breaker = Breaker(terms, self.changes.append)
+        self.breaker = Breaker(options, self.changes.append)
         self.now_ns = 10**12
 
-    def admit(self, chance: float = 0.5) -> int | None:
-        return self.breaker.admit(self.now_ns, chance)
+    def request(self, chance: float = 0.5) -> int | None:
+        return self.breaker.request(self.now_ns, chance)
 
     def succeed(self, ticket: int | None = None, chance: float = 0.5) -> None:
-        given = self.admit(0.0) if ticket is None else ticket
+        given = self.request(0.0) if ticket is None else ticket
         assert given is not None
         self.breaker.succeeded(given, self.now_ns, chance)
 
     def fail(self, ticket: int | None = None, chance: float = 0.5) -> None:
-        given = self.admit(0.0) if ticket is None else ticket
+        given = self.request(0.0) if ticket is None else ticket
         assert given is not None
-        self.breaker.failed(given, "timeout", self.now_ns, chance)
+        self.breaker.failed(given, TIMEOUT, self.now_ns, chance)
 
     def open(self) -> None:
         while self.breaker.is_closed:

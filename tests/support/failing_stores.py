@@ -1,4 +1,4 @@
-"""Stores that fail when they are told to."""
+"""A store that fails or hangs when a test says so, and a circuit breaker in front of it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headgate.errors import StoreError, StoreFault
 from headgate.limits import parse_limit
 from headgate.stores.base import Store
-from headgate.stores.layers.circuit_breaker import (
-    BreakerTerms,
-    Change,
-    CircuitBreakerStore,
-)
+from headgate.stores.layers.circuit_breaker import BreakerOptions, Change, CircuitBreakerStore
+from headgate.stores.layers.circuit_breaker.health import keys_of
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Operation, Take
 from headgate.units import SECOND
-from tests.support.async_stores import LoopStore
+from tests.support.store_calls import Calls
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
 
     from headgate.clock import Clock
     from headgate.stores.base import Accuracies
@@ -28,7 +24,7 @@ R = TypeVar("R")
 
 LIMIT = parse_limit("1000000/week")
 PLACE = [("g", LIMIT)]
-TERMS = BreakerTerms(first_calls=0)
+OPTIONS = BreakerOptions(first_calls=0)
 
 
 def taking(*keys: str) -> Take:
@@ -36,44 +32,43 @@ def taking(*keys: str) -> Take:
     return Take(tuple(Check("g", key, LIMIT) for key in keys or ("key",)))
 
 
-class Trouble:
-    """What both of them are told: what to raise, and which keys to spare."""
-
-    def __init__(self) -> None:
-        self.raised: BaseException | None = None
-        self.spares: frozenset[str] = frozenset()
-        self.calls = 0
-
-    def fail(self, reason: StoreFault = "timeout") -> None:
-        self.raised = StoreError("told to", reason=reason)
-
-    def heal(self) -> None:
-        self.raised = None
-
-    def meet(self, keys: Sequence[str]) -> None:
-        self.calls += 1
-        if self.raised is not None and not self.spares.issuperset(keys):
-            raise self.raised
-
-
 class Failing(Store):
-    """A memory store that may fail. With *parts*, the part of a key is its first letter."""
+    """A memory store that raises `raised`, if that is set, for keys that are not in `spared`.
+
+    In event loops it waits for `hangs` first, if that is set. With *has_parts*, the part of a key
+    is its first letter.
+    """
 
     where = "somewhere:1"
 
     def __init__(self, *, has_parts: bool = False, clock: Clock | None = None) -> None:
-        self.trouble = Trouble()
         self.inner = MemoryStore()
+        self.raised: BaseException | None = None
+        self.spared: frozenset[str] = frozenset()
+        self.hangs: asyncio.Event | None = None
+        self.calls = 0
         self.accuracies: Accuracies | None = None
         self.is_closed = False
-        if clock is not None:
-            self.clock = clock
+        self.clock = clock
         if has_parts:
             self.part_of = lambda key: f"node-{key[:1]}"
 
+    def fail(self, reason: StoreFault = "timeout") -> None:
+        self.raised = StoreError("no reply within 50 ms", reason=reason)
+
+    def recover(self) -> None:
+        self.raised = None
+
     def run(self, operation: Operation[R]) -> R:
-        self.trouble.meet([check.key for check in getattr(operation, "checks", ())])
+        self.calls += 1
+        if self.raised is not None and not self.spared.issuperset(keys_of(operation)):
+            raise self.raised
         return self.inner.run(operation)
+
+    async def arun(self, operation: Operation[R]) -> R:
+        if self.hangs is not None:
+            await self.hangs.wait()
+        return self.run(operation)
 
     def set_accuracies(self, accuracies: Accuracies) -> None:
         self.accuracies = accuracies
@@ -82,95 +77,42 @@ class Failing(Store):
         self.is_closed = True
 
 
-class AsyncFailing(LoopStore):
-    """The same for event loops. While *hangs* is set, calls wait until it is not."""
+class Broken:
+    """A circuit breaker in front of a `Failing` store, its clock, and its transitions."""
 
-    where = "somewhere:2"
-
-    def __init__(self, *, has_parts: bool = False) -> None:
-        self.trouble = Trouble()
-        self.inner = MemoryStore()
-        self.hangs: asyncio.Event | None = None
-        self.accuracies: Accuracies | None = None
-        self.is_closed = False
-        if has_parts:
-            self.part_of = lambda key: f"node-{key[:1]}"
-
-    async def arun(self, operation: Operation[R]) -> R:
-        if self.hangs is not None:
-            await self.hangs.wait()
-        self.trouble.meet([check.key for check in getattr(operation, "checks", ())])
-        return await self.inner.arun(operation)
-
-    def set_accuracies(self, accuracies: Accuracies) -> None:
-        self.accuracies = accuracies
-
-    async def aclose(self) -> None:
-        self.is_closed = True
-
-
-class Watch:
-    """A clock for guards, and a chance that lets all pass that a ramp may let pass."""
-
-    def __init__(self) -> None:
+    def __init__(self, calls: Calls | None = None, *, has_parts: bool = False) -> None:
         self.now_ns = 5 * SECOND
-        self.odds = 0.0
-
-    def time_ns(self) -> int:
-        return self.now_ns
-
-    def chance(self) -> float:
-        return self.odds
-
-
-class Guarded:
-    """A guarded store that fails when it is told to, what it told, and its clock."""
-
-    def __init__(self, *, has_parts: bool = False) -> None:
-        self.watch = Watch()
-        self.failing = Failing(has_parts=has_parts)
-        self.trouble = self.failing.trouble
+        self.chance = 0.0
+        self.inner = Failing(has_parts=has_parts)
         self.store = CircuitBreakerStore(
-            self.failing, terms=TERMS, time_ns=self.watch.time_ns, chance=self.watch.chance
+            self.inner, options=OPTIONS, time_ns=lambda: self.now_ns, chance=lambda: self.chance
         )
+        self._calls = calls or Calls("blocking")
+        self._prepared = self.store.prepare(PLACE)
         self.changes: list[Change] = []
         self.store.on_change(self.changes.append)
+
+    def run(self, operation: Operation[R]) -> R:
+        return self._calls.run(self.store, operation)
 
     def reason(self, operation: Operation[Any] | None = None) -> str | None:
-        """Why *operation* fails; None if it does not."""
+        """The reason for which *operation* fails; None if it does not."""
         try:
-            self.store.run(operation or taking())
+            self.run(operation or taking())
         except StoreError as error:
             return error.reason
         return None
 
-    def open(self) -> None:
-        self.trouble.fail()
-        while not self.store.is_open:
-            assert self.reason() == "timeout"
-
-
-class AsyncGuarded:
-    """The same for event loops."""
-
-    def __init__(self, *, has_parts: bool = False) -> None:
-        self.watch = Watch()
-        self.failing = AsyncFailing(has_parts=has_parts)
-        self.trouble = self.failing.trouble
-        self.store = CircuitBreakerStore(
-            self.failing, terms=TERMS, time_ns=self.watch.time_ns, chance=self.watch.chance
-        )
-        self.changes: list[Change] = []
-        self.store.on_change(self.changes.append)
-
-    async def reason(self, operation: Operation[Any] | None = None) -> str | None:
+    def prepared_reason(self, key: str = "key") -> str | None:
+        """The reason for which a prepared take of *key* fails; None if it does not."""
         try:
-            await self.store.arun(operation or taking())
+            self._calls.take(self._prepared, key)
         except StoreError as error:
             return error.reason
         return None
 
-    async def open(self) -> None:
-        self.trouble.fail()
+    def open(self, key: str = "key") -> None:
+        """Open the circuit of *key*."""
+        self.inner.fail()
         while not self.store.is_open:
-            assert await self.reason() == "timeout"
+            assert self.reason(taking(key)) == "timeout"

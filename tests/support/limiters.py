@@ -19,7 +19,7 @@ from headgate import AsyncRateLimiter, RateLimiter, TokenBucket
 from headgate.errors import StoreError
 from headgate.limits import Limit
 from headgate.stores.base import group_name
-from headgate.stores.factory import guard_of
+from headgate.stores.factory import health_of
 from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.testing.store_contract.subject import Blocking
@@ -151,8 +151,8 @@ class Limiting:
         if self.driven.peek(key).source != "store":
             return False
         limiter = self._limiter if self._loop is None else self._async_limiter
-        guard = guard_of(limiter._store)
-        return guard is None or guard.is_calm
+        health = health_of(limiter._store)
+        return health is None or health.state == "closed"
 
     @contextmanager
     def hammering(self, *, callers: int, key: str = "key", pause: float = 0.002) -> Iterator[Seen]:

@@ -17,7 +17,7 @@ from headgate.engine.verdict import (
 from headgate.errors import StoreError
 from headgate.runtime.fallback import HERE, Asked, fallback_of
 from headgate.stores.base import concluded
-from headgate.stores.factory import guard_of, set_accuracies
+from headgate.stores.factory import health_of, set_accuracies
 from headgate.stores.operations import CancelQueued, Check, ReleaseSlot, RenewSlot
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Deciding:
     """What decides while *store* is gone; and the quick ways of that."""
 
     def __init__(self, store: Store) -> None:
-        self.fallback = fallback_of(store, store.clock, guard_of(store))
+        self.fallback = fallback_of(store, store.clock, health_of(store))
         """The counters of this process: whoever else decides without the store uses them too."""
         self._served = store
         self._takes = PreparedTakes(store)

@@ -29,7 +29,7 @@ from headgate.overload.shaper_waiting import (
     Way,
 )
 from headgate.runtime.fallback import fallback_of
-from headgate.stores.factory import guard_of, wrapped
+from headgate.stores.factory import health_of, wrapped
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _way(terms: Terms, store: str | Store, clock: Clock | None) -> Way:
         return LocalWay(lines)
     in_use = wrapped(store, clock)
     store_clock = getattr(in_use, "clock", None)
-    fallback = fallback_of(in_use, store_clock, guard_of(in_use))
+    fallback = fallback_of(in_use, store_clock, health_of(in_use))
     return StoredWay(in_use, Stored(terms, fallback, store_clock))
 
 
@@ -271,5 +271,5 @@ def _aio_shaper_way(terms: Terms, store: str | Store, clock: Clock | None) -> As
         return AsyncLocalWay(lines)
     in_use = wrapped(store, clock)
     store_clock = getattr(in_use, "clock", None)
-    fallback = fallback_of(in_use, store_clock, guard_of(in_use))
+    fallback = fallback_of(in_use, store_clock, health_of(in_use))
     return AsyncStoredWay(in_use, Stored(terms, fallback, store_clock))

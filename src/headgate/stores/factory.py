@@ -24,7 +24,7 @@ from headgate.stores.memory import MemoryStore
 if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.stores.base import Accuracies
-    from headgate.stores.layers.circuit_breaker.guard import Guard
+    from headgate.stores.layers.circuit_breaker.health import StoreHealth
 
 _INTEGER: Final = re.compile("[1-9][0-9]{0,14}")
 _SCHEME: Final = re.compile("([a-z][a-z0-9+.-]*):", re.IGNORECASE)
@@ -122,12 +122,12 @@ def set_accuracies(store: Store, user: object, accuracies: Accuracies) -> None:
     _registry.set_accuracies(store, user, accuracies)
 
 
-def guard_of(store: Store) -> Guard | None:
-    """The guard of the circuit breaker in front of *store*, if it has one."""
+def health_of(store: Store) -> StoreHealth | None:
+    """The health of *store* as its circuit breaker sees it; None if it has none."""
     found: Store | None = store
     while isinstance(found, Layer):
         if isinstance(found, CircuitBreakerStore):
-            return found.guard
+            return found.health
         found = found.inner
     return None
 

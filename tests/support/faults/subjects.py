@@ -22,7 +22,7 @@ from headgate.policy.model import Match, Policy, Rule
 from headgate.policy.request import Request
 from headgate.runtime.fallback import fallback_of
 from headgate.stores.factory import wrapped
-from headgate.stores.layers.circuit_breaker import BreakerTerms, CircuitBreakerStore
+from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.units import MILLISECOND
@@ -41,7 +41,7 @@ LOCAL: Final = 6
 LIMIT: Final = TokenBucket(CAPACITY, 0.001)
 DEADLINE: Final = 0.15
 """Seconds that a call of the store may take: short, for faults that last for ever."""
-HASTE: Final = BreakerTerms(
+HASTE: Final = BreakerOptions(
     first_pause_ns=20 * MILLISECOND, longest_pause_ns=100 * MILLISECOND, ramp_ns=50 * MILLISECOND
 )
 """A breaker as ever, but quicker, so that a recovery takes no long waiting."""
@@ -133,7 +133,7 @@ class Guarded(BareStore):
     """The same behind a breaker."""
 
     def wrapped(self, store: Store) -> Store:
-        return CircuitBreakerStore(store, terms=HASTE)
+        return CircuitBreakerStore(store, options=HASTE)
 
 
 class BareAsyncStore(Subject):
@@ -171,7 +171,7 @@ class AsyncGuarded(BareAsyncStore):
     """The same behind a breaker."""
 
     def wrapped(self, store: Store) -> Store:
-        return CircuitBreakerStore(store, terms=HASTE)
+        return CircuitBreakerStore(store, options=HASTE)
 
 
 class Limiters(Subject):
@@ -179,7 +179,7 @@ class Limiters(Subject):
 
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
-        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), options=HASTE)
         self._limiters = {
             mode: RateLimiter(
                 LIMIT,
@@ -213,7 +213,7 @@ class AsyncLimiters(Subject):
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
         self._loop = Loop()
-        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), options=HASTE)
         self._limiters = {
             mode: AsyncRateLimiter(
                 LIMIT,
@@ -263,7 +263,7 @@ class Engine(Subject):
 
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
-        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), options=HASTE)
         self._engine = RuleEngine(_policy(), store=store, namespace=namespace)
 
     def hit(self, mode: str) -> Answer:
@@ -288,7 +288,7 @@ class AsyncEngine(Subject):
     def __init__(self, url: str, namespace: str, *, is_patient: bool) -> None:
         super().__init__(url, namespace, is_patient=is_patient)
         self._loop = Loop()
-        self._store = store = CircuitBreakerStore(RedisStore(self.url), terms=HASTE)
+        self._store = store = CircuitBreakerStore(RedisStore(self.url), options=HASTE)
         self._engine = AsyncRuleEngine(_policy(), store=store, namespace=namespace)
 
     def hit(self, mode: str) -> Answer:

@@ -115,7 +115,7 @@ def test_an_outage_ends_without_a_call(
     store = guarded if is_guarded else inner
     fallback = Fallback(store, inner.clock)
     if is_guarded:
-        fallback.listen(guarded.guard)
+        fallback.listen(guarded.health)
     inner.fault = "unreachable"
     for _ in range(5):
         with pytest.raises(StoreError) as failure:
@@ -130,7 +130,7 @@ def test_an_outage_ends_without_a_call(
 
     wait_until(is_over, "the outage is over and told")
     assert not fallback.is_out
-    assert guarded.guard.state == "closed"
+    assert guarded.health.state == "closed"
     assert inner.inner.used_in("g", "k") > 0
 
 

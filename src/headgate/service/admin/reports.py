@@ -14,7 +14,7 @@ from headgate.service.http.check_request import TO_CHECK, Flaws, invalid, read_a
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Flaw, Reply, json_reply
 from headgate.service.http.verdict_json import limit_text
 from headgate.service.live.standing import bounds, hot_keys
-from headgate.stores.factory import guard_of
+from headgate.stores.factory import health_of
 
 if TYPE_CHECKING:
     from headgate.control.audit import Audit
@@ -79,11 +79,11 @@ class ReportCalls:
             {"rule_id": rule, "holders": holders, "units": units}
             for rule, holders, units in bounds(self._core)
         ]
-        guard = guard_of(self._core.engine.runner.store)
+        health = health_of(self._core.engine.runner.store)
         found = {
             "hot_keys": hot,
             "bounds": may_overshoot,
-            "breaker": None if guard is None else "open" if guard.is_open else "closed",
+            "breaker": None if health is None else "open" if health.is_open else "closed",
             "factor": float(self._core.engine.in_force.scale.factor),
         }
         return json_reply(found)

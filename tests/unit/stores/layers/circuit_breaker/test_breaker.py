@@ -1,4 +1,4 @@
-"""The breaker by itself, on a clock and with a chance that the test makes up."""
+"""The state machine, on the clock and with the random numbers of the test."""
 
 from __future__ import annotations
 
@@ -7,32 +7,37 @@ from dataclasses import replace
 import pytest
 
 from headgate.errors import STORE_FAULTS, OptionError
-from headgate.stores.layers.circuit_breaker.breaker import ANSWERED, COUNTED, SLICE_NS, BreakerTerms
+from headgate.stores.layers.circuit_breaker.breaker import (
+    ANSWERED,
+    COUNTED,
+    SLICE_NS,
+    BreakerOptions,
+)
 from headgate.units import MILLISECOND, SECOND
-from tests.support.circuit_breaker import TERMS, Tried
+from tests.support.circuit_breaker import OPTIONS, Tried
 
 
 class TestClosed:
     def test_it_opens_after_so_many_failures_in_a_row(self) -> None:
         tried = Tried()
-        for _ in range(TERMS.failures - 1):
+        for _ in range(OPTIONS.failures - 1):
             tried.fail()
         assert tried.breaker.is_closed
         tried.fail()
         assert tried.breaker.state == "open"
-        assert tried.admit() is None
+        assert tried.request() is None
 
-    def test_a_success_between_begins_the_count_anew(self) -> None:
-        tried = Tried(replace(TERMS, least_calls=10**6))
+    def test_a_success_restarts_the_count(self) -> None:
+        tried = Tried(replace(OPTIONS, least_calls=10**6))
         for _ in range(10):
-            for _ in range(TERMS.failures - 1):
+            for _ in range(OPTIONS.failures - 1):
                 tried.fail()
             tried.succeed()
         assert tried.breaker.is_closed
 
     def test_calls_that_fail_together_are_one_incident(self) -> None:
         tried = Tried()
-        tickets = [tried.admit() for _ in range(500)]
+        tickets = [tried.request() for _ in range(500)]
         for ticket in tickets:
             tried.fail(ticket)
         assert tried.breaker.is_closed
@@ -40,7 +45,7 @@ class TestClosed:
 
     def test_it_opens_when_half_of_many_calls_fail_though_others_succeed(self) -> None:
         tried = Tried()
-        for _ in range(TERMS.least_calls // 2 - 1):
+        for _ in range(OPTIONS.least_calls // 2 - 1):
             tried.wait(10 * MILLISECOND)
             tried.fail()
             tried.succeed()
@@ -61,7 +66,7 @@ class TestClosed:
     def test_failures_far_apart_are_no_share(self) -> None:
         tried = Tried()
         for _ in range(100):
-            tried.wait(TERMS.window_ns + 1)
+            tried.wait(OPTIONS.window_ns + 1)
             tried.fail()
             tried.succeed()
         assert tried.breaker.is_closed
@@ -76,31 +81,31 @@ class TestOpen:
             tried.wait()
             tried.fail(chance=1.0)
             pauses.append(tried.changes[-1].lasts_ns)
-        first = TERMS.first_pause_ns
+        first = OPTIONS.first_pause_ns
         assert pauses[:3] == [2 * first, 4 * first, 8 * first]
-        assert pauses[-1] == TERMS.longest_pause_ns
+        assert pauses[-1] == OPTIONS.longest_pause_ns
         tried.wait()
         tried.fail(chance=0.0)
-        assert tried.changes[-1].lasts_ns == TERMS.longest_pause_ns // 2
+        assert tried.changes[-1].lasts_ns == OPTIONS.longest_pause_ns // 2
 
     def test_nothing_passes_before_the_pause_is_over(self) -> None:
         tried = Tried()
         tried.open()
         tried.wait(tried.breaker.wait_ns(tried.now_ns) - 1)
-        assert tried.admit(0.0) is None
+        assert tried.request(0.0) is None
         tried.wait(1)
-        assert tried.admit(0.0) is not None
+        assert tried.request(0.0) is not None
 
-    def test_what_was_under_way_when_it_opened_says_nothing(self) -> None:
+    def test_what_was_in_flight_when_it_opened_says_nothing(self) -> None:
         tried = Tried()
-        early = tried.admit()
+        early = tried.request()
         assert early is not None
         tried.open()
-        told = len(tried.changes)
+        before = len(tried.changes)
         tried.succeed(early)
         tried.fail(early)
         assert tried.breaker.state == "open"
-        assert len(tried.changes) == told
+        assert len(tried.changes) == before
 
 
 class TestHalfOpen:
@@ -108,8 +113,8 @@ class TestHalfOpen:
         tried = Tried()
         tried.open()
         tried.wait()
-        assert tried.admit() is not None
-        assert [tried.admit(0.0) for _ in range(100)] == [None] * 100
+        assert tried.request() is not None
+        assert [tried.request(0.0) for _ in range(100)] == [None] * 100
 
     def test_a_probe_that_fails_opens_it_again(self) -> None:
         tried = Tried()
@@ -122,20 +127,20 @@ class TestHalfOpen:
         tried = Tried()
         tried.open()
         tried.wait()
-        probe = tried.admit()
+        probe = tried.request()
         assert probe is not None
         tried.breaker.abandoned(probe, tried.now_ns)
-        assert tried.admit() is not None
-        assert tried.admit() is None
+        assert tried.request() is not None
+        assert tried.request() is None
 
     def test_a_probe_that_never_comes_back_is_taken_for_lost(self) -> None:
         tried = Tried()
         tried.open()
         tried.wait()
-        lost = tried.admit()
+        lost = tried.request()
         assert lost is not None
-        tried.wait(TERMS.probe_ns)
-        probe = tried.admit()
+        tried.wait(OPTIONS.probe_ns)
+        probe = tried.request()
         assert probe is not None
         tried.fail(lost)
         tried.succeed(probe)
@@ -152,34 +157,34 @@ class TestRamp:
         for step in range(101):
             tried.now_ns = start_ns + lasts_ns * step // 100
             shares.append(tried.breaker.share(tried.now_ns))
-        assert shares[0] == TERMS.first_share
+        assert shares[0] == OPTIONS.first_share
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
 
     def test_the_first_calls_pass_whatever_chance_says(self) -> None:
         tried = Tried()
         tried.ramp()
-        passed = [tried.admit(0.999) is not None for _ in range(TERMS.first_calls + 5)]
-        assert passed == [True] * TERMS.first_calls + [False] * 5
+        passed = [tried.request(0.999) is not None for _ in range(OPTIONS.first_calls + 5)]
+        assert passed == [True] * OPTIONS.first_calls + [False] * 5
 
     def test_of_the_others_as_many_pass_as_the_share_says(self) -> None:
-        tried = Tried(replace(TERMS, first_calls=0))
+        tried = Tried(replace(OPTIONS, first_calls=0))
         tried.ramp()
         share = tried.breaker.share(tried.now_ns)
-        assert tried.admit(share - 0.001) is not None
-        assert tried.admit(share) is None
+        assert tried.request(share - 0.001) is not None
+        assert tried.request(share) is None
 
     def test_in_every_slice_some_calls_pass_whatever_chance_says(self) -> None:
         tried = Tried()
         tried.open()
-        tried.wait(TERMS.ramp_ns)
+        tried.wait(OPTIONS.ramp_ns)
         tried.succeed()
         for _ in range(5):
-            passed = [tried.admit(0.999) is not None for _ in range(TERMS.first_calls + 5)]
-            assert passed == [True] * TERMS.first_calls + [False] * 5
+            passed = [tried.request(0.999) is not None for _ in range(OPTIONS.first_calls + 5)]
+            assert passed == [True] * OPTIONS.first_calls + [False] * 5
             tried.wait(SLICE_NS)
 
-    @pytest.mark.parametrize("down_ns", [TERMS.first_pause_ns, TERMS.ramp_ns, 60 * SECOND])
+    @pytest.mark.parametrize("down_ns", [OPTIONS.first_pause_ns, OPTIONS.ramp_ns, 60 * SECOND])
     def test_it_lasts_as_long_as_the_outage_up_to_a_bound_give_or_take_a_third(
         self, down_ns: int
     ) -> None:
@@ -190,14 +195,14 @@ class TestRamp:
             tried.wait(down_ns)
             tried.succeed(chance=chance)
             lengths.append(tried.changes[-1].lasts_ns)
-        longest_ns = min(down_ns, TERMS.ramp_ns)
+        longest_ns = min(down_ns, OPTIONS.ramp_ns)
         assert lengths == [round(longest_ns * 2 / 3), round(longest_ns * 4 / 3)]
 
     def test_it_closes_with_the_first_call_after_it(self) -> None:
         tried = Tried()
         tried.ramp()
-        tried.wait(2 * TERMS.ramp_ns)
-        assert tried.admit(0.999) is not None
+        tried.wait(2 * OPTIONS.ramp_ns)
+        assert tried.request(0.999) is not None
         assert tried.breaker.is_closed
         assert tried.breaker.since_ns is None
 
@@ -206,44 +211,44 @@ class TestRamp:
         tried.ramp()
         tried.fail(chance=1.0)
         assert tried.states == ["open", "half_open", "ramping", "open"]
-        assert tried.changes[-1].lasts_ns == 2 * TERMS.first_pause_ns
+        assert tried.changes[-1].lasts_ns == 2 * OPTIONS.first_pause_ns
 
-    def test_once_it_was_closed_the_pauses_begin_anew(self) -> None:
+    def test_once_it_was_closed_the_pauses_restart(self) -> None:
         tried = Tried()
         tried.ramp()
         tried.fail()
         tried.wait()
         tried.succeed()
-        tried.wait(2 * TERMS.ramp_ns)
+        tried.wait(2 * OPTIONS.ramp_ns)
         tried.succeed()
         tried.open()
-        assert tried.changes[-1].lasts_ns == TERMS.first_pause_ns * 3 // 4
+        assert tried.changes[-1].lasts_ns == OPTIONS.first_pause_ns * 3 // 4
 
     def test_calls_of_the_ramp_that_fail_together_open_it_once(self) -> None:
         tried = Tried()
         tried.ramp()
-        tickets = [tried.admit(0.0) for _ in range(20)]
+        tickets = [tried.request(0.0) for _ in range(20)]
         for ticket in tickets:
             tried.fail(ticket)
         assert tried.states.count("open") == 2
 
 
-class TestTelling:
-    def test_a_change_says_what_happened_since_the_one_before(self) -> None:
+class TestChanges:
+    def test_a_change_has_the_calls_since_the_one_before(self) -> None:
         tried = Tried()
         for _ in range(7):
             tried.succeed()
         tried.open()
         for _ in range(4):
-            tried.admit()
+            tried.request()
         tried.wait()
         tried.succeed()
-        opened, asked, ramping = tried.changes
-        assert (opened.calls, opened.failed, opened.refused) == (10, 3, 0)
-        assert (asked.calls, asked.failed, asked.refused) == (0, 0, 4)
-        assert (ramping.calls, ramping.failed, ramping.refused) == (1, 0, 0)
+        opened, probing, ramping = tried.changes
+        assert (opened.calls, opened.failed, opened.rejected) == (10, 3, 0)
+        assert (probing.calls, probing.failed, probing.rejected) == (0, 0, 4)
+        assert (ramping.calls, ramping.failed, ramping.rejected) == (1, 0, 0)
         assert opened.reason == "timeout"
-        assert asked.lasted_ns == opened.lasts_ns == asked.down_ns
+        assert probing.lasted_ns == opened.lasts_ns == probing.down_ns
 
     def test_it_knows_since_when_the_store_has_failed(self) -> None:
         tried = Tried()
@@ -254,9 +259,9 @@ class TestTelling:
             tried.fail()
         assert tried.breaker.since_ns == since_ns
 
-    def test_anew_it_is_as_it_was_made(self) -> None:
+    def test_after_a_fork_it_is_closed(self) -> None:
         tried = Tried()
-        probe = tried.admit()
+        probe = tried.request()
         tried.open()
         tried.breaker.after_fork()
         assert tried.breaker.is_closed
@@ -272,7 +277,7 @@ class TestFaults:
         assert not COUNTED & ANSWERED
 
 
-class TestTerms:
+class TestOptions:
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -289,12 +294,12 @@ class TestTerms:
             {"probe_ns": 0},
         ],
     )
-    def test_that_make_no_sense_are_refused(self, wrong: dict[str, float]) -> None:
+    def test_invalid_ones_raise(self, wrong: dict[str, float]) -> None:
         with pytest.raises(OptionError, match=next(iter(wrong))):
-            BreakerTerms(**wrong)  # type: ignore[arg-type] # that is what is tried
+            BreakerOptions(**wrong)  # type: ignore[arg-type] # that is what is tried
 
     def test_without_a_ramp_it_closes_at_the_next_call(self) -> None:
-        tried = Tried(replace(TERMS, ramp_ns=0))
+        tried = Tried(replace(OPTIONS, ramp_ns=0))
         tried.ramp()
-        assert tried.admit(0.999) is not None
+        assert tried.request(0.999) is not None
         assert tried.breaker.is_closed

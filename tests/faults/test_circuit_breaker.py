@@ -1,7 +1,6 @@
-"""The guarded store on real servers that are stopped, killed, cut off and started again.
+"""The circuit breaker on real servers that are stopped, killed, cut off and started again.
 
-Deadlines are short and nothing is timed: that a call which nobody answers comes back at all is what
-the tests see of them.
+Deadlines are short and nothing is timed: the tests see that a call without a reply returns.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import TokenBucket
-from headgate.stores.layers.circuit_breaker import BreakerTerms, CircuitBreakerStore
+from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.units import MILLISECOND, SECOND
@@ -28,60 +27,62 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 LIMIT = TokenBucket(1_000_000, 0.001)
-TERMS = BreakerTerms(
+OPTIONS = BreakerOptions(
     first_pause_ns=20 * MILLISECOND, longest_pause_ns=100 * MILLISECOND, ramp_ns=50 * MILLISECOND
 )
-QUIET = BreakerTerms(first_pause_ns=3600 * SECOND, longest_pause_ns=3600 * SECOND)
+QUIET = BreakerOptions(first_pause_ns=3600 * SECOND, longest_pause_ns=3600 * SECOND)
 """Once open, it stays so for the test."""
 SHORT = 0.1
 KINDS = ["sync", "async"]
 
 
 class Blocking:
-    """One for callers that may block; *hit* is its short cut."""
+    """A store for threads. Takes of one key are prepared."""
 
-    def __init__(self, url: str, terms: BreakerTerms) -> None:
-        self.guarded = CircuitBreakerStore(RedisStore(url), terms=terms)
-        hit = self.guarded.hitter([("g", LIMIT)])
-        assert hit is not None
-        self._hit = hit
+    def __init__(self, url: str, options: BreakerOptions) -> None:
+        self.store = CircuitBreakerStore(RedisStore(url), options=options)
+        self._prepared = self.store.prepare([("g", LIMIT)])
 
-    def ask(self, *keys: str) -> str:
-        """What comes of a hit, by the short cut if it is of one key: "ok", or why not."""
+    def take(self, *keys: str) -> str:
+        """Take one unit of each of *keys*: "ok", or the reason for which that fails."""
         try:
             if len(keys) == 1:
-                self._hit(keys[0], 1)
+                self._prepared.take(keys, (1,))
             else:
-                self.guarded.run(taking(keys))
+                self.store.run(taking(keys))
         except StoreError as error:
             return error.reason
         return "ok"
 
     def close(self) -> None:
-        self.guarded.close()
+        self.store.close()
 
 
 class InLoop:
     """The same in an event loop."""
 
-    def __init__(self, url: str, terms: BreakerTerms) -> None:
-        self.guarded = CircuitBreakerStore(RedisStore(url), terms=terms)
+    def __init__(self, url: str, options: BreakerOptions) -> None:
+        self.store = CircuitBreakerStore(RedisStore(url), options=options)
+        self._prepared = self.store.prepare([("g", LIMIT)])
         self._loop = Loop()
 
-    def ask(self, *keys: str) -> str:
-        return self._loop.run(self._ask(keys))
+    def take(self, *keys: str) -> str:
+        return self._loop.run(self._take(keys))
 
-    async def _ask(self, keys: Sequence[str]) -> str:
-        ask = self.guarded.asker([("g", LIMIT)])
-        assert ask is not None
+    async def _take(self, keys: Sequence[str]) -> str:
         try:
-            await (ask(keys[0], 1) if len(keys) == 1 else self.guarded.arun(taking(keys)))
+            if len(keys) == 1:
+                answer = self._prepared.atake(keys, (1,))
+                assert not isinstance(answer, tuple)
+                await answer
+            else:
+                await self.store.arun(taking(keys))
         except StoreError as error:
             return error.reason
         return "ok"
 
     def close(self) -> None:
-        self._loop.run(self.guarded.aclose())
+        self._loop.run(self.store.aclose())
         self._loop.close()
 
 
@@ -93,14 +94,14 @@ def taking(keys: Sequence[str]) -> Take:
 
 
 @contextmanager
-def guarding(
-    kind: str, url: str, *, terms: BreakerTerms = TERMS, timeout: float = SHORT
+def breaking(
+    kind: str, url: str, *, options: BreakerOptions = OPTIONS, timeout: float = SHORT
 ) -> Iterator[Subject]:
-    """A guarded store of *kind* on the one at *url*."""
+    """A circuit breaker for callers of *kind* in front of the store at *url*."""
     url = with_options(url, timeout=timeout)
-    one: Subject = Blocking(url, terms) if kind == "sync" else InLoop(url, terms)
+    one: Subject = Blocking(url, options) if kind == "sync" else InLoop(url, options)
     try:
-        wait_until(lambda: one.ask("key") == "ok", "the store answers at first")
+        wait_until(lambda: one.take("key") == "ok", "the store answers at first")
         yield one
     finally:
         one.close()
@@ -110,7 +111,7 @@ def assert_recovers(one: Subject) -> None:
     """By the calls that come, and by nothing else."""
 
     def is_back() -> bool:
-        return one.ask("key") == "ok" and one.guarded.since_ns is None
+        return one.take("key") == "ok" and one.store.since_ns is None
 
     wait_until(is_back, "all calls go to the store again")
 
@@ -129,62 +130,63 @@ def cluster() -> Iterator[ClusterSetup]:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestOutages:
-    def test_a_stopped_server_is_left_alone_and_comes_back(
+    def test_a_stopped_server_opens_the_circuit_and_recovers(
         self, kind: str, server: RedisServer
     ) -> None:
-        with guarding(kind, server.url) as one:
+        with breaking(kind, server.url) as one:
             server.pause()
-            seen = Counter(one.ask("key") for _ in range(200))
+            seen = Counter(one.take("key") for _ in range(200))
             server.resume()
             assert set(seen) == {"timeout", "circuit_open"}
             assert seen["circuit_open"] > 150
             assert_recovers(one)
 
-    def test_a_killed_server_is_left_alone_and_comes_back(
+    def test_a_killed_server_opens_the_circuit_and_recovers(
         self, kind: str, server: RedisServer, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "headgate.store")
-        with guarding(kind, server.url) as one:
+        with breaking(kind, server.url) as one:
             server.kill()
             for _ in range(500):
-                assert one.ask("key") in ("unreachable", "circuit_open")
+                assert one.take("key") in ("unreachable", "circuit_open")
             server.restart()
             assert_recovers(one)
         lines = [record.getMessage() for record in caplog.records]
-        assert f"{server.address} fails (unreachable)" in lines[0]
-        assert "in full use again" in lines[-1]
+        assert f"store {server.address}: circuit open" in lines[0]
+        assert "unreachable: " in lines[0]
+        assert "circuit closed" in lines[-1]
         assert len(lines) < 50  # not one for each of the calls
 
     def test_a_restart_that_nobody_waits_for_opens_nothing(
         self, kind: str, server: RedisServer
     ) -> None:
-        with guarding(kind, server.url, timeout=5) as one:
+        with breaking(kind, server.url, timeout=5) as one:
             server.restart()
-            answers = [one.ask("key") for _ in range(10)]
+            answers = [one.take("key") for _ in range(10)]
             assert answers[2:] == ["ok"] * 8
-            assert one.guarded.since_ns is None
+            assert one.store.since_ns is None
 
     def test_a_server_that_trickles_is_out_of_time(self, kind: str, server: RedisServer) -> None:
-        with FaultyProxy(server.port) as proxy, guarding(kind, proxy.url, terms=QUIET) as one:
+        with FaultyProxy(server.port) as proxy, breaking(kind, proxy.url, options=QUIET) as one:
             proxy.trickle("replies", piece=1, every_ms=60)
-            seen = [one.ask("key") for _ in range(6)]  # first the reply, then the greeting
+            seen = [one.take("key") for _ in range(6)]  # first the reply, then the greeting
             assert seen[:2] == ["timeout"] * 2
             assert seen[-1] == "circuit_open"
 
     def test_who_is_cut_off_does_not_hang(self, kind: str, server: RedisServer) -> None:
-        with FaultyProxy(server.port) as proxy, guarding(kind, proxy.url) as one:
+        with FaultyProxy(server.port) as proxy, breaking(kind, proxy.url) as one:
             proxy.partition()
-            assert {one.ask("key") for _ in range(20)} <= {"timeout", "circuit_open"}
+            assert {one.take("key") for _ in range(20)} <= {"timeout", "circuit_open"}
             proxy.heal()
             assert_recovers(one)
 
     def test_nothing_is_sent_while_it_is_open(self, kind: str, server: RedisServer) -> None:
-        with FaultyProxy(server.port) as proxy, guarding(kind, proxy.url, terms=QUIET) as one:
+        with FaultyProxy(server.port) as proxy, breaking(kind, proxy.url, options=QUIET) as one:
             proxy.swallow_requests()
-            wait_until(lambda: one.guarded.is_open or one.ask("key") == "", "it is open")
+            wait_until(lambda: one.store.is_open or one.take("key") == "", "it is open")
             proxy.heal()
             proxy.forget()
-            assert {one.ask("key") for _ in range(100)} == {"circuit_open"}
+            assert {one.take("key") for _ in range(100)} == {"circuit_open"}
             assert (proxy.requests, proxy.opened) == ([], 0)
 
 
@@ -202,7 +204,7 @@ def test_a_host_that_answers_no_connection_does_not_hang_a_call(kind: str) -> No
             fill.append(one)
         url = f"redis://127.0.0.1:{address[1]}?timeout={SHORT}"
         subject: Subject = Blocking(url, QUIET) if kind == "sync" else InLoop(url, QUIET)
-        seen = [subject.ask("key") for _ in range(6)]
+        seen = [subject.take("key") for _ in range(6)]
         subject.close()
         for one in fill:
             one.close()
@@ -215,20 +217,20 @@ def test_a_hung_node_of_a_cluster_costs_its_own_keys_alone(
     kind: str, cluster: ClusterSetup
 ) -> None:
     keys = [f"key-{n}" for n in range(60)]
-    with guarding(kind, cluster.url, terms=QUIET, timeout=1) as one:
+    with breaking(kind, cluster.url, options=QUIET, timeout=1) as one:
         for key in keys:
-            wait_until(lambda key=key: one.ask(key) == "ok", "every node answers")  # type: ignore[misc] # bound now
+            wait_until(lambda key=key: one.take(key) == "ok", "every node answers")  # type: ignore[misc] # bound now
         hung = cluster.primaries()[0]
         hung.pause()
         try:
-            found = [{key: one.ask(key) for key in keys} for _ in range(3)][-1]
+            found = [{key: one.take(key) for key in keys} for _ in range(3)][-1]
             lost = [key for key, reason in found.items() if reason != "ok"]
             assert {found[key] for key in lost} == {"circuit_open"}
             assert 0 < len(lost) < len(keys)
             fine = [key for key in keys if key not in lost]
-            assert one.ask(fine[0], fine[1]) == "ok"
-            assert one.ask(fine[0], lost[0]) == "circuit_open"
-            states = {part: one_.state for part, one_ in one.guarded.guard.breakers.items()}
+            assert one.take(fine[0], fine[1]) == "ok"
+            assert one.take(fine[0], lost[0]) == "circuit_open"
+            states = {part: one_.state for part, one_ in one.store.health.breakers.items()}
             assert [part for part, state in states.items() if state == "open"] == [hung.address]
         finally:
             hung.resume()
