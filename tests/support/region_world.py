@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.limits import Limit
-    from headgate.stores.layers.replication.tally import Message
+    from headgate.stores.layers.replication.usage import Report
     from headgate.stores.operations import Outcomes
 
 GROUP = "shared"
@@ -42,11 +42,11 @@ class Region:
     name: str
     store: MemoryStore
     nodes: list[Exchange] = field(default_factory=list)
-    absorbed: dict[str, int] = field(default_factory=dict)
+    merged: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Admitted:
+class Allowed:
     at: int
     region: str
     key: str
@@ -76,7 +76,7 @@ class World:
         self.latency_ns = latency_ns
         self.faults = faults or Faults()
         self.cut: set[tuple[str, str]] = set()
-        self.admitted: list[Admitted] = []
+        self.allowed_units: list[Allowed] = []
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self.regions = {
@@ -120,26 +120,28 @@ class World:
         node = self.chance.choice(region.nodes)
         take = Take((Check(GROUP, key, self.limit, cost),))
         outcomes = region.store.run(take)
-        node.note(take, outcomes)
+        node.record(take, outcomes)
         if outcomes[0].allowed and cost:
-            self.admitted.append(Admitted(self.now, region.name, key, cost))
+            self.allowed_units.append(Allowed(self.now, region.name, key, cost))
         return outcomes[0].allowed
 
     def used(self, region: Region, key: str) -> int:
         return region.store.used_in(GROUP, key)
 
     def wait(self, region: Region, key: str) -> int:
-        """How long *region* would refuse *key*."""
+        """How long *region* would deny *key*."""
         look = Take((Check(GROUP, key, self.limit),), consume=False)
         return region.store.run(look)[0].retry_after_ns or 0
 
     def total(self, key: str, *, without: str | None = None) -> int:
-        """What all regions, or all but one, have admitted."""
-        return sum(one.cost for one in self.admitted if one.key == key and one.region != without)
+        """What all regions, or all but one, have allowed."""
+        return sum(
+            one.cost for one in self.allowed_units if one.key == key and one.region != without
+        )
 
     def is_quiet(self) -> bool:
         nodes = [node for region in self.regions.values() for node in region.nodes]
-        return all(node.is_told(peer) for node in nodes for peer in range(len(node.links)))
+        return all(node.is_up_to_date(peer) for node in nodes for peer in range(len(node.links)))
 
     def heal(self) -> None:
         self.cut.clear()
@@ -149,33 +151,33 @@ class World:
         """Messages from *node* to one region go out, until that is done; then it pauses."""
 
         def go() -> None:
-            self._send(node, peer, list(node.messages(peer)), self.now)
+            self._send(node, peer, list(node.reports(peer)), self.now)
 
         self.at(self.now + node.links[peer].pause_ns(spent_ns), go)
 
-    def _send(self, node: Exchange, peer: int, left: list[Message], began: int) -> None:
+    def _send(self, node: Exchange, peer: int, left: list[Report], began: int) -> None:
         if not left:
-            node.went(peer, None)
+            node.finished(peer, None)
             self._tick(node, peer, self.now - began)
             return
-        message, *rest = left
+        report, *rest = left
         target = self.regions[node.links[peer].peer]
         luck = self.chance.random
         faults = self.faults
 
         def deliver() -> None:
-            self._absorb(target, message.absorb)
+            self._merge(target, report.operation)
 
         def answer() -> None:
-            outcomes = self._absorb(target, message.absorb)
-            self.at(self.now + self.latency_ns, lambda: hear(outcomes))
+            outcomes = self._merge(target, report.operation)
+            self.at(self.now + self.latency_ns, lambda: acknowledge(outcomes))
 
-        def hear(outcomes: Outcomes) -> None:
-            node.heard(peer, message, outcomes)
+        def acknowledge(outcomes: Outcomes) -> None:
+            node.acknowledge(peer, report, outcomes)
             self._send(node, peer, rest, began)
 
         def missed() -> None:
-            node.went(peer, StoreError("nobody answered", reason="timeout"))
+            node.finished(peer, StoreError("no reply", reason="timeout"))
             self._tick(node, peer)
 
         if (node.region, target.name) in self.cut or luck() < faults.lost:
@@ -193,11 +195,11 @@ class World:
             return
         self.at(self.now + self.latency_ns, answer)
 
-    def _absorb(self, region: Region, absorb: MergeUsage) -> Outcomes:
+    def _merge(self, region: Region, merge: MergeUsage) -> Outcomes:
         """Hand a message to the store of *region*, and put down what it has charged."""
-        before = {check.key: self.used(region, check.key) for check in absorb.checks}
-        outcomes = region.store.run(absorb)
+        before = {check.key: self.used(region, check.key) for check in merge.checks}
+        outcomes = region.store.run(merge)
         for key, used in before.items():
             more = self.used(region, key) - used
-            region.absorbed[key] = region.absorbed.get(key, 0) + more
+            region.merged[key] = region.merged.get(key, 0) + more
         return outcomes

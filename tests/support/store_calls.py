@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
 
     from headgate.stores.base import Prepared, Store
@@ -45,15 +46,6 @@ class Calls:
         else:
             self.runner.run(store.aexchange())
 
-    def wait(self, awaitable: Any, patience: float) -> None:
-        """Let the event loop run until *awaitable* is done."""
-        assert self.runner is not None
-
-        async def wait() -> None:
-            await asyncio.wait_for(awaitable, patience)
-
-        self.runner.run(wait())
-
     def close(self, store: Store) -> None:
         if self.runner is None:
             store.close()
@@ -64,3 +56,16 @@ class Calls:
         """End the event loop."""
         if self.runner is not None:
             self.runner.close()
+
+    def wait_for(self, event: threading.Event, patience: float = 30.0) -> None:
+        """Wait until *event* is set, by a thread or by a task of the event loop."""
+        if self.runner is None:
+            assert event.wait(patience)
+            return
+
+        async def wait() -> None:
+            async with asyncio.timeout(patience):
+                while not event.is_set():  # noqa: ASYNC110 (it is set by a task of this loop)
+                    await asyncio.sleep(0.001)
+
+        self.runner.run(wait())

@@ -1,4 +1,4 @@
-"""What both shells of a regional store share: the tally, the links, and who may use them when."""
+"""The links of one node to the other regions, and the usage that it reports over them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.clock import MonotonicClock
 from headgate.errors import OptionError
 from headgate.observability import MEASURES
-from headgate.stores.layers.replication.tally import MOST_AT_ONCE, Tally, consumption
+from headgate.stores.layers.replication.usage import MOST_COUNTERS, RegionUsage, usage_of
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -19,28 +19,34 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.errors import HeadgateError
-    from headgate.limits import Limit
-    from headgate.stores.layers.replication.tally import Message
+    from headgate.stores.base import Place
+    from headgate.stores.layers.replication.usage import Report
     from headgate.stores.operations import Operation, Outcomes
-
-
-# The way to one other region: when to go it next, and what to say of how it went.
 
 
 LOG: Final = logging.getLogger("headgate.stores.layers.replication")
 
 LONGEST_PAUSE_NS: Final = 2 * SECOND
-"""The longest that a region which could not be told is left alone."""
+"""The longest pause before the next report to a region that could not be reached."""
 
 JITTER: Final = 0.25
-"""By what part of itself a pause may be shorter or longer: a fleet must not speak in step."""
+"""The part of itself by which a pause is shorter or longer: a fleet must not report in step."""
+
+DEFAULT_EVERY_NS: Final = 100 * MILLISECOND
+"""The period of reports."""
+
+DEFAULT_MAX_KEYS: Final = 20_000
+"""The most totals that a node remembers."""
+
+CLOSE_TIMEOUT_NS: Final = SECOND
+"""The time for which a store that is closed goes on reporting."""
 
 
 class Link:
-    """The way from *region* to *peer*, gone every *every_ns* as long as there is something to tell.
+    """The link from *region* to *peer*, used every *every_ns* while there is something to report.
 
-    After a failure it is left alone for a while that doubles each time, up to `LONGEST_PAUSE_NS`,
-    cut to a random part of itself. *chance* gives numbers from 0 to 1.
+    After a failure it pauses for a time that doubles each time, up to `LONGEST_PAUSE_NS`, cut at
+    random to between its half and its whole. *chance* gives random numbers from 0 to 1.
     """
 
     def __init__(
@@ -51,27 +57,27 @@ class Link:
         self._every_ns = every_ns
         self._chance = chance
         self._failures = 0
-        self._exchanges = MEASURES.counter(
-            "region_exchanges", "Messages that another region has heard.", peer=peer
+        self._reports = MEASURES.counter(
+            "region_exchanges", "Reports that another region has merged.", peer=peer
         )
         self._failed = MEASURES.counter(
-            "region_failures", "Attempts to tell another region that failed.", peer=peer
+            "region_failures", "Reports to another region that failed.", peer=peer
         )
 
     @property
     def is_up(self) -> bool:
-        """Whether the last message was heard."""
+        """True if the last report has arrived."""
         return self._failures == 0
 
-    def heard(self) -> None:
-        """A message was heard."""
-        self._exchanges.add()
+    def acknowledged(self) -> None:
+        """Count a report that has arrived."""
+        self._reports.add()
 
     def succeeded(self) -> None:
-        """All messages that there were have been heard."""
+        """Record that all reports have arrived."""
         if self._failures:
             LOG.warning(
-                "region %s: %s hears us again, after %d attempts",
+                "region %s: %s can be reached again after %d failed attempts",
                 self._region,
                 self.peer,
                 self._failures,
@@ -79,29 +85,28 @@ class Link:
         self._failures = 0
 
     def failed(self, error: HeadgateError) -> None:
-        """Some of them were not heard, or nobody knows."""
+        """Record that a report has failed, or its result is unknown."""
         self._failed.add()
         if not self._failures:
             LOG.warning(
-                "region %s: %s cannot be told what is used here; it is tried again until it can: "
-                "%s",
+                "region %s: cannot report usage to %s, retrying: %s",
                 self._region,
                 self.peer,
                 error,
             )
         self._failures += 1
 
-    def closed(self, left: int) -> None:
-        """The store is closed, and the region does not know all of *left* counters."""
+    def closed(self, counters: int) -> None:
+        """Record that the store is closed, and the region does not know all of *counters*."""
         LOG.warning(
-            "region %s: closed before %s was told all that was used of %d counters",
+            "region %s: closed before all usage of %d counters was reported to %s",
             self._region,
+            counters,
             self.peer,
-            left,
         )
 
     def pause_ns(self, spent_ns: int = 0) -> int:
-        """How long to wait before the next messages, those before having taken *spent_ns*."""
+        """The pause before the next reports if those before took *spent_ns*."""
         if self._failures:
             longest = min(self._every_ns << min(self._failures, 20), LONGEST_PAUSE_NS)
             longest = max(longest, self._every_ns)
@@ -110,21 +115,11 @@ class Link:
         return max(pause - spent_ns, 0)
 
 
-DEFAULT_EVERY_NS: Final = 100 * MILLISECOND
-"""How often other regions are told what was used."""
-
-DEFAULT_MAX_KEYS: Final = 20_000
-"""How many counters' consumption a node remembers at most."""
-
-LAST_WORDS_NS: Final = SECOND
-"""How long a store that is closed goes on telling what it has not told."""
-
-
 class Exchange:
-    """What this node has used, and the ways to the other regions. Safe to share among threads.
+    """The usage of this node and its links to the other regions. Safe to share among threads.
 
-    The region is *region*, the others are *peers*, by their names, and are told every *every_ns*.
-    *groups* and *max_debt_ns* are as for a `Tally`. *clock* numbers the windows.
+    The region is *region*, the others are *peers*, by their names; they get reports every
+    *every_ns*. *groups* and *max_debt_ns* are as for `RegionUsage`. *clock* numbers the windows.
     """
 
     def __init__(
@@ -152,21 +147,21 @@ class Exchange:
         self._max_debt_ns = max_debt_ns
         self._groups = groups
         self._dropped = MEASURES.counter(
-            "region_keys_dropped", "Counters of which a region was not told all that was used."
+            "region_keys_dropped", "Counters whose usage was not reported in full."
         )
         self._spared = MEASURES.counter(
-            "region_units_spared", "Units that a region in debt was not told of."
+            "region_units_spared", "Units that were not reported to a region in debt."
         )
         self._gauges = [Lag(self, n) for n in range(len(self.links))]
         for link, gauge in zip(self.links, self._gauges, strict=True):
-            text = "Age in seconds of the oldest consumption that a region has not been told."
+            text = "Age in seconds of the oldest usage that a region does not know."
             MEASURES.gauge("region_lag_seconds", text, gauge.seconds, peer=link.peer)
         self.after_fork()
 
     def after_fork(self) -> None:
-        """This is another process now: what was counted before, another one tells."""
+        """Start without usage: the parent process reports its own."""
         self._lock = threading.Lock()
-        self._tally = Tally(
+        self._usage = RegionUsage(
             f"{self.region}/{token_hex(6)}",
             peers=len(self.links),
             max_keys=self._max_keys,
@@ -175,99 +170,102 @@ class Exchange:
         )
 
     def share(self, groups: Collection[str] | None) -> None:
-        """As `Tally.share`."""
+        """Count the usage of *groups* from now on; None: of all."""
         with self._lock:
             self._groups = groups
-            self._tally.share(groups)
+            self._usage.share(groups)
 
-    def note(self, operation: Operation[Any], result: Any) -> bool:
-        """Count what *operation* has used; whether there is something to be told now."""
-        used = list(consumption(operation, result))
+    def record(self, operation: Operation[Any], reply: Any) -> bool:
+        """Count the usage by *operation*; True if a report is needed that was not needed before."""
+        used = list(usage_of(operation, reply))
         if not used:
             return False
         now_ns = self.clock()
         is_new = False
         with self._lock:
             for check, amount in used:
-                is_new |= self._tally.add(check.group, check.key, check.limit, amount, now_ns)
+                is_new |= self._usage.add(check.group, check.key, check.limit, amount, now_ns)
         return is_new
 
-    def note_hits(
-        self, places: Sequence[tuple[str, Limit]], keys: Sequence[str], costs: Sequence[int]
+    def record_take(
+        self, places: Sequence[Place], keys: Sequence[str], costs: Sequence[int]
     ) -> bool:
-        """Count the *costs* of *keys* in *places*; the result as of `note`."""
+        """Count the *costs* of *keys* in *places*; the result as of `record`."""
         now_ns = self.clock()
         is_new = False
         with self._lock:
             for (group, limit), key, cost in zip(places, keys, costs, strict=True):
-                is_new |= self._tally.add(group, key, limit, cost, now_ns)
+                is_new |= self._usage.add(group, key, limit, cost, now_ns)
         return is_new
 
     def rounds(self, peer: int) -> int:
-        """How often all `messages` have to be told until all that there is now is known."""
-        return -(-self._tally.waiting(peer) // MOST_AT_ONCE)
+        """The number of times that all `reports` have to be sent until *peer* knows everything."""
+        return -(-self._usage.pending(peer) // MOST_COUNTERS)
 
-    def messages(self, peer: int) -> Iterator[Message]:
-        """What the region of number *peer* has to be told now. Each is made when it is asked for:
-        requests wait meanwhile, or a loop does."""
-        for _ in range(self._tally.portions(peer)):
+    def reports(self, peer: int) -> Iterator[Report]:
+        """The reports to the region of number *peer*. Each is made when it is needed: requests,
+        or an event loop, wait meanwhile."""
+        for _ in range(self._usage.batches(peer)):
             now_ns = self.clock()
             with self._lock:
-                self._tally.sweep(now_ns)
-                portion = self._tally.messages(peer, now_ns)
+                self._usage.sweep(now_ns)
+                batch = self._usage.reports(peer, now_ns)
                 self._count()
-            yield from portion
+            yield from batch
 
-    def heard(self, peer: int, message: Message, outcomes: Outcomes) -> None:
-        """The region of number *peer* has heard *message*."""
-        self.links[peer].heard()
+    def acknowledge(self, peer: int, report: Report, outcomes: Outcomes) -> None:
+        """Record that the region of number *peer* has merged *report*."""
+        self.links[peer].acknowledged()
         with self._lock:
-            self._tally.heard(peer, message, outcomes)
+            self._usage.acknowledge(peer, report, outcomes)
             self._count()
 
-    def went(self, peer: int, error: HeadgateError | None) -> None:
-        """The messages to the region of number *peer* are done with; *error*: some failed."""
+    def finished(self, peer: int, error: HeadgateError | None) -> None:
+        """Record that a round of reports to the region of number *peer* has ended.
+
+        *error* is that of a report that failed.
+        """
         if error is None:
             self.links[peer].succeeded()
-        elif self._gauges:  # else it has been said already that it could not be told
+        elif self._gauges:  # else the log has it already
             self.links[peer].failed(error)
 
-    def is_told(self, peer: int) -> bool:
-        """Whether the region of number *peer* knows everything."""
-        return self._tally.is_told(peer)
+    def is_up_to_date(self, peer: int) -> bool:
+        """True if the region of number *peer* knows everything."""
+        return self._usage.is_up_to_date(peer)
 
     def close(self) -> None:
-        """Nobody is told anything any more."""
-        self._gauges.clear()  # or they would tell of a lag that grows for ever
+        """Report nothing any more."""
+        self._gauges.clear()  # their lag would grow for ever
         for peer, link in enumerate(self.links):
-            left = self._tally.waiting(peer)
-            if left:
-                link.closed(left)
+            counters = self._usage.pending(peer)
+            if counters:
+                link.closed(counters)
 
     def lag_ns(self, peer: int) -> int:
-        """How old the oldest is that the region of number *peer* has not been told."""
+        """The age of the oldest usage that the region of number *peer* does not know."""
         with self._lock:
-            return self._tally.lag_ns(peer, self.clock())
+            return self._usage.lag_ns(peer, self.clock())
 
     def _count(self) -> None:
-        tally = self._tally
-        if tally.dropped:
-            self._dropped.add(tally.dropped)
-            tally.dropped = 0
-        if tally.spared:
-            self._spared.add(tally.spared)
-            tally.spared = 0
+        usage = self._usage
+        if usage.dropped:
+            self._dropped.add(usage.dropped)
+            usage.dropped = 0
+        if usage.spared:
+            self._spared.add(usage.spared)
+            usage.spared = 0
 
 
 class Lag:
-    """What the gauge of one region says."""
+    """The gauge of one region."""
 
     def __init__(self, exchange: Exchange, peer: int) -> None:
         self._exchange = exchange
         self._peer = peer
 
     def seconds(self) -> float:
-        """How far it is behind."""
+        """The age of the oldest usage that it does not know."""
         return self._exchange.lag_ns(self._peer) / SECOND
 
 
@@ -285,7 +283,7 @@ def checked_peers(region: str, local: object, peers: Mapping[str, Any]) -> None:
             raise OptionError(f"the store of {name!r} is that of {region!r}; all would count twice")
         if not store.grants_leases:
             raise OptionError(
-                f"the store of {name!r} cannot be told what others use; expected one on Redis"
+                f"the store of {name!r} cannot merge the usage of others; expected one on Redis"
             )
 
 

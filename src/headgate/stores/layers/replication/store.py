@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
 from itertools import islice
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from headgate.errors import HeadgateError
 from headgate.fork import watch_forks
 from headgate.runtime.drivers import Background, adrive, drive, spawn
-from headgate.runtime.effects import Close, RunAll, Signal, Sleep, Wait
+from headgate.runtime.effects import Close, Interrupted, RunAll, Signal, Sleep, Wait
 from headgate.stores.base import Layer, Prepared, address_of
 from headgate.stores.layers.replication.exchange import (
+    CLOSE_TIMEOUT_NS,
     DEFAULT_EVERY_NS,
     DEFAULT_MAX_KEYS,
-    LAST_WORDS_NS,
     Exchange,
     checked_peers,
 )
@@ -28,22 +29,37 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Place, Store
-    from headgate.stores.layers.replication.tally import Message
+    from headgate.stores.layers.replication.usage import Report
     from headgate.stores.operations import Operation, Outcomes
 
 R = TypeVar("R")
 
 MOST_AT_ONCE: Final = 16
-"""Messages to one region that are in flight together."""
+"""Reports to one region that are in flight together."""
+
+
+class Worker:
+    """Reports to one peer in the background: in *loop*, or in a thread if that is None."""
+
+    __slots__ = ("_loop", "ended")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+        self.ended = Signal()
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if its event loop does not run."""
+        return self._loop is not None and not self._loop.is_running()
 
 
 class ReplicatedStore(Layer):
     """Counters in *inner*, the store of *region*; usage is reported to *peers*, those of others.
 
     Every decision is made by *inner* alone: exact within the region, and one round trip within it.
-    Usage is charged in the other regions' stores within *every_ns* and the time that a message
-    takes, in the background, so none of them delays anything. A region that cannot be reached is
-    told later; what it does not know of does not count there meanwhile.
+    Usage is charged in the other regions' stores within *every_ns* and the time that a report
+    takes, in the background, so none of them delays anything. A region that cannot be reached gets
+    the report later; usage that it does not know does not count there meanwhile.
 
     Counters of *groups* alone are shared; None: all. At most *max_keys* counters are remembered for
     reports. Where more is used than a limit allows, because regions could not reach each other, the
@@ -86,21 +102,28 @@ class ReplicatedStore(Layer):
         return f"<{type(self).__name__} of {self._exchange.region}, reporting to {others}>"
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
-        reply = yield from self.inner.effects(operation)
-        if self._exchange.note(operation, reply) or self._is_cut_off:
+        try:
+            reply = yield from self.inner.effects(operation)
+        except Interrupted as interrupt:
+            if interrupt.is_known and interrupt.error is None:
+                self._exchange.record(operation, interrupt.reply)
+            raise
+        if self._exchange.record(operation, reply) or self._is_cut_off:
             for peer, work in self._idle():
                 try:
                     yield Background(work, self._name(peer))
                 except RuntimeError:  # no thread to be had: the next usage tries again
                     self._has_ended(peer)
+                except Interrupted as interrupt:
+                    raise Interrupted(reply, is_known=True) from interrupt.__cause__
         return reply
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         inner, kept = self.inner.prepare(places), tuple(places)
-        inner_take, inner_atake, note = inner.take, inner.atake, self._exchange.note_hits
+        inner_take, inner_atake, record_take = inner.take, inner.atake, self._exchange.record_take
 
         def record(keys: Sequence[str], costs: Sequence[int], outcomes: Outcomes) -> bool:
-            is_new = all(one.allowed for one in outcomes) and note(kept, keys, costs)
+            is_new = all(one.allowed for one in outcomes) and record_take(kept, keys, costs)
             return is_new or self._is_cut_off
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
@@ -157,9 +180,9 @@ class ReplicatedStore(Layer):
             return
         self._is_closed = True
         self._closing.set()
-        deadline = monotonic() + LAST_WORDS_NS / SECOND
-        for ended in list(self._running.values()):
-            yield Wait(ended, max(deadline - monotonic(), 0))
+        deadline = monotonic() + CLOSE_TIMEOUT_NS / SECOND
+        for worker in list(self._workers.values()):
+            yield Wait(worker.ended, max(deadline - monotonic(), 0))
         self._exchange.close()
         for store in (*self._peers, self.inner):
             yield Close(store)
@@ -172,22 +195,29 @@ class ReplicatedStore(Layer):
     def _start_over(self) -> None:
         self._lock = threading.Lock()
         self._closing = Signal()
-        self._running: dict[int, Signal] = {}
-        """The peers that are being reported to, and the signal that this has ended."""
+        self._workers: dict[int, Worker] = {}
+        """The work that reports to each peer, while there is something to report."""
         self._is_cut_off = False
         """True if reports ended before a peer knew everything: their event loop has ended."""
 
     def _idle(self) -> list[tuple[int, Effects[None]]]:
-        """The peers that nothing is being reported to, and how to do it from now on."""
+        """The peers that nothing is being reported to, and the work to do so from now on.
+
+        An event loop that has reports to send but does not run does not count.
+        """
         with self._lock:
-            if len(self._running) == len(self._peers) or self._is_closed:
+            if self._is_closed or all(
+                peer in self._workers and not self._workers[peer].is_stalled
+                for peer in range(len(self._peers))
+            ):
                 return []
             self._is_cut_off = False
             started = []
             for peer in range(len(self._peers)):
-                if peer not in self._running:
-                    ended = self._running[peer] = Signal()
-                    work = _keep_reporting(weakref.ref(self), peer, ended, self._closing)
+                worker = self._workers.get(peer)
+                if worker is None or worker.is_stalled:
+                    worker = self._workers[peer] = Worker(asyncio._get_running_loop())  # noqa: SLF001 (documented for such checks)
+                    work = _keep_reporting(weakref.ref(self), peer, worker, self._closing)
                     started.append((peer, work))
             return started
 
@@ -205,15 +235,15 @@ class ReplicatedStore(Layer):
     def _is_done(self, peer: int) -> bool:
         """True, and reports have ended, if *peer* knows everything."""
         with self._lock:
-            if not self._exchange.is_told(peer):
+            if not self._exchange.is_up_to_date(peer):
                 return False
-            self._running.pop(peer, None)
+            self._workers.pop(peer, None)
             return True
 
-    def _has_ended(self, peer: int, ended: Signal | None = None) -> None:
+    def _has_ended(self, peer: int, worker: Worker | None = None) -> None:
         with self._lock:
-            if ended is None or self._running.get(peer) is ended:
-                self._running.pop(peer, None)
+            if worker is None or self._workers.get(peer) is worker:
+                self._workers.pop(peer, None)
                 self._is_cut_off = True
 
     def _report_to_all(self) -> Effects[None]:
@@ -225,41 +255,41 @@ class ReplicatedStore(Layer):
     def _report(self, peer: int) -> Effects[bool]:
         """Report to one region what it does not know; False if some of it failed.
 
-        A region that could not be reached the last time gets one message first.
+        A region that could not be reached the last time gets one report first.
         """
-        messages = self._exchange.messages(peer)
+        reports = self._exchange.reports(peer)
         most = MOST_AT_ONCE if self._exchange.links[peer].is_up else 1
         failure: HeadgateError | None = None
-        while batch := (yield from _next_messages(messages, most)):
-            replies = yield RunAll(self._peers[peer], [one.absorb for one in batch])
+        while batch := (yield from _next_reports(reports, most)):
+            replies = yield RunAll(self._peers[peer], [one.operation for one in batch])
             is_gone = False
-            for message, reply in zip(batch, replies, strict=True):
+            for report, reply in zip(batch, replies, strict=True):
                 if isinstance(reply, HeadgateError):
                     failure = reply
                     # The others would fare no better, unless this one alone was rejected.
                     is_gone |= getattr(reply, "reason", "refused") != "refused"
                 else:
-                    self._exchange.heard(peer, message, reply)
+                    self._exchange.acknowledge(peer, report, reply)
             if is_gone:
                 break
             most = MOST_AT_ONCE
-            self._exchange.went(peer, failure)
+            self._exchange.finished(peer, failure)
         if failure is not None:
-            self._exchange.went(peer, failure)
+            self._exchange.finished(peer, failure)
         return failure is None
 
 
-def _next_messages(messages: Iterator[Message], most: int) -> Effects[list[Message]]:
-    """Up to *most* of *messages*. Making one takes a while: others may run in between."""
+def _next_reports(reports: Iterator[Report], most: int) -> Effects[list[Report]]:
+    """Up to *most* of *reports*. Making one takes a while: others may run in between."""
     batch = []
-    for message in islice(messages, most):
-        batch.append(message)
+    for report in islice(reports, most):
+        batch.append(report)
         yield Sleep(0)
     return batch
 
 
 def _keep_reporting(
-    me: weakref.ref[ReplicatedStore], peer: int, ended: Signal, closing: Signal
+    me: weakref.ref[ReplicatedStore], peer: int, worker: Worker, closing: Signal
 ) -> Effects[None]:
     """Report to one region until it knows everything, as long as the store lives."""
     spent_ns = 0
@@ -271,12 +301,12 @@ def _keep_reporting(
             if (store := me()) is None:
                 return
             began_ns = store._exchange.clock()  # noqa: SLF001
-            is_heard = yield from store._report(peer)  # noqa: SLF001
+            has_arrived = yield from store._report(peer)  # noqa: SLF001
             spent_ns = store._exchange.clock() - began_ns  # noqa: SLF001
             del store
-            if closing.is_set and not is_heard:
+            if closing.is_set and not has_arrived:
                 return
     finally:
-        ended.set()
+        worker.ended.set()
         if (store := me()) is not None:
-            store._has_ended(peer, ended)  # noqa: SLF001
+            store._has_ended(peer, worker)  # noqa: SLF001

@@ -37,7 +37,7 @@ def settle(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_all_is_told_every_region_has_counted_everything_once(seed: int) -> None:
+def test_after_all_reports_every_region_has_counted_everything_once(seed: int) -> None:
     chance = random.Random(seed)
     limit = SlidingWindowLog(chance.choice([150, 100_000]), 120)
     names = ("eu", "us", "ap")[: chance.choice([2, 3])]
@@ -50,7 +50,7 @@ def test_after_all_is_told_every_region_has_counted_everything_once(seed: int) -
     world.run_for(10 * SECOND)  # what is late arrives
     for region in world.regions.values():
         for key in KEYS:
-            assert region.absorbed.get(key, 0) == world.total(key, without=region.name), seed
+            assert region.merged.get(key, 0) == world.total(key, without=region.name), seed
             assert world.used(region, key) == world.total(key), seed
 
 
@@ -66,24 +66,24 @@ def test_what_windows_pass_over_is_lost_and_nothing_is_ever_counted_twice(seed: 
     world.run_for(10 * SECOND)
     for region in world.regions.values():
         for key in KEYS:
-            assert region.absorbed.get(key, 0) <= world.total(key, without=region.name), seed
+            assert region.merged.get(key, 0) <= world.total(key, without=region.name), seed
 
 
 def worst(world: World, limit: TokenBucket, *, delay_ns: int) -> float:
-    """By how much, at the worst, what was admitted in any interval exceeds the bound.
+    """By how much, at the worst, what was allowed in any interval exceeds the bound.
 
     An interval that ends with an admission in one region may hold C + R t, and what the others have
-    admitted within the delay before it, of which that region could not know.
+    allowed within the delay before it, of which that region could not know.
     """
     found = float("-inf")
-    for n, last in enumerate(world.admitted):
+    for n, last in enumerate(world.allowed_units):
         unknown = sum(
             one.cost
-            for one in world.admitted[: n + 1]
+            for one in world.allowed_units[: n + 1]
             if one.region != last.region and one.at > last.at - delay_ns
         )
         inside = 0
-        for first in reversed(world.admitted[: n + 1]):
+        for first in reversed(world.allowed_units[: n + 1]):
             inside += first.cost
             t = (last.at - first.at) / SECOND
             found = max(found, inside - unknown - limit.capacity - limit.refill_rate * t)
@@ -91,7 +91,7 @@ def worst(world: World, limit: TokenBucket, *, delay_ns: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_without_a_partition_the_overshoot_is_what_regions_admit_within_the_delay(
+def test_without_a_partition_the_overshoot_is_what_regions_allow_within_the_delay(
     seed: int,
 ) -> None:
     chance = random.Random(seed)
@@ -121,11 +121,11 @@ def test_a_partition_costs_at_most_a_limit_for_each_region_and_is_paid_back(seed
     world.cut = {(a, b) for a in names for b in names}
 
     def flood(duration_ns: int) -> tuple[int, float]:
-        began, before = world.now, len(world.admitted)
+        began, before = world.now, len(world.allowed_units)
         while world.now < began + duration_ns:
             world.run_for(chance.randint(0, 50 * MILLISECOND))
             world.hit(chance.choice(list(world.regions.values())), "a")
-        return len(world.admitted) - before, (world.now - began) / SECOND
+        return len(world.allowed_units) - before, (world.now - began) / SECOND
 
     apart, t = flood(4 * SECOND)
     assert apart <= 3 * (40 + 5 * t), seed
@@ -135,11 +135,11 @@ def test_a_partition_costs_at_most_a_limit_for_each_region_and_is_paid_back(seed
     _, t_after = flood(30 * SECOND)
     t_all = t + 3 + t_after
     within_the_delay = 10
-    assert len(world.admitted) <= 40 + 5 * t_all + within_the_delay, seed
+    assert len(world.allowed_units) <= 40 + 5 * t_all + within_the_delay, seed
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_with_a_bound_on_debt_nobody_is_refused_for_much_longer(seed: int) -> None:
+def test_with_a_bound_on_debt_no_caller_is_denied_for_much_longer(seed: int) -> None:
     chance = random.Random(seed)
     limit = TokenBucket(20, 2)  # as new in 10 s
     names = ("eu", "us", "ap")

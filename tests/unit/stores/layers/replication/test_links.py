@@ -1,4 +1,4 @@
-"""When another region is told, and what is said of how it went."""
+"""Pauses between reports to another region, log lines and metrics."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def link(chance: float) -> Link:
     return Link("eu", "us", every_ns=EVERY, chance=lambda: chance)
 
 
-def test_a_region_is_told_at_intervals_that_differ_by_a_quarter() -> None:
+def test_reports_are_sent_at_intervals_that_differ_by_a_quarter() -> None:
     assert link(0.0).pause_ns() == EVERY * 3 // 4
     assert link(1.0).pause_ns() == EVERY * 5 // 4
 
 
-def test_what_the_last_messages_took_is_part_of_the_interval() -> None:
+def test_the_time_of_the_last_reports_is_part_of_the_interval() -> None:
     assert link(0.5).pause_ns(spent_ns=60 * MILLISECOND) == 40 * MILLISECOND
     assert link(0.5).pause_ns(spent_ns=600 * MILLISECOND) == 0
 
 
-def test_a_region_that_does_not_hear_is_left_alone_ever_longer_up_to_a_bound() -> None:
+def test_pauses_after_failures_grow_up_to_a_bound() -> None:
     one = link(1.0)
     pauses = []
     for _ in range(100):
@@ -51,7 +51,7 @@ def test_links_that_failed_together_do_not_come_back_in_step() -> None:
     assert early.pause_ns() * 2 == late.pause_ns()
 
 
-def test_it_is_said_once_that_a_region_is_gone_and_once_that_it_is_back(
+def test_an_outage_is_logged_once_and_its_end_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     one = link(0.5)
@@ -64,17 +64,17 @@ def test_it_is_said_once_that_a_region_is_gone_and_once_that_it_is_back(
             one.succeeded()
         assert one.is_up
     assert [record.getMessage() for record in caplog.records] == [
-        "region eu: us cannot be told what is used here; it is tried again until it can: gone",
-        "region eu: us hears us again, after 3 attempts",
+        "region eu: cannot report usage to us, retrying: gone",
+        "region eu: us can be reached again after 3 failed attempts",
     ]
 
 
-def test_messages_are_counted() -> None:
-    heard = MEASURES.value("region_exchanges", peer="us")
+def test_reports_are_counted() -> None:
+    merged = MEASURES.value("region_exchanges", peer="us")
     failed = MEASURES.value("region_failures", peer="us")
     one = link(0.5)
-    one.heard()
+    one.acknowledged()
     one.failed(GONE)
     one.failed(GONE)
-    assert MEASURES.value("region_exchanges", peer="us") == heard + 1
+    assert MEASURES.value("region_exchanges", peer="us") == merged + 1
     assert MEASURES.value("region_failures", peer="us") == failed + 2

@@ -1,0 +1,454 @@
+"""The usage of one node per counter and window, and what each other region knows of it.
+
+For each counter and window of time there is one total that only grows: the usage of this node in
+that window. A report has the total, not what was added to it, so a region may receive it late,
+twice or in any order, and the next report makes up for one that was lost. A refund is subtracted
+only as far as it has not been reported.
+
+Memory is bounded. When there are *max_keys* totals, those that every region knows make room first,
+of them the smallest, and then those with the least unreported usage. A total that was forgotten
+must not start from 0 under the same name, as the other regions would ignore it until it is as large
+as before: what is counted after that belongs to a new *generation*, a part of the origin's name.
+
+No I/O, no clock, no threads: time comes in as nanoseconds of one clock, and callers with several
+threads hold a lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from operator import add
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from headgate.errors import StoreError
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    GrantLease,
+    LeaseGrant,
+    MergeUsage,
+    Operation,
+    Outcomes,
+    Refund,
+    Settle,
+    Take,
+    TakeEach,
+)
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from headgate.limits import Limit
+
+
+# ---- windows ----------------------------------------------------------------------------------
+#
+# Usage that is older than a limit takes to refill says nothing any more. So a node counts in
+# windows of that length, and reports a window until the next one has ended too. Lengths are whole
+# seconds of three binary digits, at most a quarter longer than needed: similar limits share a
+# report. A node numbers its windows by its own clock, and they are compared with each other alone:
+# clocks of different nodes may differ.
+
+
+SLACK_NS: Final = 30 * SECOND
+"""The time after its end at which a window may still be merged: some reports arrive late."""
+
+
+def window_length_ns(limit: Limit) -> int:
+    """The length of the windows in which usage under *limit* is counted."""
+    seconds = -(-limit.period_ns // SECOND)
+    shift = max(seconds.bit_length() - 3, 0)
+    return (-(-seconds >> shift) << shift) * SECOND
+
+
+def is_over(window: int, length_ns: int, now_ns: int) -> bool:
+    """True if the usage of *window* needs no report any more."""
+    return now_ns // length_ns > window + 1
+
+
+def ttl_of(length_ns: int) -> int:
+    """The time for which a store has to remember what was merged of a window."""
+    return 2 * length_ns + SLACK_NS
+
+
+MOST_CHECKS: Final = 64
+"""Counters in one report, which take a server a millisecond or two: its other callers wait, and so
+do callers that count here while it is made."""
+
+MOST_COUNTERS: Final = 32 * MOST_CHECKS
+"""Counters that are reported to a region before there is a pause."""
+
+LATE_NS: Final = 2 * SECOND
+"""Usage that has waited for longer could not be reported because of a failure."""
+
+MOST_LIMITS: Final = 1_024
+"""Limits whose window lengths are cached: policies change."""
+
+LOOKED_AT: Final = 256
+"""Totals that are looked at when room is needed; at most half of them are removed."""
+
+
+Figures = tuple[int, ...]
+"""A number for each region. (Every garbage collection would go through lists.)"""
+
+
+class Label(NamedTuple):
+    """What the totals of one report have in common."""
+
+    length_ns: int
+    window: int
+    generation: int
+
+
+@dataclass(slots=True, eq=False)
+class Total:
+    """The usage of one counter by this node in one window."""
+
+    group: str
+    key: str
+    limit: Limit
+    label: Label
+    acknowledged: Figures
+    """The part that each region has acknowledged."""
+    spared: Figures
+    """The part that each region was spared, see `RegionUsage.acknowledge`: it is not reported."""
+    since: Figures
+    """The time since which each region does not know all."""
+    amount: int = 0
+    sent: int = 0
+    """The most that any report had, whether or not it arrived."""
+    pending: int = 0
+    """The number of regions that do not know all."""
+
+    def unreported(self, peer: int) -> int:
+        """The part that *peer* does not know."""
+        return self.amount - self.spared[peer] - self.acknowledged[peer]
+
+    def refund(self, amount: int) -> int:
+        """Subtract *amount* as far as it has not been reported; returns the rest."""
+        taken = min(amount, max(self.amount - self.sent, 0))
+        self.amount -= taken
+        return amount - taken
+
+
+class GroupTotals:
+    """The totals of one group in one window, by key, and the label of new ones."""
+
+    __slots__ = ("label", "totals")
+
+    def __init__(self, label: Label) -> None:
+        self.label = label
+        self.totals: dict[str, Total] = {}
+
+
+class Reported(NamedTuple):
+    """A total in a report. If *is_late*, the report has a piece of what waited for long."""
+
+    total: Total
+    amount: int
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report to one region: the operation for its store, and the totals in it."""
+
+    operation: MergeUsage
+    totals: tuple[Reported, ...]
+    made_ns: int
+
+
+class RegionUsage:
+    """The usage of this node, *origin*, and what each of so many *peers* does not know of it.
+
+    Of *groups* alone; None: of all. Usage that could not be reported for `LATE_NS` is reported in
+    pieces, until the region's counter denies for longer than *max_debt_ns*; it is spared the rest.
+    """
+
+    def __init__(
+        self,
+        origin: str,
+        *,
+        peers: int,
+        max_keys: int,
+        groups: Collection[str] | None = None,
+        max_debt_ns: int | None = None,
+    ) -> None:
+        self.origin = origin
+        self.dropped = 0
+        """Totals that were removed, or have ended, before every region knew them."""
+        self.spared = 0
+        """Units that regions were spared."""
+        self._peers = peers
+        self._max_keys = max_keys
+        self._max_debt_ns = max_debt_ns
+        self._generation = 0
+        self._latest_ns = 0
+        self._count = 0
+        self._zeros: Figures = (0,) * peers
+        self._windows: dict[tuple[int, int, str], GroupTotals] = {}
+        self._pending: list[dict[Total, None]] = [{} for _ in range(peers)]
+        # By the identity of limits, which are kept: hashing one takes longer than the rest.
+        self._lengths: dict[int, tuple[Limit, int]] = {}
+        self.share(groups)
+
+    def __len__(self) -> int:
+        """The number of totals."""
+        return self._count
+
+    def share(self, groups: Collection[str] | None) -> None:
+        """Count the usage of *groups* from now on; None: of all."""
+        self._groups = None if groups is None else frozenset(groups)
+
+    def add(self, group: str, key: str, limit: Limit, amount: int, now_ns: int) -> bool:
+        """Add *amount* units, or refund them if negative.
+
+        True if a report is needed that was not needed before.
+        """
+        if (
+            not amount
+            or (self._groups is not None and group not in self._groups)
+            or not limit.is_divisible
+        ):
+            return False
+        if now_ns > self._latest_ns:
+            self._latest_ns = now_ns
+        length_ns = self._length_ns(limit)
+        window = self._latest_ns // length_ns
+        if amount < 0:
+            self._refund((length_ns, window, group), key, -amount)
+            return False
+        place = (length_ns, window, group)
+        total = self._find(place, key) or self._new_total(key, limit, place)
+        total.limit = limit
+        total.amount += amount
+        return total.pending < self._peers and self._mark(total)
+
+    def is_up_to_date(self, peer: int) -> bool:
+        """True if *peer* knows everything."""
+        return not self._pending[peer]
+
+    def pending(self, peer: int) -> int:
+        """The number of counters of which *peer* does not know all."""
+        return len(self._pending[peer])
+
+    def lag_ns(self, peer: int, now_ns: int) -> int:
+        """The age of the oldest usage that *peer* does not know."""
+        oldest = min((total.since[peer] for total in self._pending[peer]), default=now_ns)
+        return max(now_ns - oldest, 0)
+
+    def batches(self, peer: int) -> int:
+        """The number of calls of `reports` that it takes to report everything, or a good deal."""
+        return -(-min(len(self._pending[peer]), MOST_COUNTERS) // MOST_CHECKS)
+
+    def reports(self, peer: int, now_ns: int) -> list[Report]:
+        """The next reports to *peer*; call `acknowledge` for each that has arrived.
+
+        The next call starts with other counters, whether or not these arrive: what is refused must
+        not hold up the rest. Windows that have ended are left out until `sweep` removes them.
+        """
+        now_ns = self._now(now_ns)
+        pending = self._pending[peer]
+        by_label: dict[Label, list[Total]] = {}
+        for total in list(islice(pending, MOST_CHECKS)):
+            del pending[total]
+            if total.unreported(peer) <= 0:
+                total.pending -= 1
+                continue
+            pending[total] = None
+            if not is_over(total.label.window, total.label.length_ns, now_ns):
+                by_label.setdefault(total.label, []).append(total)
+        return [self._report(peer, label, totals, now_ns) for label, totals in by_label.items()]
+
+    def acknowledge(self, peer: int, report: Report, outcomes: Outcomes) -> None:
+        """Record that *peer* has merged *report*; *outcomes* are those of a cost of 1 there."""
+        pending = self._pending[peer]
+        for (total, amount, is_late), outcome in zip(report.totals, outcomes, strict=True):
+            if amount > total.acknowledged[peer]:
+                total.acknowledged = _with(total.acknowledged, peer, amount)
+            if is_late and self._is_in_debt(outcome.retry_after_ns):
+                rest = max(total.unreported(peer), 0)
+                self.spared += rest
+                total.spared = _with(total.spared, peer, total.spared[peer] + rest)
+            if total in pending and total.unreported(peer) <= 0:
+                del pending[total]
+                total.pending -= 1
+            elif not is_late:
+                total.since = _with(total.since, peer, report.made_ns)
+
+    def sweep(self, now_ns: int, *, most: int = LOOKED_AT) -> bool:
+        """Remove up to *most* totals of windows that have ended; True if there may be more."""
+        now_ns = self._now(now_ns)
+        for place in list(self._windows):
+            length_ns, window, _ = place
+            if is_over(window, length_ns, now_ns):
+                totals = self._windows[place].totals
+                for key in list(islice(totals, most)):
+                    self._forget(totals.pop(key))
+                if totals:
+                    return True
+                del self._windows[place]
+        return False
+
+    def _now(self, now_ns: int) -> int:
+        """The latest time: a clock that steps back must not repeat the numbers of windows."""
+        self._latest_ns = max(self._latest_ns, now_ns)
+        return self._latest_ns
+
+    def _length_ns(self, limit: Limit) -> int:
+        known = self._lengths.get(id(limit))
+        if known is not None:
+            return known[1]
+        if len(self._lengths) >= MOST_LIMITS:
+            self._lengths.clear()
+        length_ns = window_length_ns(limit)
+        self._lengths[id(limit)] = limit, length_ns
+        return length_ns
+
+    def _find(self, place: tuple[int, int, str], key: str) -> Total | None:
+        found = self._windows.get(place)
+        return None if found is None else found.totals.get(key)
+
+    def _refund(self, place: tuple[int, int, str], key: str, amount: int) -> None:
+        """Refund in this window, and the rest in the one before: the charge may have been there."""
+        length_ns, window, group = place
+        for number in (window, window - 1):
+            total = self._find((length_ns, number, group), key)
+            if total is not None and amount:
+                amount = total.refund(amount)
+
+    def _new_total(self, key: str, limit: Limit, place: tuple[int, int, str]) -> Total:
+        if self._count >= self._max_keys:
+            self._make_room()
+        self._count += 1
+        length_ns, window, group = place
+        found = self._windows.get(place)
+        if found is None:
+            found = self._windows[place] = GroupTotals(Label(length_ns, window, self._generation))
+        elif found.label.generation != self._generation:
+            found.label = Label(length_ns, window, self._generation)
+        zeros = self._zeros
+        total = found.totals[key] = Total(group, key, limit, found.label, zeros, zeros, zeros)
+        return total
+
+    def _mark(self, total: Total) -> bool:
+        """Have *total* reported to every region."""
+        since = list(total.since)
+        for peer, pending in enumerate(self._pending):
+            if total not in pending:
+                pending[total] = None
+                since[peer] = self._latest_ns
+        total.since = tuple(since)
+        total.pending = self._peers
+        return True
+
+    def _report(self, peer: int, label: Label, totals: list[Total], now_ns: int) -> Report:
+        checks, reported = [], []
+        for total in totals:
+            amount = total.amount - total.spared[peer]
+            is_late = self._max_debt_ns is not None and now_ns - total.since[peer] > LATE_NS
+            if is_late:
+                amount = min(amount, total.acknowledged[peer] + _piece(total.limit))
+            total.sent = max(total.sent, amount + total.spared[peer])
+            checks.append(Check(total.group, total.key, total.limit, amount))
+            reported.append(Reported(total, amount, is_late))
+        origin = f"{self.origin}/{label.length_ns // SECOND}.{label.generation}"
+        merge = MergeUsage(tuple(checks), origin, label.window, ttl_of(label.length_ns))
+        return Report(merge, tuple(reported), now_ns)
+
+    def _is_in_debt(self, retry_after_ns: int | None) -> bool:
+        limit = self._max_debt_ns
+        return limit is not None and (retry_after_ns is None or retry_after_ns > limit)
+
+    def _make_room(self) -> None:
+        """Remove totals that every region knows, the smallest first, or else those with the least
+        unreported usage, of the oldest ones."""
+        self._generation += 1
+        looked_at = list(islice(self._oldest(), min(LOOKED_AT, self._max_keys)))
+        looked_at.sort(key=_worth)
+        most = max(len(looked_at) // 2, 1)
+        for n, total in enumerate(looked_at):
+            totals = self._windows[(*total.label[:2], total.group)].totals
+            del totals[total.key]
+            if n < most:
+                self._forget(total)
+            else:
+                totals[total.key] = total  # others are looked at the next time
+
+    def _oldest(self) -> Iterator[Total]:
+        for place in sorted(self._windows, key=lambda place: place[0] * (place[1] + 1)):
+            yield from self._windows[place].totals.values()
+
+    def _forget(self, total: Total) -> None:
+        """Forget *total*, which has been removed from its window."""
+        self._count -= 1
+        is_known = True
+        for peer, pending in enumerate(self._pending):
+            if total in pending:
+                del pending[total]
+                is_known = is_known and total.unreported(peer) <= 0
+        if not is_known:
+            self.dropped += 1
+
+
+def _worth(total: Total) -> tuple[int, int]:
+    """The usage that some region does not know, and all of it: a counter in much use would soon be
+    back, under a new name each time, and a store remembers a limited number of names."""
+    known = min(map(add, total.acknowledged, total.spared))
+    return (total.amount - known if total.pending else 0), total.amount
+
+
+def _with(figures: Figures, place: int, figure: int) -> Figures:
+    """*figures* with another one at *place*."""
+    return (*figures[:place], figure, *figures[place + 1 :])
+
+
+def _piece(limit: Limit) -> int:
+    """The most that one late report adds: an eighth of a quota, or what refills in a second if that
+    is more, so that reports are faster than use."""
+    return max(limit.quota // 8, -(-limit.quota * SECOND // limit.period_ns))
+
+
+# ---- the usage of an operation ----------------------------------------------------------------
+
+
+def usage_of(operation: Operation[Any], reply: Any) -> Iterator[tuple[Check, int]]:
+    """The usage of each counter by *operation* with this *reply*; negative for refunds.
+
+    A hold counts when it is settled. A lease that is charged in advance counts when it is granted,
+    less the units that are returned with it; one that is not, when its usage is reported. The usage
+    of other regions does not count here.
+    """
+    match operation:
+        case TakeEach(takes):
+            for take, outcomes in zip(takes, reply, strict=True):
+                if not isinstance(outcomes, StoreError):
+                    yield from usage_of(take, cast("Outcomes", outcomes))
+        case GrantLease(check):
+            yield check, _granted(operation, reply)
+        case Refund(checks):
+            for check in checks:
+                yield check, -check.cost
+        case Take(checks) | Charge(checks) | Settle(checks):
+            if _is_charged(operation, reply):
+                for check in checks:
+                    yield check, check.cost
+        case _:
+            return
+
+
+def _is_charged(operation: Take | Charge | Settle, reply: Any) -> bool:
+    """True if the costs of *operation* have been charged."""
+    if isinstance(operation, Take):
+        return operation.consume and all(outcome.allowed for outcome in reply)
+    return isinstance(operation, Charge) or bool(reply) or operation.charge_lapsed
+
+
+def _granted(request: GrantLease, grant: LeaseGrant) -> int:
+    taken = request.check.cost if grant.outcome.allowed else 0
+    if request.is_charged:
+        # Units that are returned were never used, whether or not the store took them back.
+        return taken + grant.amount - request.unused
+    return taken + max(request.used - request.told, 0)

@@ -1,0 +1,434 @@
+"""The totals of one node: what is reported to each region, and what is forgotten."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from headgate.algorithms import Outcome
+from headgate.errors import StoreError
+from headgate.limits import Concurrency, Limit, TokenBucket, parse_limit
+from headgate.stores.layers.replication.usage import (
+    LATE_NS,
+    MOST_CHECKS,
+    RegionUsage,
+    Report,
+    is_over,
+    ttl_of,
+    usage_of,
+    window_length_ns,
+)
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    GrantLease,
+    Hold,
+    LeaseGrant,
+    MergeUsage,
+    Operation,
+    Refund,
+    Reset,
+    Settle,
+    Take,
+    TakeEach,
+)
+from headgate.units import SECOND
+from tests.support.region_fakes import FITS, totals_of
+
+MINUTELY = TokenBucket(64, 1)
+SECONDLY = TokenBucket(10, 10)
+NOW = 6_400 * SECOND
+
+
+def new_usage(
+    *, peers: int = 2, max_keys: int = 1_000, max_debt_ns: int | None = None
+) -> RegionUsage:
+    return RegionUsage("eu/1", peers=peers, max_keys=max_keys, max_debt_ns=max_debt_ns)
+
+
+def use(
+    one: RegionUsage, key: str, amount: int = 1, *, at: int = NOW, limit: Limit = MINUTELY
+) -> bool:
+    return one.add("g", key, limit, amount, at)
+
+
+def report_to(
+    one: RegionUsage, peer: int, now: int = NOW, outcome: Outcome = FITS
+) -> list[MergeUsage]:
+    """Send *peer* all reports; the operations in them."""
+    reports = one.reports(peer, now)
+    for report in reports:
+        acknowledge(one, peer, report, outcome)
+    return [report.operation for report in reports]
+
+
+def acknowledge(one: RegionUsage, peer: int, report: Report, outcome: Outcome = FITS) -> None:
+    one.acknowledge(peer, report, tuple(outcome for _ in report.totals))
+
+
+def test_reports_have_totals_and_not_what_was_added() -> None:
+    one = new_usage()
+    use(one, "a", 3)
+    assert totals_of(report_to(one, 0)) == {"a": 3}
+    use(one, "a", 4)
+    (merge,) = report_to(one, 0)
+    assert [check.cost for check in merge.checks] == [7]
+
+
+def test_each_region_gets_its_own_reports() -> None:
+    one = new_usage()
+    use(one, "a", 3)
+    report_to(one, 0)
+    assert one.is_up_to_date(0)
+    assert not one.is_up_to_date(1)
+    assert totals_of(report_to(one, 1)) == {"a": 3}
+    assert report_to(one, 0) == report_to(one, 1) == []
+
+
+def test_what_was_not_acknowledged_is_reported_again() -> None:
+    one = new_usage()
+    use(one, "a", 3)
+    one.reports(0, NOW)
+    use(one, "a", 1)
+    assert totals_of(report_to(one, 0)) == {"a": 4}
+
+
+def test_usage_while_a_report_is_in_flight_is_reported_next() -> None:
+    one = new_usage()
+    use(one, "a", 3)
+    (report,) = one.reports(0, NOW)
+    use(one, "a", 4)
+    acknowledge(one, 0, report)
+    assert not one.is_up_to_date(0)
+    assert totals_of(report_to(one, 0)) == {"a": 7}
+    acknowledge(one, 0, report)  # answered twice, late
+    assert one.is_up_to_date(0)
+
+
+def test_all_counters_of_one_window_go_in_one_report_up_to_a_size() -> None:
+    one = new_usage()
+    for n in range(MOST_CHECKS):
+        use(one, f"k{n}")
+    assert one.batches(0) == len(one.reports(0, NOW)) == 1
+    use(one, "another")
+    assert one.batches(0) == 2
+    assert [len(report.totals) for report in one.reports(0, NOW)] == [MOST_CHECKS]
+
+
+def test_a_new_window_starts_from_0_and_the_one_before_is_still_reported() -> None:
+    one = new_usage()
+    use(one, "a", 3)
+    use(one, "a", 5, at=NOW + 64 * SECOND)
+    sent = report_to(one, 0, NOW + 64 * SECOND)
+    assert [(merge.window, merge.checks[0].cost) for merge in sent] == [(100, 3), (101, 5)]
+
+
+def test_a_window_that_has_ended_is_not_reported_and_counts_as_dropped() -> None:
+    one = new_usage(peers=1)
+    use(one, "a", 3)
+    use(one, "b", 3)
+    later = NOW + 128 * SECOND
+    assert one.reports(0, later) == []
+    while one.sweep(later, most=1):
+        pass
+    assert len(one) == 0
+    assert one.is_up_to_date(0)
+    assert one.dropped == 2
+
+
+def test_what_every_region_knows_does_not_count_as_dropped() -> None:
+    one = new_usage(peers=1)
+    use(one, "a", 3)
+    report_to(one, 0)
+    one.sweep(NOW + 128 * SECOND)
+    assert len(one) == 0
+    assert one.dropped == 0
+
+
+def test_a_clock_that_steps_back_does_not_repeat_the_numbers_of_windows() -> None:
+    one = new_usage()
+    use(one, "a", 3, at=NOW)
+    use(one, "a", 3, at=NOW - 640 * SECOND)
+    (merge,) = report_to(one, 0, NOW - 640 * SECOND)
+    assert (merge.window, merge.checks[0].cost) == (100, 6)
+
+
+def test_a_limit_with_other_windows_has_another_origin() -> None:
+    one = new_usage()
+    use(one, "a", 3)
+    use(one, "a", 4, limit=SECONDLY)
+    sent = report_to(one, 0)
+    assert len({merge.origin for merge in sent}) == 2
+    assert totals_of(sent) == {"a": 7}
+
+
+def test_what_is_refunded_before_a_report_is_not_reported() -> None:
+    one = new_usage()
+    use(one, "a", 5)
+    use(one, "a", -2)
+    assert totals_of(report_to(one, 0)) == {"a": 3}
+    use(one, "b", 1)
+    use(one, "b", -1)
+    assert report_to(one, 0) == []
+
+
+def test_a_refund_after_its_window_ended_finds_the_total_of_that_window() -> None:
+    one = new_usage()
+    use(one, "a", 5)
+    later = NOW + 64 * SECOND
+    use(one, "a", 1, at=later)
+    use(one, "a", -4, at=later)
+    merges = report_to(one, 0, later)
+    assert [(merge.window, merge.checks[0].cost) for merge in merges] == [(100, 2)]
+
+
+def test_what_was_reported_once_is_never_taken_back() -> None:
+    one = new_usage()
+    use(one, "a", 5)
+    one.reports(0, NOW)
+    use(one, "a", -5)
+    assert totals_of(report_to(one, 0)) == {"a": 5}
+    assert totals_of(report_to(one, 1)) == {"a": 5}
+
+
+def test_counters_that_are_not_shared_are_not_reported() -> None:
+    one = new_usage()
+    one.share({"g"})
+    assert not one.add("other", "a", MINUTELY, 1, NOW)
+    assert use(one, "b")
+    one.share({"other"})
+    assert not use(one, "c")
+    assert one.add("other", "d", MINUTELY, 1, NOW)
+    one.share(None)
+    assert use(one, "e")
+    assert totals_of(report_to(one, 0)) == {"b": 1, "d": 1, "e": 1}
+
+
+def test_only_the_first_use_after_all_was_reported_needs_a_report() -> None:
+    one = new_usage()
+    assert use(one, "a")
+    assert not use(one, "a")
+    report_to(one, 0)
+    assert use(one, "a")
+    assert not use(one, "a")
+
+
+def test_slots_are_never_shared() -> None:
+    one = new_usage()
+    assert not use(one, "a", limit=Concurrency(3, 10))
+
+
+def test_the_lag_is_the_age_of_the_oldest_unreported_usage() -> None:
+    one = new_usage()
+    assert one.lag_ns(0, NOW) == 0
+    use(one, "a", at=NOW)
+    use(one, "b", at=NOW + 5)
+    use(one, "a", at=NOW + 6)
+    assert one.lag_ns(0, NOW + 10) == 10
+    (report,) = one.reports(0, NOW + 7)
+    use(one, "b", at=NOW + 8)
+    acknowledge(one, 0, report)
+    assert one.lag_ns(0, NOW + 10) <= 3
+    assert one.lag_ns(1, NOW + 10) == 10
+
+
+def test_of_too_many_counters_those_go_first_that_every_region_knows() -> None:
+    one = new_usage(max_keys=10)
+    for n in range(10):
+        use(one, f"k{n}", 1 + n)
+    for peer in (0, 1):
+        (report, *_) = one.reports(peer, NOW)
+        one.acknowledge(peer, report, tuple(FITS for _ in report.totals))
+    use(one, "k0", 1)
+    use(one, "new", 1)
+    assert len(one) <= 10
+    assert one.dropped == 0
+    assert totals_of(report_to(one, 0)) == {"k0": 2, "new": 1}
+
+
+def test_of_too_many_counters_that_no_region_knows_the_largest_are_kept() -> None:
+    one = new_usage(peers=1, max_keys=10)
+    for n in range(10):
+        use(one, f"k{n}", 1 + n)
+    use(one, "new", 1)
+    assert one.dropped == 5
+    assert totals_of(report_to(one, 0)) == {"new": 1} | {f"k{n}": 1 + n for n in range(5, 10)}
+
+
+def test_a_counter_that_was_forgotten_starts_under_another_name() -> None:
+    one = new_usage(peers=1, max_keys=2)
+    merged: list[MergeUsage] = []
+    chance = random.Random(1)
+    used: dict[str, int] = {}
+    for _ in range(200):
+        key = f"k{chance.randrange(6)}"
+        used[key] = used.get(key, 0) + 1
+        use(one, key)
+        merged += report_to(one, 0)
+        assert len(one) <= 2
+    assert one.dropped == 0
+    assert totals_of(merged) == used
+
+
+DENIED = Outcome(allowed=False, remaining=0, retry_after_ns=5, reset_after_ns=5)
+LATER = NOW + LATE_NS + 1
+
+
+def test_a_region_in_debt_is_spared_the_rest_of_late_usage() -> None:
+    one = new_usage(peers=2, max_debt_ns=4)
+    use(one, "a", 30)
+    (merge,) = report_to(one, 0, LATER, DENIED)
+    assert merge.checks[0].cost == 8  # an eighth of a quota, to see what it does
+    assert one.is_up_to_date(0)
+    assert one.spared == 22
+    use(one, "a", 10, at=LATER)
+    (merge,) = report_to(one, 0, LATER)
+    assert merge.checks[0].cost == 18  # what was spared is not reported later either
+
+
+def test_a_region_that_is_not_in_debt_gets_all_late_usage() -> None:
+    one = new_usage(peers=1, max_debt_ns=5)
+    use(one, "a", 30)
+    sent = [merge for _ in range(4) for merge in report_to(one, 0, LATER, DENIED)]
+    assert [merge.checks[0].cost for merge in sent] == [8, 16, 24, 30]
+    assert one.is_up_to_date(0)
+    assert one.spared == 0
+
+
+def test_usage_in_time_is_reported_in_full_whatever_the_debt() -> None:
+    one = new_usage(peers=1, max_debt_ns=4)
+    use(one, "a", 200)
+    (report,) = one.reports(0, NOW)
+    use(one, "a", 3)
+    acknowledge(one, 0, report, DENIED)
+    assert totals_of(report_to(one, 0, outcome=DENIED)) == {"a": 203}
+    assert one.spared == 0
+
+
+def test_without_a_bound_on_debt_all_is_reported_at_once() -> None:
+    one = new_usage(peers=1)
+    use(one, "a", 200)
+    assert totals_of(report_to(one, 0, LATER, DENIED)) == {"a": 200}
+
+
+def test_pieces_are_reported_faster_than_units_refill() -> None:
+    one = new_usage(peers=1, max_debt_ns=4)
+    use(one, "a", 50, limit=TokenBucket(10, 4))
+    assert totals_of(report_to(one, 0, LATER)) == {"a": 4}
+
+
+def test_what_is_never_acknowledged_does_not_hold_up_the_rest() -> None:
+    one = new_usage()
+    for n in range(3 * MOST_CHECKS):
+        use(one, f"k{n}")
+    tried: set[str] = set()
+    for _ in range(one.batches(0)):
+        for report in one.reports(0, NOW):  # none of them arrives
+            tried |= {check.key for check in report.operation.checks}
+    assert len(tried) == 3 * MOST_CHECKS
+    assert one.lag_ns(0, NOW + SECOND) == SECOND
+
+
+def test_a_counter_that_is_used_much_keeps_its_name_while_keys_are_sprayed() -> None:
+    one = new_usage(max_keys=100)
+    origins = set()
+    for n in range(2_000):
+        if n % 10 == 0:
+            use(one, "hot", 5)
+        use(one, f"k{n}")
+        for report in one.reports(0, NOW) + one.reports(1, NOW):
+            acknowledge(one, 0, report)
+            acknowledge(one, 1, report)
+            if any(check.key == "hot" for check in report.operation.checks):
+                origins.add(report.operation.origin)
+    assert len(origins) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1000/s", 1),
+        ("10/100ms fixed_window", 1),
+        ("100/s burst 250", 3),
+        ("7 per 7s", 7),
+        ("9 per 9s", 10),
+        ("100/minute", 64),
+        ("5/hour sliding_window_log", 4096),
+        ("1000/day fixed_window", 98304),
+    ],
+)
+def test_a_window_is_as_long_as_a_limit_takes_to_refill_or_a_little_longer(
+    text: str, seconds: int
+) -> None:
+    limit: Limit = parse_limit(text)
+    length = window_length_ns(limit)
+    assert length == seconds * SECOND
+    assert limit.period_ns <= length
+    assert length <= max(limit.period_ns * 5 // 4, limit.period_ns + SECOND)
+
+
+def test_a_window_is_over_when_the_next_one_is() -> None:
+    assert not is_over(7, 10, 89)
+    assert is_over(7, 10, 90)
+
+
+def test_a_report_is_remembered_for_as_long_as_it_may_be_repeated() -> None:
+    assert ttl_of(10 * SECOND) > 20 * SECOND
+
+
+A = Check("g", "a", MINUTELY, 2)
+B = Check("g", "b", MINUTELY, 3)
+YES = Outcome(allowed=True, remaining=1, retry_after_ns=0, reset_after_ns=1)
+NO = Outcome(allowed=False, remaining=0, retry_after_ns=1, reset_after_ns=1)
+
+
+def used(operation: Operation[Any], result: Any) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for check, amount in usage_of(operation, result):
+        amounts[check.key] = amounts.get(check.key, 0) + amount
+    return {key: amount for key, amount in amounts.items() if amount}
+
+
+def granted(outcome: Outcome, amount: int) -> LeaseGrant:
+    return LeaseGrant(outcome, amount, lasts_ns=1, holders=1, lent=amount, wait_ns=0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "result", "expected"),
+    [
+        (Take((A, B)), (YES, YES), {"a": 2, "b": 3}),
+        (Take((A, B)), (YES, NO), {}),
+        (Take((A,), consume=False), (YES,), {}),
+        (TakeEach((Take((A,)), Take((B,)))), ((YES,), (NO,)), {"a": 2}),
+        (TakeEach((Take((A,)), Take((B,)))), (StoreError("gone"), (YES,)), {"b": 3}),
+        (Charge((A, A)), (NO, NO), {"a": 4}),
+        (Refund((A,)), (YES,), {"a": -2}),
+        (Reset((A,)), None, {}),
+        (MergeUsage((A,), "us/1", 1, 1), (YES,), {}),
+    ],
+)
+def test_what_is_allowed_or_charged_counts(
+    operation: Operation[Any], result: Any, expected: dict[str, int]
+) -> None:
+    assert used(operation, result) == expected
+
+
+def test_a_hold_counts_when_it_is_settled_by_its_actual_cost() -> None:
+    assert used(Hold((A,), "h", 1), (YES,)) == {}
+    assert used(Settle((B,), "h", charge_lapsed=False), True) == {"b": 3}
+    assert used(Settle((B,), "h", charge_lapsed=True), False) == {"b": 3}
+    assert used(Settle((B,), "h", charge_lapsed=False), False) == {}
+
+
+def test_a_lease_counts_when_it_is_granted_less_what_is_returned() -> None:
+    request = GrantLease(A, "node", most=10, ttl_ns=1, unused=4)
+    assert used(request, granted(YES, 10)) == {"a": 2 + 10 - 4}
+    assert used(request, granted(NO, 0)) == {"a": -4}
+
+
+def test_a_lease_that_is_not_charged_counts_when_its_usage_is_reported() -> None:
+    request = GrantLease(A, "node", most=10, ttl_ns=1, used=12, told=5, is_charged=False)
+    assert used(request, granted(YES, 10)) == {"a": 2 + 7}
+    assert used(request, granted(NO, 0)) == {"a": 7}
