@@ -1,4 +1,4 @@
-"""Three regions with a Redis server each and slow links: what is lost, late or cut off is told."""
+"""Three regions with a Redis server each and slow links: what is lost or late is reported again."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def skewed(skew_ns: int) -> Clock:
     return lambda: time.time_ns() + skew_ns
 
 
-def unheard(peer: str) -> float:
+def failed_reports(peer: str) -> float:
     return MEASURES.value("region_failures", peer=peer)
 
 
-def test_what_one_region_admits_counts_in_all(regions: Regions) -> None:
+def test_what_one_region_allows_counts_in_all(regions: Regions) -> None:
     with World(regions, SLOW, key="together") as world:
         assert world.hit("eu", 10)
         assert world.hit("us", 5)
-        world.wait_until_told()
+        world.wait_until_reported()
         assert [world.used(name) for name in NAMES] == [15, 15, 15]
         assert not world.hit("ap", 16)
         assert world.hit("ap", 15)
 
 
-def test_the_overshoot_is_what_others_admit_before_they_are_heard(regions: Regions) -> None:
+def test_the_overshoot_is_what_others_allow_before_they_report(regions: Regions) -> None:
     limit = TokenBucket(40, 40)
     with World(regions, limit, key="flooded") as world:
         for _ in range(70):
@@ -60,11 +60,11 @@ def test_the_overshoot_is_what_others_admit_before_they_are_heard(regions: Regio
                 world.hit(name)
                 world.hit(name)
             time.sleep(0.02)
-        world.wait_until_told()
+        world.wait_until_reported()
         delay = world.longest_delay()
         assert world.excess(delay=delay) <= 0
         assert world.excess(delay=0) > 0  # or the delay was no matter
-        assert len({one.region for one in world.admitted}) == len(NAMES)
+        assert len({one.region for one in world.allowed}) == len(NAMES)
 
 
 def test_a_partition_costs_a_limit_for_each_region_and_is_paid_back(regions: Regions) -> None:
@@ -72,12 +72,12 @@ def test_a_partition_costs_a_limit_for_each_region_and_is_paid_back(regions: Reg
         regions.part()
         assert [world.exhaust(name) for name in NAMES] == [30, 30, 30]  # the worst case: G x C
         regions.heal()
-        world.wait_until_told()
+        world.wait_until_reported()
         assert [world.used(name) for name in NAMES] == [90, 90, 90]
         assert not any(world.hit(name) for name in NAMES)
 
 
-def test_after_a_partition_callers_are_refused_until_the_debt_is_worked_off(
+def test_after_a_partition_callers_are_denied_until_the_debt_is_worked_off(
     regions: Regions,
 ) -> None:
     limit = TokenBucket(20, 4)
@@ -88,30 +88,30 @@ def test_after_a_partition_callers_are_refused_until_the_debt_is_worked_off(
             for name in NAMES:
                 world.exhaust(name)
             time.sleep(0.1)
-        assert len(world.admitted) <= 3 * (20 + 4 * (time.monotonic() - began))
+        assert len(world.allowed) <= 3 * (20 + 4 * (time.monotonic() - began))
         regions.heal()
-        world.wait_until_told()
+        world.wait_until_reported()
         for store in world.stores.values():
             (outcome,) = store.run(world.look())
             assert not outcome.allowed
             assert outcome.retry_after_ns is not None
-            assert outcome.retry_after_ns <= (len(world.admitted) - 20 + 1) * SECOND / 4
+            assert outcome.retry_after_ns <= (len(world.allowed) - 20 + 1) * SECOND / 4
 
 
-def test_messages_whose_replies_are_lost_are_repeated_and_counted_once(regions: Regions) -> None:
+def test_reports_whose_replies_are_lost_are_repeated_and_counted_once(regions: Regions) -> None:
     with World(regions, SLOW, key="unanswered", timeout=0.2) as world:
         link = regions.links["eu", "us"]
         for _ in range(3):
             assert world.hit("eu", 2)
-            world.wait_until_told()
-            failures = unheard("us")
+            world.wait_until_reported()
+            failures = failed_reports("us")
             link.swallow_replies()
             assert world.hit("eu", 1)
-            wait_until(lambda: unheard("us") > failures, "a message to fail")  # noqa: B023 (at once)
-            assert world.used("us") == world.used("eu")  # it was heard, which nobody knows
+            wait_until(lambda: failed_reports("us") > failures, "a report to fail")  # noqa: B023 (at once)
+            assert world.used("us") == world.used("eu")  # it was merged, but no reply came
             assert world.lag() > 0
             regions.heal()
-            world.wait_until_told()
+            world.wait_until_reported()
         assert [world.used(name) for name in NAMES] == [9, 9, 9]
 
 
@@ -123,14 +123,14 @@ def test_a_region_that_hangs_delays_no_decision(regions: Regions) -> None:
             assert world.hit(name, 5)
         assert world.lag() > 0
         regions.heal()
-        world.wait_until_told()
+        world.wait_until_reported()
         assert [world.used(name) for name in NAMES] == [30, 30, 30]
 
 
-def test_a_region_that_comes_back_empty_is_told_all_that_still_counts(regions: Regions) -> None:
+def test_a_region_that_comes_back_empty_gets_all_that_still_counts(regions: Regions) -> None:
     with World(regions, SLOW, key="restarted") as world:
         assert world.hit("eu", 7)
-        world.wait_until_told()
+        world.wait_until_reported()
         regions.part()  # or it may be told before it is emptied
         regions.servers["us"].kill()
         assert world.hit("eu", 2)
@@ -138,7 +138,7 @@ def test_a_region_that_comes_back_empty_is_told_all_that_still_counts(regions: R
         regions.servers["us"].restart()
         regions.servers["us"].cli("flushall")
         regions.heal()
-        world.wait_until_told()
+        world.wait_until_reported()
         wait_until(lambda: world.used("us") == 10, "the region to know what was used before")
         assert [world.used(name) for name in NAMES] == [10, 10, 10]
 
@@ -149,24 +149,24 @@ def test_regions_whose_clocks_are_minutes_apart_neither_lose_nor_repeat(regions:
     with World(regions, SLOW, key="skewed", clocks=clocks) as world:
         for n, name in enumerate(NAMES):
             assert world.hit(name, 4 + n)
-            world.wait_until_told()
+            world.wait_until_reported()
         assert [world.used(name) for name in NAMES] == [15, 15, 15]
         assert world.hit("us", 15)
-        world.wait_until_told()
+        world.wait_until_reported()
         assert not any(world.hit(name) for name in NAMES)
 
 
-def test_windows_of_regions_whose_clocks_differ_admit_a_limit_all_the_same(
+def test_windows_of_regions_whose_clocks_differ_allow_a_limit_all_the_same(
     regions: Regions,
 ) -> None:
     skews = {"eu": 25 * MINUTE, "us": -25 * MINUTE, "ap": 0}
     clocks = {name: skewed(skew) for name, skew in skews.items()}
     with World(regions, FixedWindow(20, 86_400 * 7), key="windows", clocks=clocks) as world:
         assert world.hit("eu", 12)
-        world.wait_until_told()
+        world.wait_until_reported()
         assert not world.hit("us", 9)
         assert world.hit("us", 8)
-        world.wait_until_told()
+        world.wait_until_reported()
         assert not any(world.hit(name) for name in NAMES)
 
 
@@ -185,4 +185,4 @@ def test_leases_count_in_other_regions_when_they_are_taken(regions: Regions) -> 
         RateLimiter(limit, store=regions.servers["us"].url, name="api", namespace="leased")
     ) as there:
         used = 10_000 - there.peek("a").remaining
-    assert 1_000 <= used <= 1_000 + 2 * batch  # units that were told of before they were given back
+    assert 1_000 <= used <= 1_000 + 2 * batch  # units reported before they were returned

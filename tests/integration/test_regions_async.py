@@ -66,9 +66,9 @@ async def used(url: str, key: str, count: int = 1) -> list[int]:
     store = RedisStore(url)
     keys = [key] if count == 1 else [f"{key}{n}" for n in range(count)]
     looks = tuple(Take((Check("g", one, SLOW),), consume=False) for one in keys)
-    told = await store.arun(TakeEach(looks))
+    found = await store.arun(TakeEach(looks))
     await store.aclose()
-    return [SLOW.capacity - outcomes[0].remaining for outcomes in told]  # type: ignore[index] # no error
+    return [SLOW.capacity - outcomes[0].remaining for outcomes in found]  # type: ignore[index] # no error
 
 
 async def come_true(url: str, key: str, expected: int, count: int = 1) -> None:
@@ -77,7 +77,7 @@ async def come_true(url: str, key: str, expected: int, count: int = 1) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_what_one_region_admits_counts_in_the_other(
+def test_what_one_region_allows_counts_in_the_other(
     server: RedisServer, other: RedisServer, link: FaultyProxy
 ) -> None:
     async def scenario() -> None:
@@ -85,11 +85,11 @@ def test_what_one_region_admits_counts_in_the_other(
             take = TakeEach(tuple(Take((Check("g", f"k{n}", SLOW, 3),)) for n in range(300)))
             await store.arun(take)
             await come_true(other.url, "k", 3, count=300)
-            limiter = AsyncRateLimiter("100/hour", store=store, name="api", namespace="asked")
+            limiter = AsyncRateLimiter("100/hour", store=store, namespace="asked")
             for _ in range(3):
                 assert await limiter.hit("a")
-            await store.exchange()
-            there = AsyncRateLimiter("100/hour", store=other.url, name="api", namespace="asked")
+            await store.aexchange()
+            there = AsyncRateLimiter("100/hour", store=other.url, namespace="asked")
             assert (await there.peek("a")).remaining == 97
             await there.aclose()
 
@@ -113,7 +113,7 @@ def test_a_partition_delays_no_decision_and_is_made_up_for(
     asyncio.run(scenario())
 
 
-def test_a_store_that_is_closed_has_told_everything(
+def test_a_store_that_is_closed_has_reported_everything(
     server: RedisServer, other: RedisServer
 ) -> None:
     async def scenario() -> None:
@@ -124,7 +124,7 @@ def test_a_store_that_is_closed_has_told_everything(
     asyncio.run(scenario())
 
 
-def test_a_cluster_is_told_of_counters_in_all_its_slots(server: RedisServer) -> None:
+def test_a_cluster_merges_counters_in_all_its_slots(server: RedisServer) -> None:
     async def scenario(cluster_url: str) -> None:
         async with region(server.url, cluster_url) as store:
             take = TakeEach(tuple(Take((Check("g", f"c{n}", SLOW, 4),)) for n in range(100)))

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 NAMES = ("eu", "us", "ap")
 GROUP = "shared"
 DELAY_MS = 40.0
-"""How long a message is under way between two regions, and its reply as well."""
+"""The delay of a report between two regions, and of its reply."""
 
 
 @dataclass(frozen=True)
-class Admitted:
+class Allowed:
     """A unit: some time between *asked* and *answered*, in seconds, the server has charged it."""
 
     asked: float
@@ -35,19 +35,19 @@ class Admitted:
     region: str
 
 
-class Overheard(Store):
-    """The store of another region, and when it had heard how much."""
+class Recording(Store):
+    """The store of another region, and the times at which it merged reports."""
 
     grants_leases = True
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
-        self.heard: list[tuple[float, MergeUsage]] = []
+        self.merged: list[tuple[float, MergeUsage]] = []
 
     def run(self, operation: Operation[Any]) -> Any:
         reply = self._inner.run(operation)
         assert isinstance(operation, MergeUsage)
-        self.heard.append((time.monotonic(), operation))
+        self.merged.append((time.monotonic(), operation))
         return reply
 
     def close(self) -> None:
@@ -76,12 +76,12 @@ class Regions:
         self._stack.close()
 
     def part(self) -> None:
-        """No region hears another."""
+        """No region reaches another."""
         for link in self.links.values():
             link.partition()
 
     def heal(self) -> None:
-        """All hear each other, as slowly as ever."""
+        """All reach each other, as slowly as ever."""
         for link in self.links.values():
             link.heal()
             link.delay_requests(ms=DELAY_MS)
@@ -92,7 +92,7 @@ class Regions:
 
 
 class World:
-    """A node in each of the regions, and what it has admitted."""
+    """A node in each of the regions, and what it has allowed."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class World:
         regions.heal()
         self.limit = limit
         self.key = key
-        self.admitted: list[Admitted] = []
-        self.overheard: dict[tuple[str, str], Overheard] = {}
+        self.allowed: list[Allowed] = []
+        self.recording: dict[tuple[str, str], Recording] = {}
         self.stores: dict[str, ReplicatedStore] = {}
         clocks = clocks or {}
         for a in NAMES:
@@ -115,8 +115,8 @@ class World:
             for b in NAMES:
                 if a != b:
                     url = regions.link_url(a, b, timeout=timeout)
-                    peer = Overheard(RedisStore(url, clock=clocks.get(b)))
-                    peers[b] = self.overheard[a, b] = peer
+                    peer = Recording(RedisStore(url, clock=clocks.get(b)))
+                    peers[b] = self.recording[a, b] = peer
             local = RedisStore(regions.servers[a].url, clock=clocks.get(a))
             self.stores[a] = ReplicatedStore(
                 local, region=a, peers=peers, every_ns=50 * MILLISECOND, clock=clocks.get(a)
@@ -133,11 +133,11 @@ class World:
         asked = time.monotonic()
         (outcome,) = self.stores[region].run(Take((self._check(cost),)))
         if outcome.allowed:
-            self.admitted += [Admitted(asked, time.monotonic(), region)] * cost
+            self.allowed += [Allowed(asked, time.monotonic(), region)] * cost
         return outcome.allowed
 
     def exhaust(self, region: str) -> int:
-        """Hit until it is refused; how much was admitted."""
+        """Hit until it is denied; how much was allowed."""
         count = 0
         while self.hit(region):
             count += 1
@@ -156,38 +156,38 @@ class World:
         exchanges = [store._exchange for store in self.stores.values()]
         return max(each.lag_ns(n) for each in exchanges for n in range(len(each.links)))
 
-    def wait_until_told(self) -> None:
+    def wait_until_reported(self) -> None:
         wait_until(lambda: self.lag() == 0, "all regions to know everything")
 
     def longest_delay(self) -> float:
         """The longest, in seconds, that it took until a unit was known in another region."""
         longest = 0.0
-        for (a, _), peer in self.overheard.items():
-            times = [one.asked for one in self.admitted if one.region == a]
+        for (a, _), peer in self.recording.items():
+            times = [one.asked for one in self.allowed if one.region == a]
             known: dict[tuple[str, int], int] = {}
-            told = 0
-            for at, absorb in peer.heard:
-                (total,) = [check.cost for check in absorb.checks if check.key == self.key]
-                place = (absorb.origin, absorb.window)
+            reported = 0
+            for at, merge in peer.merged:
+                (total,) = [check.cost for check in merge.checks if check.key == self.key]
+                place = (merge.origin, merge.window)
                 known[place] = max(known.get(place, 0), total)
-                if sum(known.values()) > told:
-                    longest = max(longest, at - times[told])
-                    told = sum(known.values())
+                if sum(known.values()) > reported:
+                    longest = max(longest, at - times[reported])
+                    reported = sum(known.values())
         return longest
 
     def excess(self, *, delay: float) -> float:
         """By how much, at the worst, any interval holds more than the bound.
 
-        C + R t, and what the other regions have admitted within *delay* before its end.
+        C + R t, and what the other regions have allowed within *delay* before its end.
         """
         rate = self.limit.quota * SECOND / self.limit.period_ns
         found = float("-inf")
-        for n, last in enumerate(self.admitted):
+        for n, last in enumerate(self.allowed):
             unknown = sum(
                 one.region != last.region and one.answered > last.asked - delay
-                for one in self.admitted[: n + 1]
+                for one in self.allowed[: n + 1]
             )
-            for inside, first in enumerate(reversed(self.admitted[: n + 1]), start=1):
+            for inside, first in enumerate(reversed(self.allowed[: n + 1]), start=1):
                 t = last.answered - first.asked
                 found = max(found, inside - unknown - self.limit.quota - rate * t)
         return found

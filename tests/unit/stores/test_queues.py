@@ -1,24 +1,23 @@
-"""Queues in stores that keep counters elsewhere too: a turn comes from the store itself."""
+"""Queues behind layers: a place in a queue comes from the store itself."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headgate.errors import UsageError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
-from headgate.stores import CancelQueued, Check, MemoryStore, Take, TakeEach
+from headgate.stores import CancelQueued, Check, Take, TakeEach
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
-from headgate.stores.layers.leases.lease import Split
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND, SECOND
 from tests.support.region_fakes import Peer
+from tests.support.store_calls import DRIVERS, Calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,56 +44,45 @@ class Listening(MemoryStore):
 
 def leased(inner: Store) -> LeasedStore:
     store = LeasedStore(inner, keeps=False)
-    store.adopt({"queue": BATCHES, "bucket": BATCHES})
+    store.set_accuracies({"queue": BATCHES, "bucket": BATCHES})
     return store
 
 
-WRAPPED: dict[str, Callable[[Store], Store]] = {
-    "leased": leased,
-    "guarded": CircuitBreakerStore,
-    "regional": lambda inner: ReplicatedStore(
+LAYERS: dict[str, Callable[[Store], Store]] = {
+    "leases": leased,
+    "breaker": CircuitBreakerStore,
+    "replication": lambda inner: ReplicatedStore(
         inner, region="eu", peers={"us": Peer()}, every_ns=HOUR
     ),
 }
 
 
-@pytest.mark.parametrize("wrapped", WRAPPED)
-def test_turns_pass_through_a_store_that_wraps_a_store(wrapped: str) -> None:
-    store = WRAPPED[wrapped](Listening())
-    delays = [store.run(Take((CHECK,)))[0].delay_ns // MILLISECOND for _ in range(3)]
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_places_in_queues_pass_through_layers(layer: str, driver: str) -> None:
+    calls = Calls(driver)
+    store = LAYERS[layer](Listening())
+    delays = [calls.run(store, Take((CHECK,)))[0].delay_ns // MILLISECOND for _ in range(3)]
     assert delays == [0, 100, 200]
-    both = store.run(Take((BUCKET, CHECK)))
+    both = calls.run(store, Take((BUCKET, CHECK)))
     assert [one.delay_ns // MILLISECOND for one in both] == [0, 300]
-    each = store.run(TakeEach((Take((CHECK,)), Take((BUCKET,)))))
+    each = calls.run(store, TakeEach((Take((CHECK,)), Take((BUCKET,)))))
     assert [one[0].delay_ns // MILLISECOND for one in each if isinstance(one, tuple)] == [400, 0]
-    assert store.run(CancelQueued((CHECK,), (both[1].turn_ns,)))
-    assert store.run(Take((CHECK,)))[0].turn_ns == both[1].turn_ns
-    store.close()
+    assert calls.run(store, CancelQueued((CHECK,), (both[1].turn_ns,)))
+    assert calls.run(store, Take((CHECK,)))[0].turn_ns == both[1].turn_ns
+    calls.close(store)
+    calls.end()
 
 
-def test_the_same_in_an_event_loop() -> None:
-    async def main() -> None:
-        for wrap in (CircuitBreakerStore, LeasedStore):
-            store = wrap(MemoryStore(clock=ManualClock(1_000)))
-            store.adopt({"queue": BATCHES})
-            await store.arun(Take((CHECK,)))
-            (outcome,) = await store.arun(Take((CHECK,)))
-            assert await store.arun(CancelQueued((CHECK,), (outcome.turn_ns,)))
-            await store.aclose()
-
-    asyncio.run(main())
-
-
-def test_no_turns_are_lent_or_split() -> None:
+def test_no_places_are_leased() -> None:
     inner = Listening()
     store = leased(inner)
     for _ in range(9):
         store.run(Take((CHECK,)))
     assert not [one for one in inner.asked if isinstance(one, GrantLease)]
-    assert Split.of(LeakyQueue(1_000, 10_000), Accuracy(split=4, batch=10)) is None
 
 
-def test_a_refusal_of_a_queue_is_not_remembered_as_somebody_may_give_up() -> None:
+def test_a_denial_of_a_queue_is_not_remembered_as_a_caller_may_give_up() -> None:
     store = leased(Listening())
     turns = [store.run(Take((CHECK,)))[0].turn_ns for _ in range(7)]
     assert turns[6] == 0
@@ -102,7 +90,7 @@ def test_a_refusal_of_a_queue_is_not_remembered_as_somebody_may_give_up() -> Non
     assert store.run(Take((CHECK,)))[0].turn_ns == turns[5]
 
 
-def test_turns_are_not_told_to_other_regions() -> None:
+def test_places_in_queues_are_not_reported_to_other_regions() -> None:
     peer = Peer()
     store = ReplicatedStore(Listening(), region="eu", peers={"us": peer}, every_ns=HOUR)
     store.run(Take((CHECK, BUCKET)))
@@ -112,7 +100,7 @@ def test_turns_are_not_told_to_other_regions() -> None:
 
 
 @pytest.mark.parametrize("limit", [QUEUE, Concurrency(3, 10)])
-def test_what_cannot_be_divided_is_not_lent_nor_taken_from_elsewhere(
+def test_what_cannot_be_divided_is_not_leased_nor_merged(
     limit: LeakyQueue | Concurrency,
 ) -> None:
     check = Check("g", "key", limit)
