@@ -142,9 +142,9 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
             try:
                 reply = await effect.aperform()
             except Interrupted as caught:
-                await _aundo(effects, effect, caught, caught.__cause__)
+                await _aundo(effects, caught, caught.__cause__)
             except asyncio.CancelledError as caught:
-                await _aundo(effects, effect, Interrupted(), caught)
+                await _aundo(effects, Interrupted(), caught)
             except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
                 effects.close()
                 raise
@@ -155,12 +155,10 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
         return end.value  # type: ignore[no-any-return] # an R
 
 
-async def _aundo(
-    effects: Effects[Any], effect: Effect, error: BaseException | None, cancelled: Any
-) -> NoReturn:
-    """Throw *error* in, perform what the generator does then, and raise *cancelled*."""
-    end_undoing = begin_undoing(effect)
+async def _aundo(effects: Effects[Any], interrupted: Interrupted, cancelled: Any) -> NoReturn:
+    """Throw *interrupted* in, perform what the generator does then, and raise *cancelled*."""
     reply: Any = None
+    error: BaseException | None = interrupted
     try:
         while True:
             effect = effects.send(reply) if error is None else effects.throw(error)
@@ -168,10 +166,11 @@ async def _aundo(
             try:
                 reply = await effect.aperform()
             except Interrupted as again:  # which changes nothing
+                again.end_undoing()
                 reply, error = again.reply, again.error if again.is_known else again
             except asyncio.CancelledError:
                 error = Interrupted()
-            except GeneratorExit:
+            except GeneratorExit:  # the event loop is gone
                 effects.close()
                 raise
             except BaseException as caught:  # noqa: BLE001 (the generator's to handle)
@@ -181,7 +180,7 @@ async def _aundo(
     except BaseException as caught:  # noqa: BLE001 (the cause of what is raised)
         raise cancelled from _cause(caught)
     finally:
-        end_undoing()
+        interrupted.end_undoing()
 
 
 def _cause(caught: BaseException) -> BaseException | None:

@@ -35,6 +35,10 @@ CLOSE_TIMEOUT: Final = 5.0
 """Seconds that closing a store waits for interrupted callers. They end by the store's timeout."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Interrupted(BaseException):
     """The caller was cancelled or interrupted at this `yield`.
 
@@ -49,6 +53,8 @@ class Interrupted(BaseException):
         self.reply = reply
         self.error = error
         self.is_known = is_known or reply is not None or error is not None
+        self.end_undoing: Callable[[], None] = _nothing
+        """For drivers, see `begin_undoing`."""
 
 
 class Effect(ABC):
@@ -126,8 +132,15 @@ class Run(Effect):
         try:
             return await (running if isinstance(running, Reply) else asyncio.shield(running))
         except asyncio.CancelledError as cancelled:
-            await _finish([running])
-            raise _interrupted(running) from cancelled
+            end_undoing = begin_undoing(self)
+            try:
+                await _finish([running])
+                interrupted = _interrupted(running)
+            except BaseException:
+                end_undoing()
+                raise
+            interrupted.end_undoing = end_undoing
+            raise interrupted from cancelled
 
 
 class RunAll(Effect):
@@ -181,8 +194,15 @@ class RunAll(Effect):
             if running:
                 await asyncio.wait(running)
         except asyncio.CancelledError as cancelled:
-            await _finish(running)
-            raise Interrupted([_result(one) for one in running], is_known=True) from cancelled
+            end_undoing = begin_undoing(self)
+            try:
+                await _finish(running)
+                interrupted = Interrupted([_result(one) for one in running], is_known=True)
+            except BaseException:
+                end_undoing()
+                raise
+            interrupted.end_undoing = end_undoing
+            raise interrupted from cancelled
         return [_result(one) for one in running]
 
 
@@ -295,7 +315,7 @@ _undoing: Final[WeakKeyDictionary[Runs, set[Signal]]] = WeakKeyDictionary()
 def begin_undoing(effect: Effect) -> Callable[[], None]:
     """Have `Close` wait for a caller that was interrupted at *effect*; returns how to end that."""
     if not isinstance(effect, Run | RunAll):
-        return lambda: None
+        return _nothing
     ended = Signal()
     pending = _undoing.setdefault(effect.store, set())
     pending.add(ended)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from inspect import GEN_CREATED, getgeneratorstate
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -109,13 +110,18 @@ class ReplicatedStore(Layer):
                 self._exchange.record(operation, interrupt.reply)
             raise
         if self._exchange.record(operation, reply) or self._is_cut_off:
-            for peer, work in self._idle():
-                try:
-                    yield Background(work, self._name(peer))
-                except RuntimeError:  # no thread to be had: the next usage tries again
-                    self._has_ended(peer)
-                except Interrupted as interrupt:
-                    raise Interrupted(reply, is_known=True) from interrupt.__cause__
+            started = self._idle()
+            try:
+                for peer, work in started:
+                    try:
+                        yield Background(work, self._name(peer))
+                    except RuntimeError:  # no thread to be had: the next usage tries again
+                        self._has_ended(peer)
+            except Interrupted as interrupt:
+                for peer, work in started:
+                    if getgeneratorstate(work) == GEN_CREATED:  # it may not have been started
+                        self._has_ended(peer)
+                raise Interrupted(reply, is_known=True) from interrupt.__cause__
         return reply
 
     def prepare(self, places: Sequence[Place]) -> Prepared:

@@ -1,0 +1,405 @@
+"""Every store operation, interrupted at every `yield` in turn, through each layer and all of them.
+
+The operation is carried out at most once, its reply reaches the generator that catches
+`Interrupted`, no breaker keeps a ticket, reports go on, and later operations work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.errors import StoreError
+from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Effect, Interrupted, Reply
+from headgate.stores.base import Store
+from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
+from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.layers.replication import ReplicatedStore
+from headgate.stores.memory import MemoryStore
+from headgate.stores.operations import (
+    CancelQueued,
+    Charge,
+    Check,
+    GrantLease,
+    Hold,
+    MergeUsage,
+    PublishValue,
+    Refund,
+    ReleaseSlot,
+    RenewSlot,
+    Reset,
+    Settle,
+    Take,
+    TakeEach,
+)
+from headgate.testing import ManualClock
+from headgate.units import MILLISECOND, SECOND
+from tests.support.region_fakes import Peer
+from tests.support.store_calls import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.runtime.effects import Effects
+    from headgate.stores.operations import Operation
+
+BUCKET = Check("g", "key", TokenBucket(1_000, 1), 2)
+OTHER = Check("g", "other", TokenBucket(1_000, 1), 3)
+SLOT = Check("slots", "key", Concurrency(5, 60))
+QUEUE = Check("queue", "key", LeakyQueue(rate=10, queue=5))
+LATER = Check("g", "later", TokenBucket(1_000, 1))
+
+OPERATIONS: dict[str, Operation[Any]] = {
+    "take": Take((BUCKET,)),
+    "look": Take((BUCKET,), consume=False),
+    "take several": Take((BUCKET, OTHER)),
+    "take each": TakeEach((Take((BUCKET,)), Take((OTHER,)))),
+    "take slot": Take((SLOT,), lease="second"),
+    "hold": Hold((BUCKET,), "new", SECOND),
+    "settle": Settle((BUCKET,), "held", charge_lapsed=True),
+    "charge": Charge((BUCKET,)),
+    "refund": Refund((BUCKET,)),
+    "reset": Reset((BUCKET,)),
+    "renew slot": RenewSlot((SLOT,), "first"),
+    "release slot": ReleaseSlot((SLOT,), "first"),
+    "cancel queued": CancelQueued((QUEUE,), (1_000 * SECOND + 100 * MILLISECOND,)),
+    "grant lease": GrantLease(BUCKET, "holder", 10, SECOND),
+    "merge usage": MergeUsage((BUCKET,), "ap/1", 1, SECOND),
+    "publish value": PublishValue("g", "key", "me", 0.5, 1, SECOND),
+}
+
+
+class Recorder(Store):
+    """A memory store that waits, and records the operations that it has carried out."""
+
+    grants_leases = publishes_values = True
+    where = "recorder:1"
+
+    def __init__(self, *, has_futures: bool) -> None:
+        self.inner = MemoryStore(clock=ManualClock(1_000))
+        self.done: list[tuple[Operation[Any], Any]] = []
+        self.is_failing = False
+        self.interrupt: Callable[[], object] | None = None
+        """Called once, after the next operation has been carried out."""
+        self._has_futures = has_futures
+
+    def run(self, operation: Operation[Any]) -> Any:
+        if self.is_failing:
+            raise StoreError("no reply", reason="timeout")
+        reply = self.inner.run(operation)
+        self.done.append((operation, reply))
+        if self.interrupt is not None:
+            interrupt, self.interrupt = self.interrupt, None
+            interrupt()
+        return reply
+
+    async def arun(self, operation: Operation[Any]) -> Any:
+        await asyncio.sleep(0)
+        reply = self.run(operation)
+        await asyncio.sleep(0)
+        return reply
+
+    def submit(self, operation: Operation[Any]) -> asyncio.Future[Any]:
+        if not self._has_futures:
+            return super().submit(operation)
+        loop = asyncio.get_running_loop()
+        reply: Reply[Any] = Reply(loop=loop)
+
+        def carry_out() -> None:
+            try:
+                reply.set_result(self.run(operation))
+            except StoreError as error:
+                reply.set_exception(error)
+
+        loop.call_soon(carry_out)
+        return reply
+
+
+class Stack:
+    """Layers of one kind in front of a `Recorder`, and their clock."""
+
+    def __init__(self, layers: str, *, has_futures: bool) -> None:
+        self.now_ns = SECOND
+        self.recorder = Recorder(has_futures=has_futures)
+        self.peers = (Peer(), Peer())
+        self.breaker: CircuitBreakerStore | None = None
+        self.store: Store = self.recorder
+        if layers in ("replication", "all"):
+            peers: dict[str, Store] = dict(zip(("us", "ap"), self.peers, strict=True))
+            self.store = ReplicatedStore(self.store, region="eu", peers=peers, every_ns=MILLISECOND)
+        if layers in ("breaker", "half-open", "all"):
+            self.store = self.breaker = CircuitBreakerStore(
+                self.store, options=BreakerOptions(failures=1), time_ns=lambda: self.now_ns
+            )
+        if layers in ("leases", "all"):
+            self.store = LeasedStore(self.store, clock=self.recorder.inner.clock, keeps=False)
+            self.store.set_accuracies({"g": Accuracy(batch=4)})
+        for operation in (
+            Take((BUCKET,)),
+            Take((SLOT,), lease="first"),
+            Take((QUEUE,)),
+            Take((QUEUE,)),
+            Hold((OTHER,), "held", SECOND),
+        ):
+            self.recorder.inner.run(operation)
+        if layers == "half-open":
+            self.open()
+
+    def open(self) -> None:
+        """Open the circuit, and let the pause pass: the next call is the probe."""
+        self.recorder.is_failing = True
+        with pytest.raises(StoreError):
+            self.store.run(Take((LATER,), consume=False))
+        self.recorder.is_failing = False
+        self.now_ns += 60 * SECOND
+
+    @property
+    def replicates(self) -> bool:
+        return isinstance(self.store, ReplicatedStore) or (
+            self.breaker is not None and isinstance(self.breaker.inner, ReplicatedStore)
+        )
+
+
+LAYERS = ("none", "breaker", "half-open", "replication", "leases", "all")
+KINDS = ("blocking", "coroutine", "future")
+
+
+class Interrupting(Effect):
+    """*effect*, with an interrupt before it, or after its operation has been carried out."""
+
+    def __init__(self, effect: Effect, recorder: Recorder, when: str) -> None:
+        self._effect = effect
+        self._recorder = recorder
+        self._is_during = when == "during" and hasattr(effect, "store")
+        self.is_finished = effect.is_finished
+
+    @property
+    def may_be_held(self) -> bool:
+        return self._effect.may_be_held
+
+    @property
+    def store(self) -> Any:
+        return self._effect.store  # type: ignore[attr-defined] # a Run or RunAll
+
+    def perform(self) -> Any:
+        def interrupt() -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        self._set(interrupt)
+        return self._effect.perform()
+
+    async def aperform(self) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        self._set(task.cancel)
+        reply = await self._effect.aperform()
+        await asyncio.sleep(0)  # at the latest
+        return reply
+
+    def _set(self, interrupt: Callable[[], object]) -> None:
+        if self._is_during:
+            self._recorder.interrupt = interrupt
+        else:
+            interrupt()
+
+
+def use_case(store: Store, operation: Operation[Any], seen: list[Interrupted]) -> Effects[Any]:
+    """Carry out *operation*, and keep the interruption."""
+    try:
+        return (yield from store.effects(operation))
+    except Interrupted as interrupted:
+        seen.append(interrupted)
+        raise
+
+
+def interrupted_at(
+    effects: Effects[Any], place: int | None, recorder: Recorder, when: str, steps: list[Effect]
+) -> Effects[Any]:
+    """*effects*, with an interrupt at the `yield` of number *place*; *steps* are the effects."""
+    reply: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            effect = effects.send(reply) if error is None else effects.throw(error)
+        except StopIteration as end:
+            return end.value
+        if len(steps) == place:
+            effect = Interrupting(effect, recorder, when)
+        steps.append(effect)
+        reply = error = None
+        try:
+            reply = yield effect
+        except BaseException as caught:  # noqa: BLE001 (thrown in above)
+            error = caught
+
+
+class Case:
+    """One operation on a new stack, interrupted at one place."""
+
+    def __init__(self, kind: str, layers: str, operation: Operation[Any], when: str) -> None:
+        self.calls = Calls("blocking" if kind == "blocking" else "async")
+        self.stack = Stack(layers, has_futures=kind == "future")
+        self.operation = operation
+        self.seen: list[Interrupted] = []
+        self.steps: list[Effect] = []
+        self._when = when
+
+    def run(self, place: int | None) -> Any:
+        effects = interrupted_at(
+            use_case(self.stack.store, self.operation, self.seen),
+            place,
+            self.stack.recorder,
+            self._when,
+            self.steps,
+        )
+        if self.calls.runner is None:
+            return drive(effects)
+        return self.calls.runner.run(adrive(effects))
+
+    def check(self) -> None:
+        """Check what an interruption has left behind."""
+        done = [reply for one, reply in self.stack.recorder.done if one == self.operation]
+        assert len(done) <= 1
+        changes = getattr(self.operation, "consume", True)
+        (interrupted,) = self.seen
+        if done and changes:
+            assert interrupted.is_known
+            assert interrupted.error is None
+            if not isinstance(self.operation, Take | TakeEach):
+                assert interrupted.reply == done[0]
+        elif self._when == "during" and changes:
+            assert interrupted.is_known
+        self._check_later()
+
+    def _check_later(self) -> None:
+        stack = self.stack
+        if stack.breaker is not None:
+            stack.now_ns += SECOND // 2
+            assert stack.breaker.health.state != "open"
+        for _ in range(2):
+            assert self.calls.run(stack.store, Take((LATER,)))[0].allowed
+        if stack.replicates:
+            for peer in stack.peers:
+                while "later" not in peer.totals:
+                    peer.has_merged.clear()
+                    self.calls.wait_for(peer.has_merged)
+
+    def close(self) -> None:
+        self.calls.close(self.stack.store)
+        self.calls.end()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_an_operation_that_is_interrupted_is_known_to_its_caller(
+    kind: str, layers: str, name: str, when: str
+) -> None:
+    whole = Case(kind, layers, OPERATIONS[name], when)
+    whole.run(None)
+    whole.close()
+    raised = KeyboardInterrupt if kind == "blocking" else asyncio.CancelledError
+    for place in range(len(whole.steps)):
+        case = Case(kind, layers, OPERATIONS[name], when)
+        with pytest.raises(raised):
+            case.run(place)
+        case.check()
+        case.close()
+
+
+# ---- the drivers themselves -------------------------------------------------------------------
+
+
+def undoing(store: Store, done: list[str]) -> Effects[None]:
+    """Take, and refund if interrupted."""
+    try:
+        yield from store.effects(Take((BUCKET,)))
+    except Interrupted as interrupted:
+        if interrupted.is_known:
+            yield from store.effects(Refund((BUCKET,)))
+            done.append("refunded")
+        raise
+
+
+def test_a_second_cancellation_changes_nothing() -> None:
+    async def main() -> None:
+        recorder, done = Recorder(has_futures=False), list[str]()
+        task = asyncio.ensure_future(adrive(undoing(recorder, done)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["refunded"]
+        assert recorder.inner.used_in("g", "key") == 0
+
+    asyncio.run(main())
+
+
+def test_a_second_interrupt_changes_nothing() -> None:
+    recorder, done = Recorder(has_futures=False), list[str]()
+
+    def interrupt_twice() -> None:
+        signal.raise_signal(signal.SIGINT)
+        recorder.interrupt = lambda: signal.raise_signal(signal.SIGINT)
+
+    recorder.interrupt = interrupt_twice
+    with pytest.raises(KeyboardInterrupt):
+        drive(undoing(recorder, done))
+    assert done == ["refunded"]
+    assert recorder.inner.used_in("g", "key") == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_error_while_undoing_does_not_hide_the_cancellation() -> None:
+    async def main() -> None:
+        recorder = Recorder(has_futures=False)
+
+        def failing() -> Effects[None]:
+            try:
+                yield from recorder.effects(Take((BUCKET,)))
+            except Interrupted:
+                recorder.is_failing = True
+                yield from recorder.effects(Refund((BUCKET,)))
+
+        task = asyncio.ensure_future(adrive(failing()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    asyncio.run(main())
+
+
+def test_closing_waits_for_a_cancelled_caller_that_undoes_its_charge() -> None:
+    class Closing(Recorder):
+        is_closed = False
+
+        def run(self, operation: Operation[Any]) -> Any:
+            assert not self.is_closed
+            return super().run(operation)
+
+        async def aclose(self) -> None:
+            self.is_closed = True
+
+    async def main() -> None:
+        recorder, done = Closing(has_futures=False), list[str]()
+        store = CircuitBreakerStore(recorder)
+        task = asyncio.ensure_future(adrive(undoing(store, done)))
+        await asyncio.sleep(0)
+        task.cancel()
+        while not recorder.done:  # noqa: ASYNC110 (the task below goes on)
+            await asyncio.sleep(0)
+        await store.aclose()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["refunded"]
+
+    asyncio.run(main())
