@@ -1,7 +1,7 @@
 """Random schedules of a fleet whose rules change, with several keys and stacked checks.
 
-Windows do not end while they last, so what is held against the limit is all that was admitted; and
-whatever was admitted has been charged at the end.
+Windows do not end while they last, so what is held against the limit is all that was allowed; and
+whatever was allowed has been charged at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUPS = (LEASED, SYNCED, EXACT)
 KEYS = ("a", "b")
 LIMITS = (FixedWindow(60, 3600), FixedWindow(90, 3600))
 SYNC_NS = 20 * MILLISECOND
-TERMS = (
+ACCURACIES = (
     {LEASED: Accuracy(batch=8), SYNCED: Accuracy(Fraction(1, 5), sync_ns=SYNC_NS)},
     {LEASED: Accuracy(Fraction(1, 5)), SYNCED: Accuracy(Fraction(1, 5), 6, sync_ns=SYNC_NS)},
     {SYNCED: Accuracy(batch=5)},
@@ -42,7 +42,7 @@ TERMS = (
 
 
 class Far(FarStore):
-    """Any operation may be asked for; when it was admitted does not matter here."""
+    """Any operation may be asked for; when it was allowed does not matter here."""
 
     def _perform(self, operation: Operation[R], reply: asyncio.Future[R]) -> None:
         world = self._world
@@ -55,17 +55,17 @@ class Far(FarStore):
 
 
 class Fleet:
-    """Nodes, and what they admitted of each counter."""
+    """Nodes, and what they allowed of each counter."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.admitted = {(group, key): 0 for group in GROUPS for key in KEYS}
+        self.allowed = {(group, key): 0 for group in GROUPS for key in KEYS}
 
     async def live(self) -> None:
         """One node: it asks, is told of other rules, crashes, is closed and begins anew."""
         world, draw = self.world, self.world.draw
-        limit, terms = draw.choice(LIMITS), draw.choice(TERMS)
-        store = self._new_store(terms)
+        limit, accuracies = draw.choice(LIMITS), draw.choice(ACCURACIES)
+        store = self._new_store(accuracies)
         waiting: set[asyncio.Task[None]] = set()
         for _ in range(draw.choice([40, 120])):
             task = asyncio.ensure_future(self._request(store, limit))
@@ -76,13 +76,13 @@ class Fleet:
                 for task in waiting:
                     task.cancel()
                 store.inner.is_dead = True  # type: ignore[attr-defined]  # it is a Far
-                store = self._new_store(terms)
+                store = self._new_store(accuracies)
             elif fate < 0.04:
                 await store.aclose()
-                store = self._new_store(terms)
+                store = self._new_store(accuracies)
             elif fate < 0.08:
-                limit, terms = draw.choice(LIMITS), draw.choice(TERMS)
-                store.adopt(terms)
+                limit, accuracies = draw.choice(LIMITS), draw.choice(ACCURACIES)
+                store.set_accuracies(accuracies)
             await asyncio.sleep(draw.choice([0, 0.001, 0.01]) * draw.random())
         if waiting:
             await asyncio.wait(waiting)
@@ -90,9 +90,9 @@ class Fleet:
         await asyncio.sleep(1)
         await store.aclose()
 
-    def _new_store(self, terms: dict[str, Accuracy]) -> LeasedStore:
+    def _new_store(self, accuracies: dict[str, Accuracy]) -> LeasedStore:
         store = LeasedStore(Far(self.world), clock=self.world.skewed_clock())
-        store.adopt(terms)
+        store.set_accuracies(accuracies)
         return store
 
     async def _request(self, store: LeasedStore, limit: FixedWindow) -> None:
@@ -110,7 +110,7 @@ class Fleet:
         for take, reply in zip(takes, replies, strict=True):
             if not isinstance(reply, StoreError) and all(one.allowed for one in reply):
                 for check in take.checks:
-                    self.admitted[check.group, check.key] += check.cost
+                    self.allowed[check.group, check.key] += check.cost
 
     def _take(self, draw: random.Random, limit: FixedWindow) -> Take:
         groups = draw.choice([(LEASED,), (SYNCED,), (LEASED, EXACT), GROUPS])
@@ -118,7 +118,7 @@ class Fleet:
         return Take(tuple([Check(group, key, limit, draw.choice([1, 1, 3])) for group in groups]))
 
     def charged(self, group: str, key: str) -> int:
-        """All that was charged, after the last loans have lapsed."""
+        """All that was charged, after the last leases have lapsed."""
         self.world.store.run(GrantLease(Check(group, key, LIMITS[1], 0), "end", 0, SECOND))
         return self.world.store.used_in(group, key)
 
@@ -132,11 +132,11 @@ async def play(seed: int) -> Fleet:
 
 
 @pytest.mark.parametrize("part", range(6))
-def test_no_more_is_admitted_than_allowed_and_nothing_that_is_not_charged(part: int) -> None:
+def test_takes_stay_within_the_bound_and_all_that_was_taken_is_charged(part: int) -> None:
     for seed in range(part * SEEDS_EACH, (part + 1) * SEEDS_EACH):
         fleet = run_virtually(play(seed))
-        for (group, key), admitted in fleet.admitted.items():
+        for (group, key), allowed in fleet.allowed.items():
             most = 90 + (18 if group == SYNCED else 0)
-            assert admitted <= most, f"seed {seed}: {admitted} of {group}, {most} allowed"
+            assert allowed <= most, f"seed {seed}: {allowed} of {group}, {most} allowed"
             charged = fleet.charged(group, key)
-            assert charged >= admitted, f"seed {seed}: {admitted} of {group}, {charged} charged"
+            assert charged >= allowed, f"seed {seed}: {allowed} of {group}, {charged} charged"

@@ -1,4 +1,4 @@
-"""Random schedules of a fleet with loans: never more than the bound.
+"""Random schedules of a fleet with leases: never more than the bound.
 
 A failure names its seed; `play` with that seed does it again, step by step. There are some two
 hundred, the same in every run; `HEADGATE_EXPLORE=5 pytest tests/simulation` plays ten times as
@@ -23,7 +23,7 @@ SEEDS_EACH = 10 * EXPLORE or 5
 
 
 def accuracy_of(draw: random.Random) -> Accuracy:
-    """Leases or licences, by share, by batch or both."""
+    """Leases or postpaid_leases, by share, by batch or both."""
     share = Fraction(draw.choice([2, 5, 10, 30, 100]), 100)
     batch = draw.choice([2, 5, 20])
     sync_ns = draw.choice([None, None, 20 * MILLISECOND, 100 * MILLISECOND, SECOND])
@@ -51,7 +51,7 @@ def test_a_bucket_never_gives_more_than_its_bound(part: int) -> None:
         world = run_virtually(play(seed, scene))
         cap = accuracy.cap(capacity)
         assert cap is not None
-        excess = most_over_bucket(world.admitted, capacity, rate)
+        excess = most_over_bucket(world.allowed, capacity, rate)
         assert excess <= cap, f"seed {seed}: {float(excess)} beyond, {cap} allowed; {scene}"
 
 
@@ -63,7 +63,7 @@ def test_a_fixed_window_is_never_exceeded_by_leases(part: int) -> None:
         accuracy = accuracy_of(draw)
         scene = scene_of(draw, FixedWindow(limit, window), accuracy)
         world = run_virtually(play(seed, scene))
-        most = most_in_a_window(world.admitted, round(window * SECOND))
+        most = most_in_a_window(world.allowed, round(window * SECOND))
         allowed = limit if accuracy.sync_ns is None else limit + (accuracy.cap(limit) or 0)
         assert most <= allowed, f"seed {seed}: {most} in a window, {allowed} allowed; {scene}"
 
@@ -76,7 +76,7 @@ def test_a_sliding_window_never_has_more_than_its_bound(part: int) -> None:
         accuracy = accuracy_of(draw)
         scene = scene_of(draw, SlidingWindowLog(limit, window), accuracy)
         world = run_virtually(play(seed, scene))
-        most = most_in_any_span(world.admitted, round(window * SECOND))
+        most = most_in_any_span(world.allowed, round(window * SECOND))
         allowed = limit + (accuracy.cap(limit) or 0)
         assert most <= allowed, f"seed {seed}: {most} in a window, {allowed} allowed; {scene}"
 
@@ -84,11 +84,11 @@ def test_a_sliding_window_never_has_more_than_its_bound(part: int) -> None:
 def test_the_same_seed_gives_the_same_run() -> None:
     scene = Scene(TokenBucket(100, 100), Accuracy(Fraction(1, 10)), nodes=3, seconds=2, demand=3)
     first, second = (run_virtually(play(7, scene)) for _ in range(2))
-    assert first.admitted == second.admitted
-    assert first.admitted
+    assert first.allowed == second.allowed
+    assert first.allowed
 
 
-def test_loans_save_round_trips() -> None:
+def test_leases_save_round_trips() -> None:
     """Else the simulation would show nothing."""
     scene = Scene(TokenBucket(1000, 1000), Accuracy(batch=20), nodes=2, seconds=4, demand=1)
     world = run_virtually(play(3, scene))

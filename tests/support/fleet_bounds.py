@@ -1,4 +1,4 @@
-"""What was admitted, held against what may be: the simplest code that can be seen to be right."""
+"""What was allowed, held against what may be: the simplest code that can be seen to be right."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def most_over_bucket(
-    admitted: Iterable[tuple[int, int]], capacity: int, rate: Fraction | float
+    allowed: Iterable[tuple[int, int]], capacity: int, rate: Fraction | float
 ) -> Fraction:
     """By how much some interval of length t had more than *capacity* + *rate* t; below 0: by how
     much none had.
 
-    A bucket that starts full and is never refused: how far it goes below empty.
+    A bucket that starts full and is never denied: how far it goes below empty.
     """
     rate_ns = Fraction(rate) / SECOND
     level, last_ns = Fraction(capacity), None
     lowest = level
-    for when_ns, amount in sorted(admitted):
+    for when_ns, amount in sorted(allowed):
         if last_ns is not None:
             level = min(Fraction(capacity), level + rate_ns * (when_ns - last_ns))
         last_ns = when_ns
@@ -31,18 +31,18 @@ def most_over_bucket(
     return -lowest
 
 
-def most_in_a_window(admitted: Iterable[tuple[int, int]], window_ns: int) -> int:
+def most_in_a_window(allowed: Iterable[tuple[int, int]], window_ns: int) -> int:
     """The most in any window that is aligned to the epoch."""
     by_window: dict[int, int] = {}
-    for when_ns, amount in admitted:
+    for when_ns, amount in allowed:
         number = when_ns // window_ns
         by_window[number] = by_window.get(number, 0) + amount
     return max(by_window.values(), default=0)
 
 
-def most_in_any_span(admitted: Iterable[tuple[int, int]], span_ns: int) -> int:
+def most_in_any_span(allowed: Iterable[tuple[int, int]], span_ns: int) -> int:
     """The most in any span of that length, the earlier end excluded."""
-    events = sorted(admitted)
+    events = sorted(allowed)
     most = total = begin = 0
     for when_ns, amount in events:
         total += amount

@@ -45,10 +45,8 @@ class Node:
     def _start(self) -> None:
         self.far = FarStore(self._world)
         self.store = LeasedStore(self.far, clock=self._clock)
-        self.store.adopt({GROUP: self._scene.accuracy})
-        asker = self.store.asker([(GROUP, self._scene.limit)])
-        assert asker is not None
-        self._asker = asker
+        self.store.set_accuracies({GROUP: self._scene.accuracy})
+        self._prepared = self.store.prepare([(GROUP, self._scene.limit)])
 
     async def live(self) -> None:
         """Until the scene is over."""
@@ -79,15 +77,16 @@ class Node:
     async def _request(self, cost: int) -> None:
         world = self._world
         world.asked += 1
-        asker, far = self._asker, self.far
+        prepared, far = self._prepared, self.far
         try:
-            decision = await asker("key", cost)
+            found = prepared.atake(("key",), (cost,))
+            (outcome,) = found if isinstance(found, tuple) else await found
         except StoreError:
             return
-        if decision.allowed:
-            is_far = decision.source == "store"
+        if outcome.allowed:
+            is_far = outcome.source == "store"
             when_ns = far.granted_ns(cost) if is_far else world.now_ns()
-            world.admitted.append((when_ns, cost))
+            world.allowed.append((when_ns, cost))
 
     async def _crash(self) -> None:
         """Everything in memory is gone; nobody is told."""

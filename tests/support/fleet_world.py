@@ -2,7 +2,7 @@
 
 All that happens is drawn from one seed: who asks when and for how much, how long messages take,
 which are lost on the way there or on the way back, who crashes, who is paused, whose clock is off.
-What was admitted is noted with its time, and held against the bound afterwards.
+What was allowed is noted with its time, and held against the bound afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Weather:
     slow: float = 0.0
     usual_ms: float = 1.0
     slow_ms: float = 120.0
-    refused: float = 0.0
+    denied: float = 0.0
 
     @classmethod
     def drawn(cls, draw: random.Random) -> Weather:
@@ -53,20 +53,20 @@ class Weather:
             slow=badness * draw.random(),
             usual_ms=draw.choice([0.1, 1.0, 5.0, 20.0]),
             slow_ms=draw.choice([60.0, 200.0, 2_000.0]),
-            refused=badness * draw.random() / 2,
+            denied=badness * draw.random() / 2,
         )
 
 
 @dataclass(slots=True)
 class World:
-    """The one store and its clock, and what every node admitted."""
+    """The one store and its clock, and what every node allowed."""
 
     seed: int
     loop: VirtualLoop
     draw: random.Random = field(init=False)
     store: MemoryStore = field(init=False)
     weather: Weather = field(init=False)
-    admitted: list[tuple[int, int]] = field(default_factory=list)
+    allowed: list[tuple[int, int]] = field(default_factory=list)
     """When, by the store's clock, and how much."""
 
     asked: int = 0
@@ -102,14 +102,17 @@ class FarStore(Store):
         self.is_dead = False
         """What is left of a node that crashed reaches nobody."""
         self.granted: list[tuple[int, int]] = []
-        """What the store has admitted and the node has heard of: cost and time there."""
+        """What the store has allowed and the node has heard of: cost and time there."""
+
+    def run(self, operation: Operation[R]) -> R:
+        raise AssertionError(f"{operation} was sent by a thread: nodes live in the virtual loop")
 
     async def arun(self, operation: Operation[R]) -> R:
         world, draw, weather = self._world, self._world.draw, self._world.weather
         world.calls += 1
         deadline_ns = world.loop.time_ns() + DEADLINE_NS
-        if self.is_dead or not world.is_open or draw.random() < weather.refused:
-            raise StoreError("refused", reason="unreachable")
+        if self.is_dead or not world.is_open or draw.random() < weather.denied:
+            raise StoreError("denied", reason="unreachable")
         if draw.random() < weather.lost_requests:
             await self._time_out(deadline_ns)
         arrives_ns = self._delay_ns()
@@ -142,11 +145,11 @@ class FarStore(Store):
                 self.granted.append(grant)
 
     def granted_ns(self, cost: int) -> int:
-        """When the store admitted a request of *cost* of which the node has heard just now."""
+        """When the store allowed a request of *cost* of which the node has heard just now."""
         for place in range(len(self.granted) - 1, -1, -1):
             if self.granted[place][0] == cost:
                 return self.granted.pop(place)[1]
-        raise AssertionError(f"a request of {cost} was admitted that the store never admitted")
+        raise AssertionError(f"a request of {cost} was allowed that the store never allowed")
 
     def _delay_ns(self) -> int:
         weather, draw = self._world.weather, self._world.draw
@@ -166,7 +169,7 @@ class FarStore(Store):
 
 
 def _granted(operation: Operation[Any], result: Any) -> int:
-    """What the store admitted at once, not what it lent."""
+    """What the store allowed at once, not what it grant."""
     if isinstance(operation, GrantLease):
         return operation.check.cost if result.outcome.allowed else 0
     if isinstance(operation, Take):

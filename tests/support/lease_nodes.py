@@ -1,4 +1,4 @@
-"""Nodes with a book each on one store, on a clock that the test moves; messages may get lost."""
+"""Nodes with a table each on one store, on a clock that the test moves; messages may get lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headgate.algorithms import algorithm_for
-from headgate.stores.layers.leases.lease_table import Book
+from headgate.stores.layers.leases.lease_table import LeaseTable
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, GrantLease, LeaseGrant, Operation, Take
 from headgate.testing import ManualClock
@@ -64,13 +64,13 @@ class World:
 
 
 class Node:
-    """A book, a clock that may be wrong, and a shell of a few lines."""
+    """A table, a clock that may be wrong, and a shell of a few lines."""
 
     def __init__(self, world: World, accuracy: Accuracy, **options: int) -> None:
         self.world = world
         world.names += 1
-        self.book = Book(f"n{world.names}", **options)
-        self.book.adopt({GROUP: accuracy})
+        self.table = LeaseTable(f"n{world.names}", **options)
+        self.table.set_accuracies({GROUP: accuracy})
         skew = world.faults.skew
         self._pace = 1 + world.random.uniform(-skew, skew)
         self._offset = world.random.randrange(10**12)
@@ -79,34 +79,34 @@ class Node:
         return int(self.world.clock() * self._pace) + self._offset
 
     def hit(self, limit: Limit, cost: int = 1, key: str = KEY) -> bool | None:
-        """Whether it was admitted; None if the store was asked and did not answer."""
+        """Whether it was allowed; None if the store was asked and did not answer."""
         check = Check(GROUP, key, limit, cost)
-        served = self.book.serve((check,), self.now())
+        served = self.table.serve((check,), self.now())
         if served is not None:
-            return served[0].outcome.allowed
-        lend = self.book.ask(check, self.now())
-        if lend is None:
+            return served[0].allowed
+        request = self.table.request(check, self.now())
+        if request is None:
             reply = self.world.send(Take((check,)))
             return None if reply is None else reply[0].allowed
-        lent = self.exchange(lend)
-        return None if lent is None else lent.outcome.allowed
+        grant = self.exchange(request)
+        return None if grant is None else grant.outcome.allowed
 
-    def exchange(self, lend: GrantLease) -> LeaseGrant | None:
+    def exchange(self, request: GrantLease) -> LeaseGrant | None:
         sent_ns = self.now()
-        lent: LeaseGrant | None = self.world.send(lend)
-        if lent is None:
-            self.book.lost(lend, self.now())
+        grant: LeaseGrant | None = self.world.send(request)
+        if grant is None:
+            self.table.lost(request, self.now())
         else:
-            self.book.heard(lend, lent, sent_ns, self.now())
-        return lent
+            self.table.granted(request, grant, sent_ns, self.now())
+        return grant
 
     def keep(self) -> None:
-        for lend in self.book.due(self.now()):
-            self.exchange(lend)
+        for request in self.table.due(self.now()):
+            self.exchange(request)
 
     def close(self) -> None:
-        for lend in self.book.close(self.now()):
-            self.exchange(lend)
+        for request in self.table.close(self.now()):
+            self.exchange(request)
 
     def warm(self, limit: Limit, hits: int = 12) -> None:
         """Make the key hot."""
@@ -115,7 +115,7 @@ class Node:
 
 
 class Referee:
-    """Says by how much all that was admitted went over *limit*, in the worst interval."""
+    """Says by how much all that was allowed went over *limit*, in the worst interval."""
 
     def __init__(self, limit: TokenBucket) -> None:
         self._algorithm = algorithm_for(limit)
@@ -124,7 +124,7 @@ class Referee:
         self.total = 0
         self.excess = 0
 
-    def admitted(self, cost: int, now: int) -> None:
+    def allowed(self, cost: int, now: int) -> None:
         self.total += cost
         self._state = self._algorithm.charge(self._state, cost, now)
         self.excess = max(self.excess, self._algorithm.used(self._state, now) - self._capacity)

@@ -1,150 +1,128 @@
-"""Refusals that are still true: keys that need not ask again before a known time.
+"""Denials that still hold: keys that need not ask the store again before a known time.
 
-A cost that was refused fits at a known moment and not before, unless somebody gives something back,
-and then no larger cost fits either. So a refusal answers for its cost and all larger ones until
-that moment, and never for longer than its keeper says: others may refund or reset elsewhere.
+A cost that was denied fits at a known time and not before, unless the counter changes. So a denial
+answers for its own cost until then, at most for as long as the accuracy says: other nodes may
+refund or reset. Of another cost only the store knows the exact time. A cost that can never fit
+answers for all larger ones.
 
-What is told is honest: the times are counted down. Of a cost larger than any that was refused it is
-only known that it fits no sooner. A cost that can never fit is known to be refused for good, yet
-only kept like the others, as the limit may change.
+The figures are exact if the counter does not change: times are counted down, `remaining` of a paced
+limit is counted forward (to a tick of the store's clock). `remaining` of a sliding window is what
+was left at the denial, so it is a lower bound there.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Final, NamedTuple
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.algorithms import Outcome
 from headgate.errors import OptionError
+from headgate.limits import FixedWindow
+
+if TYPE_CHECKING:
+    from headgate.limits.model import Limit, Pace
 
 LONGEST_KEY: Final = 1024
-"""Characters of a key above which its refusals are not remembered: they would take memory at the
-will of the caller."""
+"""Characters of a key above which its denials are not remembered: callers choose keys, and could
+use up memory."""
 
 MOST_COSTS: Final = 4
-"""How many refused costs of one key are remembered."""
+"""Denied costs of one key that are remembered."""
 
 
-class _Denial(NamedTuple):
+class Denial(NamedTuple):
+    """The denial of one cost; all times are on the clock of the node."""
+
     cost: int
-    outcome: Outcome
-    noted_ns: int
     until_ns: int
-
-
-_Name = tuple[str, str]
-_Entry = tuple[int, tuple[_Denial, ...]]
-"""The turn of the group at which it was made, and the refusals by cost, the smallest first."""
+    remaining: int
+    retry_at_ns: int | None
+    reset_at_ns: int
+    source: str
 
 
 class Denials:
-    """Refusals of up to *most* keys. All is O(1); the oldest make way for new ones.
+    """The denials of up to *most* keys. All is O(1); the oldest make room for new ones.
 
-    Sprayed keys can displace what is remembered of others, which costs those a round trip, no more.
-    Threads may share one without a lock: entries are replaced whole, and of two that are made of
-    one key at the same moment one may be lost.
+    Sprayed keys can displace the denials of others, which costs those a round trip. Not safe among
+    threads.
     """
 
     def __init__(self, most: int = 10_000) -> None:
         if most < 1:
             raise OptionError(f"most is {most}; expected at least 1 key")
         self._most = most
-        self._entries: dict[_Name, _Entry] = {}
-        self._order: deque[tuple[_Name, _Entry]] = deque()
-        self._turns: dict[str, int] = {}
+        self._by_key: OrderedDict[tuple[str, str], tuple[Denial, ...]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many keys something is remembered of, be it true still or not."""
-        return len(self._entries)
+        """The number of keys with denials, expired ones included."""
+        return len(self._by_key)
 
-    def note(
-        self, group: str, key: str, cost: int, outcome: Outcome, now_ns: int, keep_ns: int
-    ) -> None:
-        """Remember that *cost* was refused with *outcome*, for *keep_ns* at most.
-
-        *now_ns* is to be read before the store was asked: then no refusal outlives its cause.
-        """
-        wait_ns = outcome.retry_after_ns
-        lasts_ns = keep_ns if wait_ns is None else min(wait_ns, keep_ns)
-        if outcome.allowed or lasts_ns <= 0 or len(key) > LONGEST_KEY:
+    def remember(self, tag: str, key: str, new: Denial, now_ns: int) -> None:
+        """Remember a denial. *tag* names the counters that *key* is one of."""
+        if new.until_ns <= now_ns or len(key) > LONGEST_KEY:
             return
-        name = group, key
-        denial = _Denial(cost, outcome, now_ns, now_ns + lasts_ns)
+        name = tag, key
         others = [
-            other for other in self._denials(name) if other.cost != cost and other.until_ns > now_ns
+            old
+            for old in self._by_key.pop(name, ())
+            if old.cost != new.cost and old.until_ns > now_ns
         ]
         if len(others) >= MOST_COSTS:
-            others.remove(min(others, key=_end))
-        entry = self._turns.get(group, 0), tuple(sorted([*others, denial], key=_cost))
-        self._entries[name] = entry
-        self._order.append((name, entry))
+            others.remove(min(others, key=lambda old: old.until_ns))
+        self._by_key[name] = (new, *others)
         self._make_room(now_ns)
 
-    def find(self, group: str, key: str, cost: int, now_ns: int) -> Outcome | None:
-        """What is known to come of asking for *cost* now; None: nothing is, ask."""
-        entry = self._entries.get((group, key))
-        if entry is None or cost <= 0:
-            return None
-        turn, denials = entry
-        if self._turns and self._turns.get(group, 0) != turn:
-            return None
-        for denial in reversed(denials):
-            if denial.cost <= cost and now_ns < denial.until_ns:
-                return _counted_down(denial, now_ns)
+    def find(self, tag: str, key: str, cost: int, now_ns: int) -> Denial | None:
+        """The denial of *cost* that holds now; None if only the store knows."""
+        for denial in self._by_key.get((tag, key), ()):
+            if now_ns < denial.until_ns and (
+                cost == denial.cost or (denial.retry_at_ns is None and cost > denial.cost > 0)
+            ):
+                return denial
         return None
 
-    def forget(self, group: str, key: str) -> None:
-        """Something was given back to a counter, or it was reset."""
-        self._entries.pop((group, key), None)
-
-    def forget_group(self, group: str) -> None:
-        """The limit or the terms of a group have changed."""
-        if len(self._turns) >= self._most:
-            self._entries.clear()
-            self._order.clear()
-            self._turns.clear()
-        self._turns[group] = self._turns.get(group, 0) + 1
-
-    def _denials(self, name: _Name) -> tuple[_Denial, ...]:
-        entry = self._entries.get(name)
-        if entry is None or entry[0] != self._turns.get(name[0], 0):
-            return ()
-        return entry[1]
+    def forget(self, tag: str, key: str) -> None:
+        """Forget the denials of a counter that has changed."""
+        self._by_key.pop((tag, key), None)
 
     def _make_room(self, now_ns: int) -> None:
-        """Drop what is too much; else, of the two oldest, what is true no longer."""
-        try:
-            for _ in range(2):
-                name, entry = self._order[0]
-                if len(self._order) <= self._most and not _is_over(entry, now_ns):
-                    return
-                self._order.popleft()
-                if self._entries.get(name) is entry:
-                    self._entries.pop(name, None)
-        except IndexError:  # another thread was quicker
-            return
+        """Drop the oldest key if there are too many; else, of the two oldest, what has expired."""
+        for _ in range(2):
+            if not self._by_key:
+                return
+            name = next(iter(self._by_key))
+            is_expired = all(denial.until_ns <= now_ns for denial in self._by_key[name])
+            if len(self._by_key) <= self._most and not is_expired:
+                return
+            del self._by_key[name]
 
 
-def _is_over(entry: _Entry, now_ns: int) -> bool:
-    return all(denial.until_ns <= now_ns for denial in entry[1])
+def denial_of(
+    cost: int, outcome: Outcome, limit: Limit, keep_ns: int, sent_ns: int, now_ns: int
+) -> Denial:
+    """The denial of *cost* with *outcome*, which holds for at most *keep_ns*.
 
-
-def _cost(denial: _Denial) -> int:
-    return denial.cost
-
-
-def _end(denial: _Denial) -> int:
-    return denial.until_ns
-
-
-def _counted_down(denial: _Denial, now_ns: int) -> Outcome:
-    passed_ns = max(0, now_ns - denial.noted_ns)
-    outcome = denial.outcome
-    wait_ns = outcome.retry_after_ns
-    return Outcome(
-        allowed=False,
-        remaining=outcome.remaining,
-        retry_after_ns=None if wait_ns is None else wait_ns - passed_ns,
-        reset_after_ns=max(0, outcome.reset_after_ns - passed_ns),
-        source="cache",
+    The store was asked at *sent_ns*: counted from there, no denial outlives its cause. The caller
+    has the outcome at *now_ns*, and counts from there.
+    """
+    wait_ns, reset_ns = outcome.retry_after_ns, outcome.reset_after_ns
+    if wait_ns is not None:
+        keep_ns = min(keep_ns, wait_ns)
+    if isinstance(limit, FixedWindow):  # debt is worked off when the window ends
+        keep_ns = min(keep_ns, (reset_ns - 1) % limit.window_ns + 1)
+    retry_at_ns = None if wait_ns is None else now_ns + wait_ns
+    return Denial(
+        cost, sent_ns + keep_ns, outcome.remaining, retry_at_ns, now_ns + reset_ns, "cache"
     )
+
+
+def outcome_at(denial: Denial, pace: Pace | None, now_ns: int) -> Outcome:
+    """The outcome of *denial* now. *pace* is that of the limit, if it has one."""
+    cost, _, remaining, retry_at_ns, reset_at_ns, source = denial
+    reset_ns = reset_at_ns - now_ns if reset_at_ns > now_ns else 0
+    if pace is not None and cost > 1:
+        free = (pace.span - reset_ns * pace.ticks_per_ns) // pace.ticks_per_unit
+        remaining = min(max(remaining, free), cost - 1)
+    wait_ns = None if retry_at_ns is None else retry_at_ns - now_ns
+    return Outcome(False, remaining, wait_ns, reset_ns, 0, 0, source)  # noqa: FBT003 (cheaper)

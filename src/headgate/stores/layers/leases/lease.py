@@ -1,60 +1,63 @@
-"""A loan: units of one counter that this node may use by itself, and what it knows of the rest."""
+"""A lease: units of one counter that this node may use, and what it knows of the counter."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.algorithms import Outcome
 from headgate.limits import FixedWindow, PacedLimit, SlidingWindowLog
 from headgate.limits.accuracy import LEAST_CAP
-from headgate.stores.layers.leases.served import Bound
+from headgate.stores.layers.leases.denials import Denial
 from headgate.stores.operations import GrantLease
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit
+    from headgate.limits.model import Pace
     from headgate.stores.operations import Check, LeaseGrant
 
 
-# How much to borrow of a counter, and for how long: the numbers of one limit under its terms.
+# The size of leases: how many units, and for how long.
 
 
 LONGEST_LIFE_NS: Final = 500 * MILLISECOND
-"""What was borrowed is used or given back within this time."""
+"""The units of a lease are used or returned within this time."""
 
 SHORTEST_LIFE_NS: Final = 5 * MILLISECOND
-"""No loan is worth its while for less."""
+"""A shorter lease is not worth an exchange."""
 
-SYNCS_OF_A_LICENCE: Final = 4
-"""A licence outlives as many exchanges, so that three of them may fail."""
+SYNCS_IN_A_LIFE: Final = 4
+"""A postpaid lease outlives as many exchanges, so that three of them may fail."""
 
 HOT_UNITS: Final = 2
-"""A key is worth a loan when at least as many units are asked of it while the loan lasts."""
+"""A key is worth a lease if at least as many units are requested of it while the lease lasts."""
 
 GROWTH: Final = 4
-"""What was used up within a moment calls for so many times as much at most: that may have been all,
-and what is borrowed for nothing others lack."""
+"""A lease that is used up at once grows by this factor at most: the burst may be over, and other
+nodes lack what this one holds for nothing."""
 
-UNDER_WAY_NS: Final = 50 * MILLISECOND
-"""How long an exchange takes at most."""
+LONGEST_EXCHANGE_NS: Final = 50 * MILLISECOND
+"""The time that an exchange takes at most."""
 
 LEAST_OF_LIFE: Final = 8
-"""Just before its window ends a loan is of as much as for an eighth of its time."""
+"""Just before its window ends a lease has as many units as for an eighth of its life."""
 
 DRIFT: Final = 100
-"""A loan is given up a hundredth of its time early: the clocks of two machines differ less."""
+"""A lease ends a hundredth of its life early: the clocks of two machines drift less."""
 
 
-class Size:
+class Sizing:
     """The numbers of *limit* under *accuracy*."""
 
     __slots__ = (
         "batch",
         "cap",
-        "is_charged",
-        "keep_ns",
-        "lends",
+        "denials_ns",
+        "is_leased",
+        "is_prepaid",
+        "is_split",
         "life_ns",
         "quota",
         "sync_ns",
@@ -65,279 +68,308 @@ class Size:
         self.cap = accuracy.cap(limit.quota)
         self.batch = accuracy.batch
         self.sync_ns = accuracy.sync_ns
-        self.is_charged = accuracy.sync_ns is None
-        self.keep_ns = accuracy.remembers_ns
-        self.lends = not accuracy.is_exact and limit.is_divisible
+        self.is_prepaid = accuracy.sync_ns is None
+        self.is_split = accuracy.split > 1
+        self.denials_ns = accuracy.remembers_ns if limit.is_divisible else 0
+        self.is_leased = not accuracy.is_exact and limit.is_divisible
         if self.cap is not None and self.cap < LEAST_CAP:
-            self.lends = False
+            self.is_leased = False
         if accuracy.sync_ns is not None:
-            self.life_ns = SYNCS_OF_A_LICENCE * accuracy.sync_ns
+            self.life_ns = SYNCS_IN_A_LIFE * accuracy.sync_ns
         else:
             self.life_ns = max(min(LONGEST_LIFE_NS, limit.period_ns // 2), SHORTEST_LIFE_NS)
 
     def growth(self, before: int) -> float:
-        """The largest demand, in units a second, to go by when *before* was asked for last."""
+        """The largest demand, in units a second, to expect after a lease of *before* units."""
         return GROWTH * before * SECOND / self.life_ns
 
-    def most(
+    def units(
         self,
         cost: int,
         per_second: float,
         holders: int,
         *,
         lasts_ns: int | None = None,
-        spare: int | None = None,
+        free: int | None = None,
     ) -> int:
-        """What to borrow besides *cost* for a key of which *per_second* units are asked; 0: it is
-        not worth it. A loan is known to last no longer than *lasts_ns*; the other nodes leave
-        *spare* units of what may be lent. Of that a part is left for who comes next: nobody would
-        know of a node that finds nothing."""
+        """The units to request besides *cost* for a key with a demand of *per_second*; 0: a lease
+        is not worth it.
+
+        A lease lasts no longer than *lasts_ns*. The other nodes leave *free* units of the cap. A
+        part of them stays for the next node: one that finds nothing stays unknown to the others.
+        """
         demand = per_second * self.life_ns / SECOND
-        if not self.lends or demand < HOT_UNITS:
+        if not self.is_leased or demand < HOT_UNITS:
             return 0
         if lasts_ns is not None and lasts_ns < self.life_ns:
             demand = per_second * max(lasts_ns, self.life_ns // LEAST_OF_LIFE) / SECOND
-        most = min(math.ceil(demand), self.quota - cost)
+        units = min(math.ceil(demand), self.quota - cost)
         if self.batch is not None:
-            most = min(most, self.batch)
+            units = min(units, self.batch)
         if self.cap is not None:
-            free = self.cap if spare is None else spare
-            most = min(most, max(1, self.cap // max(1, holders)), max(1, free * 3 // 4))
-        return max(0, most)
+            free = self.cap if free is None else free
+            units = min(units, max(1, self.cap // max(1, holders)), max(1, free * 3 // 4))
+        return max(0, units)
 
-    def ahead(self, per_second: float) -> int:
-        """What may be used of a licence while the store is being told, *per_second* being asked.
+    def units_in_exchange(self, per_second: float) -> int:
+        """The units of a postpaid lease that may be used while a report is in flight.
 
-        The next licence has to be as large, whether that fits or not: so no more.
+        The next lease has to be as large, whether it fits or not: so no more than are needed.
         """
-        return math.ceil(per_second * UNDER_WAY_NS / SECOND) + 1
+        return math.ceil(per_second * LONGEST_EXCHANGE_NS / SECOND) + 1
 
     def bound(self, holders: int) -> int:
-        """By how much *holders* together may overshoot the limit."""
-        if not self.lends:
+        """The units by which *holders* nodes together may overshoot the limit."""
+        if not self.is_leased:
             return 0
         if self.cap is not None:
             return self.cap if self.batch is None else min(self.cap, self.batch * holders)
         return (self.quota if self.batch is None else self.batch) * holders
 
 
-def lasts_until(sent_ns: int, lasts_ns: int) -> int:
-    """When a loan is over for its holder, who asked for it at *sent_ns* by its own clock."""
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The units by which a group may overshoot, by what the store replied last."""
+
+    group: str
+    holders: int
+    cap: int | None
+    batch: int | None
+    bound: int
+
+
+def expires_at(sent_ns: int, lasts_ns: int) -> int:
+    """The time at which a lease expires for its holder, who requested it at *sent_ns*."""
     return sent_ns + lasts_ns - lasts_ns // DRIFT
 
 
-class Facts(NamedTuple):
-    """What the store told when it lent."""
+class Snapshot(NamedTuple):
+    """The counter in the store when it granted a lease."""
 
     elsewhere: int
-    """Units left in the store besides the loan."""
-    lent: int
-    told_ns: int
+    """Units left besides the lease."""
+    granted: int
+    at_ns: int
     reset_ns: int
-    """In how long the counter would have been as new, had nothing been lent."""
+    """The time to a fresh counter, had nothing been granted."""
 
 
-NOTHING = Facts(0, 0, 0, 0)
+NOTHING: Final = Snapshot(0, 0, 0, 0)
 
 
-class Loan:
-    """What is lent of one counter. The holder of a turn changes it; *left* and *lapses_ns* are all
-    that the quick way looks at."""
+class Lease:
+    """The units of one counter that *holder*, a name of this node, may use."""
 
     __slots__ = (
-        "ahead",
+        "carried",
         "counted",
+        "denied_cost",
         "dry_cost",
         "dry_until_ns",
-        "facts",
-        "flight",
+        "expires_ns",
+        "granted",
         "holder",
-        "lapses_ns",
+        "holders",
         "left",
-        "lent",
+        "others_leave",
+        "pending",
+        "reported",
+        "requested",
         "retry_at_ns",
         "sent_ns",
         "serial",
-        "sharers",
-        "spare",
-        "told",
-        "wanted",
+        "snapshot",
     )
 
-    def __init__(self, holder: str, told: int, sharers: int = 1) -> None:
+    def __init__(self, holder: str, reported: int, holders: int = 1) -> None:
         self.holder = holder
-        self.sharers = sharers
-        """How many have had a loan of the counter lately, this node included."""
-        self.spare: int | None = None
-        """What the others left of what may be lent, as the store last told; None: no bound."""
+        self.holders = holders
+        """The nodes that have had a lease of the counter lately, this one included."""
+        self.others_leave: int | None = None
+        """The units of the cap that the other nodes leave; None: there is no cap."""
         self.left = 0
-        """Units to be used before `lapses_ns`."""
-        self.lapses_ns = 0
-        self.lent = 0
-        """What was left when the store had answered,"""
+        """Units to use before `expires_ns`."""
+        self.expires_ns = 0
+        self.granted = 0
+        """The units that were left after the last grant, and"""
         self.counted = 0
-        """and when it was last counted what was used."""
-        self.wanted = 0
-        """How much was asked for."""
+        """when the used ones were last counted."""
+        self.requested = 0
         self.sent_ns = 0
-        self.facts = NOTHING
-        self.flight: GrantLease | None = None
-        """What is being asked of the store."""
+        self.snapshot = NOTHING
+        self.pending: GrantLease | None = None
+        """The request in flight."""
         self.serial = 0
-        """How often the store was asked: what was taken before cannot be put back after."""
+        """The number of requests: units taken before one cannot be put back after it."""
         self.dry_until_ns = 0
+        """Before this the store has too little for a lease, and"""
         self.dry_cost = 0
+        """costs from this one on are denied here."""
+        self.denied_cost = 0
+        """The cost that the store denied, which fits at `retry_at_ns`; 0: none."""
         self.retry_at_ns = 0
-        self.told = told
-        """Of a licence: what the store knows to be used,"""
-        self.ahead = 0
-        """and what of its units is told under another name."""
+        self.reported = reported
+        """Of a postpaid lease: the used units that the store knows of, and"""
+        self.carried = 0
+        """the units that are reported under the name of another lease."""
 
-    def send(self, size: Size, check: Check, most: int, now_ns: int, ahead: int = 0) -> GrantLease:
-        """*check* and a loan of *most* units, asked for now; what is unused is gone with it.
+    def request(
+        self, sizing: Sizing, check: Check, units: int, now_ns: int, keeps: int = 0
+    ) -> GrantLease:
+        """Request *units* besides *check*. What is unused goes back with it.
 
-        Of a licence up to *ahead* units may be used until the answer comes.
+        Of a postpaid lease up to *keeps* units may be used until the reply comes.
         """
-        used = told = unused = 0
-        if size.is_charged:
-            ahead = 0
-            unused = self.left if now_ns < self.lapses_ns else 0
+        used = reported = 0
+        kept = unused = 0
+        if sizing.is_prepaid:
+            unused = self.left if now_ns < self.expires_ns else 0
         else:
-            ahead = min(self.left, most, ahead) if now_ns < self.lapses_ns else 0
-            told = self.told
-            used = max(told, self.used)
-            unused = ahead
-        self.left = self.lent = self.counted = ahead
-        self.wanted = most or self.wanted
+            kept = min(self.left, units, keeps) if now_ns < self.expires_ns else 0
+            reported = self.reported
+            used = max(reported, self.used)
+            unused = kept
+        self.left = self.granted = self.counted = kept
+        self.requested = units or self.requested
         self.serial += 1
-        self.flight = GrantLease(
+        self.pending = GrantLease(
             check,
             self.holder,
-            most,
-            size.life_ns,
+            units,
+            sizing.life_ns,
             unused=unused,
             used=used,
-            told=told,
-            cap=size.cap,
-            is_charged=size.is_charged,
+            told=reported,
+            cap=sizing.cap,
+            is_charged=sizing.is_prepaid,
         )
-        return self.flight
+        return self.pending
 
-    def hear(self, lend: GrantLease, lent: LeaseGrant, sent_ns: int, now_ns: int) -> None:
-        """*lend*, which was sent at *sent_ns*, was answered."""
-        outcome = lent.outcome
-        self.flight = None
+    def grant(self, request: GrantLease, grant: LeaseGrant, sent_ns: int, now_ns: int) -> None:
+        """Record the reply to *request*, which was sent at *sent_ns*."""
+        outcome = grant.outcome
+        self.pending = None
         used = 0
-        if not lend.is_charged:
-            used = lend.unused - self.left  # since it was sent
-            self.ahead = 0
-            self.told = lend.used
-        self.lent = max(lent.amount, used)
-        self.left = self.counted = self.lent - used
-        # One less at a time: when a window begins nobody has a loan, and all are about to have one.
-        self.sharers = max(1, lent.holders, self.sharers - 1)
-        self.spare = None if lend.cap is None else max(0, lend.cap - (lent.lent - lent.amount))
+        if not request.is_charged:
+            used = request.unused - self.left  # while it was in flight
+            self.carried = 0
+            self.reported = request.used
+        self.granted = max(grant.amount, used)
+        self.left = self.counted = self.granted - used
+        # One less at a time: when a window begins no node has a lease, and all soon have one.
+        self.holders = max(1, grant.holders, self.holders - 1)
+        others = grant.lent - grant.amount
+        self.others_leave = None if request.cap is None else max(0, request.cap - others)
         self.sent_ns = sent_ns
-        self.lapses_ns = lasts_until(sent_ns, lent.lasts_ns)
-        elsewhere = max(0, outcome.remaining - lent.amount)
-        self.facts = Facts(elsewhere, lent.amount, now_ns, outcome.reset_after_ns)
-        self._note_drought(lend, lent, now_ns)
+        self.expires_ns = expires_at(sent_ns, grant.lasts_ns)
+        elsewhere = max(0, outcome.remaining - grant.amount)
+        self.snapshot = Snapshot(elsewhere, grant.amount, now_ns, outcome.reset_after_ns)
+        self._note_dryness(request, grant, now_ns)
 
-    def _note_drought(self, lend: GrantLease, lent: LeaseGrant, now_ns: int) -> None:
-        """Refuse by itself for a while if the store has too little for a loan."""
-        outcome = lent.outcome
-        self.dry_until_ns = 0
-        if lent.amount >= lend.most or lent.amount < outcome.remaining or lent.wait_ns is None:
-            return  # all that was asked for, or no more because of the others' loans
-        self.dry_until_ns = now_ns + dry_for(lend, lent.wait_ns, self.sharers)
-        self.retry_at_ns = now_ns + lent.wait_ns if _ends_at_once(lend.check.limit) else 0
+    def _note_dryness(self, request: GrantLease, grant: LeaseGrant, now_ns: int) -> None:
+        """Deny here for a while if the store has too little for a lease."""
+        outcome, wait_ns, before_ns = grant.outcome, grant.wait_ns, self.dry_until_ns
+        self.dry_until_ns = self.denied_cost = 0
+        if grant.amount >= request.most or grant.amount < outcome.remaining or wait_ns is None:
+            return  # the store granted all, or less because of the cap
+        self.dry_until_ns = now_ns + dry_for(request, wait_ns, self.holders)
+        if now_ns < before_ns:  # callers have been told to retry then
+            self.dry_until_ns = min(self.dry_until_ns, before_ns)
         self.dry_cost = 1
+        self.retry_at_ns = now_ns + wait_ns
         if not outcome.allowed and outcome.retry_after_ns is not None:
             self.retry_at_ns = now_ns + outcome.retry_after_ns
-            self.dry_cost = lend.check.cost
+            self.dry_cost = self.denied_cost = request.check.cost
 
     @property
     def used(self) -> int:
-        """Of a licence: all that was used under its holder's name."""
-        return self.told - self.ahead + self.lent - self.left
+        """Of a postpaid lease: all units that were used under its holder's name."""
+        return self.reported - self.carried + self.granted - self.left
 
     def has(self, cost: int, now_ns: int) -> bool:
-        """Whether *cost* can be served from it."""
-        return cost <= self.left and now_ns < self.lapses_ns
-
-    def refuses(self, cost: int, now_ns: int) -> bool:
-        """Whether the store is known to have too little for *cost*, and for a loan."""
-        return now_ns < self.dry_until_ns and cost >= self.dry_cost
+        """True if *cost* can be taken from it."""
+        return cost <= self.left and now_ns < self.expires_ns
 
 
-class Table:
-    """All loans of one group under one limit and its terms."""
+class LeaseGroup:
+    """The leases of one group of counters under one limit and accuracy."""
 
-    __slots__ = ("group", "holders", "limit", "loans", "number", "size", "source", "tag")
+    __slots__ = ("holders", "leases", "limit", "name", "number", "pace", "sizing", "source", "tag")
 
-    def __init__(self, group: str, limit: Limit, accuracy: Accuracy, number: int) -> None:
-        self.group = group
+    def __init__(self, name: str, limit: Limit, accuracy: Accuracy) -> None:
+        self.name = name
         self.limit = limit
-        self.number = number
+        self.number = 0
         self.tag = ""
-        """What its refusals are remembered by: those under another limit are not true of this."""
-        self.size = Size(limit, accuracy)
-        self.source = "lease" if self.size.is_charged else "sync"
-        self.loans: dict[str, Loan] = {}
+        """The name of its denials: one under another limit does not hold here."""
+        self.pace: Pace | None = limit.pace if isinstance(limit, PacedLimit) else None
+        self.sizing = Sizing(limit, accuracy)
+        self.source = "lease" if self.sizing.is_prepaid else "sync"
+        self.leases: dict[str, Lease] = {}
         self.holders = 1
 
     def bound(self) -> Bound:
-        """By how much any of its counters may overshoot: that which most have a loan of."""
-        sharers = [loan.sharers for loan in self.loans.values()]
-        holders, size = max(sharers, default=self.holders), self.size
-        return Bound(self.group, holders, size.cap, size.batch, size.bound(holders))
+        """The overshoot of that counter which most nodes have a lease of."""
+        of_each = [lease.holders for lease in self.leases.values()]
+        holders, sizing = max(of_each, default=self.holders), self.sizing
+        return Bound(self.name, holders, sizing.cap, sizing.batch, sizing.bound(holders))
 
-    def outcome(self, loan: Loan, now_ns: int) -> Outcome:
-        """What *loan* tells of a cost that was served from it."""
-        facts = loan.facts
-        return Outcome(
-            allowed=True,
-            remaining=loan.left + facts.elsewhere,
-            retry_after_ns=0,
-            reset_after_ns=reset_after(self.limit, facts, loan.left, now_ns),
-            source=self.source,
-        )
+    def outcome(self, lease: Lease, now_ns: int) -> Outcome:
+        """The outcome of a cost that was taken from *lease*."""
+        remaining = lease.left + lease.snapshot.elsewhere
+        reset_ns = self._reset_after(lease, lease.left, now_ns)
+        return Outcome(True, remaining, 0, reset_ns, 0, 0, self.source)  # noqa: FBT003 (cheaper)
 
-    def refusal(self, loan: Loan, now_ns: int) -> Outcome:
-        """What it tells of a cost that it refuses."""
-        facts = loan.facts
-        return Outcome(
-            allowed=False,
-            remaining=loan.left if now_ns < loan.lapses_ns else 0,
-            retry_after_ns=max(loan.retry_at_ns, loan.dry_until_ns) - now_ns,
-            reset_after_ns=reset_after(self.limit, facts, loan.left, now_ns),
-            source=self.source,
-        )
+    def denial(self, lease: Lease, cost: int, now_ns: int) -> Denial | None:
+        """The denial of *cost* by a dry *lease*; None if only the store knows when it fits."""
+        if now_ns >= lease.dry_until_ns or not lease.dry_cost <= cost <= self.sizing.quota:
+            return None
+        left = lease.left if now_ns < lease.expires_ns else 0
+        pace = self.pace
+        if cost == lease.denied_cost:
+            retry_at_ns = lease.retry_at_ns
+        elif pace is not None:
+            _, granted, at_ns, reset_ns = lease.snapshot
+            needed = (granted - left + cost) * pace.ticks_per_unit - pace.span
+            retry_at_ns = at_ns + reset_ns - needed // -pace.ticks_per_ns
+        elif isinstance(self.limit, FixedWindow) and cost <= lease.requested:
+            retry_at_ns = lease.retry_at_ns
+        else:
+            return None
+        retry_at_ns = max(retry_at_ns, lease.dry_until_ns)
+        reset_at_ns = now_ns + self._reset_after(lease, left, now_ns)
+        until_ns = lease.dry_until_ns
+        return Denial(cost, until_ns, left, retry_at_ns, reset_at_ns, self.source)
+
+    def _reset_after(self, lease: Lease, left: int, now_ns: int) -> int:
+        """The time to a fresh counter if all but *left* units of *lease* have been used."""
+        if isinstance(self.limit, SlidingWindowLog):
+            return self.limit.period_ns
+        _, granted, at_ns, reset_ns = lease.snapshot
+        reset_ns -= now_ns - at_ns
+        pace = self.pace
+        if pace is not None and granted > left:
+            reset_ns -= (granted - left) * pace.ticks_per_unit // -pace.ticks_per_ns
+        return max(0, reset_ns)
+
+    def lasts_at_most(self, lease: Lease | None, now_ns: int) -> int | None:
+        """The time that a lease which is requested now can last; None: a full life.
+
+        A fixed window ends for all at once: units that are not used by then would be lost.
+        """
+        if lease is None or not isinstance(self.limit, FixedWindow):
+            return None
+        left_ns = lease.snapshot.at_ns + lease.snapshot.reset_ns - now_ns
+        return left_ns if left_ns > 0 else None
 
 
-def dry_for(lend: GrantLease, wait_ns: int, sharers: int) -> int:
-    """How long to leave the store alone in which *lend* would fit after *wait_ns*.
+def dry_for(request: GrantLease, wait_ns: int, holders: int) -> int:
+    """The time to leave a store alone in which *request* would fit after *wait_ns*.
 
-    What comes back to a paced counter is not lost while it is not full. So of many *sharers* each
-    waits for a loan for all of them: else all would come, and all but one in vain.
+    A paced counter that is not full loses nothing while it is left alone. So each of many *holders*
+    waits for leases for all of them: else all would come at once, and all but one in vain.
     """
-    limit = lend.check.limit
+    limit = request.check.limit
     if isinstance(limit, PacedLimit):
-        wait_ns = max(wait_ns, min(wait_ns * sharers, limit.period_ns // 2))
-    return min(wait_ns, lend.ttl_ns)
-
-
-def _ends_at_once(limit: Limit) -> bool:
-    """Whether nothing comes back before the end of a window, and all of it then."""
-    return isinstance(limit, FixedWindow)
-
-
-def reset_after(limit: Limit, facts: Facts, left: int, now_ns: int) -> int:
-    """In how long the counter is as new when all but *left* units of a loan have been used."""
-    if isinstance(limit, SlidingWindowLog):
-        return limit.period_ns
-    reset_ns = facts.reset_ns - (now_ns - facts.told_ns)
-    if isinstance(limit, PacedLimit):
-        pace = limit.pace
-        reset_ns += pace.to_ns((facts.lent - left) * pace.ticks_per_unit)
-    return max(0, reset_ns)
+        wait_ns = max(wait_ns, min(wait_ns * holders, limit.period_ns // 2))
+    return min(wait_ns, request.ttl_ns)

@@ -1,31 +1,31 @@
-"""What a node has borrowed of each counter: the whole logic of leases and licences.
+"""The leases of one node: the whole logic, without I/O, clock or thread.
 
-No I/O, no clock, no thread: the time of the node comes in as *now_ns*, what the store said as a
-`LeaseGrant`. A shell asks `begin` for what can be decided here, sends what `ask` and `due` hand
-out, and tells `heard` or `lost` of every `GrantLease`, one of the two, once.
+The time of the node comes in as *now_ns*, the replies of the store as `LeaseGrant`. The caller asks
+`begin` what can be decided here, sends what `request` and `due` return, and calls `granted` or
+`lost` for every `GrantLease`, one of the two, once.
 
 What keeps the bound, whatever is lost, late, repeated or paused:
 
-- Units are used only before the loan lapses, by the node's own clock from before it asked.
-- One `GrantLease` of a counter is under way at a time; what it reports as unused is gone at once.
-- After one was lost, nobody knows if or when the store will carry it out. So this node borrows
-  under another name from then on: what arrives late touches only what was given up.
-- What may be used of a licence until the answer comes is said with it (`unused`), and the next one
-  is of as many units at least: they are covered by the one before or by the next. What was told and
-  not heard is told again, under the name of then, until it is; with all that might have been used.
+- Units are used only before the lease expires, on the node's own clock from before its request.
+- One request for a counter is in flight at a time; units that it returns as unused are gone at
+  once.
+- After a lost reply it is unknown if or when the store will carry the request out. So the node
+  uses another holder name from then on: a late request touches only what was given up.
+- A report of a postpaid lease says which units may be used until the reply comes (`unused`), and
+  the next lease has at least as many: they are covered by the one before or by the next. A lost
+  report is repeated under the name that it was made under, with all that may have been used.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.stores.layers.leases.denials import Denials
-from headgate.stores.layers.leases.lease import Loan, Table
-from headgate.stores.layers.leases.served import Begun, Bound, Served, Taken
-from headgate.stores.layers.leases.usage import Debts, Demand, lasts_at_most
+from headgate.stores.layers.leases.denials import Denials, denial_of, outcome_at
+from headgate.stores.layers.leases.lease import Bound, Lease, LeaseGroup
+from headgate.stores.layers.leases.usage import Demand, LostReports
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
@@ -33,461 +33,512 @@ if TYPE_CHECKING:
 
     from headgate.algorithms import Outcome
     from headgate.limits import Limit
-    from headgate.observability.sketches import HeavyHitters
     from headgate.stores.base import Accuracies
     from headgate.stores.operations import GrantLease, LeaseGrant
 
-
-# Where the loans of each group are, by the limit they are under.
-
-
 MOST_LIMITS: Final = 64
-"""How many limits of one group are remembered: policies change."""
+"""Limits of one group that are remembered: policies change."""
+MOST_LEASES: Final = 10_000
+MOST_DUE: Final = 256
+"""Requests that are due at a time."""
+EARLY: Final = 4
+"""Units that are left in the last quarter of a lease are returned."""
 
 
-class Tables:
-    """The tables of a book, made when they are first asked for, each with a number of its own."""
+class Taken(NamedTuple):
+    """Units that were taken from a lease, to put back if the rest is denied."""
+
+    lease: Lease
+    serial: int
+    cost: int
+
+
+@dataclass(slots=True)
+class LocalTake:
+    """The part of a take that was decided in this process."""
+
+    outcomes: list[Outcome | None]
+    """In the order of the checks; None: the store decides."""
+    rest: tuple[Check, ...]
+    taken: list[Taken]
+    is_denied: bool
+
+
+class LeaseGroups:
+    """The groups of leases, by name and limit, made when they are first used."""
 
     def __init__(self) -> None:
-        self.terms: Accuracies = {}
-        self._groups: dict[str, dict[Limit, Table]] = {}
-        # By the identity of limits, which each table keeps: to hash one takes longer than the rest.
-        self._lately: dict[tuple[str, int], Table] = {}
+        self.accuracies: Accuracies = {}
+        self.version: object = object()
+        """Another object after each change that makes a group invalid."""
+        self._by_name: dict[str, dict[Limit, LeaseGroup]] = {}
+        # By the identity of the limit, which the group keeps alive: hashing one is slow.
+        self._recent: dict[tuple[str, int], LeaseGroup] = {}
         self._numbers = 0
 
-    def __iter__(self) -> Iterator[Table]:
-        for tables in list(self._groups.values()):
-            yield from list(tables.values())
+    def __iter__(self) -> Iterator[LeaseGroup]:
+        for groups in list(self._by_name.values()):
+            yield from list(groups.values())
 
-    def of_group(self, group: str) -> list[Table]:
-        """All tables of *group*."""
-        return list(self._groups.get(group, {}).values())
+    def named(self, name: str) -> list[LeaseGroup]:
+        """All groups of that name: under different limits."""
+        return list(self._by_name.get(name, {}).values())
 
-    def find(self, group: str, limit: Limit) -> Table | None:
-        """The table of *group* under *limit*, if there is one."""
-        found = self._lately.get((group, id(limit)))
-        return found or self._groups.get(group, {}).get(limit)
+    def find(self, name: str, limit: Limit) -> LeaseGroup | None:
+        """The group under *limit*, if there is one."""
+        found = self._recent.get((name, id(limit)))
+        return found or self._by_name.get(name, {}).get(limit)
 
-    def open(self, group: str, limit: Limit) -> tuple[Table | None, Table | None]:
-        """The table of *group* under *limit*, None if it is kept exactly; and one that had to make
-        way for it."""
-        table = self.find(group, limit)
-        accuracy = self.terms.get(group)
-        if table is not None or accuracy is None:
-            return table, None
-        tables = self._groups.setdefault(group, {})
-        ousted = None
-        if len(tables) >= MOST_LIMITS:
-            ousted = next(iter(tables.values()))
-            self._forget(ousted)
-        table = tables[limit] = Table(group, limit, accuracy, 0)
-        self._lately[group, id(limit)] = table
-        self.number(table)
-        return table, ousted
+    def open(self, name: str, limit: Limit) -> tuple[LeaseGroup | None, LeaseGroup | None]:
+        """The group under *limit*, None if it is exact; and one that was closed to make room."""
+        group = self.find(name, limit)
+        accuracy = self.accuracies.get(name)
+        if group is not None or accuracy is None:
+            return group, None
+        groups = self._by_name.setdefault(name, {})
+        closed = None
+        if len(groups) >= MOST_LIMITS:
+            closed = next(iter(groups.values()))
+            self._remove(closed)
+        group = groups[limit] = LeaseGroup(name, limit, accuracy)
+        self._recent[name, id(limit)] = group
+        self.number(group)
+        return group, closed
 
-    def number(self, table: Table) -> None:
-        """Give *table* a number that none had before."""
+    def number(self, group: LeaseGroup) -> None:
+        """Give *group* a number that none had before."""
         self._numbers += 1
-        table.number = self._numbers
-        table.tag = f"{self._numbers}:{table.group}"
+        group.number = self._numbers
+        group.tag = f"{self._numbers}:{group.name}"
 
-    def adopt(self, terms: Accuracies) -> list[Table]:
-        """Take *terms* for those in force; the tables of groups that are kept otherwise now."""
-        before, self.terms = self.terms, dict(terms)
-        changed = {group for group in {*before, *terms} if before.get(group) != terms.get(group)}
-        gone = [table for group in changed for table in self.of_group(group)]
-        for table in gone:
-            self._forget(table)
-        return gone
+    def set_accuracies(self, accuracies: Accuracies) -> list[LeaseGroup]:
+        """Set the accuracies; the groups that had another one, which are removed."""
+        before, self.accuracies = self.accuracies, dict(accuracies)
+        names = {*before, *accuracies}
+        changed = [name for name in names if before.get(name) != accuracies.get(name)]
+        removed = [group for name in changed for group in self.named(name)]
+        for group in removed:
+            self._remove(group)
+        self.version = object()
+        return removed
 
-    def _forget(self, table: Table) -> None:
-        self._lately.pop((table.group, id(table.limit)), None)
-        tables = self._groups[table.group]
-        del tables[table.limit]
-        if not tables:
-            del self._groups[table.group]
-
-
-# What is to be done about loans, the earliest first.
-
-
-_Due = tuple[int, int, "Table", str, "Loan", int]
+    def _remove(self, group: LeaseGroup) -> None:
+        self._recent.pop((group.name, id(group.limit)), None)
+        groups = self._by_name[group.name]
+        del groups[group.limit]
+        if not groups:
+            del self._by_name[group.name]
+        self.version = object()
 
 
-class Dues:
-    """Loans and when to look at each again. One that was asked for anew since is passed over."""
+_Entry = tuple[int, int, "LeaseGroup", str, "Lease", int]
+
+
+class Schedule:
+    """The leases by the time at which each is to be renewed, reported or returned.
+
+    An entry is void if its lease was requested again since.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[_Due] = []
+        self._heap: list[_Entry] = []
         self._count = 0
-        self._hastened = 0
+        self._evictions = 0
 
     @property
     def first_ns(self) -> int | None:
-        """When something is due; None: never."""
+        """The time of the first entry; None: there is none."""
         if not self._heap:
             return None
-        return 0 if self._hastened else self._heap[0][0]
+        return 0 if self._evictions else self._heap[0][0]
 
-    def add(self, due_ns: int, table: Table, key: str, loan: Loan) -> None:
+    def add(self, due_ns: int, group: LeaseGroup, key: str, lease: Lease) -> None:
         self._count += 1
-        heappush(self._heap, (due_ns, self._count, table, key, loan, loan.serial))
+        heappush(self._heap, (due_ns, self._count, group, key, lease, lease.serial))
 
-    def hasten(self) -> None:
-        """Have the first one be due now: there is no room for more."""
-        self._hastened += 1
+    def evict(self) -> None:
+        """Have the first entry due now, to make room for another lease."""
+        self._evictions += 1
 
-    def pop(self, now_ns: int) -> tuple[Table, str, Loan, bool] | None:
-        """The next one that is due by *now_ns*, and whether it is to make way; None: there is
+    def pop(self, now_ns: int) -> tuple[LeaseGroup, str, Lease, bool] | None:
+        """The next lease that is due, and True if it makes room for another; None: there is
         none."""
-        while self._heap and (self._hastened or self._heap[0][0] <= now_ns):
-            _, _, table, key, loan, serial = heappop(self._heap)
-            if loan.serial == serial:
-                makes_way = self._hastened > 0
-                self._hastened -= makes_way
-                return table, key, loan, makes_way
-        self._hastened = 0
+        while self._heap and (self._evictions or self._heap[0][0] <= now_ns):
+            _, _, group, key, lease, serial = heappop(self._heap)
+            if lease.serial == serial:
+                is_evicted = self._evictions > 0
+                self._evictions -= is_evicted
+                return group, key, lease, is_evicted
+        self._evictions = 0
         return None
 
 
-MOST_LOANS: Final = 10_000
-MOST_DUE: Final = 256
-"""What is handed out at a time of what is due."""
-EARLY: Final = 4
-"""What is left in the last quarter of a loan's life is given back."""
+class LeaseTable:
+    """The leases of one node, which the store knows as *holder*. Not safe among threads."""
 
-
-class Book:
-    """The loans of one node, which is known to the store as *holder*. Not safe among threads."""
-
-    def __init__(self, holder: str, *, most_loans: int = MOST_LOANS) -> None:
-        self.most_loans = most_loans
-        self._tables = Tables()
+    def __init__(self, holder: str, *, most_leases: int = MOST_LEASES) -> None:
+        self.most_leases = most_leases
+        self.groups = LeaseGroups()
         self.after_fork(holder)
 
     def after_fork(self, holder: str) -> None:
-        """Forget all loans, as they are somebody else's: this is a forked process."""
-        for table in self._tables:
-            table.loans.clear()
-            self._tables.number(table)
+        """Forget all leases: they are those of the parent process."""
+        self.groups.version = object()
+        for group in self.groups:
+            group.leases.clear()
+            self.groups.number(group)
         self._holder = holder
         self._random = Random(holder)  # noqa: S311 (spreads exchanges over time, nothing more)
         self._names = 0
-        self._told = 0
+        self._reported = 0
         self._count = 0
         self.demand = Demand()
-        self._dues = Dues()
-        self._debts = Debts()
-        self._errands: list[GrantLease] = []
-        self._wishes: dict[tuple[str, str], Check] = {}
-        self.denials = Denials(self.most_loans)
+        self._schedule = Schedule()
+        self._lost = LostReports()
+        self._returns: list[GrantLease] = []
+        self._wanted: dict[tuple[str, str], Check] = {}
+        self._denials = Denials(self.most_leases)
 
-    def adopt(self, terms: Accuracies) -> None:
-        """Keep the groups as exactly as *terms* say; loans of others are due to be given back."""
-        for table in self._tables.adopt(terms):
-            self._close_table(table)
+    def set_accuracies(self, accuracies: Accuracies) -> None:
+        """Set the accuracies of groups; leases of a changed one are due to be returned."""
+        for group in self.groups.set_accuracies(accuracies):
+            self._close(group)
 
-    def governs(self, group: str) -> bool:
-        """Whether anything but asking the store is to be done for *group*."""
-        return group in self._tables.terms
+    def manages(self, name: str) -> bool:
+        """True if something can be decided here for the group *name*."""
+        return name in self.groups.accuracies
 
-    def table(self, group: str, limit: Limit) -> Table | None:
-        """Where the loans of *group* under *limit* are; None if it is kept exactly."""
-        table, ousted = self._tables.open(group, limit)
-        if ousted is not None:
-            self._close_table(ousted)
-        return table
+    def group(self, name: str, limit: Limit) -> LeaseGroup | None:
+        """The leases of the group *name* under *limit*; None if it is exact."""
+        group, closed = self.groups.open(name, limit)
+        if closed is not None:
+            self._close(closed)
+        return group
 
-    def serve(self, checks: Sequence[Check], now_ns: int) -> list[Served] | None:
-        """Take all *checks* if all fit, else none; None, and nothing is done, if only the store can
-        tell."""
-        begun = self.begin(checks, now_ns)
-        if begun.rest:
-            self.put_back(begun.taken)
+    # Takes.
+
+    def decide(self, group: LeaseGroup, key: str, cost: int, now_ns: int) -> Outcome | None:
+        """Take *cost* from a lease, or deny it; None, and nothing is done, if the store decides."""
+        if cost <= 0:
             return None
-        return [one for one in begun.served if one is not None]
+        lease = group.leases.get(key)
+        if lease is not None and cost <= lease.left and now_ns < lease.expires_ns:
+            lease.left -= cost
+            return group.outcome(lease, now_ns)
+        denial = self._denials.find(group.tag, key, cost, now_ns)
+        if denial is None and lease is not None:
+            denial = group.denial(lease, cost, now_ns)
+            if denial is not None and not denial.remaining:  # else smaller costs would change it
+                self._denials.remember(group.tag, key, denial, now_ns)
+        return None if denial is None else outcome_at(denial, group.pace, now_ns)
 
-    def begin(self, checks: Sequence[Check], now_ns: int) -> Begun:
-        """Take what can be taken here; the rest is for the store. If anything is refused here
-        nothing is taken."""
-        served: list[Served | None] = []
-        rest, taken = [], []
-        is_refused = False
+    def serve(self, checks: Sequence[Check], now_ns: int) -> list[Outcome] | None:
+        """Take all *checks* if all fit, else none; None, and nothing is done, if the store has to
+        decide one of them."""
+        local = self.begin(checks, now_ns)
+        if local.rest:
+            self.put_back(local.taken)
+            return None
+        return [outcome for outcome in local.outcomes if outcome is not None]
+
+    def begin(self, checks: Sequence[Check], now_ns: int) -> LocalTake:
+        """Take what can be taken here. If anything is denied here, nothing is taken."""
+        outcomes: list[Outcome | None] = []
+        rest: list[Check] = []
+        taken: list[Taken] = []
+        is_denied = False
         for check in checks:
-            table = self.table(check.group, check.limit)
-            found = None if table is None else self._look(table, check, now_ns)
-            if isinstance(found, Taken):
-                taken.append(found)
-                served.append(Served(found.table.outcome(found.loan, now_ns)))
-                continue
-            if found is None:
+            group = self.group(check.group, check.limit)
+            outcome = None
+            if group is not None:
+                outcome = self.decide(group, check.key, check.cost, now_ns)
+            if group is None or outcome is None:
                 rest.append(check)
+            elif outcome.allowed:
+                lease = group.leases[check.key]
+                taken.append(Taken(lease, lease.serial, check.cost))
             else:
-                is_refused = True
-            served.append(found)
-        if is_refused:
+                is_denied = True
+            outcomes.append(outcome)
+        if is_denied:
             self.put_back(taken)
             taken = []
-        return Begun(served, tuple(rest), taken, is_refused)
+        return LocalTake(outcomes, tuple(rest), taken, is_denied)
 
     def put_back(self, taken: Sequence[Taken]) -> None:
-        """Undo what was taken, where the loan is still the same."""
-        for one in taken:
-            if one.loan.serial == one.serial:
-                one.loan.left += one.cost
+        """Undo what was taken, where the lease has not been requested again since."""
+        for lease, serial, cost in taken:
+            if lease.serial == serial:
+                lease.left += cost
 
-    def ask(self, check: Check, now_ns: int, *, takes: bool = True) -> GrantLease | None:
-        """What to ask of the store for *check*, which `begin` left over; None: not worth a loan, or
-        another is under way: an ordinary take. With `takes=False` it only borrows for it."""
-        table = self.table(check.group, check.limit)
-        if table is None:
+    def decided(self, check: Check, outcome: Outcome, sent_ns: int, now_ns: int) -> Outcome:
+        """Record the *outcome* of a check that the store decided; the outcome for the caller.
+
+        A denial is remembered if the accuracy says so. While the lease is dry this node denies, so
+        the caller has to wait for that too.
+        """
+        group = self.group(check.group, check.limit)
+        if group is None:
+            return outcome
+        if outcome.allowed:
+            if check.cost:  # what was denied before has to wait longer now
+                self._denials.forget(group.tag, check.key)
+            return outcome
+        lease, wait_ns = group.leases.get(check.key), outcome.retry_after_ns
+        if lease is not None and wait_ns is not None and check.cost >= lease.dry_cost:
+            wait_ns = max(wait_ns, lease.dry_until_ns - now_ns)
+            outcome = outcome._replace(retry_after_ns=wait_ns)
+        keep_ns = group.sizing.denials_ns
+        if keep_ns:
+            denial = denial_of(check.cost, outcome, check.limit, keep_ns, sent_ns, now_ns)
+            self._denials.remember(group.tag, check.key, denial, now_ns)
+        return outcome
+
+    def invalidate(self, name: str, key: str) -> None:
+        """Forget the denials of a counter that has changed in another way than by a take."""
+        for group in self.groups.named(name):
+            self._denials.forget(group.tag, key)
+            lease = group.leases.get(key)
+            if lease is not None:
+                lease.dry_until_ns = 0
+
+    def reset(self, name: str, key: str) -> None:
+        """Forget all about a counter that was reset: its leases are gone."""
+        for group in self.groups.named(name):
+            self._denials.forget(group.tag, key)
+            if key in group.leases:
+                self._drop(group, key)
+                self._names += 1
+
+    # Requests for leases.
+
+    def request(self, check: Check, now_ns: int, *, takes: bool = True) -> GrantLease | None:
+        """The request for a lease for *check*, which `begin` left over; with *takes* it takes the
+        check too.
+
+        None: a lease is not worth it, or another request is in flight.
+        """
+        group = self.group(check.group, check.limit)
+        if group is None:
             return None
-        loan = table.loans.get(check.key)
-        per_second = self.demand.of_check(table, check, loan, now_ns)
-        lasts_ns = lasts_at_most(table, loan, now_ns)
-        cost = check.cost if takes else 0
-        sharers = table.holders if loan is None else loan.sharers
-        spare = None if loan is None else loan.spare
-        most = table.size.most(cost, per_second, sharers, lasts_ns=lasts_ns, spare=spare)
-        if loan is None:
-            loan = self._new_loan(table, check) if most else None
-        elif loan.flight is not None or (not most and not loan.has(1, now_ns)):
+        lease = group.leases.get(check.key)
+        per_second = self.demand.of_check(group, check, lease, now_ns)
+        units = group.sizing.units(
+            check.cost if takes else 0,
+            per_second,
+            group.holders if lease is None else lease.holders,
+            lasts_ns=group.lasts_at_most(lease, now_ns),
+            free=None if lease is None else lease.others_leave,
+        )
+        if lease is None:
+            lease = self._new_lease(group, check) if units else None
+        elif lease.pending is not None or (not units and not lease.has(1, now_ns)):
             return None
-        if loan is None:
+        if lease is None:
             return None
-        asked = check if takes else Check(check.group, check.key, check.limit, 0)
-        return self._sent(table, loan, asked, most, now_ns)
+        asked = check if takes else replace(check, cost=0)
+        return self._send(group, lease, asked, units, now_ns)
 
-    def borrow_soon(self, check: Check, now_ns: int) -> None:
-        """Have `due` hand out what to ask for, should *check* be worth a loan."""
-        table = self.table(check.group, check.limit)
-        if table is None or len(self._wishes) >= MOST_DUE:
+    def request_later(self, check: Check, now_ns: int) -> None:
+        """Have `due` return a request for *check* if it is worth a lease."""
+        group = self.group(check.group, check.limit)
+        if group is None or len(self._wanted) >= MOST_DUE:
             return
-        loan = table.loans.get(check.key)
-        per_second = self.demand.of_check(table, check, loan, now_ns)
-        if table.size.most(0, per_second, 1) and (loan is None or loan.flight is None):
-            self._wishes[check.group, check.key] = replace(check, cost=0)
+        lease = group.leases.get(check.key)
+        per_second = self.demand.of_check(group, check, lease, now_ns)
+        if group.sizing.units(0, per_second, 1) and (lease is None or lease.pending is None):
+            self._wanted[check.group, check.key] = replace(check, cost=0)
 
-    def asking(self, check: Check) -> GrantLease | None:
-        """The loan for *check* that is under way, if it is worth waiting for."""
-        table = self.table(check.group, check.limit)
-        loan = None if table is None else table.loans.get(check.key)
-        flight = None if loan is None else loan.flight
-        return flight if flight is not None and flight.most > 0 else None
+    def pending(self, check: Check) -> GrantLease | None:
+        """The request in flight for the counter of *check*, if it is worth waiting for."""
+        group = self.group(check.group, check.limit)
+        lease = None if group is None else group.leases.get(check.key)
+        request = None if lease is None else lease.pending
+        return request if request is not None and request.most > 0 else None
 
-    def heard(self, lend: GrantLease, lent: LeaseGrant, sent_ns: int, now_ns: int) -> None:
-        """The store answered *lend*, which was sent at *sent_ns*."""
-        if self._debts.settle(lend):
-            return
-        table, loan = self._waiting_for(lend)
-        if table is None or loan is None:
-            self._give_back(lend, lent)
-            return
-        check, size = lend.check, table.size
-        self.demand.count(check.group, check.key, loan, now_ns)
-        loan.hear(lend, lent, sent_ns, now_ns)
-        table.holders = max(1, lent.holders)
-        self.note(check, lent.outcome, sent_ns)
-        if lend.most == 0 or (not lent.amount and now_ns >= loan.dry_until_ns):
-            self._drop(table, check.key)
-            return
-        due_ns = loan.lapses_ns
-        if lent.lasts_ns > size.life_ns // EARLY:  # else the window ends, and nobody could use it
-            due_ns -= lent.lasts_ns // EARLY
-        if size.sync_ns is not None:
-            due_ns = sent_ns + int(size.sync_ns * self._random.uniform(0.8, 1.0))
-        if not lent.amount:
-            due_ns = loan.dry_until_ns + size.life_ns
-        self._dues.add(due_ns, table, check.key, loan)
+    def granted(self, request: GrantLease, grant: LeaseGrant, sent_ns: int, now_ns: int) -> Outcome:
+        """Record the reply to *request*, which was sent at *sent_ns*; the outcome of its check."""
+        if self._lost.confirm(request):
+            return grant.outcome
+        group, lease = self._requester(request)
+        if group is None or lease is None:
+            self._return(request, grant)
+            return grant.outcome
+        check, sizing = request.check, group.sizing
+        self.demand.heavy.add(check.group, check.key, self.demand.count_used(lease), now_ns)
+        lease.grant(request, grant, sent_ns, now_ns)
+        group.holders = max(1, grant.holders)
+        if grant.amount:
+            self._denials.forget(group.tag, check.key)
+        outcome = self.decided(check, grant.outcome, sent_ns, now_ns)
+        if request.most == 0 or (not grant.amount and now_ns >= lease.dry_until_ns):
+            self._drop(group, check.key)
+            return outcome
+        due_ns = lease.expires_ns
+        if grant.lasts_ns > sizing.life_ns // EARLY:  # else its window ends, and it cannot be used
+            due_ns -= grant.lasts_ns // EARLY
+        if sizing.sync_ns is not None:
+            due_ns = sent_ns + int(sizing.sync_ns * self._random.uniform(0.8, 1.0))
+        if not grant.amount:
+            due_ns = lease.dry_until_ns + sizing.life_ns
+        self._schedule.add(due_ns, group, check.key, lease)
+        return outcome
 
-    def lost(self, lend: GrantLease, now_ns: int) -> None:
-        """Nobody knows what became of *lend*, nor will."""
+    def lost(self, request: GrantLease, now_ns: int) -> None:
+        """Record that the reply to *request* is lost: it is unknown if the store carries it out."""
         self._names += 1
-        if lend in self._debts:
+        if request in self._lost:
             return
-        table, loan = self._waiting_for(lend)
-        is_left = loan is not None and loan.has(1, now_ns)
-        kept = 0 if lend.is_charged else lend.unused
-        if loan is not None and not is_left:
-            kept -= loan.left
-        debt = replace(lend, used=lend.used + kept)
-        if debt.used > debt.told:
-            # That ends the licence, which has to count while anything of it may be used.
-            from_ns = loan.lapses_ns if loan is not None and is_left else 0
-            self._debts.add(debt, now_ns, from_ns=from_ns)
-        if table is None or loan is None:
+        group, lease = self._requester(request)
+        is_left = lease is not None and lease.has(1, now_ns)
+        kept = 0 if request.is_charged else request.unused
+        if lease is not None and not is_left:
+            kept -= lease.left
+        report = replace(request, used=request.used + kept)
+        if report.used > report.told:
+            # A report ends the lease, which has to count while its units may be used.
+            from_ns = lease.expires_ns if lease is not None and is_left else 0
+            self._lost.add(report, now_ns, from_ns=from_ns)
+        if group is None or lease is None:
             return
+        key = request.check.key
         if not is_left:
-            self._drop(table, lend.check.key)
+            self._drop(group, key)
             return
-        # A licence: what was kept may be used until it lapses, and will be told as used.
-        left = table.loans[lend.check.key] = Loan(self._new_name(table), self._told, loan.sharers)
-        left.left = left.lent = left.counted = left.ahead = loan.left
-        left.wanted = loan.wanted
-        left.lapses_ns, left.facts, left.sent_ns = loan.lapses_ns, loan.facts, loan.sent_ns
-        self._dues.add(left.lapses_ns, table, lend.check.key, left)
+        # A postpaid lease: the units that were kept may be used, and are reported as used.
+        left = Lease(self._new_name(group), self._reported, lease.holders)
+        left.left = left.granted = left.counted = left.carried = lease.left
+        left.requested = lease.requested
+        left.expires_ns, left.sent_ns = lease.expires_ns, lease.sent_ns
+        left.snapshot = lease.snapshot
+        group.leases[key] = left
+        self._schedule.add(left.expires_ns, group, key, left)
 
-    def note(self, check: Check, outcome: Outcome, sent_ns: int) -> None:
-        """Remember what the store refused, if the terms say so; not that there was no slot or no
-        turn, as one may be given back at any time."""
-        if outcome.allowed or not check.limit.is_divisible:
-            return
-        table = self.table(check.group, check.limit)
-        if table is not None:
-            keep_ns = table.size.keep_ns
-            self.denials.note(table.tag, check.key, check.cost, outcome, sent_ns, keep_ns)
+    # Upkeep.
 
     def due(self, now_ns: int, *, most: int = MOST_DUE) -> list[GrantLease]:
-        """What is to be told to the store by now: what is given back, and what licences used."""
-        lends = self._errands[:most]
-        del self._errands[:most]
-        lends += self._debts.due(now_ns)
-        while self._wishes and len(lends) < most:
-            lend = self.ask(self._wishes.popitem()[1], now_ns, takes=False)
-            if lend is not None:
-                lends.append(lend)
-        while len(lends) < most:
-            found = self._dues.pop(now_ns)
+        """The requests to send now: returns, reports, renewals, and leases to request later."""
+        requests = self._returns[:most]
+        del self._returns[:most]
+        requests += self._lost.due(now_ns)
+        while self._wanted and len(requests) < most:
+            request = self.request(self._wanted.popitem()[1], now_ns, takes=False)
+            if request is not None:
+                requests.append(request)
+        while len(requests) < most:
+            found = self._schedule.pop(now_ns)
             if found is None:
                 break
-            table, key, loan, makes_way = found
-            if table.loans.get(key) is loan and loan.flight is None:
-                lend = self._routine(table, key, loan, now_ns, renews=not makes_way)
-                if lend is not None:
-                    lends.append(lend)
-        return lends
+            group, key, lease, is_evicted = found
+            if group.leases.get(key) is lease and lease.pending is None:
+                request = self._upkeep(group, key, lease, now_ns, renews=not is_evicted)
+                if request is not None:
+                    requests.append(request)
+        return requests
 
     def next_due_ns(self) -> int | None:
-        """When `due` has something to hand out; None: never, as it looks."""
+        """The time at which `due` has something to send; None: never, by now."""
         times = [
-            self._dues.first_ns,
-            self._debts.first_ns,
-            0 if self._errands or self._wishes else None,
+            self._schedule.first_ns,
+            self._lost.first_ns,
+            0 if self._returns or self._wanted else None,
         ]
         return min((time for time in times if time is not None), default=None)
 
     def close(self, now_ns: int) -> list[GrantLease]:
-        """All that is to be given back and told at the end; nothing is lent any more."""
-        for table in self._tables.adopt({}):
-            self._close_table(table, now_ns)
-        lends = self._errands + self._debts.all()
-        self._errands = []
-        self._wishes.clear()
-        return lends
-
-    def refunded(self, group: str, key: str) -> None:
-        """Something was given back to a counter: a refusal may not be true any more."""
-        for table in self._tables.of_group(group):
-            self.denials.forget(table.tag, key)
-            loan = table.loans.get(key)
-            if loan is not None:
-                loan.dry_until_ns = 0
-
-    def forget(self, group: str, key: str) -> None:
-        """A counter was reset: nothing is lent of it any more, nor used."""
-        for table in self._tables.of_group(group):
-            self.denials.forget(table.tag, key)
-            if key in table.loans:
-                self._drop(table, key)
-                self._names += 1
+        """End all leases; the returns and reports to send at the end."""
+        for group in self.groups.set_accuracies({}):
+            self._close(group, now_ns)
+        requests = self._returns + self._lost.all()
+        self._returns = []
+        self._wanted.clear()
+        return requests
 
     def __len__(self) -> int:
-        """How many counters something is lent of, or asked for."""
+        """The number of leases, requested ones included."""
         return self._count
 
     def units_held(self) -> int:
-        """What is lent and not used, lapsed or not."""
-        return sum(loan.left for table in self._tables for loan in list(table.loans.values()))
+        """The units of all leases that are not used, expired or not."""
+        return sum(lease.left for group in self.groups for lease in list(group.leases.values()))
 
     def bounds(self) -> list[Bound]:
-        """The bound of each group that is not kept exactly."""
-        return [table.bound() for table in self._tables if table.size.lends]
+        """The overshoot of each group that has leases."""
+        return [group.bound() for group in self.groups if group.sizing.is_leased]
 
-    def _look(self, table: Table, check: Check, now_ns: int) -> Taken | Served | None:
-        cost = check.cost
-        loan = table.loans.get(check.key)
-        if loan is not None and cost > 0:
-            if loan.has(cost, now_ns):
-                loan.left -= cost
-                return Taken(table, loan, loan.serial, cost)
-            if loan.refuses(cost, now_ns):
-                return Served(table.refusal(loan, now_ns))
-        denial = self.denials.find(table.tag, check.key, cost, now_ns)
-        return None if denial is None else Served(denial)
-
-    def _new_loan(self, table: Table, check: Check) -> Loan | None:
-        if self._count >= self.most_loans:
-            self._dues.hasten()
+    def _new_lease(self, group: LeaseGroup, check: Check) -> Lease | None:
+        if self._count >= self.most_leases:
+            self._schedule.evict()
             return None
         self._count += 1
-        loan = Loan(self._new_name(table), self._told, table.holders)
-        table.loans[check.key] = loan
-        return loan
+        lease = Lease(self._new_name(group), self._reported, group.holders)
+        group.leases[check.key] = lease
+        return lease
 
-    def _sent(
-        self, table: Table, loan: Loan, check: Check, most: int, now_ns: int, *, ahead: int = 0
+    def _send(
+        self, group: LeaseGroup, lease: Lease, check: Check, units: int, now_ns: int, keeps: int = 0
     ) -> GrantLease:
-        """*check* and a loan of *most* units, asked for now."""
-        lend = loan.send(table.size, check, most, now_ns, ahead)
-        self._told = max(self._told, lend.used + most)
-        return lend
+        """Request *units* besides *check*."""
+        if group.sizing.is_split and group.sizing.is_prepaid and not lease.has(1, now_ns):
+            self._names += 1  # nothing goes back, so another sub-counter may grant the next lease
+            lease.holder = self._new_name(group)
+        request = lease.request(group.sizing, check, units, now_ns, keeps)
+        self._reported = max(self._reported, request.used + units)
+        return request
 
-    def _routine(
-        self, table: Table, key: str, loan: Loan, now_ns: int, *, renews: bool
+    def _upkeep(
+        self, group: LeaseGroup, key: str, lease: Lease, now_ns: int, *, renews: bool
     ) -> GrantLease | None:
-        """What is to be told of *loan*, which is due. One that was used is asked for anew."""
-        size = table.size
-        used = self.demand.counted(loan)
-        per_second = self.demand.heavy.add(table.group, key, used, now_ns)
-        is_told = size.is_charged or (not used and loan.used == loan.told)
-        if is_told and not loan.has(1, now_ns):
-            self._drop(table, key)
+        """The request that *lease* needs, which is due. One that was used is renewed."""
+        sizing = group.sizing
+        used = self.demand.count_used(lease)
+        per_second = self.demand.heavy.add(group.name, key, used, now_ns)
+        is_reported = sizing.is_prepaid or (not used and lease.used == lease.reported)
+        if is_reported and not lease.has(1, now_ns):
+            self._drop(group, key)
             return None
-        most = 0
+        units = 0
         if used and renews:
-            lasts_ns = lasts_at_most(table, loan, now_ns)
-            spare = loan.spare
-            most = size.most(0, per_second, loan.sharers, lasts_ns=lasts_ns, spare=spare)
-        check = Check(table.group, key, table.limit, 0)
-        return self._sent(table, loan, check, most, now_ns, ahead=size.ahead(per_second))
+            lasts_ns = group.lasts_at_most(lease, now_ns)
+            free = lease.others_leave
+            units = sizing.units(0, per_second, lease.holders, lasts_ns=lasts_ns, free=free)
+        check = Check(group.name, key, group.limit, 0)
+        keeps = sizing.units_in_exchange(per_second)
+        return self._send(group, lease, check, units, now_ns, keeps)
 
-    def _give_back(self, lend: GrantLease, lent: LeaseGrant) -> None:
-        """What was lent and is not wanted any more, as the terms have changed or it was reset."""
-        if lent.amount:
-            check = replace(lend.check, cost=0)
-            told = max(lend.used, lend.told)
-            # What was kept of a licence may have been used while it was under way.
-            unused, kept = (lent.amount, 0) if lend.is_charged else (0, lend.unused)
-            self._errands.append(
-                replace(lend, check=check, most=0, unused=unused, used=told + kept, told=told)
+    def _return(self, request: GrantLease, grant: LeaseGrant) -> None:
+        """Return a lease that is not wanted any more: its group was changed or its key reset."""
+        if grant.amount:
+            check = replace(request.check, cost=0)
+            reported = max(request.used, request.told)
+            # Units of a postpaid lease may have been used while the request was in flight.
+            unused, used = (grant.amount, 0) if request.is_charged else (0, request.unused)
+            used += reported
+            self._returns.append(
+                replace(request, check=check, most=0, unused=unused, used=used, told=reported)
             )
 
-    def _waiting_for(self, lend: GrantLease) -> tuple[Table | None, Loan | None]:
-        """The loan that *lend* is about, if it still is."""
-        table = self._tables.find(lend.check.group, lend.check.limit)
-        loan = None if table is None else table.loans.get(lend.check.key)
-        if loan is None or loan.flight is not lend:
+    def _requester(self, request: GrantLease) -> tuple[LeaseGroup | None, Lease | None]:
+        """The lease that waits for the reply to *request*, if there still is one."""
+        group = self.groups.find(request.check.group, request.check.limit)
+        lease = None if group is None else group.leases.get(request.check.key)
+        if lease is None or lease.pending is not request:
             return None, None
-        return table, loan
+        return group, lease
 
-    def _drop(self, table: Table, key: str) -> None:
-        del table.loans[key]
+    def _drop(self, group: LeaseGroup, key: str) -> None:
+        del group.leases[key]
         self._count -= 1
 
-    def _close_table(self, table: Table, now_ns: int | None = None) -> None:
-        """Have all loans of *table*, which is gone, given back."""
-        for key, loan in list(table.loans.items()):
-            if loan.flight is None and (loan.left or loan.used > loan.told):
-                check = Check(table.group, key, table.limit, 0)
-                at_ns = loan.sent_ns if now_ns is None else now_ns
-                self._errands.append(self._sent(table, loan, check, 0, at_ns))
-            loan.left = 0
-            self._drop(table, key)
+    def _close(self, group: LeaseGroup, now_ns: int | None = None) -> None:
+        """Return all leases of *group*, which was removed."""
+        for key, lease in list(group.leases.items()):
+            if lease.pending is None and (lease.left or lease.used > lease.reported):
+                check = Check(group.name, key, group.limit, 0)
+                at_ns = lease.sent_ns if now_ns is None else now_ns
+                self._returns.append(self._send(group, lease, check, 0, at_ns))
+            lease.left = 0
+            self._drop(group, key)
 
-    @property
-    def heavy(self) -> HeavyHitters:
-        """The keys that most is asked of."""
-        return self.demand.heavy
-
-    def _new_name(self, table: Table) -> str:
-        return f"{self._holder}.{table.number}.{self._names}"
+    def _new_name(self, group: LeaseGroup) -> str:
+        return f"{self._holder}.{group.number}.{self._names}"

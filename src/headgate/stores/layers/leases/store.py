@@ -15,10 +15,12 @@ from headgate.observability import MEASURES
 from headgate.runtime.drivers import Background, adrive, drive
 from headgate.runtime.effects import Close, Interrupted, RunAll, Signal, Wait
 from headgate.stores.base import Layer, Prepared, checks_at
-from headgate.stores.layers.leases.lease_table import MOST_LOANS, Book
+from headgate.stores.layers.leases.lease_table import MOST_LEASES, LeaseTable
 from headgate.stores.operations import (
+    Charge,
     Check,
     GrantLease,
+    Hold,
     LeaseGrant,
     Refund,
     Reset,
@@ -29,15 +31,19 @@ from headgate.stores.operations import (
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from headgate.algorithms import Outcome
     from headgate.clock import Clock
+    from headgate.limits import Limit
     from headgate.observability.sketches import Heavy
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Place, Store
-    from headgate.stores.layers.leases.served import Begun, Bound
+    from headgate.stores.layers.leases.lease import Bound
+    from headgate.stores.layers.leases.lease_table import LocalTake
     from headgate.stores.operations import Operation, Outcomes
+
+    Serve = Callable[[Sequence[str], Sequence[int]], Outcomes | None]
 
 R = TypeVar("R")
 
@@ -46,17 +52,16 @@ PATIENCE: Final = 0.1
 SHORTEST_PAUSE: Final = 0.001
 """Seconds between two rounds of upkeep at least."""
 MOST_AT_ONCE: Final = 16
-"""Exchanges of one round of upkeep that are in flight together."""
+"""Requests of one round of upkeep that are in flight together."""
 LAST_ROUND: Final = 1.0
 """Seconds that a store which is closed waits for its upkeep to end."""
 HOT_PER_SECOND: Final = 100
 """Units a second, in this process, from which on a key counts as hot."""
 MOST_HOT: Final = 1000
 
-ROUND_TRIPS = MEASURES.counter("lease_round_trips", "Exchanges with the store about leases.")
-EXCHANGES = MEASURES.counter("sync_exchanges", "Exchanges with the store about licences.")
-SERVED = MEASURES.counter("lease_served", "Units that were admitted from leases and licences.")
-CACHED = MEASURES.counter("denials_from_cache", "Requests refused without asking the store.")
+ROUND_TRIPS = MEASURES.counter("lease_round_trips", "Requests to the store for prepaid leases.")
+EXCHANGES = MEASURES.counter("sync_exchanges", "Requests to the store for postpaid leases.")
+SERVED = MEASURES.counter("lease_served", "Units that were allowed from leases.")
 
 
 class InFlight:
@@ -73,8 +78,8 @@ class LeasedStore(Layer):
     """*inner*, with units of hot keys taken in advance where `set_accuracies` allows it.
 
     *clock* is the clock of the node, which says how long a lease lasts; only differences count.
-    *holder* is the name under which *inner* knows this node. At most *most_loans* counters have a
-    lease at a time. With `keeps=False` nothing is done in the background: call `keep` now and then.
+    *holder* is the name under which *inner* knows this node. At most *most_leases* counters have a
+    lease at a time. With `keeps=False` nothing is done in the background: call `keep` regularly.
     """
 
     def __init__(
@@ -83,24 +88,26 @@ class LeasedStore(Layer):
         *,
         clock: Clock | None = None,
         holder: str | None = None,
-        most_loans: int | None = None,
+        most_leases: int | None = None,
         keeps: bool = True,
     ) -> None:
         super().__init__(inner)
         found = clock or inner.clock
         is_usual = found is None or type(found) is MonotonicClock
         self._now: Clock = time.monotonic_ns if found is None or is_usual else found
-        self._table = Book(holder or _new_holder(), most_loans=most_loans or MOST_LOANS)
-        self._is_idle = True
+        self._table = LeaseTable(holder or _new_holder(), most_leases=most_leases or MOST_LEASES)
         self._keeps = keeps
         self._counted = 0
+        self._denied = 0
         self.after_fork(is_new=True)
         watch_forks(self)
+        cached = "Requests denied without asking the store."
+        MEASURES.tally("denials_from_cache", cached, self._denied_here)
         gauge = MEASURES.gauge
-        gauge("leases_held", "Counters of which units are lent to this process.", self._held)
-        gauge("lease_units_held", "Units lent to this process.", self._units_held)
+        gauge("leases_held", "Counters that this process has a lease of.", self._held)
+        gauge("lease_units_held", "Units that this process has leases of.", self.units_held)
         gauge("overshoot_bound", "Units by which limits may be overshot.", self._overshoot)
-        gauge("hot_keys", "Keys that much is asked of in this process.", self._hot_count)
+        gauge("hot_keys", "Keys with a high demand in this process.", self._hot_count)
 
     def after_fork(self, *, is_new: bool = False) -> None:
         """Forget the leases of the parent process, and its threads."""
@@ -119,20 +126,24 @@ class LeasedStore(Layer):
         known = accuracies if self.grants_leases else {}
         own = {group: how for group, how in known.items() if not how.is_always_asked}
         with self._lock:
-            self._table.adopt(own)
-            self._is_idle = not own
+            self._table.set_accuracies(own)
 
     def hot_keys(self, count: int = 10) -> list[Heavy]:
         """The *count* hottest keys of this process."""
-        return self._table.heavy.top(count, self._now())
+        return self._table.demand.heavy.top(count, self._now())
 
     def bounds(self) -> list[Bound]:
         """The overshoot that each group may have."""
         with self._lock:
             return self._table.bounds()
 
+    def units_held(self) -> int:
+        """The units of all leases that are not used."""
+        with self._lock:
+            return self._table.units_held()
+
     def keep(self) -> float | None:
-        """Return and report what is due; in how many seconds to call again, None: not at all."""
+        """Return, report and renew what is due; the seconds until the next time, None: never."""
         return drive(self._keep())
 
     async def akeep(self) -> float | None:
@@ -140,62 +151,100 @@ class LeasedStore(Layer):
         return await adrive(self._keep())
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
-        if isinstance(operation, Take) and operation.consume:
-            if self._governs(operation.checks):
-                return cast("R", (yield from self._take(operation)))
-        elif isinstance(operation, TakeEach) and not self._is_idle:
-            return cast("R", (yield from self._take_each(operation)))
-        self._notice(operation)
-        reply = yield from self.inner.effects(operation)
-        self._invalidate(operation)
-        return reply
+        if self._table.groups.accuracies:
+            if isinstance(operation, Take) and operation.consume:
+                if self._manages(operation.checks):
+                    return cast("R", (yield from self._take(operation)))
+            elif isinstance(operation, TakeEach):
+                return cast("R", (yield from self._take_each(operation)))
+        self._count_demand(operation)
+        try:
+            return (yield from self.inner.effects(operation))
+        finally:
+            self._invalidate(operation)
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
-        inner, kept = self.inner.prepare(places), tuple(places)
-        inner_take, inner_atake = inner.take, inner.atake
-        groups = [group for group, _ in kept]
-        governs = self._table.governs
-
-        def served_here(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Take | None:
-            """The outcomes; or the take, if the store is needed; None: nothing is leased."""
-            if self._is_idle or not any(map(governs, groups)):
-                for group, key, cost in zip(groups, keys, costs, strict=True):
-                    self._notice_hit(group, key, cost)
-                return None
-            checks = checks_at(kept, keys, costs)
-            with self._lock:
-                served = self._table.serve(checks, self._now())
-            if served is None:
-                return Take(checks)
-            outcomes = tuple([one.outcome for one in served])
-            if not all(one.allowed for one in outcomes):
-                CACHED.add()
-            return outcomes
+        kept, groups = tuple(places), self._table.groups
+        # In one tuple: a thread never sees the parts of two versions.
+        bound = groups.version, *self._bind(kept)
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            found = served_here(keys, costs)
-            if found is None:
-                return inner_take(keys, costs)
-            return drive(self._take(found)) if isinstance(found, Take) else found
+            nonlocal bound
+            if bound[0] is not groups.version:
+                bound = groups.version, *self._bind(kept)
+            _, serve, inner = bound
+            if serve is None:
+                self._count_hits(kept, keys, costs)
+                return inner.take(keys, costs)
+            served = serve(keys, costs)
+            if served is None:
+                return drive(self._take(Take(checks_at(kept, keys, costs))))
+            return served
 
         def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
-            found = served_here(keys, costs)
-            if found is None:
-                return inner_atake(keys, costs)
-            return adrive(self._take(found)) if isinstance(found, Take) else found
+            nonlocal bound
+            if bound[0] is not groups.version:
+                bound = groups.version, *self._bind(kept)
+            _, serve, inner = bound
+            if serve is None:
+                self._count_hits(kept, keys, costs)
+                return inner.atake(keys, costs)
+            served = serve(keys, costs)
+            if served is None:
+                return adrive(self._take(Take(checks_at(kept, keys, costs))))
+            return served
 
         return Prepared(take, atake if self.waits else take)
 
+    def _bind(self, places: tuple[Place, ...]) -> tuple[Serve | None, Prepared]:
+        """A function that decides takes of *places* here, and the handle of the inner store.
+
+        The function returns None if the store has to decide. It is None itself if it always has to.
+        """
+        inner = self.inner.prepare(places)
+        if not any(self._table.manages(group) for group, _ in places):
+            return None, inner
+        return self._serve_one(*places[0]) if len(places) == 1 else self._serve_all(places), inner
+
+    def _serve_one(self, name: str, limit: Limit) -> Serve | None:
+        lock, now, decide = self._lock, self._now, self._table.decide
+        with lock:
+            group = self._table.group(name, limit)
+        if group is None:
+            return None
+
+        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
+            now_ns = now()
+            with lock:
+                outcome = decide(group, keys[0], costs[0], now_ns)
+                if outcome is not None and not outcome.allowed:
+                    self._denied += 1
+            return None if outcome is None else (outcome,)
+
+        return serve
+
+    def _serve_all(self, places: tuple[Place, ...]) -> Serve:
+        lock, now, table = self._lock, self._now, self._table
+
+        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
+            checks, now_ns = checks_at(places, keys, costs), now()
+            with lock:
+                outcomes = table.serve(checks, now_ns)
+                if outcomes is not None and not all(one.allowed for one in outcomes):
+                    self._denied += 1
+            return None if outcomes is None else tuple(outcomes)
+
+        return serve
+
     def closing(self) -> Effects[None]:
         with self._lock:
-            self._is_idle = True
             self._keeps = False
-            lends = self._table.close(self._now())
+            requests = self._table.close(self._now())
             runs, ended = self._upkeep is not None, self._ended
             self._bell.set()
         if runs:
             yield Wait(ended, LAST_ROUND)
-        yield from self._send(lends)
+        yield from self._send(requests)
         yield Close(self.inner)
 
     # Takes.
@@ -205,46 +254,45 @@ class LeasedStore(Layer):
         requested: set[tuple[str, str]] = set()
         is_patient = True
         while True:
-            begun = self._begin(take.checks)
-            if not begun.rest:
-                return tuple([one.outcome for one in begun.served if one is not None])
-            if is_patient and not begun.is_refused:
-                step = self._request(begun, take.checks, requested)
-                if step is not None:
-                    self._put_back(begun)
-                    if isinstance(step, InFlight):
-                        is_patient = yield from _landed(step)
-                        continue
-                    is_taken = step.check is take.checks[0]
-                    try:
-                        grant = yield from self._exchange(step)
-                    except Interrupted as caught:
-                        reply = (caught.reply.outcome,) if caught.reply and is_taken else None
-                        raise Interrupted(reply) from caught.__cause__
-                    if is_taken:
-                        return (grant.outcome,)
-                    continue
-            return (yield from self._take_rest(take, begun))
+            local = self._begin(take.checks)
+            if not local.rest:
+                return _all_here(local)
+            step = None
+            if is_patient and not local.is_denied:
+                step = self._next_request(local, take.checks, requested)
+            if step is None:
+                return (yield from self._take_rest(take, local))
+            self._put_back(local)
+            if isinstance(step, InFlight):
+                is_patient = yield from _landed(step)
+            elif step.check is take.checks[0]:
+                return (yield from self._take_with_lease(step))
+            else:
+                yield from self._exchange(step)
 
-    def _take_rest(self, take: Take, begun: Begun) -> Effects[Outcomes]:
-        """Take in the store what *begun* left over."""
-        rest, sent_ns = _rest(take, begun), self._now()
+    def _take_with_lease(self, request: GrantLease) -> Effects[Outcomes]:
+        """Take the check of *request* together with the lease."""
+        try:
+            return ((yield from self._exchange(request)),)
+        except Interrupted as caught:
+            reply = None if caught.reply is None else (caught.reply,)
+            raise Interrupted(reply, caught.error) from caught.__cause__
+
+    def _take_rest(self, take: Take, local: LocalTake) -> Effects[Outcomes]:
+        """Take in the store what *local* left over."""
+        rest, sent_ns = _rest(take, local), self._now()
         interrupt: Interrupted | None = None
         try:
             outcomes = yield from self.inner.effects(rest)
         except Interrupted as caught:
             if caught.reply is None:
-                self._put_back(begun)
+                self._put_back(local)
                 raise
             interrupt, outcomes = caught, caught.reply
         except BaseException:
-            self._put_back(begun)
+            self._put_back(local)
             raise
-        is_taken = all(one.allowed for one in outcomes)
-        if not is_taken:
-            self._put_back(begun)
-            self._note(rest.checks, outcomes, sent_ns)
-        together = _together(begun, outcomes, is_taken=is_taken)
+        together = self._merge(local, rest, outcomes, sent_ns)
         if interrupt is not None:
             raise Interrupted(together) from interrupt.__cause__
         return together
@@ -252,79 +300,100 @@ class LeasedStore(Layer):
     def _take_each(self, operation: TakeEach) -> Effects[tuple[Outcomes | StoreError, ...]]:
         """Take each by itself, with one round trip for all that need the store.
 
-        Leases for what is asked for often are requested afterwards, in the background.
+        Leases for keys with a high demand are requested afterwards, in the background.
         """
         started = [self._begin(one.checks) if one.consume else None for one in operation.takes]
         needed = [
-            take if begun is None else _rest(take, begun)
-            for take, begun in zip(operation.takes, started, strict=True)
-            if begun is None or begun.rest
+            take if local is None else _rest(take, local)
+            for take, local in zip(operation.takes, started, strict=True)
+            if local is None or local.rest
         ]
         replies: tuple[Outcomes | StoreError, ...] = ()
         sent_ns = self._now()
+        interrupt: Interrupted | None = None
         try:
             if needed:
                 replies = yield from self.inner.effects(TakeEach(tuple(needed)))
-        except BaseException:
-            for begun in started:
-                if begun is not None and begun.rest:
-                    self._put_back(begun)
-            raise
+        except BaseException as caught:
+            if not isinstance(caught, Interrupted) or caught.reply is None:
+                for local in started:
+                    if local is not None:
+                        self._put_back(local)
+                raise
+            interrupt, replies = caught, caught.reply
         pairs = iter(zip(needed, replies, strict=True))
         results = tuple(
             [
-                tuple([one.outcome for one in begun.served if one is not None])
-                if begun is not None and not begun.rest
-                else self._merged(begun, *next(pairs), sent_ns)
-                for begun in started
+                _all_here(local)
+                if local is not None and not local.rest
+                else self._merge_one(local, *next(pairs), sent_ns)
+                for local in started
             ]
         )
-        yield from self._wake()
+        if interrupt is not None:
+            raise Interrupted(results) from interrupt.__cause__
+        try:
+            yield from self._wake()
+        except Interrupted as caught:
+            raise Interrupted(results) from caught.__cause__
         return results
 
-    def _merged(
-        self, begun: Begun | None, taken: Take, reply: Outcomes | StoreError, sent_ns: int
+    def _merge_one(
+        self, local: LocalTake | None, rest: Take, reply: Outcomes | StoreError, sent_ns: int
     ) -> Outcomes | StoreError:
-        """The result of a take of which the store decided *taken*, the rest."""
-        if begun is None:
+        """The result of one take of several, of which the store decided *rest*."""
+        if local is None:
             return reply
-        is_taken = not isinstance(reply, StoreError) and all(one.allowed for one in reply)
-        if not is_taken:
-            self._put_back(begun)
         if isinstance(reply, StoreError):
+            self._put_back(local)
             return reply
-        self._note(taken.checks, reply, sent_ns)
-        if is_taken:
+        if all(one.allowed for one in reply):
             now_ns = self._now()
             with self._lock:
-                for check in taken.checks:
+                for check in rest.checks:
                     if check.cost > 0:
-                        self._table.borrow_soon(check, now_ns)
-        return _together(begun, reply, is_taken=is_taken)
+                        self._table.request_later(check, now_ns)
+        return self._merge(local, rest, reply, sent_ns)
 
-    def _begin(self, checks: Sequence[Check]) -> Begun:
+    def _merge(self, local: LocalTake, rest: Take, outcomes: Outcomes, sent_ns: int) -> Outcomes:
+        """The outcomes of a take of which the store decided *rest*."""
+        is_taken = all(one.allowed for one in outcomes)
         now_ns = self._now()
         with self._lock:
-            begun = self._table.begin(checks, now_ns)
-        if begun.is_refused:
-            CACHED.add()
-        return begun
+            if not is_taken:
+                self._table.put_back(local.taken)
+            outcomes = tuple(
+                [
+                    self._table.decided(check, outcome, sent_ns, now_ns)
+                    if is_taken or not outcome.allowed
+                    else outcome
+                    for check, outcome in zip(rest.checks, outcomes, strict=True)
+                ]
+            )
+        return _together(local, outcomes, is_taken=is_taken)
 
-    def _put_back(self, begun: Begun) -> None:
+    def _begin(self, checks: Sequence[Check]) -> LocalTake:
+        now_ns = self._now()
         with self._lock:
-            self._table.put_back(begun.taken)
+            local = self._table.begin(checks, now_ns)
+            self._denied += local.is_denied
+        return local
 
-    def _request(
-        self, begun: Begun, checks: Sequence[Check], requested: set[tuple[str, str]]
+    def _put_back(self, local: LocalTake) -> None:
+        with self._lock:
+            self._table.put_back(local.taken)
+
+    def _next_request(
+        self, local: LocalTake, checks: Sequence[Check], requested: set[tuple[str, str]]
     ) -> GrantLease | InFlight | None:
         """The lease to request, or to wait for, before the rest of *checks* is taken.
 
         A check that stands alone is taken with the lease. Of several each gets one request.
         """
         is_alone = len(checks) == 1
-        for check in begun.rest:
+        for check in local.rest:
             place = check.group, check.key
-            if check.cost > 0 and place not in requested and self._table.governs(check.group):
+            if check.cost > 0 and place not in requested and self._table.manages(check.group):
                 step = self._request_for(check, takes=is_alone)
                 if not is_alone and isinstance(step, GrantLease):
                     requested.add(place)
@@ -335,39 +404,40 @@ class LeasedStore(Layer):
     def _request_for(self, check: Check, *, takes: bool) -> GrantLease | InFlight | None:
         now_ns = self._now()
         with self._lock:
-            asking = self._table.asking(check)
-            if asking is not None:
-                return self._in_flight.get(asking)
-            lend = self._table.ask(check, now_ns, takes=takes)
-            if lend is not None:
-                self._in_flight[lend] = InFlight()
-            return lend
+            pending = self._table.pending(check)
+            if pending is not None:
+                return self._in_flight.get(pending)
+            request = self._table.request(check, now_ns, takes=takes)
+            if request is not None:
+                self._in_flight[request] = InFlight()
+            return request
 
-    # Exchanges with the store.
+    # Requests for leases.
 
-    def _exchange(self, lend: GrantLease) -> Effects[LeaseGrant]:
-        """Request a lease, and wake the callers that wait for it."""
+    def _exchange(self, request: GrantLease) -> Effects[Outcome]:
+        """Request a lease, and wake the callers that wait for it; the outcome of the check."""
         sent_ns = self._now()
-        grant: LeaseGrant | None = None
-        failure: StoreError | None = None
         try:
-            grant = yield from self.inner.effects(lend)
-        except StoreError as error:
-            failure = error
-            raise
+            grant = yield from self.inner.effects(request)
         except Interrupted as interrupt:
-            grant = interrupt.reply
+            outcome = self._settle(request, interrupt.reply, None, sent_ns)
+            raise Interrupted(outcome, interrupt.error) from interrupt.__cause__
+        except BaseException as error:
+            failure = error if isinstance(error, StoreError) else None
+            self._settle(request, None, failure, sent_ns)
             raise
-        finally:
-            self._settle(lend, grant, failure, sent_ns)
-        yield from self._wake()
-        return grant
+        outcome = self._settle(request, grant, None, sent_ns) or grant.outcome
+        try:
+            yield from self._wake()
+        except Interrupted as interrupt:
+            raise Interrupted(outcome) from interrupt.__cause__
+        return outcome
 
-    def _send(self, lends: Sequence[GrantLease]) -> Effects[None]:
-        """Make several exchanges; after a failure the rest counts as lost."""
+    def _send(self, requests: Sequence[GrantLease]) -> Effects[None]:
+        """Send several requests; after a failure the rest counts as lost."""
         is_gone = False
-        for begin in range(0, len(lends), MOST_AT_ONCE):
-            some = lends[begin : begin + MOST_AT_ONCE]
+        for begin in range(0, len(requests), MOST_AT_ONCE):
+            some = requests[begin : begin + MOST_AT_ONCE]
             sent_ns = self._now()
             results: Iterable[Any] = [None] * len(some)
             try:
@@ -375,46 +445,52 @@ class LeasedStore(Layer):
                     results = yield RunAll(self.inner, some)
             except Interrupted as interrupt:
                 results = interrupt.reply or results
-                is_gone = True
+                for request in requests[begin + MOST_AT_ONCE :]:
+                    self._settle(request, None, None, sent_ns)
                 raise
             finally:
-                for lend, result in zip(some, results, strict=True):
+                for request, result in zip(some, results, strict=True):
                     is_granted = isinstance(result, LeaseGrant)
                     is_gone = is_gone or not is_granted
-                    self._settle(lend, result if is_granted else None, None, sent_ns)
+                    self._settle(request, result if is_granted else None, None, sent_ns)
 
     def _settle(
-        self, lend: GrantLease, grant: LeaseGrant | None, failure: StoreError | None, sent_ns: int
-    ) -> None:
-        """Record the answer to *lend*; None: it was lost because of *failure*."""
-        (ROUND_TRIPS if lend.is_charged else EXCHANGES).add()
+        self,
+        request: GrantLease,
+        grant: LeaseGrant | None,
+        failure: StoreError | None,
+        sent_ns: int,
+    ) -> Outcome | None:
+        """Record the reply to *request*; None: it was lost because of *failure*.
+
+        Returns the outcome of its check, if that is known.
+        """
+        (ROUND_TRIPS if request.is_charged else EXCHANGES).add()
         now_ns = self._now()
+        outcome: Outcome | None = None
         with self._lock:
             if grant is None:
-                self._table.lost(lend, now_ns)
+                self._table.lost(request, now_ns)
             else:
-                self._table.heard(lend, grant, sent_ns, now_ns)
+                outcome = self._table.granted(request, grant, sent_ns, now_ns)
             total = self._table.demand.served
             served, self._counted = total - self._counted, total
-            in_flight = self._in_flight.pop(lend, None)
+            in_flight = self._in_flight.pop(request, None)
         if served:
             SERVED.add(served)
         if in_flight is not None:
             if grant is None:
                 in_flight.error = failure or StoreError("the exchange with the store was cut off")
             in_flight.landed.set()
+        return outcome
 
     # Upkeep in the background.
 
     def _keep(self) -> Effects[float | None]:
         now_ns = self._now()
         with self._lock:
-            lends = self._table.due(now_ns)
-        yield from self._send(lends)
-        return self._due_in()
-
-    def _due_in(self) -> float | None:
-        """Seconds until upkeep is due; None: there is nothing to do."""
+            requests = self._table.due(now_ns)
+        yield from self._send(requests)
         now_ns = self._now()
         with self._lock:
             due_ns = self._table.next_due_ns()
@@ -434,10 +510,15 @@ class LeasedStore(Layer):
             token = self._upkeep = object()
             self._ended = Signal()
             self._wakes_ns = max(due_ns, now_ns)
+        is_started = False
         try:
             yield Background(_upkeep(weakref.ref(self), token), "headgate-leases")
+            is_started = True
         except RuntimeError:  # no thread to be had: the next exchange tries again
-            self._has_ended(token)
+            pass
+        finally:
+            if not is_started:
+                self._has_ended(token)
 
     def _pause(self, token: object) -> tuple[float, Signal] | None:
         """The time until the next round of upkeep, and what cuts it short; None: it ends."""
@@ -458,34 +539,34 @@ class LeasedStore(Layer):
 
     # Hot keys, remembered denials, gauges.
 
-    def _governs(self, checks: Sequence[Check]) -> bool:
-        """True if one of *checks* is not simply for the store."""
-        governs = self._table.governs
-        return not self._is_idle and any(governs(check.group) for check in checks)
+    def _manages(self, checks: Sequence[Check]) -> bool:
+        """True if one of *checks* may be decided here."""
+        manages = self._table.manages
+        return any(manages(check.group) for check in checks)
 
-    def _notice(self, operation: Operation[Any]) -> None:
+    def _count_demand(self, operation: Operation[Any]) -> None:
         """Count the demand for keys that are exact: they may be hot as well."""
         takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
         for take in takes:
             if isinstance(take, Take) and take.consume:
+                now_ns = self._now()
                 for check in take.checks:
-                    self._notice_hit(check.group, check.key, check.cost)
+                    if check.cost > 0:
+                        self._table.demand.heavy.add(check.group, check.key, check.cost, now_ns)
 
-    def _notice_hit(self, group: str, key: str, cost: int) -> None:
-        if cost > 0:
-            self._table.heavy.add(group, key, cost, self._now())
-
-    def _note(self, checks: Sequence[Check], outcomes: Outcomes, sent_ns: int) -> None:
-        """Remember the denials of the store."""
-        with self._lock:
-            for check, outcome in zip(checks, outcomes, strict=True):
-                self._table.note(check, outcome, sent_ns)
+    def _count_hits(
+        self, places: Sequence[Place], keys: Sequence[str], costs: Sequence[int]
+    ) -> None:
+        now_ns, add = self._now(), self._table.demand.heavy.add
+        for (group, _), key, cost in zip(places, keys, costs, strict=True):
+            if cost > 0:
+                add(group, key, cost, now_ns)
 
     def _invalidate(self, operation: Operation[Any]) -> None:
         """Forget what *operation* may have made untrue."""
-        if not isinstance(operation, Refund | Reset | Settle):
+        if not isinstance(operation, Charge | Hold | Refund | Reset | Settle):
             return
-        change = self._table.forget if isinstance(operation, Reset) else self._table.refunded
+        change = self._table.reset if isinstance(operation, Reset) else self._table.invalidate
         with self._lock:
             for check in operation.checks:
                 change(check.group, check.key)
@@ -493,12 +574,11 @@ class LeasedStore(Layer):
     def _hot_count(self) -> float:
         return sum(one.per_second >= HOT_PER_SECOND for one in self.hot_keys(MOST_HOT))
 
+    def _denied_here(self) -> float:
+        return self._denied
+
     def _held(self) -> float:
         return len(self._table)
-
-    def _units_held(self) -> float:
-        with self._lock:
-            return self._table.units_held()
 
     def _overshoot(self) -> float:
         return sum(one.bound for one in self.bounds())
@@ -527,32 +607,37 @@ def _landed(in_flight: InFlight) -> Effects[bool]:
     """Wait for a lease that another caller has requested; False if that takes too long."""
     has_landed: bool = yield Wait(in_flight.landed, PATIENCE)
     if has_landed and in_flight.error is not None:
-        # What this caller asks for was never sent.
+        # The request of this caller was never sent.
         raise in_flight.error.copied(is_undone=True) from in_flight.error
     return has_landed
 
 
-def _rest(take: Take, begun: Begun) -> Take:
-    """The part of *take* that the store decides: all of it if something is known to be denied,
-    since only the store has the figures of the others."""
-    if begun.is_refused or len(begun.rest) == len(take.checks):
+def _all_here(local: LocalTake) -> Outcomes:
+    """The outcomes of a take that was decided here."""
+    return tuple([outcome for outcome in local.outcomes if outcome is not None])
+
+
+def _rest(take: Take, local: LocalTake) -> Take:
+    """The part of *take* that the store decides: all of it if a check is denied here, as only the
+    store has the figures of the others."""
+    if local.is_denied or len(local.rest) == len(take.checks):
         return take
-    return Take(begun.rest, lease=take.lease)
+    return Take(local.rest, lease=take.lease)
 
 
-def _together(begun: Begun, outcomes: Outcomes, *, is_taken: bool) -> Outcomes:
+def _together(local: LocalTake, outcomes: Outcomes, *, is_taken: bool) -> Outcomes:
     """The outcome of each check, decided here or in the store."""
-    if begun.is_refused:
+    if local.is_denied:
         return outcomes
     decided = iter(outcomes)
-    taken = iter(begun.taken)
+    taken = iter(local.taken)
     together: list[Outcome] = []
-    for one in begun.served:
-        if one is None:
+    for outcome in local.outcomes:
+        if outcome is None:
             together.append(next(decided))
             continue
         cost = 0 if is_taken else next(taken).cost
-        together.append(one.outcome._replace(remaining=one.outcome.remaining + cost))
+        together.append(outcome._replace(remaining=outcome.remaining + cost))
     return tuple(together)
 
 

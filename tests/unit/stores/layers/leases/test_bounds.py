@@ -40,7 +40,7 @@ class History:
         return self.referee
 
     def trickle(self) -> None:
-        """Less is asked of the nodes than comes back, and what they are lent they hardly use."""
+        """Less is asked of the nodes than comes back, and what they are grant they hardly use."""
         for _ in range(30):
             self.world.pass_time(self.random.randrange(30 * MILLISECOND))
             n = self.random.randrange(len(self.nodes))
@@ -61,7 +61,7 @@ class History:
 
     def hit(self, node: Node, cost: int) -> None:
         if node.hit(self.limit, cost):
-            self.referee.admitted(cost, self.world.clock())
+            self.referee.allowed(cost, self.world.clock())
 
 
 @pytest.mark.parametrize("faults", FAULTS)
@@ -81,7 +81,7 @@ def test_leases_by_batch_never_go_over_a_batch_for_each_node(seed: int, faults: 
 
 @pytest.mark.parametrize("faults", FAULTS)
 @pytest.mark.parametrize("seed", range(5))
-def test_licences_never_go_over_the_cap(seed: int, faults: Faults) -> None:
+def test_postpaid_leases_never_go_over_the_cap(seed: int, faults: Faults) -> None:
     accuracy = Accuracy(max_overshoot=Fraction(1, 5), sync_ns=50 * MILLISECOND)
     referee = History(seed, accuracy, TokenBucket(40, 100), faults).run()
     assert referee.excess <= 8, f"seed {seed}, {faults}"
@@ -95,7 +95,7 @@ def test_fixed_windows_are_never_overshot_by_leases(seed: int, faults: Faults) -
     limit = FixedWindow(50, 1)
     accuracy = Accuracy(batch=10)
     nodes = [Node(world, accuracy) for _ in range(3)]
-    admitted: dict[int, int] = {}
+    allowed: dict[int, int] = {}
     for _ in range(1000):
         world.pass_time(random.choice([0, 100_000, 5 * MILLISECOND]))
         node = random.choice(nodes)
@@ -103,5 +103,5 @@ def test_fixed_windows_are_never_overshot_by_leases(seed: int, faults: Faults) -
             node.keep()
         elif node.hit(limit):
             window = world.clock() // SECOND
-            admitted[window] = admitted.get(window, 0) + 1
-    assert max(admitted.values()) <= 50, f"seed {seed}: {admitted}"
+            allowed[window] = allowed.get(window, 0) + 1
+    assert max(allowed.values()) <= 50, f"seed {seed}: {allowed}"

@@ -1,4 +1,4 @@
-"""One schedule for each way in which a loan could be used once too often: the smallest there is."""
+"""One schedule for each way to use a lease once too often: the smallest."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from fractions import Fraction
 import pytest
 
 from headgate.limits import Accuracy, FixedWindow, Limit, TokenBucket
-from headgate.stores.layers.leases import LeasedStore
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, GrantLease, Take
-from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
 from tests.support.lease_nodes import GROUP, KEY, Faults, Node, World
 
@@ -24,64 +21,51 @@ def left_in(world: World, limit: Limit = LIMIT) -> int:
     return outcome.remaining
 
 
-def lent_node(world: World, accuracy: Accuracy = BATCH, limit: Limit = LIMIT) -> Node:
-    """A node that has just been lent something."""
+def leased_node(world: World, accuracy: Accuracy = BATCH, limit: Limit = LIMIT) -> Node:
+    """A node that has just been grant something."""
     node = Node(world, accuracy)
-    while not node.book.units_held():
+    while not node.table.units_held():
         assert node.hit(limit)
     return node
 
 
-def lend_of(node: Node, cost: int = 1, limit: Limit = LIMIT) -> GrantLease:
-    lend = node.book.ask(Check(GROUP, KEY, limit, cost), node.now())
-    assert lend is not None
-    return lend
-
-
-def test_the_quick_way_uses_nothing_that_has_lapsed() -> None:
-    clock = ManualClock()
-    inner = MemoryStore(clock=clock)
-    store = LeasedStore(inner, clock=clock, keeps=False)
-    store.adopt({GROUP: BATCH})
-    hit = store.hitter([(GROUP, FixedWindow(100, 1))])
-    assert hit is not None
-    while hit("key", 1).source != "lease":
-        pass
-    clock.advance(1)
-    assert hit("key", 1).source == "store"
+def request_of(node: Node, cost: int = 1, limit: Limit = LIMIT) -> GrantLease:
+    request = node.table.request(Check(GROUP, KEY, limit, cost), node.now())
+    assert request is not None
+    return request
 
 
 def test_what_is_given_back_after_it_lapsed_is_not_taken_back() -> None:
     world = World(1)
-    node = lent_node(world)
+    node = leased_node(world)
     world.pass_time(2 * SECOND)
     before = left_in(world)
-    node.book.adopt({})
-    (lend,) = node.book.due(node.now())
-    assert lend.unused > 0
-    world.send(lend)
+    node.table.set_accuracies({})
+    (request,) = node.table.due(node.now())
+    assert request.unused > 0
+    world.send(request)
     assert left_in(world) == before
 
 
 def test_what_is_given_back_twice_is_taken_back_once() -> None:
     world = World(1)
-    node = lent_node(world)
-    used = 100 - left_in(world) - node.book.units_held()
-    node.book.adopt({})
-    (lend,) = node.book.due(node.now())
-    world.send(lend)
-    world.send(lend)
+    node = leased_node(world)
+    used = 100 - left_in(world) - node.table.units_held()
+    node.table.set_accuracies({})
+    (request,) = node.table.due(node.now())
+    world.send(request)
+    world.send(request)
     assert left_in(world) == 100 - used
 
 
-def test_a_message_that_comes_late_gives_nothing_back_of_a_later_loan() -> None:
-    """Else the units of the later loan would be in the counter, and in use."""
+def test_a_message_that_comes_late_gives_nothing_back_of_a_later_lease() -> None:
+    """Else the units of the later lease would be in the counter, and in use."""
     world = World(1)
-    node = lent_node(world)
-    late = lend_of(node, cost=20)
-    node.book.lost(late, node.now())
+    node = leased_node(world)
+    late = request_of(node, cost=20)
+    node.table.lost(late, node.now())
     node.warm(LIMIT)
-    held, before = node.book.units_held(), left_in(world)
+    held, before = node.table.units_held(), left_in(world)
     assert held > 0
     reply = world.send(late)
     assert left_in(world) == before + late.unused - 20 - reply.amount
@@ -91,31 +75,31 @@ def test_a_message_that_comes_late_gives_nothing_back_of_a_later_loan() -> None:
 @pytest.mark.parametrize("accuracy", [BATCH, SYNC])
 def test_nothing_that_a_lost_answer_may_have_brought_is_used(accuracy: Accuracy) -> None:
     world = World(1)
-    node = lent_node(world, accuracy)
-    lend = lend_of(node, cost=20)
-    world.send(lend)
-    node.book.lost(lend, node.now())
-    assert node.book.units_held() == 0
-    assert node.book.serve((Check(GROUP, KEY, LIMIT, 1),), node.now()) is None
+    node = leased_node(world, accuracy)
+    request = request_of(node, cost=20)
+    world.send(request)
+    node.table.lost(request, node.now())
+    assert node.table.units_held() == 0
+    assert node.table.serve((Check(GROUP, KEY, LIMIT, 1),), node.now()) is None
 
 
-def test_the_time_on_the_way_is_not_time_of_a_loan() -> None:
-    """A loan of a window is sent, and heard of when the window is nearly over."""
+def test_the_time_on_the_way_is_not_time_of_a_lease() -> None:
+    """A lease of a window is sent, and heard of when the window is nearly over."""
     world, limit = World(1), FixedWindow(100, 1)
-    node = lent_node(world, limit=limit)
+    node = leased_node(world, limit=limit)
     world.pass_time(400 * MILLISECOND)
-    lend, sent_ns = lend_of(node, cost=20, limit=limit), node.now()
-    lent = world.send(lend)
-    assert lent.amount > 0
+    request, sent_ns = request_of(node, cost=20, limit=limit), node.now()
+    grant = world.send(request)
+    assert grant.amount > 0
     world.pass_time(400 * MILLISECOND)
-    node.book.heard(lend, lent, sent_ns, node.now())
+    node.table.granted(request, grant, sent_ns, node.now())
     check = Check(GROUP, KEY, limit, 1)
-    assert node.book.serve((check,), node.now()) is not None
+    assert node.table.serve((check,), node.now()) is not None
     world.pass_time(200 * MILLISECOND)
-    assert node.book.serve((check,), node.now()) is None
+    assert node.table.serve((check,), node.now()) is None
 
 
-def test_all_loans_together_stay_at_the_cap() -> None:
+def test_all_leases_together_stay_at_the_cap() -> None:
     """However much each node could use."""
     world, limit = World(1), TokenBucket(1_000, 1)
     accuracy = Accuracy(max_overshoot=Fraction(1, 50))
@@ -123,15 +107,15 @@ def test_all_loans_together_stay_at_the_cap() -> None:
     for _ in range(50):
         for node in nodes:
             node.hit(limit)
-            assert sum(one.book.units_held() for one in nodes) <= 20
+            assert sum(one.table.units_held() for one in nodes) <= 20
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_what_was_used_under_a_licence_is_told_though_a_message_was_lost(*, is_lost: bool) -> None:
+def test_usage_of_a_postpaid_lease_is_reported_though_a_message_was_lost(*, is_lost: bool) -> None:
     world, limit = World(1), TokenBucket(1_000, 1)
-    node = lent_node(world, SYNC, limit)
+    node = leased_node(world, SYNC, limit)
     hits, before = 0, left_in(world, limit)
-    while node.book.serve((Check(GROUP, KEY, limit, 1),), node.now()):
+    while node.table.serve((Check(GROUP, KEY, limit, 1),), node.now()):
         hits += 1
     world.faults = Faults(request_lost=float(is_lost))
     world.pass_time(60 * MILLISECOND)
@@ -144,10 +128,10 @@ def test_what_was_used_under_a_licence_is_told_though_a_message_was_lost(*, is_l
 
 
 @pytest.mark.parametrize("faults", [Faults(reply_lost=1.0), Faults(request_lost=1.0)])
-def test_what_was_told_in_advance_counts_as_lent_while_it_may_be_used(faults: Faults) -> None:
-    """The exchange is lost, and the store has nothing to lend at that moment."""
+def test_what_was_told_in_advance_counts_as_leased_while_it_may_be_used(faults: Faults) -> None:
+    """The exchange is lost, and the store has nothing to request at that moment."""
     world, limit = World(1), TokenBucket(20, 40)
-    node = lent_node(world, Accuracy(Fraction(3, 10), sync_ns=100 * MILLISECOND), limit)
+    node = leased_node(world, Accuracy(Fraction(3, 10), sync_ns=100 * MILLISECOND), limit)
     assert node.hit(limit)
     world.pass_time(100 * MILLISECOND)
     everything = Check(GROUP, KEY, limit, left_in(world, limit))
@@ -160,5 +144,5 @@ def test_what_was_told_in_advance_counts_as_lent_while_it_may_be_used(faults: Fa
         node.keep()
         nothing = Check(GROUP, KEY, limit, 0)
         probe = world.send(GrantLease(nothing, "probe", 20, SECOND, cap=6, is_charged=False))
-        assert probe.amount + node.book.units_held() <= 6
-    assert node.book.units_held() > 0
+        assert probe.amount + node.table.units_held() <= 6
+    assert node.table.units_held() > 0

@@ -1,190 +1,173 @@
-"""`Denials`: what is remembered of refusals, for how long, and what of it is told."""
+"""`Denials`: what is remembered of denials, for how long, and what a caller receives of it."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 
 from headgate.algorithms import Outcome
 from headgate.errors import OptionError
-from headgate.stores.layers.leases.denials import LONGEST_KEY, MOST_COSTS, Denials
+from headgate.limits import FixedWindow, TokenBucket
+from headgate.stores.layers.leases.denials import (
+    LONGEST_KEY,
+    MOST_COSTS,
+    Denials,
+    denial_of,
+    outcome_at,
+)
 from headgate.units import SECOND
 
 KEEP = SECOND
+LIMIT = TokenBucket(60, 1)
 
 
-def refused(wait_ns: int | None, remaining: int = 0, reset_ns: int = 60 * SECOND) -> Outcome:
+def denied(wait_ns: int | None, remaining: int = 0, reset_ns: int = 60 * SECOND) -> Outcome:
     return Outcome(
-        allowed=False, remaining=remaining, retry_after_ns=wait_ns, reset_after_ns=reset_ns
+        allowed=False,
+        remaining=remaining,
+        retry_after_ns=wait_ns,
+        reset_after_ns=reset_ns,
+        source="cache",
     )
 
 
-def noted(*denials: tuple[int, int | None], keep_ns: int = KEEP) -> Denials:
-    """The refusals of some costs of `a` at time 0, each with what it has to wait."""
+def remember(
+    denials: Denials,
+    cost: int,
+    wait_ns: int | None,
+    *,
+    key: str = "a",
+    now_ns: int = 0,
+    keep_ns: int = KEEP,
+) -> None:
+    denial = denial_of(cost, denied(wait_ns), LIMIT, keep_ns, now_ns, now_ns)
+    denials.remember("g", key, denial, now_ns)
+
+
+def remembered(*denials: tuple[int, int | None]) -> Denials:
+    """The denials of some costs of `a` at time 0, each with its wait."""
     found = Denials(10)
     for cost, wait_ns in denials:
-        found.note("g", "a", cost, refused(wait_ns), 0, keep_ns)
+        remember(found, cost, wait_ns)
     return found
 
 
-def test_a_refusal_is_told_until_its_end_and_not_at_it() -> None:
-    denials = noted((1, 500))
-    assert denials.find("g", "a", 1, 499) == refused(1, reset_ns=60 * SECOND - 499)
-    assert denials.find("g", "a", 1, 500) is None
+def find(denials: Denials, cost: int, now_ns: int, key: str = "a") -> Outcome | None:
+    denial = denials.find("g", key, cost, now_ns)
+    return None if denial is None else outcome_at(denial, None, now_ns)
 
 
-def test_a_refusal_is_kept_no_longer_than_its_keeper_says() -> None:
-    denials = noted((1, 10 * SECOND))
-    assert denials.find("g", "a", 1, KEEP - 1) == refused(9 * SECOND + 1, reset_ns=59 * SECOND + 1)
-    assert denials.find("g", "a", 1, KEEP) is None
+def test_a_denial_holds_until_its_end_and_not_at_it() -> None:
+    denials = remembered((1, 500))
+    assert find(denials, 1, 499) == denied(1, reset_ns=60 * SECOND - 499)
+    assert find(denials, 1, 500) is None
 
 
-def test_a_cost_that_can_never_fit_is_told_as_such_but_only_kept_for_a_while() -> None:
-    denials = noted((1000, None))
-    told = denials.find("g", "a", 1001, KEEP - 1)
-    assert told is not None
-    assert told.retry_after_ns is None
-    assert denials.find("g", "a", 1000, KEEP) is None
+def test_a_denial_is_kept_no_longer_than_the_accuracy_says() -> None:
+    denials = remembered((1, 10 * SECOND))
+    assert find(denials, 1, KEEP - 1) == denied(9 * SECOND + 1, reset_ns=59 * SECOND + 1)
+    assert find(denials, 1, KEEP) is None
 
 
-def test_a_refusal_holds_for_larger_costs_and_not_for_smaller_ones() -> None:
-    denials = noted((5, 500))
-    assert denials.find("g", "a", 4, 0) is None
-    assert denials.find("g", "a", 5, 0) is not None
-    assert denials.find("g", "a", 9, 0) is not None
+def test_a_cost_that_can_never_fit_is_known_for_larger_ones_and_only_kept_for_a_while() -> None:
+    denials = remembered((1000, None))
+    found = find(denials, 1001, KEEP - 1)
+    assert found is not None
+    assert found.retry_after_ns is None
+    assert find(denials, 1000, KEEP) is None
 
 
-def test_of_several_refused_costs_the_nearest_is_told() -> None:
-    denials = noted((5, 500), (1, 100), (9, None))
-    told = {cost: denials.find("g", "a", cost, 50) for cost in (1, 4, 5, 8, 9, 10)}
-    waits = {cost: outcome.retry_after_ns for cost, outcome in told.items() if outcome}
-    assert waits == {1: 50, 4: 50, 5: 450, 8: 450, 9: None, 10: None}
+def test_a_denial_holds_for_its_own_cost_alone() -> None:
+    denials = remembered((5, 500), (9, 700))
+    waits = {cost: find(denials, cost, 0) for cost in (1, 4, 5, 6, 9, 10)}
+    assert [cost for cost, outcome in waits.items() if outcome is not None] == [5, 9]
 
 
-def test_one_that_is_over_does_not_hide_one_that_is_not() -> None:
-    denials = noted((1, 500), (5, 100))
-    told = denials.find("g", "a", 5, 200)
-    assert told is not None
-    assert told.retry_after_ns == 300
+def test_a_denial_counts_its_end_from_the_request_and_its_figures_from_the_reply() -> None:
+    """So it never outlives its cause, and a retry after the wait is not too early."""
+    denial = denial_of(1, denied(500), LIMIT, KEEP, 1_000, 1_100)
+    assert (denial.until_ns, denial.retry_at_ns) == (1_500, 1_600)
 
 
-def test_a_newer_refusal_of_a_cost_replaces_the_older() -> None:
-    denials = noted((1, 500))
-    denials.note("g", "a", 1, refused(100), 0, KEEP)
-    assert denials.find("g", "a", 1, 100) is None
+def test_a_denial_of_a_fixed_window_ends_with_the_window() -> None:
+    """Debt is worked off then, so that `remaining` changes."""
+    outcome = denied(25 * SECOND, reset_ns=25 * SECOND)
+    denial = denial_of(1, outcome, FixedWindow(10, 10), 60 * SECOND, 0, 0)
+    assert denial.until_ns == 5 * SECOND
+
+
+def test_the_remaining_units_of_a_paced_limit_are_counted_forward() -> None:
+    outcome = denied(5 * SECOND, remaining=5, reset_ns=55 * SECOND)
+    denial = denial_of(10, outcome, LIMIT, KEEP, 0, 0)
+    remaining = [outcome_at(denial, LIMIT.pace, now).remaining for now in (0, SECOND - 1, SECOND)]
+    assert remaining == [5, 5, 6]
+    assert outcome_at(denial, None, SECOND).remaining == 5
+
+
+def test_a_newer_denial_of_a_cost_replaces_the_older() -> None:
+    denials = remembered((1, 500))
+    remember(denials, 1, 100)
+    assert find(denials, 1, 100) is None
 
 
 def test_of_one_key_a_few_costs_are_kept_the_ones_that_last() -> None:
-    denials = noted(*((cost, 100 * cost) for cost in range(1, MOST_COSTS + 3)))
-    assert denials.find("g", "a", 1, 0) is None
-    assert denials.find("g", "a", 2, 0) is None
-    assert denials.find("g", "a", 3, 0) is not None
+    denials = remembered(*((cost, 100 * cost) for cost in range(1, MOST_COSTS + 3)))
+    assert find(denials, 2, 0) is None
+    assert find(denials, 3, 0) is not None
     assert len(denials) == 1
 
 
-def test_nothing_is_remembered_of_what_was_admitted_or_has_no_time_to_last() -> None:
+def test_a_denial_without_time_to_last_is_not_remembered() -> None:
     denials = Denials(10)
-    denials.note("g", "a", 1, Outcome(True, 5, 0, 10), 0, KEEP)
-    denials.note("g", "b", 1, refused(10), 0, 0)
-    denials.note("g", "c", 1, refused(0), 0, KEEP)
+    remember(denials, 1, 10, keep_ns=0)
+    remember(denials, 1, 0)
     assert len(denials) == 0
 
 
-def test_a_cost_of_nothing_is_never_refused() -> None:
-    assert noted((0, 500)).find("g", "a", 0, 0) is None
-
-
-def test_what_is_forgotten_is_asked_for_again() -> None:
-    denials = noted((1, 500), (5, 900))
+def test_a_counter_that_changes_is_forgotten_alone() -> None:
+    denials = remembered((1, 500), (5, 900))
     denials.forget("g", "b")
-    assert denials.find("g", "a", 5, 0) is not None
+    assert find(denials, 5, 0) is not None
     denials.forget("g", "a")
-    assert denials.find("g", "a", 5, 0) is None
-
-
-def test_a_group_is_forgotten_whole_and_alone() -> None:
-    denials = noted((1, 500))
-    denials.note("h", "a", 1, refused(500), 0, KEEP)
-    denials.forget_group("g")
-    assert denials.find("g", "a", 1, 0) is None
-    assert denials.find("h", "a", 1, 0) is not None
-    denials.note("g", "a", 3, refused(500), 0, KEEP)
-    assert denials.find("g", "a", 3, 0) is not None
-    assert denials.find("g", "a", 1, 0) is None
-
-
-def test_forgetting_ever_new_groups_takes_no_memory() -> None:
-    denials = noted((1, 500))
-    for n in range(100):
-        denials.forget_group(f"group-{n}")
-    assert len(denials._turns) <= 10
-    assert denials.find("g", "a", 1, 0) is None
+    assert find(denials, 5, 0) is None
 
 
 def test_sprayed_keys_displace_the_oldest_and_never_more_than_the_most_are_kept() -> None:
     denials = Denials(100)
-    denials.note("g", "first", 1, refused(500), 0, KEEP)
+    remember(denials, 1, 500, key="first")
     for n in range(99):
-        denials.note("g", f"key-{n}", 1, refused(500), 0, KEEP)
-    assert denials.find("g", "first", 1, 0) is not None
-    denials.note("g", "last", 1, refused(500), 0, KEEP)
-    assert denials.find("g", "first", 1, 0) is None
-    assert denials.find("g", "key-0", 1, 0) is not None
+        remember(denials, 1, 500, key=f"key-{n}")
+    assert find(denials, 1, 0, "first") is not None
+    remember(denials, 1, 500, key="last")
+    assert find(denials, 1, 0, "first") is None
+    assert find(denials, 1, 0, "key-0") is not None
     for n in range(5000):
-        denials.note("g", f"more-{n}", 1, refused(500), 0, KEEP)
-    assert len(denials) == len(denials._order) == 100
+        remember(denials, 1, 500, key=f"more-{n}")
+    assert len(denials) == 100
 
 
-def test_a_key_that_is_refused_again_and_again_takes_one_place() -> None:
+def test_a_key_that_is_denied_again_and_again_takes_one_place() -> None:
     denials = Denials(3)
     for now_ns in range(50):
-        denials.note("g", "a", 1, refused(500), now_ns, KEEP)
+        remember(denials, 1, 500, now_ns=now_ns)
     assert len(denials) == 1
-    assert denials.find("g", "a", 1, 50) is not None
-    assert len(denials._order) <= 3
+    assert find(denials, 1, 50) is not None
 
 
-def test_what_is_over_makes_way_by_and_by() -> None:
+def test_expired_denials_make_room() -> None:
     denials = Denials(1000)
     for n in range(500):
-        denials.note("g", f"key-{n}", 1, refused(500), 0, KEEP)
+        remember(denials, 1, 500, key=f"key-{n}")
     for n in range(500):
-        denials.note("g", f"later-{n}", 1, refused(500), 10_000, KEEP)
+        remember(denials, 1, 500, key=f"later-{n}", now_ns=10_000)
     assert len(denials) == 500
 
 
 def test_keys_too_long_to_keep_are_not_remembered() -> None:
     denials = Denials(10)
-    denials.note("g", "x" * (LONGEST_KEY + 1), 1, refused(500), 0, KEEP)
+    remember(denials, 1, 500, key="x" * (LONGEST_KEY + 1))
     assert len(denials) == 0
 
 
-def test_time_that_goes_back_does_not_lengthen_what_is_told() -> None:
-    denials = Denials(10)
-    denials.note("g", "a", 1, refused(500), 1000, KEEP)
-    assert denials.find("g", "a", 1, 0) == refused(500)
-
-
-def test_threads_may_share_one() -> None:
-    denials = Denials(50)
-
-    def work(start: int) -> None:
-        for n in range(3_000):
-            denials.note("g", f"{start}-{n % 200}", 1, refused(50), n, KEEP)
-            denials.find("g", f"{start}-{n}", 1, n)
-            denials.forget("g", f"{start}-{n - 3}")
-            if n % 500 == 0:
-                denials.forget_group(f"{start}-{n}")
-
-    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(denials) <= 54
-
-
-def test_no_room_at_all_is_refused() -> None:
+def test_no_room_at_all_is_an_error() -> None:
     with pytest.raises(OptionError, match="most is 0"):
         Denials(0)

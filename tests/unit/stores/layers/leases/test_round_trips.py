@@ -1,7 +1,7 @@
-"""How often the store is asked, and how much of a limit is admitted, on a fleet's clock.
+"""How often the store is asked, and how much of a limit is allowed, on a fleet's clock.
 
 Per request no more than once in a batch, below, at and above the limit; and of the limit all but a
-little is admitted while more is asked for.
+little is allowed while more is asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Load:
     """What was asked while all was warm."""
 
     trips_per_request: float
-    share_admitted: float
+    share_allowed: float
     """Of what the limit allows in that time."""
 
 
@@ -34,12 +34,12 @@ def driven(limit: Limit, accuracy: Accuracy, *, nodes: int, demand: float) -> Lo
     world, random = World(7), Random(7)
     fleet = [Node(world, accuracy) for _ in range(nodes)]
     per_second = limit.quota * SECOND / limit.period_ns
-    passed_ns = kept_ns = asked = admitted = trips = 0
+    passed_ns = kept_ns = asked = allowed = trips = 0
     while passed_ns < 3 * SECOND:
         step_ns = round(random.expovariate(per_second * demand) * SECOND)
         world.pass_time(step_ns)
         if passed_ns < SECOND <= passed_ns + step_ns:
-            asked = admitted = 0
+            asked = allowed = 0
             trips = world.trips
         passed_ns += step_ns
         if passed_ns >= kept_ns:
@@ -47,8 +47,8 @@ def driven(limit: Limit, accuracy: Accuracy, *, nodes: int, demand: float) -> Lo
             for node in fleet:
                 node.keep()
         asked += 1
-        admitted += bool(random.choice(fleet).hit(limit))
-    return Load((world.trips - trips) / asked, admitted / (2 * per_second))
+        allowed += bool(random.choice(fleet).hit(limit))
+    return Load((world.trips - trips) / asked, allowed / (2 * per_second))
 
 
 @pytest.mark.parametrize("limit", [TokenBucket(1_000, 1_000), FixedWindow(1_000, 1)])
@@ -57,7 +57,7 @@ def driven(limit: Limit, accuracy: Accuracy, *, nodes: int, demand: float) -> Lo
     ("accuracy", "nodes", "batch"),
     [
         (Accuracy(batch=10), 1, 10),
-        (Accuracy(batch=10), 8, 8),  # each is asked for 31 in the half second of a loan
+        (Accuracy(batch=10), 8, 8),  # each is asked for 31 in the half second of a lease
         (Accuracy(batch=100), 1, 50),
         (Accuracy(batch=100), 8, 12),
         (Accuracy(max_overshoot=TENTH / 10), 1, 7),  # 10 for all; a part is left for others
@@ -70,10 +70,10 @@ def test_the_store_is_asked_once_in_a_batch_and_the_limit_is_used(
 ) -> None:
     load = driven(limit, accuracy, nodes=nodes, demand=demand)
     assert load.trips_per_request <= 1 / batch
-    assert load.share_admitted >= min(demand, 1) * 0.9
+    assert load.share_allowed >= min(demand, 1) * 0.9
 
 
-def test_a_node_that_joins_late_gets_a_loan_too() -> None:
+def test_a_node_that_joins_late_gets_a_lease_too() -> None:
     limit, accuracy = TokenBucket(4_000, 4_000), Accuracy(max_overshoot=TENTH / 10)
     world = World(1)
     first, late = Node(world, accuracy), Node(world, accuracy)
@@ -96,7 +96,7 @@ def test_many_nodes_that_find_a_bucket_empty_do_not_all_come_at_once() -> None:
     assert load.trips_per_request < 0.06
 
 
-def test_what_licences_tell_in_advance_is_not_lost_to_the_fleet() -> None:
+def test_what_postpaid_leases_tell_in_advance_is_not_lost_to_the_fleet() -> None:
     accuracy = Accuracy(batch=100, sync_ns=100 * MILLISECOND)
     load = driven(TokenBucket(200, 1_000), accuracy, nodes=8, demand=1)
-    assert load.share_admitted > 0.9
+    assert load.share_allowed > 0.9

@@ -1,4 +1,4 @@
-"""What is done about loans when they are due, and when there is too little for them."""
+"""What is done about leases when they are due, and when there is too little for them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from headgate.limits import Accuracy, FixedWindow, Limit, TokenBucket
 from headgate.stores.layers.leases.lease import dry_for
-from headgate.stores.layers.leases.lease_table import Book
-from headgate.stores.layers.leases.usage import MOST_AT_ONCE, Debts
+from headgate.stores.layers.leases.lease_table import LeaseTable
+from headgate.stores.layers.leases.usage import MOST_AT_ONCE, LostReports
 from headgate.stores.operations import Check, GrantLease, Take
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 from tests.support.lease_nodes import GROUP, KEY, Node, World
@@ -20,70 +20,70 @@ BATCH = Accuracy(batch=10)
 SYNC = Accuracy(max_overshoot=Fraction(1, 5), sync_ns=50 * MILLISECOND)
 
 
-def lent_node(world: World, accuracy: Accuracy = BATCH, limit: Limit = LIMIT) -> Node:
+def leased_node(world: World, accuracy: Accuracy = BATCH, limit: Limit = LIMIT) -> Node:
     node = Node(world, accuracy)
-    while not node.book.units_held():
+    while not node.table.units_held():
         assert node.hit(limit)
     return node
 
 
 def pass_until_due(node: Node) -> None:
-    due_ns = node.book.next_due_ns()
+    due_ns = node.table.next_due_ns()
     assert due_ns is not None
     node.world.pass_time(due_ns - node.now())
 
 
-def test_a_loan_that_was_used_is_renewed_in_one_exchange() -> None:
+def test_a_lease_that_was_used_is_renewed_in_one_exchange() -> None:
     world = World(1)
     node = Node(world, Accuracy(batch=100))
-    node.book.heavy.add(GROUP, KEY, 30, node.now())
+    node.table.demand.heavy.add(GROUP, KEY, 30, node.now())
     node.warm(LIMIT, 2)
-    held = node.book.units_held()
+    held = node.table.units_held()
     pass_until_due(node)
-    (lend,) = node.book.due(node.now())
-    assert lend.unused == held > 0
-    assert lend.most > 0
-    node.exchange(lend)
-    assert node.book.units_held() > 0
+    (request,) = node.table.due(node.now())
+    assert request.unused == held > 0
+    assert request.most > 0
+    node.exchange(request)
+    assert node.table.units_held() > 0
 
 
 def test_what_idles_is_given_back_before_it_lapses_though_the_store_rounds() -> None:
-    """A store that counts in microseconds lends for a little less time than it was asked."""
+    """A store that counts in microseconds requests for a little less time than it was asked."""
     world, limit = World(1), TokenBucket(70, 210)
     node = Node(world, BATCH)
-    node.book.heavy.add(GROUP, KEY, 50, node.now())
-    lend = node.book.ask(Check(GROUP, KEY, limit, 1), node.now())
-    assert lend is not None
-    lent = world.send(lend)
-    rounded_ns = lent.lasts_ns // MICROSECOND * MICROSECOND
-    assert rounded_ns < lent.lasts_ns
-    node.book.heard(lend, replace(lent, lasts_ns=rounded_ns), node.now(), node.now())
+    node.table.demand.heavy.add(GROUP, KEY, 50, node.now())
+    request = node.table.request(Check(GROUP, KEY, limit, 1), node.now())
+    assert request is not None
+    grant = world.send(request)
+    rounded_ns = grant.lasts_ns // MICROSECOND * MICROSECOND
+    assert rounded_ns < grant.lasts_ns
+    node.table.granted(request, replace(grant, lasts_ns=rounded_ns), node.now(), node.now())
     pass_until_due(node)
-    (lend,) = node.book.due(node.now())
-    assert (lend.most, lend.unused) == (0, lent.amount)
+    (request,) = node.table.due(node.now())
+    assert (request.most, request.unused) == (0, grant.amount)
 
 
 @pytest.mark.parametrize("accuracy", [BATCH, SYNC])
 def test_what_has_to_make_way_is_not_renewed(accuracy: Accuracy) -> None:
     world = World(1)
-    node = Node(world, accuracy, most_loans=1)
-    while not node.book.units_held():
+    node = Node(world, accuracy, most_leases=1)
+    while not node.table.units_held():
         assert node.hit(LIMIT)
     assert node.hit(LIMIT)
     for _ in range(20):
         assert node.hit(LIMIT, key="other")
-    (lend,) = node.book.due(node.now())
-    assert lend.most == 0
-    node.exchange(lend)
-    assert len(node.book) == 0
+    (request,) = node.table.due(node.now())
+    assert request.most == 0
+    node.exchange(request)
+    assert len(node.table) == 0
 
 
-def test_of_many_nodes_each_waits_for_a_loan_for_all_but_not_until_the_counter_is_full() -> None:
+def test_of_many_nodes_each_waits_for_a_lease_for_all_but_not_until_the_counter_is_full() -> None:
     limit = TokenBucket(100, 100)
-    lend = GrantLease(Check(GROUP, KEY, limit, 1), "n", 10, SECOND // 2)
-    assert dry_for(lend, 100 * MILLISECOND, 1) == 100 * MILLISECOND
-    assert dry_for(lend, 100 * MILLISECOND, 4) == 400 * MILLISECOND
-    assert dry_for(lend, 100 * MILLISECOND, 40) == 500 * MILLISECOND
+    request = GrantLease(Check(GROUP, KEY, limit, 1), "n", 10, SECOND // 2)
+    assert dry_for(request, 100 * MILLISECOND, 1) == 100 * MILLISECOND
+    assert dry_for(request, 100 * MILLISECOND, 4) == 400 * MILLISECOND
+    assert dry_for(request, 100 * MILLISECOND, 40) == 500 * MILLISECOND
     fast = GrantLease(Check(GROUP, KEY, TokenBucket(10, 10_000), 1), "n", 9, 5 * MILLISECOND)
     assert dry_for(fast, MILLISECOND, 40) == MILLISECOND
     window = GrantLease(Check(GROUP, KEY, FixedWindow(10, 1), 1), "n", 9, SECOND // 2)
@@ -91,7 +91,7 @@ def test_of_many_nodes_each_waits_for_a_loan_for_all_but_not_until_the_counter_i
 
 
 @pytest.mark.parametrize("quota", range(20, 30))
-def test_a_window_that_is_used_up_is_refused_until_it_ends(quota: int) -> None:
+def test_a_window_that_is_used_up_is_denied_until_it_ends(quota: int) -> None:
     world = World(1)
     limit = FixedWindow(quota, 10)
     world.pass_time(SECOND)
@@ -99,15 +99,15 @@ def test_a_window_that_is_used_up_is_refused_until_it_ends(quota: int) -> None:
     check = Check(GROUP, KEY, limit, 1)
     while node.hit(limit):
         pass
-    served = node.book.serve((check,), node.now())
+    served = node.table.serve((check,), node.now())
     assert served is not None
-    outcome = served[0].outcome
+    outcome = served[0]
     (exact,) = world.store.run(Take((check,)))
     assert not exact.allowed
     assert outcome.retry_after_ns == exact.retry_after_ns
 
 
-def test_just_before_a_window_ends_no_more_is_borrowed_than_can_be_used() -> None:
+def test_just_before_a_window_ends_no_more_is_leased_than_can_be_used() -> None:
     world = World(1)
     limit = FixedWindow(1_000, 1)
     node = Node(world, Accuracy(batch=100))
@@ -118,61 +118,61 @@ def test_just_before_a_window_ends_no_more_is_borrowed_than_can_be_used() -> Non
     world.pass_time(40 * MILLISECOND)
     node.keep()
     node.hit(limit)
-    assert node.book.units_held() <= 10
+    assert node.table.units_held() <= 10
 
 
-def test_thousands_of_debts_are_told_bit_by_bit() -> None:
-    debts = Debts()
-    lends = [
+def test_thousands_of_reports_are_told_bit_by_bit() -> None:
+    reports = LostReports()
+    requests = [
         GrantLease(Check(GROUP, f"k{n}", LIMIT, 0), "n", 0, SECOND, used=1, is_charged=False)
         for n in range(1_000)
     ]
-    for lend in lends:
-        debts.add(lend, 0)
+    for request in requests:
+        reports.add(request, 0)
     now_ns, told = SECOND, 0
-    while debts.first_ns is not None:
-        due = debts.due(now_ns)
+    while reports.first_ns is not None:
+        due = reports.due(now_ns)
         assert len(due) <= MOST_AT_ONCE
-        for lend in due:
-            assert debts.settle(lend)
+        for request in due:
+            assert reports.confirm(request)
         told += len(due)
-        now_ns = max(now_ns + 1, debts.first_ns or 0)
+        now_ns = max(now_ns + 1, reports.first_ns or 0)
     assert told == 1_000
 
 
 def test_what_was_put_back_is_not_counted_as_served() -> None:
     world = World(1)
-    node = lent_node(world)
-    begun = node.book.begin((Check(GROUP, KEY, LIMIT, 1),), node.now())
-    (loan,) = [one.loan for one in begun.taken]
-    assert node.book.demand.counted(loan) == 1
-    node.book.put_back(begun.taken)
-    assert node.book.demand.counted(loan) == 0
+    node = leased_node(world)
+    begun = node.table.begin((Check(GROUP, KEY, LIMIT, 1),), node.now())
+    (lease,) = [one.lease for one in begun.taken]
+    assert node.table.demand.count_used(lease) == 1
+    node.table.put_back(begun.taken)
+    assert node.table.demand.count_used(lease) == 0
 
 
-def test_what_is_wished_for_after_the_terms_have_changed_is_not_asked() -> None:
-    book = Book("n")
-    book.adopt({GROUP: BATCH})
+def test_what_is_wished_for_after_the_accuracies_have_changed_is_not_asked() -> None:
+    table = LeaseTable("n")
+    table.set_accuracies({GROUP: BATCH})
     for _ in range(50):
-        book.borrow_soon(Check(GROUP, KEY, LIMIT, 1), 0)
-    assert book.next_due_ns() == 0
-    book.adopt({})
-    assert book.due(0) == []
-    assert book.next_due_ns() is None
+        table.request_later(Check(GROUP, KEY, LIMIT, 1), 0)
+    assert table.next_due_ns() == 0
+    table.set_accuracies({})
+    assert table.due(0) == []
+    assert table.next_due_ns() is None
 
 
-def test_no_more_of_a_licence_is_told_in_advance_than_is_used_meanwhile() -> None:
+def test_no_more_of_a_postpaid_lease_is_told_in_advance_than_is_used_meanwhile() -> None:
     world = World(1)
     node = Node(world, SYNC)
-    node.book.heavy.add(GROUP, KEY, 100, node.now())  # about 70 a second
+    node.table.demand.heavy.add(GROUP, KEY, 100, node.now())  # about 70 a second
     node.warm(LIMIT, 2)
-    held = node.book.units_held()
+    held = node.table.units_held()
     pass_until_due(node)
-    (lend,) = node.book.due(node.now())
-    assert 0 < lend.unused <= 5 < held
+    (request,) = node.table.due(node.now())
+    assert 0 < request.unused <= 5 < held
 
 
-def test_a_refusal_under_one_limit_says_nothing_of_another() -> None:
+def test_a_denial_under_one_limit_says_nothing_of_another() -> None:
     world = World(1)
     node = Node(world, Accuracy(denials_ns=SECOND))
     low, high = TokenBucket(5, 1), TokenBucket(50, 1)
@@ -180,23 +180,25 @@ def test_a_refusal_under_one_limit_says_nothing_of_another() -> None:
     for _ in range(5):
         assert node.hit(low)
     (outcome,) = world.send(Take((check,)))
-    node.book.note(check, outcome, node.now())
-    assert node.book.serve((check,), node.now()) is not None
+    node.table.decided(check, outcome, node.now(), node.now())
+    assert node.table.serve((check,), node.now()) is not None
     assert node.hit(high)
-    node.book.refunded(GROUP, KEY)
-    assert node.book.serve((check,), node.now()) is None
+    node.table.invalidate(GROUP, KEY)
+    assert node.table.serve((check,), node.now()) is None
 
 
-def test_debts_are_told_again_until_the_limit_has_forgotten_them() -> None:
+def test_reports_are_told_again_until_the_limit_has_forgotten_them() -> None:
     limit = TokenBucket(10, 10)
-    book = Book("n")
-    book.adopt({GROUP: SYNC})
-    lend = GrantLease(Check(GROUP, KEY, limit, 1), "n", 5, SECOND, used=3, told=0, is_charged=False)
-    book.lost(lend, 0)
+    table = LeaseTable("n")
+    table.set_accuracies({GROUP: SYNC})
+    request = GrantLease(
+        Check(GROUP, KEY, limit, 1), "n", 5, SECOND, used=3, told=0, is_charged=False
+    )
+    table.lost(request, 0)
     for n in (1, 2, 3):
-        (again,) = book.due(n * SECOND // 4)
+        (again,) = table.due(n * SECOND // 4)
         assert (again.holder, again.used, again.told, again.most) == ("n", 3, 0, 0)
         assert again.check.cost == 0
-        book.lost(again, n * SECOND // 4)
-    assert book.due(SECOND) == []
-    assert book.next_due_ns() is None
+        table.lost(again, n * SECOND // 4)
+    assert table.due(SECOND) == []
+    assert table.next_due_ns() is None
