@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from headgate.decision import Decision, FailurePolicy, OnFailure, RateLimitedError, read_on_failure
 from headgate.errors import StoreError, UsageError
-from headgate.limits import EXACT, Accuracy
 from headgate.observability.named import CountedAsyncVerbs, CountedVerbs
 from headgate.runtime.fallback import fallback_of
 from headgate.runtime.heartbeat import ASYNC_HEART, BEATS, HEART, AsyncBeat, Beat
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from headgate.clock import Clock
-    from headgate.limits import Limit
+    from headgate.limits import Accuracy, Limit
     from headgate.stores.base import Hit, Store
     from headgate.stores.operations import Operation
     from headgate.units import Seconds
@@ -194,7 +193,7 @@ class RateLimiter(Concluding):
         clock: Clock | None = None,
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",
-        accuracy: Accuracy = EXACT,
+        accuracy: Accuracy | None = None,
         name: str | None = None,
     ) -> None:
         read = read_limits(limits)
@@ -474,7 +473,7 @@ class AsyncRateLimiter(Concluding):
         clock: Clock | None = None,
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",
-        accuracy: Accuracy = EXACT,
+        accuracy: Accuracy | None = None,
         name: str | None = None,
     ) -> None:
         read = read_limits(limits)

@@ -20,6 +20,7 @@ from headgate.stores import MemoryStore, Store
 from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
+from headgate.stores.layers.split import SplitStore
 from headgate.stores.redis import RedisStore
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
@@ -215,6 +216,22 @@ class TestDenialsThatAreRemembered(Leases, InMemory):
 class TestAsyncLeasesOverRedis(Leases, OnRedis):
     in_loop = True
     accuracy = SHARE
+
+
+# ---- split counters -------------------------------------------------------------------------
+
+
+class TestSplitOfOtherGroups(InMemory):
+    """A layer with split counters keeps the contract for all other groups."""
+
+    def make_store(self, clock: ManualClock) -> Store:
+        store = SplitStore(self.counters(clock))
+        store.set_accuracies({"split elsewhere": Accuracy(split=4)})
+        return store
+
+
+class TestAsyncSplitOfOtherGroups(TestSplitOfOtherGroups):
+    in_loop = True
 
 
 # ---- replication ----------------------------------------------------------------------------

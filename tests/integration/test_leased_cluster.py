@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import random
+import asyncio
 import threading
 import time
-from fractions import Fraction
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from headgate.stores.layers.leases.pots import Pots
 
+from headgate import AsyncRateLimiter
 from headgate.limits import Accuracy, TokenBucket
-from headgate.stores.layers.leases import pots
-from headgate.stores.layers.leases.store import LeasedStore
-from headgate.stores.operations import Check, Take
+from headgate.stores.layers.split import SplitStore
+from headgate.stores.operations import Charge, Check, Hold, Refund, Reset, Settle, Take
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
+from headgate.units import SECOND
 from tests.support.servers import ClusterSetup, is_installed
 from tests.support.servers.urls import PATIENCE, with_options
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 
-LIMIT = TokenBucket(1000, 2000)
-CAP = 100
-A_TENTH = Fraction(1, 10)
+LIMIT = TokenBucket(800, 2000)
 
 
 @pytest.fixture(scope="module")
@@ -36,108 +34,81 @@ def cluster() -> Iterator[ClusterSetup]:
         yield cluster
 
 
-@pytest.fixture(autouse=True)
-def _hot_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few hundred requests make a key hot: thousands a second would take long to drive."""
-    monkeypatch.setattr(pots, "HOT_TRIPS", 1)
-    monkeypatch.setattr(pots, "WORTH", 0)
-
-
-class Fleet:
-    """Nodes that share one cluster, on a clock that the test moves, asked at random."""
-
-    def __init__(self, cluster: ClusterSetup, group: str, *, nodes: int = 30) -> None:
-        self.clock = ManualClock(1_700_000_000)
-        self.cluster = cluster
-        self.admitted = self.asked = 0
-        self._store = RedisStore(with_options(cluster.url, timeout=PATIENCE), clock=self.clock)
-        self._nodes = [
-            LeasedStore(self._store, clock=self.clock, holder=f"node-{n}", keeps=False)
-            for n in range(nodes)
-        ]
-        for n, node in enumerate(self._nodes):  # not named at random: their pots would be chance
-            node._desk.pots = Pots(f"node-{n}", self.clock)
-        self._group = group
-        self._random = random.Random(group)
-
-    def __enter__(self) -> Fleet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
-
-    def adopt(self, split: int) -> None:
-        for node in self._nodes:
-            node.adopt({self._group: Accuracy(max_overshoot=A_TENTH, split=split)})
-
-    def run(self, seconds: float, *, per_second: int) -> list[int]:
-        """How many scripts each primary has run meanwhile."""
-        before = self._scripts()
-        for _ in range(int(seconds * per_second)):
-            self.clock.advance(1 / per_second)
-            node = self._random.choice(self._nodes)
-            check = Check(self._group, "hot", LIMIT)
-            self.admitted += node.run(Take((check,)))[0].allowed
-            self.asked += 1
-            if self._random.random() < 0.02:
-                node.keep()
-        return [now - then for now, then in zip(self._scripts(), before, strict=True)]
-
-    def _scripts(self) -> list[int]:
-        return [node.calls("evalsha") for node in self.cluster.primaries()]
+def split_store(cluster: ClusterSetup, clock: ManualClock, group: str, parts: int) -> SplitStore:
+    url = with_options(cluster.url, timeout=PATIENCE)
+    store = SplitStore(RedisStore(url, clock=clock), pick=Random(group).randrange)
+    store.set_accuracies({group: Accuracy(split=parts)})
+    return store
 
 
 def test_the_load_of_one_hot_key_is_spread_over_the_primaries(cluster: ClusterSetup) -> None:
     busiest = {}
-    for split in (1, 8):
-        with Fleet(cluster, f"load-{split}") as fleet:
-            fleet.adopt(split)
-            fleet.run(0.25, per_second=6000)  # until the counter is used up
-            loads = fleet.run(0.3, per_second=4000)
-            busiest[split] = max(loads) / sum(loads)
-            exact = LIMIT.quota + 0.55 * 2000
-            assert exact - CAP <= fleet.admitted <= exact + CAP, f"split {split}"
+    for parts in (1, 8):
+        clock, group = ManualClock(1_700_000_000), f"load-{parts}"
+        store = split_store(cluster, clock, group, parts)
+        take = store.prepare([(group, LIMIT)]).take
+        before = [node.calls("evalsha") for node in cluster.primaries()]
+        allowed = 0
+        for _ in range(1600):
+            clock.advance_ns(SECOND // 6000)
+            allowed += take(("hot",), (1,))[0].allowed
+        after = [node.calls("evalsha") for node in cluster.primaries()]
+        loads = [now - then for now, then in zip(after, before, strict=True)]
+        busiest[parts] = max(loads) / sum(loads)
+        exact = LIMIT.quota + 2000 * 1600 // 6000
+        assert exact * 0.9 <= allowed <= exact + 1, f"split {parts}: {allowed}"
+        store.close()
     assert busiest[1] > 0.99
     assert busiest[8] < 0.60, busiest
 
 
-def test_a_counter_is_split_and_merged_again_while_the_load_goes_on(cluster: ClusterSetup) -> None:
-    with Fleet(cluster, "merged", nodes=12) as fleet:
-        loads = []
-        for split in (1, 8, 1, 4, 1):
-            fleet.adopt(split)
-            loads.append(fleet.run(0.2, per_second=4000))
-        exact = LIMIT.quota + 1.0 * 2000
-        assert fleet.admitted <= exact + CAP
-        # What was in pots and loans when the terms changed, four times, may have lapsed unused.
-        assert fleet.admitted >= exact - 5 * CAP
-        # Which pots are drawn from is a matter of chance, but one primary does not do it all.
-        assert sum(load > 0 for load in loads[1]) >= 2, loads
-        assert sorted(loads[4])[:2] == [0, 0]
+def test_all_operations_on_a_split_counter_work_across_slots(cluster: ClusterSetup) -> None:
+    limit = TokenBucket(100, 10)
+    store = split_store(cluster, ManualClock(1_700_000_000), "verbs", 4)
+
+    def check(cost: int) -> Check:
+        return Check("verbs", "k", limit, cost)
+
+    def left() -> int:
+        return store.run(Take((check(0),), consume=False))[0].remaining
+
+    assert store.run(Take((check(5), Check("other", "k", limit, 2))))[0].allowed
+    assert left() == 95
+    store.run(Charge((check(40),)))
+    assert left() == 55
+    store.run(Refund((check(20),)))
+    assert left() == 75
+    assert store.run(Hold((check(10),), "hold", SECOND))[0].allowed
+    assert left() == 65
+    assert store.run(Settle((check(4),), "hold", charge_lapsed=False))
+    assert left() == 71
+    store.run(Reset((check(0),)))
+    assert left() == 100
+    store.close()
 
 
-def test_nodes_in_threads_stay_within_the_bound_on_the_clocks_of_the_servers(
-    cluster: ClusterSetup,
-) -> None:
+def test_limiters_in_threads_and_loops_stay_within_a_split_limit(cluster: ClusterSetup) -> None:
+    """On the clocks of the servers, with leases, which take their units from the sub-counters."""
     limit = TokenBucket(500, 500)
-    check = Check("threads", "hot", limit)
-    terms = {"threads": Accuracy(max_overshoot=Fraction(1, 5), split=4)}
     url = with_options(cluster.url, timeout=PATIENCE)
-    stores = [LeasedStore(RedisStore(url)) for _ in range(4)]
-    admitted = [0] * len(stores)
+    allowed = [0] * 4
     began = time.monotonic()
 
-    def work(place: int) -> None:
-        stores[place].adopt(terms)
+    async def main(place: int) -> None:
+        limiter = AsyncRateLimiter(
+            limit, store=url, namespace="split-fleet", accuracy=Accuracy(batch=10, split=4)
+        )
         for _ in range(800):
-            admitted[place] += stores[place].run(Take((check,)))[0].allowed
+            allowed[place] += bool(await limiter.hit("hot"))
+        await limiter.aclose()
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(stores))]
+    threads = [
+        threading.Thread(target=lambda place=place: asyncio.run(main(place)))
+        for place in range(len(allowed))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     took = time.monotonic() - began
-    for store in stores:
-        store.close()
-    assert 500 <= sum(admitted) <= 500 + 500 * took + 100
+    assert 400 <= sum(allowed) <= 500 + 500 * took + 4 * 10

@@ -121,9 +121,15 @@ class Driven:
         raise AssertionError
 
     def use_up(self) -> None:
-        """Take until no unit of a lease is left."""
-        while self.store.units_held():
-            assert self.take(check()) == [True]
+        """Take until no unit of any lease is left."""
+        for group in ("leased", "too"):
+            while self.held(group):
+                assert self.take(check(group)) == [True]
+
+    def held(self, name: str) -> int:
+        """The units of the leases of one group."""
+        groups = self.store._table.groups.named(name)
+        return sum([lease.left for group in groups for lease in group.leases.values()])
 
     def used(self, group: str = "leased") -> int:
         """The units that are charged in the remote store."""

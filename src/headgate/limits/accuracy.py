@@ -1,4 +1,4 @@
-"""How exactly a fleet has to keep a limit: what it may overshoot to save round trips."""
+"""Accuracy: how far a fleet may miss a limit to save round trips or to spread load."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 DEFAULT_SYNC_NS: Final = 100 * MILLISECOND
-"""How often nodes that decide by themselves tell each other what they have used."""
+"""The time between two reports of nodes that decide by themselves."""
 
 DEFAULT_DENIALS_NS: Final = SECOND
-"""For how long a refusal is remembered where a limit is not kept exactly."""
+"""The time for which a denial is remembered where a limit is not exact."""
 
 LEAST_CAP: Final = 2
-"""Where all nodes together may have less than this in advance, nobody takes anything in advance."""
+"""Units that all nodes together may lease at least; below that there are no leases."""
 
 MOST_PARTS: Final = 64
-"""Into how many parts the counter of a hot key may be split."""
+"""Sub-counters that a counter may be split into."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How far a fleet may overshoot a limit; nothing given: not at all, every request is asked.
+    """The accuracy of a limit in a fleet; nothing given: exact, the store decides every request.
 
-    With *max_overshoot*, a share of the limit, or *batch*, units for each node, nodes take units in
-    advance and serve hot keys from them. With *sync_ns* they decide by themselves and exchange what
-    was used that often; *max_overshoot* or *batch* then bound what is used between two exchanges.
-    A refusal is remembered for up to *denials_ns*; None: a second, or not at all where all is
-    exact. The counter of a hot key is split into *split* parts over the shards of a cluster.
-    *across_regions*: what is used is told to the stores of other regions, where there are any.
+    With *max_overshoot*, a share of the limit, or *batch*, units for each node, nodes take leases
+    of hot keys. With *sync_ns* they decide by themselves and report what was used that often;
+    *max_overshoot* or *batch* then bound what is used between two reports. A denial is remembered
+    for up to *denials_ns*; None: for a second with leases, else not at all. Each counter is split
+    into *split* sub-counters with an equal part of the limit each, on different shards of a
+    cluster: a request sees one of them (`headgate.stores.layers.split`). *across_regions*: usage
+    is replicated to the stores of other regions, where there are any.
     """
 
     max_overshoot: Fraction | None = None
@@ -54,28 +55,29 @@ class Accuracy:
             raise OptionError(f"denials_ns is {self.denials_ns}; expected at least 0")
         if not 1 <= self.split <= MOST_PARTS:
             raise OptionError(f"split is {self.split}; expected 1 to {MOST_PARTS} parts")
-        if self.split > 1 and self.max_overshoot is None and self.batch is None:
-            raise OptionError("split needs max_overshoot or batch: the parts are lent in advance")
 
     @property
     def is_exact(self) -> bool:
-        """Whether the store is asked about every request that may be admitted."""
+        """True if the store decides every request that is allowed."""
         return self.max_overshoot is None and self.batch is None and self.sync_ns is None
 
     @property
     def is_always_asked(self) -> bool:
-        """Whether nothing is decided without the store, refusals neither."""
+        """True if nothing is decided without the store, denials included."""
         return self.is_exact and not self.remembers_ns
 
     @property
     def remembers_ns(self) -> int:
-        """For how long a refusal is remembered at most; 0: not at all."""
+        """The time for which a denial is remembered at most; 0: not at all.
+
+        A denial of one sub-counter says nothing of the others, so it is not remembered by default.
+        """
         if self.denials_ns is not None:
             return self.denials_ns
-        return 0 if self.is_exact else DEFAULT_DENIALS_NS
+        return 0 if self.is_exact or self.split > 1 else DEFAULT_DENIALS_NS
 
     def cap(self, quota: int) -> int | None:
-        """What all nodes together may have in advance of a limit of *quota*; None: no bound but
+        """The units of a limit of *quota* that all nodes together may lease; None: no bound but
         that of each node."""
         return None if self.max_overshoot is None else int(quota * self.max_overshoot)
 

@@ -45,13 +45,12 @@ def accuracy_schema() -> dict[str, Any]:
                 "description": "For how long a refusal is remembered; off: not at all.",
                 "anyOf": [DURATION, {"enum": ["off", False]}],
             },
-            "split": _whole(MOST_PARTS, "Into how many parts a hot counter is split."),
+            "split": _whole(
+                MOST_PARTS, "Sub-counters of each counter, on different shards of a cluster."
+            ),
         },
         "minProperties": 1,
         "additionalProperties": False,
-        "dependentSchemas": {
-            "split": {"anyOf": [{"required": ["max_overshoot"]}, {"required": ["batch"]}]}
-        },
         "examples": [{"max_overshoot": "1%"}, {"sync": "100ms", "max_overshoot": "5%"}],
     }
 

@@ -61,9 +61,9 @@ class Stack:
             groups = groups_of(self.namespace, self.name, count)
         return tuple(zip(groups, self.limits, strict=True))
 
-    def terms(self, accuracy: Accuracy) -> dict[str, Accuracy]:
-        """The same by group, for those limits that need not be kept exactly."""
-        if accuracy == EXACT:
+    def terms(self, accuracy: Accuracy | None) -> dict[str, Accuracy]:
+        """The same by group, for those limits that need not be kept exactly; None: all are."""
+        if accuracy is None or accuracy == EXACT:
             return {}
         return {
             group: accuracy for group, limit in self.places if not isinstance(limit, Concurrency)

@@ -1,7 +1,8 @@
 """From a URL to a store, and from a store to the layers that limiters use in front of it.
 
-A store that waits for a server gets a circuit breaker and, if it grants leases, a lease table. A
-store in this process, or in the shared memory of this machine, is used as it is.
+A store that waits for a server gets a circuit breaker and leases in front of it, and between them,
+once a group of counters is split, the layer for that. A store in this process, or in the shared
+memory of this machine, is used as it is: it has no round trip to save, and no shards.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from headgate.fork import watch_forks
 from headgate.stores.base import Layer, Store
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.layers.split import SplitStore
 from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -83,8 +85,7 @@ class StoreRegistry:
             found = self._known.get(id(store))
             if found is None:
                 is_guarded = isinstance(store, CircuitBreakerStore)
-                found = store if is_guarded else CircuitBreakerStore(store)
-                found = LeasedStore(found) if store.grants_leases else found
+                found = LeasedStore(store if is_guarded else CircuitBreakerStore(store))
                 self._known[id(store)] = found
         return found
 
@@ -96,7 +97,16 @@ class StoreRegistry:
                 return
             of_store[user] = accuracies
             together = {group: own for one in of_store.values() for group, own in one.items()}
+            is_split = any(own.split > 1 for own in together.values())
+            if is_split:
+                _insert_split(store)
             store.set_accuracies(together)
+
+
+def _insert_split(store: Store) -> None:
+    """Put the layer for split counters below the leases of *store*, once."""
+    if isinstance(store, LeasedStore) and not isinstance(store.inner, SplitStore):
+        store.inner = SplitStore(store.inner)
 
 
 _registry: Final = StoreRegistry()
@@ -109,7 +119,7 @@ def wrapped(store: str | Store, clock: Clock | None) -> Store:
 
 def unwrapped(store: Store) -> Store:
     """The store behind the layers of `wrapped`."""
-    while isinstance(store, LeasedStore | CircuitBreakerStore):
+    while isinstance(store, LeasedStore | SplitStore | CircuitBreakerStore):
         store = store.inner
     return store
 

@@ -53,6 +53,8 @@ def outage_in_words(rule: Rule) -> str:
 def _accuracy(accuracy: Accuracy, limits: Sequence[Limit]) -> Iterator[str]:
     if not accuracy.is_exact:
         yield _saving(accuracy, limits)
+    if accuracy.split > 1:
+        yield f"each counter is split into {accuracy.split} on different shards"
     if accuracy.remembers_ns:
         yield f"a refusal is remembered for up to {duration(accuracy.remembers_ns)}"
 
@@ -68,8 +70,7 @@ def _saving(accuracy: Accuracy, limits: Sequence[Limit]) -> str:
     if accuracy.sync_ns is not None:
         often = duration(accuracy.sync_ns)
         return f"each process decides by itself and tells the store every {often}{bound}"
-    parts = f", in {accuracy.split} parts" if accuracy.split > 1 else ""
-    return f"hot keys are served from units taken in advance{parts}{bound}"
+    return f"hot keys are served from units taken in advance{bound}"
 
 
 def _percent(share: Fraction | None) -> str:

@@ -403,7 +403,7 @@ def _check_cost_methods(rule: Rule, spot: Spot) -> None:
 
 
 def _check_accuracy(rule: Rule, fields: Fields) -> None:
-    """Whether there is anything to take in advance."""
+    """Warn if there is nothing to lease, or if a split makes a limit coarse."""
     limits = [limit for many in rule.limits.values() for limit in many]
     rates = [limit for limit in limits if limit.is_divisible]
     if limits and not rates and "accuracy" in fields:
@@ -415,6 +415,23 @@ def _check_accuracy(rule: Rule, fields: Fields) -> None:
     if cap is not None and cap < LEAST_CAP:
         told = f"of the limit of {largest} that is {cap}: too little to take in advance"
         fields["accuracy"].warn(told, hint="it is kept exactly; allow more, or leave it out")
+    if rule.accuracy.split > 1:
+        _check_split(rule.accuracy.split, min(limit.quota for limit in rates), fields)
+
+
+def _check_split(parts: int, smallest: int, fields: Fields) -> None:
+    """Say what a split means for the *smallest* limit of a rule."""
+    hint = "use max_overshoot or batch instead unless one key is too hot for one shard"
+    if smallest < parts:
+        told = f"a limit of {smallest} is not split: it has fewer units than the {parts} parts"
+        fields["accuracy"].warn(told, hint=hint)
+        return
+    told = (
+        f"each request sees one of {parts} counters with {smallest // parts} of {smallest} units: "
+        "it may be denied while the others have units, a larger cost never fits, and remaining "
+        "is that of the one counter"
+    )
+    fields["accuracy"].warn(told, hint=hint)
 
 
 def _indivisible(limits: Sequence[Limit]) -> str:

@@ -134,9 +134,6 @@ def read_accuracy(spot: Spot) -> Accuracy | None:
     before = spot.findings.errors
     if not fields.present(ACCURACY_FIELDS):
         spot.wrong(f"found nothing in it, expected one of {', '.join(ACCURACY_FIELDS)}")
-    if "split" in fields and not fields.present(("max_overshoot", "batch")):
-        told = "split needs max_overshoot or batch: the parts are lent in advance"
-        fields["split"].wrong(told)
     overshoot = fields.read("max_overshoot", scalars.percentage, None)
     batch = fields.read("batch", _batch, None)
     sync_ns = fields.read("sync", _sync_ns, None)

@@ -265,18 +265,15 @@ class LeasedStore(Layer):
             self._put_back(local)
             if isinstance(step, InFlight):
                 is_patient = yield from _landed(step)
-            elif step.check is take.checks[0]:
-                return (yield from self._take_with_lease(step))
-            else:
-                yield from self._exchange(step)
-
-    def _take_with_lease(self, request: GrantLease) -> Effects[Outcomes]:
-        """Take the check of *request* together with the lease."""
-        try:
-            return ((yield from self._exchange(request)),)
-        except Interrupted as caught:
-            reply = None if caught.reply is None else (caught.reply,)
-            raise Interrupted(reply, caught.error) from caught.__cause__
+                continue
+            is_taken = step.check is take.checks[0]
+            try:
+                outcome = yield from self._exchange(step)
+            except Interrupted as caught:
+                reply = (caught.reply,) if is_taken and caught.reply is not None else None
+                raise Interrupted(reply, caught.error) from caught.__cause__
+            if is_taken:
+                return (outcome,)
 
     def _take_rest(self, take: Take, local: LocalTake) -> Effects[Outcomes]:
         """Take in the store what *local* left over."""
