@@ -1,8 +1,8 @@
 """From a URL to a store, and from a store to the layers that limiters use in front of it.
 
-A store that waits for a server gets a circuit breaker and leases in front of it, and between them,
-once a group of counters is split, the layer for that. A store in this process, or in the shared
-memory of this machine, is used as it is: it has no round trip to save, and no shards.
+A store that waits for a server gets a circuit breaker and, if it grants leases, the layer for them,
+and between the two, once a group of counters is split, the layer for that. A store in this process,
+or in the shared memory of this machine, is used as it is: it has no round trip to save, no shards.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class StoreRegistry:
             found = self._known.get(id(store))
             if found is None:
                 is_guarded = isinstance(store, CircuitBreakerStore)
-                found = LeasedStore(store if is_guarded else CircuitBreakerStore(store))
+                found = store if is_guarded else CircuitBreakerStore(store)
+                found = LeasedStore(found) if store.grants_leases else found
                 self._known[id(store)] = found
         return found
 

@@ -28,7 +28,8 @@ def test_of_a_rule_that_is_kept_exactly_nothing_is_said() -> None:
     ("accuracy", "words"),
     [
         ({"max_overshoot": "1%", "denials": "off"}, "in advance, at most 10 over it in all"),
-        ({"batch": 7, "split": 4, "denials": "off"}, "in 4 parts, at most 7 for each process"),
+        ({"batch": 7, "denials": "off"}, "in advance, at most 7 for each process"),
+        ({"split": 4}, "each counter is split into 4 on different shards"),
         ({"sync": "100ms", "max_overshoot": "5%"}, "every 100ms, at most 50 over it in all; a ref"),
         ({"max_overshoot": "0.1%"}, "exactly: 0.1% of it is too little"),
         ({"denials": "2s"}, "a refusal is remembered for up to 2s"),

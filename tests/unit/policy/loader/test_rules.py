@@ -158,7 +158,6 @@ def test_an_outage_has_its_terms() -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "message"),
     [
-        ("accuracy: {split: 4}", "accuracy.split", "split needs max_overshoot or batch"),
         ("accuracy: {sync: 0.0001}", "accuracy.sync", "found less than a millisecond"),
         (
             "on_store_failure: {mode: fail_closed, share: 5%}",
