@@ -85,11 +85,11 @@ def test_what_one_region_allows_counts_in_the_other(
             take = TakeEach(tuple(Take((Check("g", f"k{n}", SLOW, 3),)) for n in range(300)))
             await store.arun(take)
             await come_true(other.url, "k", 3, count=300)
-            limiter = AsyncRateLimiter("100/hour", store=store, namespace="asked")
+            limiter = AsyncRateLimiter("100/hour", store=store, name="api", namespace="asked")
             for _ in range(3):
                 assert await limiter.hit("a")
             await store.aexchange()
-            there = AsyncRateLimiter("100/hour", store=other.url, namespace="asked")
+            there = AsyncRateLimiter("100/hour", store=other.url, name="api", namespace="asked")
             assert (await there.peek("a")).remaining == 97
             await there.aclose()
 
