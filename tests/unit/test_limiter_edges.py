@@ -199,7 +199,7 @@ def test_a_wrong_limit_leaves_nothing_behind() -> None:
     store = MemoryStore()
     with pytest.raises(UsageError):
         RateLimiter("1/s", store=store).hit_all([Hit("key", 0.5)])  # type: ignore[arg-type]
-    assert not store._groups
+    assert not store.groups()
 
 
 @pytest.mark.parametrize("limits", [b"100/minute", {"100/minute": 1}, 5, None])

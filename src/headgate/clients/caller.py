@@ -204,7 +204,9 @@ def _final(decision: Decision) -> Decision:
 
 
 NAMESPACE = "outgoing"
-"""Whose counters those of outgoing calls are, if nothing else is said."""
+"""The namespace of the counters of outgoing calls, unless one is given."""
+NAME = "pace"
+"""The name of those counters in a store that others may use."""
 
 
 def read_pace(pace: str | Limit | Iterable[str | Limit]) -> tuple[Limit, ...]:
@@ -280,6 +282,7 @@ class Caller(Generic[Q, R]):
                 store="memory://" if store is None else store,
                 clock=clock if store is None or isinstance(store, str) else None,
                 namespace=NAMESPACE if namespace is None else namespace,
+                name=None if store is None else NAME,
                 on_store_failure=on_store_failure,
             )
 
@@ -374,6 +377,7 @@ class AsyncCaller(Generic[Q, R]):
                 store="memory://" if store is None else store,
                 clock=clock if store is None or isinstance(store, str) else None,
                 namespace=NAMESPACE if namespace is None else namespace,
+                name=None if store is None else NAME,
                 on_store_failure=on_store_failure,
             )
 

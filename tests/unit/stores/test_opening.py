@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headgate import AsyncRateLimiter, HeadgateError, MemoryStore, RateLimiter, StoreURLError
-from headgate.stores import MemoryStore, open_store
+from headgate.stores import open_store
 from headgate.testing import ManualClock
 
 

@@ -1,4 +1,4 @@
-"""Turns never overlap: whatever is taken, given up, refunded, and however rate and clock change."""
+"""Turns never overlap, whatever is taken, given up, refunded, and however the rate changes."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ class Life:
             self.clock.advance_ns(self.random.choice((1, 49, 17 * MILLISECOND, 300 * MILLISECOND)))
         elif verb == "back":
             self.clock.advance_ns(-self.random.randrange(60 * MILLISECOND))
+            self.kept.clear()  # those turns are on the clock of before
         elif verb == "refund":
             self.store.run(Refund((self.check(),)))
         elif verb != "vacate":

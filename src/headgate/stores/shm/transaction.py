@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms import Algorithm, carry
@@ -34,20 +33,16 @@ from headgate.stores.operations import (
 from headgate.stores.shm.file import LOG, layout_of
 from headgate.stores.shm.records import UNTOUCHED, Entry, State
 from headgate.stores.shm.table import (
-    CLEARED_WORD,
     EMPTY,
     HEAD,
     INLINE,
     MARK_WORD,
-    MAX_WORD,
     NEVER,
-    WORD,
     Blocks,
     Write,
     recover,
     write_all,
 )
-from headgate.units import DAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,13 +51,11 @@ if TYPE_CHECKING:
     from headgate.stores.shm.file import File
     from headgate.stores.shm.table import Table
 
-_TIME: Final = struct.Struct("=q")
-
 
 class Place:
     """A counter that was looked up: its cell, in use or to be used, and what it holds."""
 
-    __slots__ = ("algorithm", "blocks", "cell", "entry", "name", "replaces")
+    __slots__ = ("algorithm", "blocks", "cell", "entry", "name")
 
     def __init__(self, name: bytes, cell: int) -> None:
         self.name = name
@@ -70,14 +63,13 @@ class Place:
         self.algorithm: Algorithm[State] | None = None
         self.entry: Entry = UNTOUCHED
         self.blocks: list[int] = []
-        self.replaces = False
         """True if the cell holds another counter, which is idle."""
 
 
 class Transaction:
     """The counters of one operation. The caller holds the lock until `commit` has returned."""
 
-    __slots__ = ("_blocks", "_changed", "_cleared_at", "_file", "_places", "_reserved", "now")
+    __slots__ = ("_blocks", "_changed", "_file", "_places", "_reserved", "now")
 
     def __init__(self, file: File, now: int) -> None:
         self._file = file
@@ -90,9 +82,6 @@ class Transaction:
             if layout_of(file.fd) != file.layout:
                 raise EOFError("the file is not the one that was opened")
             recover(file)
-        self._cleared_at: int = _TIME.unpack_from(file.memory, CLEARED_WORD * WORD)[0]
-        if self._cleared_at > now + DAY:  # no clock is set back that far: it is damaged
-            self._cleared_at = 0
 
     def place(self, group: str, key: str, limit: Limit) -> Place:
         """Look up the counter of *key*, or find a cell for it: two keys may share one.
@@ -133,7 +122,7 @@ class Transaction:
         """Return the counter at *place*, converted if it was kept under another limit."""
         algorithm = self.algorithm(limit)
         if place.algorithm is None:
-            return self._untouched(algorithm)
+            return UNTOUCHED
         state, holds = place.entry
         holds = open_holds(holds, self.now) if holds else holds
         if place.algorithm is algorithm or _keep_all(place.algorithm, algorithm):
@@ -171,7 +160,6 @@ class Transaction:
         for cell in table.used_cells(bucket if bucket < own else bucket - own):
             place = self._read(cell)
             if not self._idle_in(place):
-                place.replaces = True
                 self._drop(place)
 
     def commit(self) -> None:
@@ -191,8 +179,6 @@ class Transaction:
                 writes.append((place.cell, head if is_long else head + record))
             if place.blocks:
                 freed.append(place.blocks)
-            if place.replaces:
-                self._remember_clearing()
         write_all(self._file, [*writes, *self._blocks.changes(freed)])
         self._changed.clear()
 
@@ -237,7 +223,7 @@ class Transaction:
             wait = self._idle_in(old)
             if not wait:
                 place = Place(name, cell)
-                place.replaces, place.blocks = True, old.blocks
+                place.blocks = old.blocks
                 return place
             idle_in = min(idle_in, wait)
         table.remember_full(name, self.now, idle_in)
@@ -250,19 +236,6 @@ class Transaction:
         state, holds = place.entry
         fresh_in = place.algorithm.fresh_in(state, self.now) if state is not None else 0
         return max([fresh_in, *(hold.expires_ns - self.now for hold in holds.values())])
-
-    def _untouched(self, algorithm: Algorithm[State]) -> Entry:
-        """Return a new counter. If the clock has stepped back to before an idle one was dropped,
-        the new one starts at that time, since it may be the same."""
-        if self.now >= self._cleared_at or isinstance(algorithm.limit, Concurrency):
-            return UNTOUCHED
-        return Entry(algorithm.as_new(self._cleared_at), {})
-
-    def _remember_clearing(self) -> None:
-        """Record the time before a counter is dropped: it does no harm if that does not happen."""
-        if self.now > self._cleared_at:
-            self._cleared_at = self.now
-            self._file.words[CLEARED_WORD] = self.now & MAX_WORD
 
 
 def _keep_all(*algorithms: Algorithm[State]) -> bool:
