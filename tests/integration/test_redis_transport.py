@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import pytest
 
-from headgate.stores.redis.transport import raw_socket
 from tests.support.redis_transport import KINDS, Driver, Script, drive, is_reply_error, reason
 from tests.support.servers import Certificates, RedisServer, User, is_installed, knows_tls
 
@@ -174,15 +173,3 @@ class TestTLS:
                 assert reason(driver.ask("key")) == "timeout"  # while connecting
             finally:
                 tls_server.resume()
-
-
-class TestSeam:
-    def test_without_the_private_parts_the_plain_link_does_the_work(
-        self, server: RedisServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        server.cli("flushall")
-        monkeypatch.setattr(raw_socket, "take_transport", lambda _: None)
-        monkeypatch.setattr(raw_socket, "socket_of", lambda _: None)
-        for number, kind in enumerate(("sync-raw", "async-raw"), start=1):
-            with drive(kind, server.url) as driver:
-                assert driver.ask("key") == number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.stores.redis.transport.redirection import slot_of
+from headgate.stores.redis.naming import slot_of
 from tests.support.redis_transport import KINDS, Bundle, Script, drive, reason
 from tests.support.servers import ClusterSetup, RedisServer, is_installed, wait_until
 
@@ -28,11 +28,6 @@ def cluster() -> Iterator[ClusterSetup]:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["sync-raw", "async-raw"])
-def raw_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
@@ -130,10 +125,10 @@ def test_keys_that_stay_apart_fail_at_the_deadline(
             assert time.monotonic() - begin < 4
 
 
-def test_a_dead_primary_has_a_successor(cluster: ClusterSetup, raw_kind: str, tag: str) -> None:
+def test_a_dead_primary_has_a_successor(cluster: ClusterSetup, kind: str, tag: str) -> None:
     others = [node for node in cluster.primaries() if node is not cluster.primary_of(tag)]
     there = cluster.key_on(others[0], prefix=tag)
-    with drive(raw_kind, cluster.url, timeout=0.5) as driver:
+    with drive(kind, cluster.url, timeout=0.5) as driver:
         assert driver.ask_all(tag, there) == [1, 1]
         dead = cluster.primary_of(tag)
         dead.kill()
@@ -148,11 +143,11 @@ def test_a_dead_primary_has_a_successor(cluster: ClusterSetup, raw_kind: str, ta
 
 
 def test_a_hung_primary_fails_its_own_requests_within_the_deadline(
-    cluster: ClusterSetup, raw_kind: str, tag: str
+    cluster: ClusterSetup, kind: str, tag: str
 ) -> None:
     hung = cluster.primary_of(tag)
     there = cluster.key_on(neighbour(cluster, hung), prefix=tag)
-    with drive(raw_kind, cluster.url, timeout=0.3) as driver:
+    with drive(kind, cluster.url, timeout=0.3) as driver:
         driver.ask_all(tag, there)
         hung.pause()
         try:
@@ -165,25 +160,25 @@ def test_a_hung_primary_fails_its_own_requests_within_the_deadline(
     cluster.wait_until_ok()
 
 
-def test_a_server_that_is_no_cluster_says_so(raw_kind: str) -> None:
-    with RedisServer() as server, drive(raw_kind, f"redis+cluster://{server.address}") as driver:
+def test_a_server_that_is_no_cluster_says_so(kind: str) -> None:
+    with RedisServer() as server, drive(kind, f"redis+cluster://{server.address}") as driver:
         error = driver.ask("key")
     assert reason(error) == "refused"
     assert "cluster support disabled" in str(error)
 
 
 def test_a_node_asked_as_a_single_server_says_what_would_be_right(
-    cluster: ClusterSetup, raw_kind: str, tag: str
+    cluster: ClusterSetup, kind: str, tag: str
 ) -> None:
     node = neighbour(cluster, cluster.primary_of(tag))
-    with drive(raw_kind, node.url) as driver:
+    with drive(kind, node.url) as driver:
         error = driver.ask(tag)
     assert reason(error) == "refused"
     assert "redis+cluster://" in str(error)
 
 
 def test_a_closed_transport_fails_as_closed(cluster: ClusterSetup, tag: str) -> None:
-    driver = drive("sync-raw", cluster.url, timeout=5)
+    driver = drive("sync", cluster.url, timeout=5)
     driver.ask(tag)
     driver.close()
     assert reason(driver.ask(tag)) == "closed"

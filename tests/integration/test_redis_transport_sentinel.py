@@ -29,11 +29,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["sync-raw", "async-raw"])
-def raw_kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def test_the_primary_is_asked(setup: SentinelSetup, kind: str) -> None:
     primary = setup.primary()
     primary.cli("flushall")
@@ -71,8 +66,8 @@ def test_no_sentinel_at_all_is_an_error(kind: str) -> None:
     release_port(port)
 
 
-def test_roles_that_are_swapped_are_noticed(setup: SentinelSetup, raw_kind: str) -> None:
-    with drive(raw_kind, setup.url, timeout=1) as driver:
+def test_roles_that_are_swapped_are_noticed(setup: SentinelSetup, kind: str) -> None:
+    with drive(kind, setup.url, timeout=1) as driver:
         driver.ask("key")
         new = setup.switch_over()
         wait_until(lambda: isinstance(driver.ask("key"), int), "the new one is asked")
@@ -80,8 +75,8 @@ def test_roles_that_are_swapped_are_noticed(setup: SentinelSetup, raw_kind: str)
         assert driver.ask_all("key", "key") == [before + 1, before + 2]
 
 
-def test_a_dead_primary_has_a_successor(setup: SentinelSetup, raw_kind: str) -> None:
-    with drive(raw_kind, setup.url, timeout=0.5) as driver:
+def test_a_dead_primary_has_a_successor(setup: SentinelSetup, kind: str) -> None:
+    with drive(kind, setup.url, timeout=0.5) as driver:
         driver.ask("key")
         old = setup.primary()
         old.kill()
@@ -93,8 +88,8 @@ def test_a_dead_primary_has_a_successor(setup: SentinelSetup, raw_kind: str) -> 
         assert isinstance(driver.ask("key"), int)
 
 
-def test_a_hung_primary_has_a_successor(setup: SentinelSetup, raw_kind: str) -> None:
-    with drive(raw_kind, setup.url, timeout=0.5) as driver:
+def test_a_hung_primary_has_a_successor(setup: SentinelSetup, kind: str) -> None:
+    with drive(kind, setup.url, timeout=0.5) as driver:
         driver.ask("key")
         old = setup.primary()
         old.pause()

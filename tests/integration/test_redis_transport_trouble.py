@@ -209,14 +209,12 @@ class TestClosing:
 
         with SilentProxy(server.port) as proxy:
             proxy.swallow_replies()
-            for link in ("raw", "plain"):
-                found = asyncio.run(main(with_options(proxy.url, timeout=20, link=link)))
-                assert found == ["closed", "closed"]
+            found = asyncio.run(main(with_options(proxy.url, timeout=20)))
+            assert found == ["closed", "closed"]
 
-    @pytest.mark.parametrize("link", ["raw", "plain"])
-    def test_a_thread_that_waits_is_told(self, server: RedisServer, link: str) -> None:
+    def test_a_thread_that_waits_is_told(self, server: RedisServer) -> None:
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(with_options(proxy.url, timeout=20, link=link))
+            transport = open_transport(with_options(proxy.url, timeout=20))
             transport.perform([Script("key")])
             proxy.swallow_replies()
             request = Script("key")
@@ -318,9 +316,8 @@ class TestSharing:
         thread.join()
         assert sorted(outcomes) == [1, 2]
 
-    @pytest.mark.parametrize("link", ["raw", "plain"])
     def test_a_loop_takes_its_connections_along_when_it_is_closed(
-        self, server: RedisServer, link: str
+        self, server: RedisServer
     ) -> None:
         server.cli("flushall")
 
@@ -332,7 +329,7 @@ class TestSharing:
             return request.outcome
 
         with SilentProxy(server.port) as proxy:
-            transport = open_async_transport(with_options(proxy.url, link=link))
+            transport = open_async_transport(proxy.url)
             for number in (1, 2, 3):
                 assert asyncio.run(ask(transport)) == number
                 wait_until(lambda: proxy.open_now == 0, "the connection is closed")

@@ -1,4 +1,4 @@
-"""One way to drive every transport: blocking or in an event loop, on the raw or the plain link."""
+"""One way to drive every transport: blocking or in an event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INCREMENT: Final = b"return redis.call('INCR', KEYS[1])"
-KINDS: Final = ("sync-raw", "sync-plain", "async-raw", "async-plain")
+KINDS: Final = ("sync", "async")
 
 
 def pack(*words: bytes) -> bytes:
@@ -166,12 +166,10 @@ class LoopDriver(Driver):
 
 def drive(kind: str, url: str, **options: object) -> Driver:
     """A driver of *kind*, one of `KINDS`, with more options in the URL."""
-    if kind.endswith("plain"):
-        options["link"] = "plain"
     if "timeout=" not in url:
         options.setdefault("timeout", PATIENCE)
     url = with_options(url, **options)
-    return BlockingDriver(url) if kind.startswith("sync") else LoopDriver(url)
+    return BlockingDriver(url) if kind == "sync" else LoopDriver(url)
 
 
 def is_reply_error(value: object) -> bool:

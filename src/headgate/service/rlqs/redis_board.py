@@ -26,8 +26,8 @@ from headgate.errors import StoreError
 from headgate.runtime.holds import new_name
 from headgate.service.rlqs.ledger import NEVER, Ledger
 from headgate.service.rlqs.shared import Board
-from headgate.stores.redis.calls import ScriptRequest, disappoint, listed
 from headgate.stores.redis.request import Script
+from headgate.stores.redis.script_calls import ScriptRequest
 from headgate.stores.redis.transport import open_async_transport
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
@@ -108,7 +108,7 @@ class RedisBoard(Board):
     async def _call(self, name: str, arguments: list[bytes | int]) -> list[Reply]:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[list[Reply]] = loop.create_future()
-        request = _BoardRequest(self._prefix + _digest(name), arguments, waiter)
+        request = ScriptRequest(_script(), [self._prefix + _digest(name)], arguments, waiter)
         self._transport.submit(request)
         reply = await waiter
         self._set_clock(int(reply[0]) * MICROSECOND)
@@ -140,25 +140,6 @@ class RedisBoard(Board):
         if len(self._seen) >= _MOST_KNOWN and name not in self._seen:
             del self._seen[next(iter(self._seen))]
         self._seen[name] = seen
-
-
-class _BoardRequest(ScriptRequest):
-    """One call of the script."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, key: bytes, arguments: list[bytes | int], waiter: asyncio.Future[list[Reply]]
-    ) -> None:
-        super().__init__(_script(), [key], arguments)
-        self.waiter = waiter
-
-    def answered(self, reply: Reply) -> None:
-        if not self.waiter.done():
-            self.waiter.set_result(listed(reply))
-
-    def failed(self, error: StoreError) -> None:
-        disappoint([self.waiter], error)
 
 
 @cache

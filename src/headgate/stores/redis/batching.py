@@ -1,4 +1,13 @@
-"""What is ready to be sent, put together into as few requests as possible."""
+"""Batches: what callers of one loop, or of several threads, send at the same time.
+
+A `Batch` puts together as few requests as possible. In an event loop a caller that finds the server
+idle sends at once; otherwise the first schedules the sending for the end of the tick, and a full
+batch is sent right away, so that the server has something to do meanwhile.
+
+A thread that finds a connection free sends at once. While all are in use, threads queue up; the
+thread that comes back hands its place, and all that have queued up, to the last of them, which has
+the most time left and sends everything in one go.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +18,27 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
-from headgate.stores.operations import GrantLease, MergeUsage, Operation, PublishValue, Reset, Take
-from headgate.stores.redis.calls import (
-    AbsorbRequest,
-    LendRequest,
-    OperationRequest,
-    ResetRequest,
-    ShareRequest,
-    TakeBatch,
-    Waiter,
-)
+from headgate.stores.operations import Operation, Take
 from headgate.stores.redis.cluster_split import first_name
-from headgate.stores.redis.fast_hits import MOST_HITS, HitBatch, LoneHit, Place
+from headgate.stores.redis.prepared import MOST_HITS, HitBatch, LoneHit, PreparedHit, StackTake
+from headgate.stores.redis.script_calls import TakeBatch, Waiter, request_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headgate.stores.operations import Outcomes
     from headgate.stores.redis.naming import Names
+    from headgate.stores.redis.prepared import PreparedStack
     from headgate.stores.redis.request import AsyncTransport, Request, Transport
-
 
 MOST_TAKES: Final = 16
 """Takes in one call; each may have several checks, and takes the server a few times as long."""
 
 
-class Pending:
+class Batch:
     """Requests in the making. Not safe to share among threads: its owner sees to that.
 
-    Everything that concerns one key is asked in the order in which it was added.
+    Everything that concerns one key is sent in the order in which it was added.
     """
 
     __slots__ = ("_hits", "_names", "_now", "_requests", "_takes")
@@ -46,65 +47,49 @@ class Pending:
         self._names = names
         self._now = now
         self._requests: list[Request] = []
-        self._hits: dict[Place | tuple[Place, bytes], HitBatch] = {}
+        self._hits: dict[PreparedHit | tuple[PreparedHit, bytes], HitBatch] = {}
         self._takes: dict[bytes, TakeBatch] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._requests)
-
-    def hit(self, place: Place, name: bytes, key: str, cost: int, waiter: Waiter) -> bool:
-        """Add a hit of *key*, whose counter is *name*; whether it is time to send."""
-        bucket = (place, self._names.tag(name)) if self._names.has_tags else place
+    def hit(self, prepared: PreparedHit, name: bytes, cost: int, waiter: Waiter) -> bool:
+        """Add a hit of the counter *name*; return True if it is time to send."""
+        bucket = (prepared, self._names.tag(name)) if self._names.has_tags else prepared
         batch = self._hits.get(bucket)
         if batch is None:
-            batch = HitBatch(place, self._now())
+            batch = HitBatch(prepared, self._now())
             self._takes.clear()
             self._hits[bucket] = batch
             self._requests.append(batch)
-        if batch.add(name, key, cost, waiter) < MOST_HITS:
+        if batch.add(name, cost, waiter) < MOST_HITS:
             return False
         del self._hits[bucket]
         return True
 
+    def stack(self, take: StackTake) -> bool:
+        """Add a prepared take; return True if it is time to send."""
+        tag = self._names.tag(take.key)
+        batch = self._takes.get(tag) or TakeBatch(self._now())
+        take.add_to(batch)
+        return self._has(batch, tag)
+
     def operation(self, operation: Operation[Any], waiter: Waiter) -> bool:
-        """Add an operation, all of whose keys are in one slot; whether it is time to send."""
+        """Add an operation, all of whose keys are in one slot; return True if it is time to send.
+
+        May raise; then nothing is added.
+        """
         if isinstance(operation, Take):
-            return self._take(operation, waiter)
-        request = self._request(operation, waiter)
+            names = self._names
+            tag = names.tag(first_name(operation, names)) if names.has_tags else b""
+            batch = self._takes.get(tag) or TakeBatch(self._now())
+            batch.add_take(operation, names, waiter)
+            return self._has(batch, tag)
+        request = request_for(operation, self._names, self._now(), waiter)
         self._hits.clear()
         self._takes.clear()
         self._requests.append(request)
         return False
 
-    def drain(self) -> list[Request]:
-        """All requests, which are not pending any more."""
-        requests, self._requests = self._requests, []
-        self._hits.clear()
-        self._takes.clear()
-        return requests
-
-    def _request(self, operation: Operation[Any], waiter: Waiter) -> Request:
-        names, now = self._names, self._now()
-        match operation:
-            case Reset():
-                return ResetRequest(operation, names, waiter)
-            case GrantLease():
-                return LendRequest(operation, names, now, waiter)
-            case MergeUsage():
-                return AbsorbRequest(operation, names, now, waiter)
-            case PublishValue():
-                return ShareRequest(operation, names, now, waiter)
-            case _:
-                return OperationRequest(operation, names, now, waiter)
-
-    def _take(self, take: Take, waiter: Waiter) -> bool:
-        tag = self._names.tag(first_name(take, self._names)) if self._names.has_tags else b""
-        batch = self._takes.get(tag)
-        if batch is not None:
-            batch.add(take, waiter)
-        else:
-            batch = TakeBatch(self._names, self._now())
-            batch.add(take, waiter)  # it may raise: then there is no batch
+    def _has(self, batch: TakeBatch, tag: bytes) -> bool:
+        if len(batch) == 1:
             self._hits.clear()
             self._takes[tag] = batch
             self._requests.append(batch)
@@ -113,50 +98,71 @@ class Pending:
         del self._takes[tag]
         return True
 
+    def drain(self) -> list[Request]:
+        """Return all requests, and begin with none."""
+        requests, self._requests = self._requests, []
+        self._hits.clear()
+        self._takes.clear()
+        return requests
 
-# Callers of one event loop that ask in the same tick, asked for together.
-#
-# Who asks when the server has nothing to do is sent at once. Otherwise the first one schedules the
-# sending for the end of the tick; a full batch is sent right away, so that the server has something
-# to do meanwhile.
 
+class LoopBatcher:
+    """What the callers of one event loop have pending.
 
-class Collector:
-    """What the callers of one event loop have pending."""
+    With *may_send_alone* a caller that finds the server idle sends its hit by itself.
+    """
 
-    __slots__ = ("_is_scheduled", "_last", "_may_be_alone", "_pending", "_transport", "loop")
+    __slots__ = ("_batch", "_is_scheduled", "_last", "_may_send_alone", "_transport", "loop")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         transport: AsyncTransport,
-        pending: Pending,
+        batch: Batch,
         *,
-        has_server_clock: bool,
+        may_send_alone: bool,
     ) -> None:
         self.loop = loop
         self._transport = transport
-        self._pending = pending
-        self._may_be_alone = has_server_clock
+        self._batch = batch
+        self._may_send_alone = may_send_alone
         self._is_scheduled = False
         self._last: asyncio.Future[Any] = loop.create_future()
         self._last.cancel()
 
-    def hit(self, place: Place, name: bytes, key: str, cost: int) -> asyncio.Future[Outcomes]:
+    def hit(self, prepared: PreparedHit, name: bytes, cost: int) -> asyncio.Future[Outcomes]:
+        """Take *cost* of the counter *name*."""
         waiter: asyncio.Future[Outcomes] = asyncio.Future(loop=self.loop)
-        if self._last.done() and not self._is_scheduled and self._may_be_alone:
-            self._transport.submit(LoneHit(place, name, key, cost, waiter))
+        if self._last.done() and not self._is_scheduled and self._may_send_alone:
+            self._transport.submit(LoneHit(prepared, name, cost, waiter))
             self._last = waiter
             return waiter
-        is_full = self._pending.hit(place, name, key, cost, waiter)
+        is_full = self._batch.hit(prepared, name, cost, waiter)
+        self._last = waiter
+        if is_full or not self._is_scheduled:
+            self._schedule(at_once=is_full)
+        return waiter
+
+    def stack(
+        self, stack: PreparedStack, names: Sequence[bytes], costs: Sequence[int]
+    ) -> asyncio.Future[Outcomes]:
+        """Take *costs* of the counters *names*."""
+        waiter: asyncio.Future[Outcomes] = asyncio.Future(loop=self.loop)
+        take = StackTake(stack, names, costs, waiter)
+        if self._last.done() and not self._is_scheduled and self._may_send_alone:
+            self._transport.submit(take)
+            self._last = waiter
+            return waiter
+        is_full = self._batch.stack(take)
         self._last = waiter
         if is_full or not self._is_scheduled:
             self._schedule(at_once=is_full)
         return waiter
 
     def operation(self, operation: Operation[Any]) -> asyncio.Future[Any]:
+        """Carry out *operation*, all of whose keys are in one slot."""
         waiter: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
-        is_full = self._pending.operation(operation, waiter)
+        is_full = self._batch.operation(operation, waiter)
         self._last = waiter
         if is_full or not self._is_scheduled:
             self._schedule(at_once=is_full)
@@ -174,24 +180,15 @@ class Collector:
         self._send()
 
     def _send(self) -> None:
-        for request in self._pending.drain():
+        for request in self._batch.drain():
             try:
                 self._transport.submit(request)
-            except Exception as error:  # noqa: BLE001 (nobody may wait for ever, whatever it is)
+            except Exception as error:  # noqa: BLE001 (no caller may wait for ever)
                 request.failed(StoreError(f"it could not be sent: {error!r}", is_undone=True))
 
 
-# Threads that ask at the same time, asked for together.
-#
-# A thread that finds a free lane sends what it has at once and waits for nobody. While all lanes
-# are under way, others queue up; the thread that comes back hands its lane, and all that have
-# queued up, to the last of them, which has the most time left and sends everything in one go. Each
-# has waited for as long as a call may take when its own time is up, whoever waits for its answer
-# then.
-
-
-class Answer:
-    """What a thread waits for: the blocking half of a future."""
+class BlockingResult:
+    """The result that a thread waits for: the blocking half of a future."""
 
     __slots__ = ("_error", "_is_done", "_result")
 
@@ -212,130 +209,138 @@ class Answer:
         self._is_done = True
 
     def outcome(self) -> Any:
-        """The result, or the error."""
+        """Return the result, or the error."""
         return self._result if self._error is None else self._error
 
     def result(self) -> Any:
-        """The result, or the error raised."""
+        """Return the result, or raise the error."""
         if self._error is not None:
             raise self._error
         return self._result
 
 
-class Job:
-    """What one thread wants to have sent: it adds itself to what is pending."""
+class _Job:
+    """One thread's part of the next batch: *add* adds it."""
 
-    __slots__ = ("_turn", "add", "deadline", "error", "is_unsent", "led")
+    __slots__ = ("_woken", "add", "deadline", "error", "is_unsent", "leads")
 
-    def __init__(self, add: Callable[[Pending], object], deadline: float) -> None:
+    def __init__(self, add: Callable[[Batch], object], deadline: float) -> None:
         self.add = add
         self.deadline = deadline
-        self.led: list[Job] | None = None
+        self.leads: list[_Job] | None = None
         self.error: Exception | None = None
         self.is_unsent = False
-        self._turn = threading.Lock()
-        self._turn.acquire()
+        self._woken = threading.Lock()
+        self._woken.acquire()
 
     def wait(self) -> bool:
-        """Until it is done or has been made to lead; False if time is up before."""
-        return self._turn.acquire(timeout=max(self.deadline - time.monotonic(), 0))
+        """Wait until it is done or is to lead; return False at the deadline."""
+        return self._woken.acquire(timeout=max(self.deadline - time.monotonic(), 0))
 
     def wake(self) -> None:
-        self._turn.release()
+        self._woken.release()
 
 
-class Combiner:
-    """A few lanes to the server, and the threads that queue up for them."""
+class ThreadBatcher:
+    """Threads that queue up for a few connections to the server of *key*."""
 
     def __init__(
-        self, transport: Transport, pending: Callable[[], Pending], lanes: int, timeout: float
+        self,
+        transport: Transport,
+        new_batch: Callable[[], Batch],
+        connections: int,
+        timeout: float,
+        key: bytes = b"",
     ) -> None:
         self._transport = transport
-        self._pending = pending
+        self._new_batch = new_batch
         self._timeout = timeout
+        self._key = key
         self._lock = threading.Lock()
-        self._free = lanes
-        self._queue: deque[Job] = deque()
+        self._free = connections
+        self._queue: deque[_Job] = deque()
 
-    def take_lane(self) -> bool:
-        """Take a free lane, if there is one; it has to be handed on afterwards."""
+    def enter(self) -> bool:
+        """Take a connection's place, if one is free; `leave` has to be called afterwards."""
         with self._lock:
             if self._free:
                 self._free -= 1
                 return True
         return False
 
-    def perform(self, add: Callable[[Pending], object]) -> bool:
-        """Have what *add* adds sent and answered, or failed; or neither, if time was up before.
+    def perform(self, add: Callable[[Batch], object]) -> bool:
+        """Have what *add* adds sent and answered, or failed; or neither, if time is up before.
 
-        False: nothing was sent.
+        Returns False if nothing was sent.
         """
         with self._lock:
             is_free = self._free > 0
             if is_free:
                 self._free -= 1
             else:
-                job = Job(add, time.monotonic() + self._timeout)
+                job = _Job(add, time.monotonic() + self._timeout)
                 self._queue.append(job)
         if is_free:
             return self._lead([], add, time.monotonic() + self._timeout)
         return self._follow(job)
 
-    def _follow(self, job: Job) -> bool:
+    def _follow(self, job: _Job) -> bool:
         try:
-            if not job.wait() and self._has_left(job):
-                return False
-            # If it has not left, it is under way, and ends by itself.
+            while not job.wait():
+                until = self._transport.connecting_until(self._key) + self._timeout
+                if job.deadline < until:  # those ahead connect: that is not its own time
+                    job.deadline = until
+                elif self._withdraw(job):
+                    return False
+                else:
+                    break  # it has been sent, and fails by itself
         except BaseException:
-            self._resign(job)
+            self._abandon(job)
             raise
-        if job.led is not None:
-            return self._lead(job.led[:-1], job.add, job.deadline)
+        if job.leads is not None:
+            return self._lead(job.leads[:-1], job.add, job.deadline)
         if job.error is not None:
             raise job.error
         return not job.is_unsent
 
-    def _has_left(self, job: Job) -> bool:
-        """Take *job* out of the queue, if it is still there."""
+    def _withdraw(self, job: _Job) -> bool:
+        """Take *job* out of the queue; return False if it is not there any more."""
         with self._lock:
             if job in self._queue:
                 self._queue.remove(job)
                 return True
         return False
 
-    def _resign(self, job: Job) -> None:
-        """Leave, however far *job* has come; if it was to lead, the next one does."""
-        if not self._has_left(job) and job.led is not None:
+    def _abandon(self, job: _Job) -> None:
+        """Withdraw *job* whatever its state; if it was to lead, the next one does."""
+        if not self._withdraw(job) and job.leads is not None:
             with self._lock:
-                self._queue.extendleft(reversed(job.led[:-1]))
-            self.hand_on()
+                self._queue.extendleft(reversed(job.leads[:-1]))
+            self.leave()
 
-    def _lead(
-        self, followers: list[Job], add: Callable[[Pending], object], deadline: float
-    ) -> bool:
-        """Send for all, until *deadline*; then hand the lane on, or put it back. False: it was too
-        late, and nothing was sent.
+    def _lead(self, followers: list[_Job], add: Callable[[Batch], object], deadline: float) -> bool:
+        """Send for all until *deadline*, then leave. Returns False if it was too late to send.
 
-        What cannot be asked is an error of who asked it, and of nobody else.
+        An operation that cannot be sent is an error of its own thread only.
         """
         problem: Exception | None = None
         is_in_time = False
         try:
-            pending = self._pending()
+            batch = self._new_batch()
             for follower in followers:
                 try:
-                    follower.add(pending)
+                    follower.add(batch)
                 except Exception as error:  # noqa: BLE001 (raised in the thread it concerns)
                     follower.error = error
             try:
-                add(pending)
-            except Exception as error:  # noqa: BLE001 (raised below, when the others are served)
+                add(batch)
+            except Exception as error:  # noqa: BLE001 (raised below, after the others are served)
                 problem = error
             is_in_time = time.monotonic() < deadline
             if is_in_time:
-                self._transport.perform(pending.drain(), deadline)
+                self._transport.perform(batch.drain(), deadline)
         finally:
-            self.hand_on()
+            self.leave()
             for follower in followers:
                 follower.is_unsent = not is_in_time
                 follower.wake()
@@ -343,13 +348,13 @@ class Combiner:
             raise problem
         return is_in_time
 
-    def hand_on(self) -> None:
-        """Give a lane to those who have queued up, or put it back."""
+    def leave(self) -> None:
+        """Hand the place on to those who have queued up, or free it."""
         with self._lock:
             if not self._queue:
                 self._free += 1
                 return
             jobs = list(self._queue)
             self._queue.clear()
-            jobs[-1].led = jobs
+            jobs[-1].leads = jobs
         jobs[-1].wake()

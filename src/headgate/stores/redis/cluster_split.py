@@ -51,7 +51,7 @@ CONFIRM_WITHIN_NS: Final = 10 * SECOND
 Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
 """Yields operations to carry out, is sent their results (or a `StoreError` each), returns one."""
 
-Spreadable = (
+Splittable = (
     Take
     | Hold
     | Settle
@@ -69,7 +69,7 @@ Single = GrantLease | PublishValue
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Reserved:
     """What a reservation that is to be confirmed at once says: before it, and after the charge."""
 
     before: Outcomes
@@ -77,15 +77,15 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach(Hold):
-    """A hold that is to be confirmed at once. Its reply is a `Reached`."""
+class Reserve(Hold):
+    """A hold that is to be confirmed at once. Its reply is a `Reserved`."""
 
 
 Group = list[int]
 """The places, in the operation, of the checks whose counters are in one slot."""
 
 
-def groups_of(operation: Spreadable | Single, names: Names) -> list[Group]:
+def slot_groups(operation: Splittable | Single, names: Names) -> list[Group]:
     """The checks of *operation* by slot; one group if it can be carried out at once.
 
     Raises `UsageError` for one that is not for slots.
@@ -103,7 +103,7 @@ def groups_of(operation: Spreadable | Single, names: Names) -> list[Group]:
     return list(found.values())
 
 
-def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
+def independent_results(results: Sequence[Any]) -> tuple[Any, ...]:
     """The results of takes that have nothing to do with each other.
 
     A `StoreError` stays in its place, unless all are such: then one is raised, if there is any one
@@ -118,7 +118,7 @@ def each_for_itself(results: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(results)
 
 
-def first_name(operation: Spreadable | Single, names: Names) -> bytes:
+def first_name(operation: Splittable | Single, names: Names) -> bytes:
     """The name of the first counter of *operation*: if it is in one slot, in that."""
     if isinstance(operation, PublishValue):
         return names.counter(operation.group, operation.key)
@@ -126,7 +126,7 @@ def first_name(operation: Spreadable | Single, names: Names) -> bytes:
     return names.counter(first.group, first.key)
 
 
-def spread(operation: Spreadable, groups: list[Group]) -> Steps:
+def split(operation: Splittable, groups: list[Group]) -> Steps:
     """The steps of *operation*, whose checks are in several *groups*."""
     match operation:
         case Take(consume=True):
@@ -137,7 +137,7 @@ def spread(operation: Spreadable, groups: list[Group]) -> Steps:
             return _each(operation, groups)
 
 
-def _each(operation: Spreadable, groups: list[Group]) -> Steps:
+def _each(operation: Splittable, groups: list[Group]) -> Steps:
     """Every part for itself."""
     results = yield [_part(operation, group) for group in groups]
     _raise_first(results, is_given_back=False)
@@ -157,14 +157,14 @@ def _hold(operation: Hold, groups: list[Group]) -> Steps:
 
 def _take(operation: Take, groups: list[Group]) -> Steps:
     name = token_hex(12)
-    parts: list[Reach | Take] = []
+    parts: list[Reserve | Take] = []
     places: list[Group] = []
     for group in groups:
         rates = [n for n in group if operation.checks[n].limit.is_divisible]
         slots = [n for n in group if isinstance(operation.checks[n].limit, Concurrency)]
         queues = [n for n in group if n not in rates and n not in slots]
         if rates:
-            parts.append(Reach(_checks(operation, rates), name, CONFIRM_WITHIN_NS))
+            parts.append(Reserve(_checks(operation, rates), name, CONFIRM_WITHIN_NS))
             places.append(rates)
         if slots:
             parts.append(Take(_checks(operation, slots), lease=operation.lease))
@@ -177,14 +177,14 @@ def _take(operation: Take, groups: list[Group]) -> Steps:
         yield from _turns(parts, results)
     if all(_is_granted(result) for result in results):
         yield [Settle(part.checks, name, charge_lapsed=True)
-               for part in parts if isinstance(part, Reach)]  # fmt: skip
+               for part in parts if isinstance(part, Reserve)]  # fmt: skip
         return _in_order(places, [_after(result) for result in results])
     yield _undoing(parts, results)
     _raise_first(results, is_given_back=True)
     return _in_order(places, [_before(result) for result in results])
 
 
-def _turns(parts: list[Reach | Take], results: list[Any]) -> Steps:
+def _turns(parts: list[Reserve | Take], results: list[Any]) -> Steps:
     """Take the turns in those queues that were looked at; the *parts* and *results* are replaced by
     what was asked then, and what came of it."""
     looks = [n for n, part in enumerate(parts) if isinstance(part, Take) and not part.consume]
@@ -219,7 +219,7 @@ def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[CancelQueued]
     )
 
 
-def _part(operation: Spreadable, group: Group) -> Spreadable:
+def _part(operation: Splittable, group: Group) -> Splittable:
     """What of *operation* concerns the checks of *group*."""
     checks = _checks(operation, group)
     if isinstance(operation, CancelQueued):
@@ -238,15 +238,15 @@ def _may_be_granted(result: Any) -> bool:
     return isinstance(result, StoreError) or _is_granted(result)
 
 
-def _before(result: Reached | Outcomes) -> Outcomes:
-    return result.before if isinstance(result, Reached) else result
+def _before(result: Reserved | Outcomes) -> Outcomes:
+    return result.before if isinstance(result, Reserved) else result
 
 
-def _after(result: Reached | Outcomes) -> Outcomes:
-    return result.after if isinstance(result, Reached) else result
+def _after(result: Reserved | Outcomes) -> Outcomes:
+    return result.after if isinstance(result, Reserved) else result
 
 
-def _checks(operation: Spreadable, group: Group) -> tuple[Check, ...]:
+def _checks(operation: Splittable, group: Group) -> tuple[Check, ...]:
     return tuple(operation.checks[place] for place in group)
 
 

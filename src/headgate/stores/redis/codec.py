@@ -1,9 +1,14 @@
-"""A limit in the terms of the scripts: what to send with a check, how to read what comes back.
+"""Limits as arguments of the scripts, and outcomes from the states that scripts report.
 
-Lua has doubles, exact below 2^53. Everything is sent in whole microseconds; where a rate does not
-come out even, as microseconds and *ticks*, of which there are as many in a microsecond as the rate
-per microsecond has in its numerator. So three a second are 333,333 microseconds and one tick of
-three, exactly.
+Lua has doubles, exact below 2^53. Times are sent in whole microseconds; where a rate does not come
+out even, as microseconds and *ticks*, of which there are as many in a microsecond as the rate per
+microsecond has in its numerator. So three a second are 333,333 microseconds and one tick of three,
+exactly.
+
+The scripts decide and keep state; they compute no figures. They report where a counter stood, in
+microseconds, and the pure algorithm computes from that what is left and until when: the code that
+decides in the memory store. Only the log and the slots, whose states are too long to be sent, have
+their instants computed by the script.
 """
 
 from __future__ import annotations
@@ -27,36 +32,29 @@ from headgate.limits import (
     SlidingWindowLog,
 )
 from headgate.limits.model import Pace, PacedLimit
-from headgate.stores.redis.naming import LEASED
+from headgate.stores.redis.naming import SLOTS
 from headgate.units import MICROSECOND, SECOND
-
-# From what a script tells of a counter to the figures of a decision.
-#
-# The scripts decide and keep state; they compute no figures. They tell where a counter stood, in
-# microseconds, and the pure algorithm computes from that what was left and until when: the same
-# code that decides in the memory store. Only the log and the slots, whose state is too long to be
-# told, have their instants computed by the script.
 
 
 class Counter(ABC):
-    """A counter as it was told, asked and changed in the same way as the server did."""
+    """A counter as reported, which changes as it does on the server."""
 
     __slots__ = ()
 
     @abstractmethod
     def wait(self, asked: int) -> int | None:
-        """Nanoseconds until *asked* units fit; None if they never can."""
+        """Return the nanoseconds until *asked* units fit; None if they never can."""
 
     @abstractmethod
     def charge(self, cost: int) -> None:
-        """*cost* units were taken."""
+        """Take *cost* units."""
 
     @abstractmethod
     def outcome(self, wait: int | None) -> Outcome:
-        """The figures as they are now, for a cost that has to wait *wait*."""
+        """Return the figures as they are now, for a cost that has to wait *wait*."""
 
 
-class Computed(Counter):
+class ComputedCounter(Counter):
     """A counter whose state the pure algorithm can read."""
 
     __slots__ = ("_algorithm", "_holds", "_now", "_state")
@@ -90,8 +88,8 @@ class Computed(Counter):
         )
 
 
-class ToldQueue(Counter):
-    """A queue. Checks of it are asked one after the other; each has a turn of its own."""
+class QueueCounter(Counter):
+    """A queue. Each check of it has a place of its own, behind those before."""
 
     __slots__ = ("_algorithm", "_line", "_now", "_turns")
 
@@ -120,13 +118,13 @@ class ToldQueue(Counter):
         )
 
 
-class ToldLog(Counter):
-    """A sliding window log: its totals, and the instants that the script looked up."""
+class LogCounter(Counter):
+    """A sliding window log: its totals, and instants that the script computed."""
 
     __slots__ = ("_ends", "_fits_at", "_held", "_high", "_now", "_quota", "_used", "_window")
 
-    def __init__(self, quota: int, window_ns: int, told: bytes, holds: list[bytes], now: int):
-        total, debt, high, ends, fits_at = told.split(b",")
+    def __init__(self, quota: int, window_ns: int, state: bytes, holds: list[bytes], now: int):
+        total, debt, high, ends, fits_at = state.split(b",")
         self._quota = quota
         self._window = window_ns
         self._now = now
@@ -150,13 +148,13 @@ class ToldLog(Counter):
         return Outcome(wait == 0, max(0, left), wait, max(0, self._ends - self._now))
 
 
-class ToldSlots(Counter):
-    """Slots: how many can be taken, when all leases have run out, and when what was asked fits."""
+class SlotsCounter(Counter):
+    """Slots: how many are free, when all leases have expired, and when the cost fits."""
 
     __slots__ = ("_ends", "_free_at", "_now", "_room")
 
-    def __init__(self, told: bytes, now: int) -> None:
-        room, last, free_at = told.split(b",")
+    def __init__(self, state: bytes, now: int) -> None:
+        room, last, free_at = state.split(b",")
         self._now = now
         self._room = int(room)
         self._ends = int(last) * MICROSECOND
@@ -166,20 +164,20 @@ class ToldSlots(Counter):
         return None if self._free_at is None else self._free_at - self._now
 
     def charge(self, cost: int) -> None:
-        """Nothing to do: of slots that were entered it is told how they stand after."""
+        """Do nothing: slots that were taken are reported as they are afterwards."""
 
     def outcome(self, wait: int | None) -> Outcome:
         return Outcome(wait == 0, self._room, wait, max(0, self._ends - self._now))
 
 
 def rounded_up(nanoseconds: int) -> int:
-    """*nanoseconds* as whole microseconds, in nanoseconds."""
+    """*nanoseconds* rounded up to whole microseconds."""
     return -(-nanoseconds // MICROSECOND) * MICROSECOND
 
 
-def _read_holds(told: list[bytes]) -> Holds:
+def _read_holds(texts: list[bytes]) -> Holds:
     holds: Holds = {}
-    for n, text in enumerate(told):
+    for n, text in enumerate(texts):
         expires, amount = text.split(b":")
         holds[str(n)] = Hold(int(amount), int(expires) * MICROSECOND)
     return holds
@@ -189,7 +187,7 @@ EXACT: Final = 2**53
 LARGEST_LOG: Final = 10_000
 """Entries of a sliding window log above which there is a warning: the server reads through them."""
 LARGEST_CHARGE: Final = 4 * 10**15
-"""More than this at once is charged as this: what doubles can add up without a rest."""
+"""The most that is charged at once: doubles can add it up exactly."""
 
 EXTRA_MANTISSAS: Final = {
     108: 10,
@@ -202,35 +200,47 @@ EXTRA_MANTISSAS: Final = {
     625: 80,
     864: 90,
 }
-"""What the two digits mean that would end in zero. The scripts have the same table."""
+"""The mantissas that two digits ending in zero stand for, as in lua/gcra.lua."""
 
 
 class Spec(ABC):
-    """A limit as the scripts see it."""
+    """A limit as the scripts need it."""
 
     kind: bytes
     mark = ""
-    """What the names of its counters are marked with."""
+    """The mark in the names of its counters."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.quota = limit.quota
 
     def arguments(self, cost: int) -> list[bytes | int]:
-        """What a check of *cost* sends: kind, quota, cost, and the rest."""
+        """Return the arguments of a check of *cost*: kind, quota, cost, and the rest."""
         return [self.kind, self.quota, min(cost, LARGEST_CHARGE), *self._rest(cost)]
 
     @abstractmethod
     def _rest(self, cost: int) -> list[bytes | int]:
-        """The numbers of the algorithm."""
+        """Return the arguments of the algorithm."""
 
     @abstractmethod
-    def counter(self, told: bytes, now_ns: int) -> Counter:
-        """The counter that a script told of."""
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        """Return the counter whose *state* a script reported."""
+
+    def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
+        """Return the outcome of an allowed *cost*; *state* is that before, *now* microseconds."""
+        counter = self.counter(state, now * MICROSECOND)
+        if cost:
+            counter.charge(cost)
+        return counter.outcome(0)
+
+    def denied(self, state: bytes, cost: int, now: int) -> Outcome:
+        """Return the outcome of *cost* in a take that was denied, by this limit or another."""
+        counter = self.counter(state, now * MICROSECOND)
+        return counter.outcome(counter.wait(cost) if cost else 0)
 
 
 class SteadySpec(Spec):
-    """What is worked off at a steady rate: instants, in microseconds and ticks."""
+    """A limit with a steady rate: instants in microseconds and ticks."""
 
     def __init__(self, limit: PacedLimit | LeakyQueue) -> None:
         super().__init__(limit)
@@ -246,12 +256,12 @@ class SteadySpec(Spec):
         self._per_tick = MICROSECOND // shared
 
     def duration(self, cost: int) -> tuple[int, int]:
-        """How long *cost* takes to come back: microseconds and ticks."""
+        """Return how long *cost* takes to refill: microseconds and ticks."""
         whole, ticks = divmod(cost * self.unit, self.ticks)
         return min(whole, LARGEST_CHARGE), ticks
 
     def _instant(self, whole: bytes, ticks: bytes) -> int:
-        """An instant that was told, in the ticks of the pure algorithm."""
+        """Return a reported instant in the ticks of the pure algorithm."""
         return int(whole) * self._per_microsecond + int(ticks) * self._per_tick
 
 
@@ -271,10 +281,35 @@ class PacedSpec(SteadySpec):
         span = divmod(self.span, self.ticks)
         return [*span, *self.duration(cost), self.unit, self.ticks, self.suffix]
 
-    def counter(self, told: bytes, now_ns: int) -> Counter:
-        state, *holds = told.split(b"|")
-        instant = self._instant(*state.split(b","))
-        return Computed(self._algorithm, (instant, now_ns), holds, now_ns)
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        text, *holds = state.split(b"|")
+        instant = self._instant(*text.split(b","))
+        return ComputedCounter(self._algorithm, instant, holds, now_ns)
+
+    def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
+        if b"|" in state:  # with reservations
+            return super().allowed(state, cost, now)
+        after = self._in_use(state, now) + cost * self.unit
+        remaining = (self.span - after) // self.unit
+        return Outcome(True, remaining, 0, -(-after // self.ticks) * MICROSECOND)  # noqa: FBT003
+
+    def denied(self, state: bytes, cost: int, now: int) -> Outcome:
+        if b"|" in state or cost > self.quota:
+            return super().denied(state, cost, now)
+        in_use, ticks = self._in_use(state, now), self.ticks
+        free = self.span - in_use
+        lacks = cost * self.unit - free if cost else 0
+        return Outcome(
+            lacks <= 0,
+            free // self.unit if free > 0 else 0,
+            -(-lacks // ticks) * MICROSECOND if lacks > 0 else 0,
+            -(-in_use // ticks) * MICROSECOND,
+        )
+
+    def _in_use(self, state: bytes, now: int) -> int:
+        """Return the ticks in use at *now*."""
+        whole, _, ticks = state.partition(b",")
+        return max(0, (int(whole) - now) * self.ticks + int(ticks))
 
 
 class QueueSpec(SteadySpec):
@@ -292,16 +327,26 @@ class QueueSpec(SteadySpec):
         largest = self._algorithm.largest_cost
         return [largest, *self._patience, *self.duration(cost), self.unit, self.ticks]
 
-    def counter(self, told: bytes, now_ns: int) -> Counter:
-        state, *_ = told.split(b"|")
-        ends, *given_up = state.split(b";")
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        text, *_ = state.split(b"|")
+        ends, *given_up = text.split(b";")
         vacancies = [one.split(b":") for one in given_up]
         line = Line(
             self._instant(*ends.split(b",")),
             tuple([Vacancy(self._instant(w, f), int(units)) for w, f, units in vacancies]),
-            now_ns,
         )
-        return ToldQueue(self._algorithm, line, now_ns)
+        return QueueCounter(self._algorithm, line, now_ns)
+
+    def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
+        counter = self.counter(state, now * MICROSECOND)
+        counter.wait(cost)  # which finds its place
+        if cost:
+            counter.charge(cost)
+        return counter.outcome(0)
+
+    def denied(self, state: bytes, cost: int, now: int) -> Outcome:
+        counter = self.counter(state, now * MICROSECOND)
+        return counter.outcome(counter.wait(cost))
 
 
 class FixedWindowSpec(Spec):
@@ -317,11 +362,10 @@ class FixedWindowSpec(Spec):
     def _rest(self, cost: int) -> list[bytes | int]:
         return [self._window]
 
-    def counter(self, told: bytes, now_ns: int) -> Counter:
-        state, *holds = told.split(b"|")
-        index, count = state.split(b",")
-        start_ns = int(index) * self._window * MICROSECOND
-        return Computed(self._algorithm, (start_ns, int(count)), holds, now_ns)
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        text, *holds = state.split(b"|")
+        index, count = text.split(b",")
+        return ComputedCounter(self._algorithm, (int(index), int(count)), holds, now_ns)
 
 
 class SlidingWindowCounterSpec(Spec):
@@ -343,10 +387,10 @@ class SlidingWindowCounterSpec(Spec):
     def _rest(self, cost: int) -> list[bytes | int]:
         return [self._window, self._subwindows]
 
-    def counter(self, told: bytes, now_ns: int) -> Counter:
-        state, *holds = told.split(b"|")
-        index, *counts = map(int, state.split(b","))
-        return Computed(self._algorithm, (index, tuple(counts)), holds, now_ns)
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        text, *holds = state.split(b"|")
+        index, *counts = map(int, text.split(b","))
+        return ComputedCounter(self._algorithm, (index, tuple(counts)), holds, now_ns)
 
 
 class SlidingWindowLogSpec(Spec):
@@ -368,16 +412,16 @@ class SlidingWindowLogSpec(Spec):
     def _rest(self, cost: int) -> list[bytes | int]:
         return [self._window_ns // MICROSECOND]
 
-    def counter(self, told: bytes, now_ns: int) -> Counter:
-        state, *holds = told.split(b"|")
-        return ToldLog(self.quota, self._window_ns, state, holds, now_ns)
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        text, *holds = state.split(b"|")
+        return LogCounter(self.quota, self._window_ns, text, holds, now_ns)
 
 
 class SlotsSpec(Spec):
     """Leases, and when they run out."""
 
     kind = b"S"
-    mark = LEASED
+    mark = SLOTS
 
     def __init__(self, limit: Concurrency) -> None:
         super().__init__(limit)
@@ -387,8 +431,8 @@ class SlotsSpec(Spec):
     def _rest(self, cost: int) -> list[bytes | int]:
         return [self._ttl_ns // MICROSECOND, self._shares]
 
-    def counter(self, told: bytes, now_ns: int) -> Counter:
-        return ToldSlots(told, now_ns)
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        return SlotsCounter(state, now_ns)
 
 
 @lru_cache(maxsize=4096)

@@ -112,6 +112,17 @@ def fault(error: BaseException, where: str) -> StoreError:
     return StoreError(f"{where}: {said}", reason=reason)
 
 
+def not_connected(error: BaseException, where: str, stage: str) -> StoreError:
+    """The `StoreError` for what *stage* of connecting to *where* raised."""
+    own = fault(error, where)
+    if isinstance(error, StoreError | hiredis.ReplyError | ssl.SSLError):
+        return own.copied(is_undone=True)
+    text = str(error) or type(error).__name__
+    return StoreError(
+        f"no connection to {where}: {stage} failed: {text}", reason=own.reason, is_undone=True
+    )
+
+
 def timed_out(where: str, timeout: float) -> StoreError:
     """What was sent to *where* was not answered within *timeout* seconds."""
     return StoreError(
@@ -167,15 +178,15 @@ def deliver(request: Request, reply: Reply, where: str) -> None:
     """Hand *reply* to *request*, which fails if it is no reply to what was asked."""
     try:
         request.answered(reply)
-    except NONSENSE as error:
-        request.failed(nonsense(where, error))
+    except UNREADABLE as error:
+        request.failed(unreadable(where, error))
 
 
-NONSENSE: Final = (TypeError, ValueError, LookupError, AttributeError)
+UNREADABLE: Final = (TypeError, ValueError, LookupError, AttributeError)
 """What reading a reply raises that is not what it should be."""
 
 
-def nonsense(where: str, error: BaseException) -> StoreError:
+def unreadable(where: str, error: BaseException) -> StoreError:
     """The server at *where* answered, and nobody knows what."""
     own = StoreError(
         f"{where} answered what is no answer: {error}", reason="refused", is_undone=False

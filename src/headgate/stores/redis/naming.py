@@ -1,4 +1,26 @@
-"""What a counter is in Redis: its name, its state, what a limit means to the scripts."""
+"""Names of counters in Redis; docs/redis-layout.md describes them for people.
+
+    <prefix>:<key>            on a single server
+    {<tag>}<prefix>:<key>     in a cluster
+
+The prefix names the group of counters and contains no colon, so the first colon always ends it and
+the key follows as it is. A group is one of
+
+    namespace            the first limit of a limiter ("headgate" is left out)
+    namespace#n          its n-th limit, counted from 0
+    namespace=name       a counter with a name
+    namespace/limit      a counter of `hit_all` without one
+    @group               any other group that a store was given
+
+and marks may follow: `!` the key is long and its digest stands in its place, `+` the list of a
+sliding window log, `~` slots and `~|` their partitions, `^` the lease ledger, `<` usage merged from
+other regions, `,` published values. In namespaces, names and limits every character that could be
+mistaken for one of these is percent-encoded.
+
+In a cluster only keys of one slot can be used in one request. The tag is one of a fixed number that
+are spread evenly over the slots, chosen by the key alone: all limits of one caller share a slot,
+and so do many callers, so that their checks can be batched.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +35,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# How counters are named in Redis. `docs/redis-layout.md` tells the same for people.
-#
-#     <prefix>:<key>            on a single server
-#     {<tag>}<prefix>:<key>     in a cluster
-#
-# The prefix says which group of counters it is and contains no colon, so the first colon always
-# ends it and the key follows as it is. A group is one of
-#
-#     namespace            the first limit of a limiter ("headgate" is left out)
-#     namespace#n          its n-th limit, counted from 0
-#     namespace=name       a counter of `hit_all` with a name
-#     namespace/limit      a counter of `hit_all` without one
-#     @group               any other group that a store was given
-#
-# and marks may follow: `!` the key is long and a digest of it stands in its place, `+` the list of
-# a sliding window log, `~` slots and `~|` whose they are, `^` the ledger of loans, `<` what was
-# used elsewhere, `>` a pot, `,` what several tell. In namespaces, names and limits all that could
-# be mistaken for one of these signs is percent-encoded.
-#
-# In a cluster only keys of one slot can be asked for together. The tag is one of a fixed number
-# that are spread evenly over the slots, chosen by the key alone: all limits of one caller share a
-# slot, and so do many callers, which lets their checks travel together.
-
-
 LAYOUT: Final = 1
 """The version of what is written. Names of a later one will begin with `$` and its number."""
-SLOTS: Final = 16_384
+CLUSTER_SLOTS: Final = 16_384
 TAGS: Final = 16
-"""How many tags there are in a cluster."""
+"""The number of tags in a cluster."""
 LOG: Final = "+"
-LEASED: Final = "~"
-PARTS: Final = "~|"
-LOANS: Final = "^"
-TOTALS: Final = "<"
-POT: Final = ">"
-VOICES: Final = ","
-"""The marks of what stands beside a counter."""
+SLOTS: Final = "~"
+PARTITIONS: Final = "~|"
+LEASES: Final = "^"
+USAGE: Final = "<"
+VALUES: Final = ","
+"""The marks of keys beside a counter."""
 LONGEST_KEY: Final = 200
-"""Bytes of a key above which its digest stands for it."""
+"""Bytes of a key above which its digest takes its place."""
 DEFAULT_NAMESPACE: Final = "headgate"
 
 _GROUP: Final = re.compile(r"(\d+)([:=/])(.*)", re.DOTALL)
@@ -66,26 +63,26 @@ class Names:
         self._tags = tags() if has_tags else ()
 
     def tag(self, name: bytes) -> bytes:
-        """What names have in common that can be asked for together."""
+        """Return the part of *name* that names of one request have in common."""
         return name.partition(b"}")[0] if self.has_tags else b""
 
-    def of_group(self, group: str) -> Callable[[str], bytes]:
-        """A quick way from a key to the name of its counter in *group*."""
-        start, counter = prefix(group), self.counter
+    def of_group(self, group: str, mark: str = "") -> Callable[[str], bytes]:
+        """Return a quick function from a key to the name of its counter in *group*."""
+        start, counter = prefix(group, mark), self.counter
         if self.has_tags:
-            return lambda key: counter(group, key)
+            return lambda key: counter(group, key, mark)
 
         def name(key: str) -> bytes:
             try:
                 raw = key.encode()
             except UnicodeEncodeError:
-                return counter(group, key)
-            return start + raw if len(raw) <= LONGEST_KEY else counter(group, key)
+                return counter(group, key, mark)
+            return start + raw if len(raw) <= LONGEST_KEY else counter(group, key, mark)
 
         return name
 
     def counter(self, group: str, key: str, mark: str = "") -> bytes:
-        """The name of the counter of *key* in *group*; *mark* for what stands beside it."""
+        """Return the name of the counter of *key* in *group*, or of the key *mark* beside it."""
         raw = key.encode("utf-8", "surrogatepass")
         tag = self._tags[crc32(raw) % TAGS] if self._tags else b""
         if len(raw) > LONGEST_KEY:
@@ -95,18 +92,18 @@ class Names:
 
 
 def slot_of(name: bytes) -> int:
-    """The slot of a cluster that *name* is in."""
-    begin = name.find(b"{")
-    if begin >= 0:
-        end = name.find(b"}", begin + 1)
-        if end > begin + 1:
-            name = name[begin + 1 : end]
-    return crc_hqx(name, 0) % SLOTS
+    """Return the slot of *name*: of the text between its first { and the next }, if any."""
+    start = name.find(b"{")
+    if start >= 0:
+        end = name.find(b"}", start + 1)
+        if end > start + 1:
+            name = name[start + 1 : end]
+    return crc_hqx(name, 0) % CLUSTER_SLOTS
 
 
 @lru_cache(maxsize=4096)
 def prefix(group: str, mark: str = "") -> bytes:
-    """What the names of the counters of *group* begin with, the colon included."""
+    """Return the beginning of the names of the counters of *group*, the colon included."""
     return f"{_group(group)}{mark}:".encode()
 
 
@@ -125,13 +122,13 @@ def _group(group: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """*text* without a sign that means something in a prefix; a lone `%` if there is no text."""
+    """*text* without the characters of a prefix's syntax; a lone `%` if there is no text."""
     return quote(text, safe=_PLAIN, errors="surrogatepass").replace("~", "%7E") or "%"
 
 
 @cache
 def tags() -> tuple[bytes, ...]:
-    """The tags, one in each of as many equal parts of all slots."""
+    """Return the tags, one in each of as many equal parts of all slots."""
     return tuple(_tag(part) for part in range(TAGS))
 
 
@@ -139,6 +136,6 @@ def _tag(part: int) -> bytes:
     number = 0
     while True:
         tag = f"{part}.{number}".encode()
-        if crc_hqx(tag, 0) % SLOTS * TAGS // SLOTS == part:
+        if crc_hqx(tag, 0) % CLUSTER_SLOTS * TAGS // CLUSTER_SLOTS == part:
             return b"{%b}" % tag
         number += 1

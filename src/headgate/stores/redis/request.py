@@ -1,9 +1,10 @@
-"""What the store asks of a transport: requests, each sent at most once.
+"""The port between the store and its transports: requests and scripts.
 
-A request is one command for one server. The transport finds the server, sends it, and calls
-exactly one of `answered` and `failed`, exactly once. It sends a request again only when the server
-has said that it did not carry it out: NOSCRIPT, MOVED, ASK, TRYAGAIN. A request that may have been
-carried out, because the connection broke or time was up after it was written, fails.
+A request is one command for one server, sent at most once. The transport finds the server, sends
+the request, and calls exactly one of `answered` and `failed`, exactly once. It sends a request
+again only when the server has said that it did not carry it out: NOSCRIPT, MOVED, ASK, TRYAGAIN. A
+request that may have been carried out, because the connection broke or time was up after it was
+written, fails.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Reply = Any
-"""What the protocol's parser made of a reply: int, bytes, None, or a list of them.
+"""A parsed reply: int, bytes, None, or a list of them.
 
 An error inside a list is an instance of `hiredis.ReplyError`.
 """
@@ -37,7 +38,7 @@ class Request(ABC):
     @property
     @abstractmethod
     def key(self) -> bytes:
-        """One of its keys: what decides which node of a cluster it is for."""
+        """One of its keys: it decides which node of a cluster the request is for."""
 
     @abstractmethod
     def packed(self) -> bytes:
@@ -45,39 +46,45 @@ class Request(ABC):
 
     @abstractmethod
     def packed_whole(self) -> bytes:
-        """The same with the script's text: what to write after NOSCRIPT."""
+        """The command with the script's text, to be written after NOSCRIPT."""
 
     @abstractmethod
     def answered(self, reply: Reply) -> None:
-        """The server carried it out and said *reply*, which is no error."""
+        """Take the *reply* of the server, which carried it out; it is no error."""
 
     @abstractmethod
     def failed(self, error: StoreError) -> None:
-        """It was not carried out or, if it was, nobody knows."""
+        """Take the *error*: it was not carried out, or that is unknown."""
 
     def parts(self) -> Sequence[Request]:
-        """Smaller requests that together do the same, if there are: what to send on TRYAGAIN."""
+        """Return smaller requests that together do the same, to be sent after TRYAGAIN."""
         return (self,)
 
 
 class Transport(ABC):
-    """Servers, for callers that may block. Safe to share among threads."""
+    """A way to servers for callers that may block. Safe to share among threads."""
 
     is_cluster: bool
-    """Whether keys have to be in one slot to be asked for together."""
+    """True if the keys of one request have to be in one slot."""
 
     @abstractmethod
     def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
         """Send all *requests* and wait until each is answered or has failed.
 
         Requests for one server travel in one write and are carried out in their order. Returns
-        at the *deadline* (monotonic seconds), that of the store from now on if there is none,
-        whatever the server does.
+        at the *deadline* (monotonic seconds; the store's timeout from now on if there is none),
+        whatever the server does. A call that has to connect has the connect timeout for that, and
+        its full timeout afterwards.
         """
 
     def owner_of(self, slot: int) -> str:
-        """The address of the node of a cluster that serves *slot*; "" if that is not known."""
+        """Return the address of the node that serves *slot*; "" if that is not known."""
         return ""
+
+    @abstractmethod
+    def connecting_until(self, key: bytes) -> float:
+        """Return when connecting to the server of *key* ends at the latest; 0.0 if it is not
+        being connected to. A call that waits for it waits longer than its timeout."""
 
     @abstractmethod
     def close(self) -> None:
@@ -85,7 +92,7 @@ class Transport(ABC):
 
 
 class AsyncTransport(ABC):
-    """The same for event loops."""
+    """A way to servers for event loops."""
 
     is_cluster: bool
 
@@ -93,13 +100,13 @@ class AsyncTransport(ABC):
     def submit(self, request: Request) -> None:
         """Send *request* now, if its server is connected, else as soon as it is.
 
-        To be called in a running event loop, where `answered` or `failed` will be called too, at
-        the latest at the deadline of the store. Requests for one server are carried out in the
-        order in which they were submitted.
+        To be called in a running event loop, where `answered` or `failed` will be called too, as
+        soon as for `Transport.perform`. Requests for one server are carried out in the order in
+        which they were submitted.
         """
 
     def owner_of(self, slot: int) -> str:
-        """As `Transport.owner_of`, as far as is known in the running event loop."""
+        """Return the owner of *slot* as far as is known in the running event loop; else ""."""
         return ""
 
     @abstractmethod
@@ -107,13 +114,9 @@ class AsyncTransport(ABC):
         """Drop all connections. Requests from now on fail."""
 
 
-# The Lua scripts, put together from their files.
-#
-# There is one file per operation. A line `--@ name name` in it stands for the files of those names,
-# so that what several operations share is written once and each script is still one text.
-
-
-_INCLUDED: Final = re.compile(r"^ *--@ ([a-z ]+)$", re.MULTILINE)
+# A line `--@ name name` in a Lua file includes the fragments of those names: what several scripts
+# share is written once, and each script is still one text.
+_INCLUDED: Final = re.compile(r"^ *--@ ([a-z_ ]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """The script of the operation *name*."""
+    """Return the script of the operation *name*."""
     text = _text(name).encode()
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 

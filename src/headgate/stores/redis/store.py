@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
-from headgate.stores.base import Prepared, Store
-from headgate.stores.operations import Check, Operation, Take, TakeEach
-from headgate.stores.redis.batching import Answer, Collector, Combiner, Pending
+from headgate.stores.base import Prepared, Store, checks_at
+from headgate.stores.operations import Operation, Take, TakeEach
+from headgate.stores.redis.batching import Batch, BlockingResult, LoopBatcher, ThreadBatcher
 from headgate.stores.redis.cluster_split import (
     Single,
-    Spreadable,
-    each_for_itself,
+    Splittable,
     first_name,
-    groups_of,
-    spread,
+    independent_results,
+    slot_groups,
+    split,
 )
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
-from headgate.stores.redis.fast_hits import LoneHit
-from headgate.stores.redis.fast_hits import Place as PacedPlace
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
+from headgate.stores.redis.prepared import LoneHit, PreparedHit, PreparedStack, StackTake
 from headgate.stores.redis.transport import open_async_transport, open_transport
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND
@@ -34,58 +33,16 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
-    from headgate.stores.redis.request import AsyncTransport, Transport
+    from headgate.stores.redis.request import AsyncTransport, Request, Transport
 
-
-# What the blocking store and the async one have in common: all but how they wait.
-
+R = TypeVar("R")
 
 LATEST: Final = 4_500_000_000_000_000
-"""The last microsecond that a passed clock may tell, in the year 2112; later ones count as it."""
-
-
-class Settings:
-    """Where the servers are, how counters are named there, and whose clock counts."""
-
-    def __init__(self, url: str, clock: Clock | None) -> None:
-        self.url = url
-        parsed = parse_redis_url(url)
-        self.where = str(parsed)
-        self.timeout = parsed.timeout
-        self.connections = parsed.options.connections
-        self.names = Names(has_tags=parsed.is_cluster)
-        if clock is not None and type(clock()) is not int:
-            raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
-        self._clock = clock
-
-    @property
-    def has_server_clock(self) -> bool:
-        """Whether time is the server's, not that of a clock of our own."""
-        return self._clock is None
-
-    def now(self) -> bytes:
-        """What the scripts take for the time: nothing for the server's own."""
-        if self._clock is None:
-            return b""
-        return b"%d" % min(max(self._clock() // MICROSECOND, 0), LATEST)
-
-    def pending(self) -> Pending:
-        """An empty collection of what is to be sent."""
-        return Pending(self.names, self.now)
-
-    def place(self, places: Sequence[Place]) -> PacedPlace | None:
-        """The one place of a limiter that can take the short way; None if it cannot.
-
-        Raises `LimitError` for a limit whose numbers Redis cannot hold.
-        """
-        specs = [spec_of(limit) for _, limit in places]
-        if len(specs) == 1 and isinstance(specs[0], PacedSpec):
-            return PacedPlace(places[0][0], specs[0])
-        return None
+"""The last microsecond of a given clock, in the year 2112; later ones count as it."""
 
 
 def part_finder(transport: Transport, loop_transport: AsyncTransport) -> Callable[[str], str]:
-    """A function from a key to the node of a cluster that keeps its counters, as far as known."""
+    """Return a function from a key to the node of a cluster that keeps its counters, or ""."""
     slots = tuple(slot_of(tag) for tag in tags())
 
     def part_of(key: str) -> str:
@@ -95,15 +52,12 @@ def part_finder(transport: Transport, loop_transport: AsyncTransport) -> Callabl
     return part_of
 
 
-R = TypeVar("R")
-
-
 class RedisStore(Store):
     """Counters in Redis or Valkey, shared by a whole fleet, on the server's clock.
 
-    *url* names one server, Sentinels or a cluster. *clock* is for tests and simulations: it is
-    then used in place of the server's. Connects when it is first used. Safe to share among threads,
-    and usable in a process forked off the one that made it.
+    *url* names one server, Sentinels or a cluster. *clock* replaces the server's clock in tests and
+    simulations. The store connects when it is first used. It is safe to share among threads and
+    event loops, and usable in a process forked off the one that made it.
     """
 
     grants_leases = True
@@ -111,83 +65,129 @@ class RedisStore(Store):
     is_shared = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        self._settings = Settings(url, clock)
+        parsed = parse_redis_url(url)
+        if clock is not None and type(clock()) is not int:
+            raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
+        self.where = str(parsed)
+        """The addresses of its servers, without credentials."""
+        self.clock = clock
+        self._timeout = parsed.timeout
+        self._connections = parsed.options.connections
+        self._names = Names(has_tags=parsed.is_cluster)
         self._transport = open_transport(url)
         self._loop_transport = open_async_transport(url)
-        self.clock = clock
-        self._collectors: dict[asyncio.AbstractEventLoop, Collector] = {}
-        self._spreading: set[asyncio.Future[Any]] = set()
-        if self._transport.is_cluster:
+        self._loop_batchers: dict[asyncio.AbstractEventLoop, LoopBatcher] = {}
+        self._splitting: set[asyncio.Future[Any]] = set()
+        if parsed.is_cluster:
             self.part_of = part_finder(self._transport, self._loop_transport)
         self.after_fork()
         watch_forks(self)
 
+    def after_fork(self) -> None:
+        """Begin with no thread in flight, in a new store or a forked process."""
+        self._thread_batchers: dict[bytes, ThreadBatcher] = {}
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self.where}>"
-
-    @property
-    def where(self) -> str:
-        """The addresses of its servers, without credentials."""
-        return self._settings.where
-
-    def run(self, operation: Operation[R]) -> R:
-        if isinstance(operation, TakeEach):
-            return cast("R", self._take_each(operation))
-        spreadable = cast("Spreadable", operation)
-        groups = groups_of(spreadable, self._settings.names)
-        if len(groups) > 1:
-            return cast("R", self._run_spread(spreadable, groups))
-        return cast("R", self._ask([operation])[0].result())
-
-    def prepare(self, places: Sequence[Place]) -> Prepared:
-        place = self._settings.place(places)
-        return super().prepare(places) if place is None else self._prepared(place)
 
     def close(self) -> None:
         self._transport.close()
 
-    def after_fork(self) -> None:
-        """Start with no thread under way: in a new store, or in a process that was forked."""
-        self._combiners: dict[bytes, Combiner] = {}
+    async def aclose(self) -> None:
+        self._transport.close()
+        await self._loop_transport.aclose()
 
-    def _prepared(self, place: PacedPlace) -> Prepared:
-        group, limit, quota = place.group, place.limit, place.quota
-        name_of, transport = self._settings.names.of_group(group), self._transport
-        may_be_alone = self._settings.has_server_clock
-        collectors, running_loop = self._collectors, asyncio.get_running_loop
+    def prepare(self, places: Sequence[Place]) -> Prepared:
+        specs = [spec_of(limit) for _, limit in places]
+        if len(specs) == 1 and isinstance(specs[0], PacedSpec):
+            return self._prepare_hit(places, specs[0])
+        if len({group for group, _ in places}) < len(places):
+            return super().prepare(places)  # limits that share a counter
+        return self._prepare_stack(places)
+
+    def _prepare_hit(self, places: Sequence[Place], spec: PacedSpec) -> Prepared:
+        prepared = PreparedHit(places[0][0], spec, self._names)
+        name_of, quota = prepared.name, prepared.quota
+        batchers, running_loop = self._loop_batchers, asyncio.get_running_loop
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
             (key,), (cost,) = keys, costs
             if not 0 < cost <= quota:
-                return self.run(Take((Check(group, key, limit, cost),)))
-            name, answer = name_of(key), Answer()
-            combiner = self._combiner(name)
-            if may_be_alone and combiner.take_lane():
-                try:
-                    transport.perform((LoneHit(place, name, key, cost, answer),))
-                finally:
-                    combiner.hand_on()
-            else:
-                was_sent = combiner.perform(
-                    lambda pending: pending.hit(place, name, key, cost, answer)
-                )
-                self._give_up([answer], was_sent=was_sent)
-            return cast("Outcomes", answer.result())
+                return self.run(Take(checks_at(places, keys, costs)))
+            name, result = name_of(key), BlockingResult()
+            if not self._perform_alone(name, LoneHit(prepared, name, cost, result)):
+                self._perform(name, lambda batch: batch.hit(prepared, name, cost, result), result)
+            return cast("Outcomes", result.result())
 
         def atake(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
             (key,), (cost,) = keys, costs
             if not 0 < cost <= quota:
-                return self.arun(Take((Check(group, key, limit, cost),)))
-            collector = collectors.get(running_loop()) or self._collector()
-            return collector.hit(place, name_of(key), key, cost)
+                return self.arun(Take(checks_at(places, keys, costs)))
+            batcher = batchers.get(running_loop()) or self._loop_batcher()
+            return batcher.hit(prepared, name_of(key), cost)
 
         return Prepared(take, atake)
 
+    def _prepare_stack(self, places: Sequence[Place]) -> Prepared:
+        stack = PreparedStack(places, self._names)
+        has_tags, tag_of = self._names.has_tags, self._names.tag
+        batchers, running_loop = self._loop_batchers, asyncio.get_running_loop
+
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            names, result = stack.names(keys), BlockingResult()
+            if has_tags and len(set(map(tag_of, names))) > 1:
+                return self.run(Take(checks_at(places, keys, costs)))
+            request = StackTake(stack, names, costs, result)
+            if not self._perform_alone(names[0], request):
+                self._perform(names[0], lambda batch: batch.stack(request), result)
+            return cast("Outcomes", result.result())
+
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
+            names = stack.names(keys)
+            if has_tags and len(set(map(tag_of, names))) > 1:
+                return self.arun(Take(checks_at(places, keys, costs)))
+            batcher = batchers.get(running_loop()) or self._loop_batcher()
+            return batcher.stack(stack, names, costs)
+
+        return Prepared(take, atake)
+
+    def _perform_alone(self, name: bytes, request: Request) -> bool:
+        """Send *request* by itself if it need not wait; return False if it has to be batched."""
+        batcher = self._thread_batcher(name)
+        if self.clock is not None or not batcher.enter():
+            return False
+        try:
+            self._transport.perform((request,))
+        finally:
+            batcher.leave()
+        return True
+
+    def _perform(
+        self, name: bytes, add: Callable[[Batch], object], *results: BlockingResult
+    ) -> None:
+        """Send what *add* adds to a batch; fail those of *results* that are late."""
+        was_sent = self._thread_batcher(name).perform(add)
+        self._fail_late(results, was_sent=was_sent)
+
+    def _fail_late(self, results: Sequence[BlockingResult], *, was_sent: bool) -> None:
+        late = timed_out if was_sent else too_late
+        for result in results:
+            if not result.done():
+                result.set_exception(late(self.where, self._timeout))
+
+    def run(self, operation: Operation[R]) -> R:
+        if isinstance(operation, TakeEach):
+            return cast("R", self._take_each(operation))
+        splittable = cast("Splittable", operation)
+        groups = slot_groups(splittable, self._names)
+        if len(groups) > 1:
+            return cast("R", self._run_split(splittable, groups))
+        return cast("R", self._run_all([operation])[0].result())
+
     def _take_each(self, operation: TakeEach) -> tuple[Any, ...]:
-        names = self._settings.names
-        if any(len(groups_of(take, names)) > 1 for take in operation.takes):
-            return each_for_itself([self._outcome(take) for take in operation.takes])
-        return each_for_itself([answer.outcome() for answer in self._ask(operation.takes)])
+        if any(len(slot_groups(take, self._names)) > 1 for take in operation.takes):
+            return independent_results([self._outcome(take) for take in operation.takes])
+        return independent_results([one.outcome() for one in self._run_all(operation.takes)])
 
     def _outcome(self, take: Take) -> Any:
         try:
@@ -195,83 +195,76 @@ class RedisStore(Store):
         except StoreError as error:
             return error
 
-    def _run_spread(self, operation: Spreadable, groups: list[list[int]]) -> Any:
-        steps = spread(operation, groups)
+    def _run_split(self, operation: Splittable, groups: list[list[int]]) -> Any:
+        steps = split(operation, groups)
         results: list[Any] | None = None
         while True:
             try:
                 step = next(steps) if results is None else steps.send(results)
             except StopIteration as end:
                 return end.value
-            results = [answer.outcome() for answer in self._ask(step)]
+            results = [one.outcome() for one in self._run_all(step)]
 
-    def _ask(self, operations: Sequence[Operation[Any]]) -> list[Answer]:
-        """Have all *operations* carried out, each of them in one slot."""
-        answers = [Answer() for _ in operations]
+    def _run_all(self, operations: Sequence[Operation[Any]]) -> list[BlockingResult]:
+        """Carry out all *operations*, each of them in one slot."""
+        results = [BlockingResult() for _ in operations]
 
-        def add(pending: Pending) -> None:
-            for operation, answer in zip(operations, answers, strict=True):
-                pending.operation(operation, answer)
+        def add(batch: Batch) -> None:
+            for operation, result in zip(operations, results, strict=True):
+                batch.operation(operation, result)
 
-        names = self._settings.names
-        found = [
-            first_name(cast("Spreadable | Single", operation), names) for operation in operations
-        ]
-        was_sent = True
+        names = self._names
+        found = [first_name(cast("Splittable | Single", one), names) for one in operations]
         if len({names.tag(name) for name in found}) == 1:
-            was_sent = self._combiner(found[0]).perform(add)
-        elif found:  # for several nodes, of which one may be slow: nobody else waits for them
-            pending = self._settings.pending()
-            add(pending)
-            self._transport.perform(pending.drain())
-        self._give_up(answers, was_sent=was_sent)
-        return answers
+            self._perform(found[0], add, *results)
+        elif found:  # for several nodes, of which one may be slow: no other caller waits for them
+            batch = self._new_batch()
+            add(batch)
+            self._transport.perform(batch.drain())
+            self._fail_late(results, was_sent=True)
+        return results
 
-    def _combiner(self, name: bytes) -> Combiner:
-        """Where threads meet that ask for what is asked together with *name*.
+    def _thread_batcher(self, name: bytes) -> ThreadBatcher:
+        """Return the batcher for requests that can be sent together with *name*.
 
-        In a cluster there is one for each tag: a node that is hung holds up its own keys only.
+        In a cluster there is one for each tag: a node that hangs holds up its own keys only.
         """
-        settings = self._settings
-        tag = settings.names.tag(name)
-        combiner = self._combiners.get(tag)
-        if combiner is None:
-            new = Combiner(
-                self._transport, settings.pending, settings.connections, settings.timeout
+        tag = self._names.tag(name)
+        batcher = self._thread_batchers.get(tag)
+        if batcher is None:
+            new = ThreadBatcher(
+                self._transport, self._new_batch, self._connections, self._timeout, name
             )
-            combiner = self._combiners.setdefault(tag, new)
-        return combiner
+            batcher = self._thread_batchers.setdefault(tag, new)
+        return batcher
 
-    def _give_up(self, answers: Sequence[Answer], *, was_sent: bool) -> None:
-        """Fail what was not answered in time."""
-        late = timed_out if was_sent else too_late
-        for answer in answers:
-            if not answer.done():
-                answer.set_exception(late(self._settings.where, self._settings.timeout))
+    def _new_batch(self) -> Batch:
+        return Batch(self._names, self._now)
+
+    def _now(self) -> bytes:
+        """Return the time for the scripts: empty for the server's clock."""
+        if self.clock is None:
+            return b""
+        return b"%d" % min(max(self.clock() // MICROSECOND, 0), LATEST)
 
     async def arun(self, operation: Operation[R]) -> R:
-        collector = self._collector()
+        batcher = self._loop_batcher()
         if isinstance(operation, TakeEach):
-            return cast("R", await self._atake_each(operation, collector))
-        spreadable = cast("Spreadable", operation)
-        groups = groups_of(spreadable, self._settings.names)
+            return cast("R", await self._atake_each(operation, batcher))
+        splittable = cast("Splittable", operation)
+        groups = slot_groups(splittable, self._names)
         if len(groups) > 1:
-            steps = asyncio.ensure_future(self._arun_spread(spreadable, groups, collector))
-            self._spreading.add(steps)
-            steps.add_done_callback(self._has_spread)
-            return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or given back
-        return cast("R", await collector.operation(operation))
+            steps = asyncio.ensure_future(self._arun_split(splittable, groups, batcher))
+            self._splitting.add(steps)
+            steps.add_done_callback(self._has_split)
+            return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or undone
+        return cast("R", await batcher.operation(operation))
 
-    async def aclose(self) -> None:
-        self._transport.close()
-        await self._loop_transport.aclose()
-
-    async def _atake_each(self, operation: TakeEach, collector: Collector) -> tuple[Any, ...]:
-        names = self._settings.names
-        if any(len(groups_of(take, names)) > 1 for take in operation.takes):
-            return each_for_itself([await self._aoutcome(take) for take in operation.takes])
-        asked = [collector.operation(take) for take in operation.takes]
-        return each_for_itself(await asyncio.gather(*asked, return_exceptions=True))
+    async def _atake_each(self, operation: TakeEach, batcher: LoopBatcher) -> tuple[Any, ...]:
+        if any(len(slot_groups(take, self._names)) > 1 for take in operation.takes):
+            return independent_results([await self._aoutcome(take) for take in operation.takes])
+        asked = [batcher.operation(take) for take in operation.takes]
+        return independent_results(await asyncio.gather(*asked, return_exceptions=True))
 
     async def _aoutcome(self, take: Take) -> Any:
         try:
@@ -279,46 +272,36 @@ class RedisStore(Store):
         except StoreError as error:
             return error
 
-    async def _arun_spread(
-        self, operation: Spreadable, groups: list[list[int]], collector: Collector
+    async def _arun_split(
+        self, operation: Splittable, groups: list[list[int]], batcher: LoopBatcher
     ) -> Any:
-        steps = spread(operation, groups)
+        steps = split(operation, groups)
         results: list[Any] | None = None
         while True:
             try:
                 step = next(steps) if results is None else steps.send(results)
             except StopIteration as end:
                 return end.value
-            asked = [collector.operation(part) for part in step]
+            asked = [batcher.operation(part) for part in step]
             results = await asyncio.gather(*asked, return_exceptions=True)
             for result in results:
-                if not isinstance(result, StoreError):
-                    _result(result)
+                if isinstance(result, BaseException) and not isinstance(result, StoreError):
+                    raise result
 
-    def _has_spread(self, steps: asyncio.Future[Any]) -> None:
-        self._spreading.discard(steps)
+    def _has_split(self, steps: asyncio.Future[Any]) -> None:
+        self._splitting.discard(steps)
         if not steps.cancelled():
-            steps.exception()  # looked at, should its caller have gone away
+            steps.exception()  # retrieved, should its caller have gone away
 
-    def _collector(self) -> Collector:
-        """What the running event loop has pending."""
+    def _loop_batcher(self) -> LoopBatcher:
+        """Return the batcher of the running event loop."""
         loop = asyncio.get_running_loop()
-        collector = self._collectors.get(loop)
-        if collector is None:
-            for old in [old for old in self._collectors if old.is_closed()]:
-                del self._collectors[old]
-            settings = self._settings
-            collector = Collector(
-                loop,
-                self._loop_transport,
-                settings.pending(),
-                has_server_clock=settings.has_server_clock,
+        batcher = self._loop_batchers.get(loop)
+        if batcher is None:
+            for old in [old for old in self._loop_batchers if old.is_closed()]:
+                del self._loop_batchers[old]
+            batcher = LoopBatcher(
+                loop, self._loop_transport, self._new_batch(), may_send_alone=self.clock is None
             )
-            self._collectors[loop] = collector
-        return collector
-
-
-def _result(result: Any) -> Any:
-    if isinstance(result, BaseException):
-        raise result
-    return result
+            self._loop_batchers[loop] = batcher
+        return batcher

@@ -1,4 +1,4 @@
-"""The URL of a Redis store, read into a value. No I/O, and no password in any message.
+"""The URL of a Redis store, parsed. No I/O, and no password in any message.
 
     redis://user:password@host:6379/0          rediss:// with TLS
     unix://user:password@/path/to.sock?db=0
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# The options of a Redis URL: what may follow its '?'.
-
-
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}")
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _LONGEST: Final = 600.0
 _YES: Final = ("true", "1", "yes")
 _NO: Final = ("false", "0", "no")
-_OWN: Final = ("connections", "db", "link", "timeout")
+_OWN: Final = ("connections", "db", "timeout")
 _TLS: Final = (
     "ssl_ca_certs",
     "ssl_cert_reqs",
@@ -41,12 +38,15 @@ _TLS: Final = (
 )
 _SENTINEL: Final = ("sentinel_password", "sentinel_username")
 
+LEAST_CONNECT_TIMEOUT: Final = 0.25
+"""Seconds that connecting may take, at least."""
+
 CertificateCheck = Literal["none", "optional", "required"]
 
 
 @dataclass(frozen=True, slots=True)
 class TLSFiles:
-    """How to make sure of the server, and what to show it. Paths of PEM files."""
+    """The paths of PEM files, and how to verify the server."""
 
     ca_certs: str | None = None
     certfile: str | None = None
@@ -57,11 +57,10 @@ class TLSFiles:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Headgate's own options. The plain link uses nothing but redis-py's public API."""
+    """Headgate's own options."""
 
     timeout: float = 0.05
     connections: int = 2
-    plain_link: bool = False
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
 
@@ -102,7 +101,6 @@ def _own(scheme: str, given: dict[str, str]) -> Options:
     return Options(
         timeout=_seconds(scheme, given.get("timeout", "0.05")),
         connections=_count(scheme, given.get("connections", "2")),
-        plain_link=_one_of(scheme, "link", given.get("link", "raw"), ("raw", "plain")) == "plain",
         sentinel_username=name,
         sentinel_password=secret,
     )
@@ -176,10 +174,11 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RedisURL:
-    """What a URL says, and what goes without saying.
+    """A parsed URL, with defaults filled in.
 
     `addresses` are those of the server, the Sentinels or some nodes of the cluster. `timeout` is
-    the time a request may take in all, in seconds; `connections` the most blocking ones per server.
+    the time that a call may take once there is a connection, `connect_timeout` the time that
+    connecting may take, in seconds; `connections` the most blocking ones per server.
     """
 
     topology: Topology
@@ -193,20 +192,25 @@ class RedisURL:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether it names a cluster."""
+        """True if it names a cluster."""
         return self.topology == "cluster"
 
     @property
     def timeout(self) -> float:
-        """Seconds that a request may take in all."""
+        """Seconds that a call may take once there is a connection."""
         return self.options.timeout
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds that connecting may take: several round trips, however short the timeout."""
+        return max(4 * self.options.timeout, LEAST_CONNECT_TIMEOUT)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
 
 
 def parse_redis_url(url: str) -> RedisURL:
-    """What *url* says; `StoreURLError` if it makes no sense, with what would."""
+    """Parse *url*; `StoreURLError` says what is wrong with it, and what is expected."""
     scheme, separator, rest = url.partition("://")
     match = _SCHEME.fullmatch(scheme)
     if match is None or not separator:

@@ -109,17 +109,14 @@ class TestDatabases:
 
 class TestOptions:
     def test_have_defaults(self) -> None:
-        assert parse_redis_url("redis://a").options == Options(
-            timeout=0.05, connections=2, plain_link=False
-        )
+        assert parse_redis_url("redis://a").options == Options(timeout=0.05, connections=2)
 
     def test_are_read(self) -> None:
-        url = "redis+sentinel://a/p?timeout=.25&connections=8&link=plain"
+        url = "redis+sentinel://a/p?timeout=.25&connections=8"
         options = parse_redis_url(f"{url}&sentinel_username=s%26&sentinel_password=t%40").options
         assert options == Options(
             timeout=0.25,
             connections=8,
-            plain_link=True,
             sentinel_username="s&",
             sentinel_password="t@",  # noqa: S106
         )
@@ -190,7 +187,6 @@ NONSENSE = [
     ("rediss://a?ssl_cert_reqs=none&ssl_check_hostname=true", "looks at no certificate"),
     ("rediss://a?ssl_cert_reqs=none&ssl_ca_certs=/ca", "looks at no certificate"),
     ("rediss://a?ssl_check_hostname=maybe", "true or false"),
-    ("redis://a?link=fast", "raw or plain"),
     *(
         (f"redis://a?timeout={text}", "seconds above 0")
         for text in ("0", "-1", "601", "nan", "1e1")

@@ -20,18 +20,24 @@ from headgate.stores.operations import (
     Settle,
     Take,
 )
-from headgate.stores.redis.cluster_split import Reach, Reached, each_for_itself, groups_of, spread
+from headgate.stores.redis.cluster_split import (
+    Reserve,
+    Reserved,
+    independent_results,
+    slot_groups,
+    split,
+)
 from headgate.stores.redis.naming import TAGS, Names
 
 if TYPE_CHECKING:
-    from headgate.stores.redis.cluster_split import Spreadable
+    from headgate.stores.redis.cluster_split import Splittable
 
 LIMIT = FixedWindow(5, 10)
 YES = Outcome(allowed=True, remaining=4, retry_after_ns=0, reset_after_ns=9)
 LESS = Outcome(allowed=True, remaining=3, retry_after_ns=0, reset_after_ns=9)
 NO = Outcome(allowed=False, remaining=0, retry_after_ns=7, reset_after_ns=7)
-GRANTED = Reached((YES,), (LESS,))
-REFUSED = Reached((NO,), (NO,))
+GRANTED = Reserved((YES,), (LESS,))
+REFUSED = Reserved((NO,), (NO,))
 GONE = StoreError("gone", reason="unreachable")
 LOST = StoreError("lost", reason="timeout")
 UNSENT = StoreError("no connection", reason="unreachable", is_undone=True)
@@ -41,10 +47,10 @@ def _check(key: str, limit: Limit = LIMIT, cost: int = 2) -> Check:
     return Check("g", key, limit, cost)
 
 
-def _steps(operation: Spreadable, *replies: list[Any]) -> tuple[list[list[Operation[Any]]], Any]:
+def _steps(operation: Splittable, *replies: list[Any]) -> tuple[list[list[Operation[Any]]], Any]:
     """The steps of *operation* in two slots, given *replies*; and its result or error."""
     asked: list[list[Operation[Any]]] = []
-    steps = spread(operation, [[0], [1]])
+    steps = split(operation, [[0], [1]])
     try:
         for reply in (None, *replies):
             step = next(steps) if reply is None else steps.send(reply)
@@ -61,7 +67,7 @@ BOTH = (_check("a"), _check("b"))
 
 def test_what_is_granted_everywhere_is_confirmed_everywhere() -> None:
     asked, outcomes = _steps(Take(BOTH), [GRANTED, GRANTED], [True, True])
-    assert [type(part) for part in asked[0]] == [Reach, Reach]
+    assert [type(part) for part in asked[0]] == [Reserve, Reserve]
     assert [part.checks for part in asked[0]] == [BOTH[:1], BOTH[1:]]  # type: ignore[attr-defined]
     name = asked[0][0].name  # type: ignore[attr-defined]
     assert asked[1] == [Settle(BOTH[:1], name, True), Settle(BOTH[1:], name, True)]
@@ -112,7 +118,7 @@ def test_what_need_not_be_all_or_nothing_is_one_step() -> None:
 
 def test_outcomes_are_in_the_order_of_the_checks() -> None:
     three = (_check("a"), _check("b"), _check("a", cost=1))
-    steps = spread(Take(three, consume=False), [[0, 2], [1]])
+    steps = split(Take(three, consume=False), [[0, 2], [1]])
     next(steps)
     with pytest.raises(StopIteration) as end:
         steps.send([(YES, LESS), (NO,)])
@@ -121,12 +127,12 @@ def test_outcomes_are_in_the_order_of_the_checks() -> None:
 
 def test_checks_are_grouped_by_what_can_be_asked_together() -> None:
     checks = tuple(_check(f"user:{n}") for n in range(200))
-    assert len(groups_of(Take(checks), Names(has_tags=False))) == 1
-    groups = groups_of(Take(checks), Names(has_tags=True))
+    assert len(slot_groups(Take(checks), Names(has_tags=False))) == 1
+    groups = slot_groups(Take(checks), Names(has_tags=True))
     assert len(groups) == TAGS
     assert sorted(place for group in groups for place in group) == list(range(200))
     stack = tuple(Check(f"g{n}", "user", LIMIT) for n in range(5))
-    assert len(groups_of(Take(stack), Names(has_tags=True))) == 1
+    assert len(slot_groups(Take(stack), Names(has_tags=True))) == 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +148,7 @@ def test_checks_are_grouped_by_what_can_be_asked_together() -> None:
     ],
 )
 def test_it_is_undone_if_no_part_was_done_or_all_were_given_back(
-    operation: Spreadable, results: list[Any], *, is_undone: bool
+    operation: Splittable, results: list[Any], *, is_undone: bool
 ) -> None:
     copies = [one.copied() if isinstance(one, StoreError) else one for one in results]
     _, error = _steps(operation, copies, [True, True])
@@ -154,10 +160,10 @@ def test_of_takes_that_all_failed_one_is_told_that_may_have_been_made(
     errors: list[StoreError],
 ) -> None:
     with pytest.raises(StoreError) as failure:
-        each_for_itself(errors)
+        independent_results(errors)
     assert not failure.value.is_undone
     with pytest.raises(StoreError) as failure:
-        each_for_itself([UNSENT, UNSENT])
+        independent_results([UNSENT, UNSENT])
     assert failure.value.is_undone
 
 
@@ -177,10 +183,10 @@ def test_a_turn_is_looked_at_first_and_taken_when_all_else_is_reserved() -> None
 
 def test_a_queue_that_is_full_takes_nothing_from_anybody() -> None:
     asked, outcomes = _steps(QUEUED, [GRANTED, (NO,)], [True])
-    assert [[type(part) for part in step] for step in asked] == [[Reach, Take], [Settle]]
+    assert [[type(part) for part in step] for step in asked] == [[Reserve, Take], [Settle]]
     assert outcomes == (YES, NO)
     asked, outcomes = _steps(QUEUED, [REFUSED, (NEXT,)], [])
-    assert [[type(part) for part in step] for step in asked] == [[Reach, Take], []]
+    assert [[type(part) for part in step] for step in asked] == [[Reserve, Take], []]
     assert outcomes == (NO, NEXT)
 
 

@@ -9,7 +9,17 @@ import pytest
 
 from headgate.stores.redis.request import script
 
-NAMES = ("hit", "hit_ticks", "take", "hold", "settle", "charge", "refund", "renew", "leave")
+NAMES = (
+    "hit",
+    "hit_ticks",
+    "take",
+    "hold",
+    "settle",
+    "charge",
+    "refund",
+    "renew_slot",
+    "release_slot",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

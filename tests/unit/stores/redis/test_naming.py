@@ -6,7 +6,7 @@ import pytest
 
 from headgate.limits import TokenBucket
 from headgate.stores.base import group_name
-from headgate.stores.redis.naming import SLOTS, TAGS, Names, prefix, slot_of, tags
+from headgate.stores.redis.naming import CLUSTER_SLOTS, TAGS, Names, prefix, slot_of, tags
 
 SINGLE = Names(has_tags=False)
 CLUSTER = Names(has_tags=True)
@@ -59,7 +59,7 @@ def test_the_quick_way_to_a_name_is_the_same_name() -> None:
 def test_tags_are_spread_evenly_over_the_slots() -> None:
     slots = [slot_of(tag + b"shop:user") for tag in tags()]
     assert len(slots) == TAGS
-    assert [slot * TAGS // SLOTS for slot in slots] == list(range(TAGS))
+    assert [slot * TAGS // CLUSTER_SLOTS for slot in slots] == list(range(TAGS))
 
 
 def test_all_counters_of_a_key_share_a_slot_in_a_cluster() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.server_urls import Address
-from headgate.stores.redis.transport import connect as connecting
-from headgate.stores.redis.transport.connect import (
-    Door,
+from headgate.stores.redis import connect as connecting
+from headgate.stores.redis.connect import (
+    Endpoint,
     Resolver,
-    is_address,
+    is_ip_address,
     open_async,
     open_blocking,
 )
@@ -36,7 +36,10 @@ class Names:
         assert self.goes_on.wait(10)
         if self.error is not None:
             raise self.error
-        return []
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))]
+
+
+FOUND = [(socket.AF_INET, ("192.0.2.1", 6379))]
 
 
 @pytest.fixture
@@ -53,16 +56,17 @@ def later(seconds: float = 10) -> float:
     return time.monotonic() + seconds
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%lo"])
 def test_an_address_is_not_looked_up(resolver: Resolver, names: Names, host: str) -> None:
-    resolver.wait(host, later())
-    asyncio.run(resolver.wait_in_loop(host))
+    ((_, address),) = resolver.resolve(host, 6379, later())
+    assert address[:2] == (host.partition("%")[0], 6379)
+    assert asyncio.run(resolver.aresolve(host, 6379)) == resolver.resolve(host, 6379, later())
     assert names.asked == []
 
 
 def test_a_name_is_no_address() -> None:
-    assert not is_address("redis.internal")
-    assert not is_address("1.2.3")
+    assert not is_ip_address("redis.internal")
+    assert not is_ip_address("1.2.3")
 
 
 def test_a_resolver_that_hangs_holds_one_thread_however_many_wait(
@@ -70,23 +74,23 @@ def test_a_resolver_that_hangs_holds_one_thread_however_many_wait(
 ) -> None:
     async def wait() -> None:
         async with asyncio.timeout(SOON):
-            await resolver.wait_in_loop("redis")
+            await resolver.aresolve("redis", 6379)
 
     for _ in range(20):
-        with pytest.raises(TimeoutError, match="redis was not found in time"):
-            resolver.wait("redis", later(SOON))
+        with pytest.raises(TimeoutError):
+            resolver.resolve("redis", 6379, later(SOON))
         with pytest.raises(TimeoutError):
             asyncio.run(wait())
     assert names.asked == ["redis"]
-    assert len(resolver._under_way["redis"].waking) == 1
+    assert len(resolver._lookups["redis"].waiters) == 1
     names.goes_on.set()
-    resolver.wait("redis", later())
+    resolver.resolve("redis", 6379, later())
 
 
 def test_a_name_that_is_found_is_waited_for(resolver: Resolver, names: Names) -> None:
     names.goes_on.set()
-    resolver.wait("redis", later())
-    asyncio.run(resolver.wait_in_loop("redis"))
+    assert resolver.resolve("redis", 6379, later()) == FOUND
+    assert asyncio.run(resolver.aresolve("redis", 6379)) == FOUND
     assert names.asked == ["redis", "redis"]
 
 
@@ -97,37 +101,35 @@ def test_what_goes_wrong_is_told(resolver: Resolver, names: Names, error: Except
     names.error = error
     names.goes_on.set()
     with pytest.raises(OSError, match=r"unknown|label"):
-        resolver.wait("redis", later())
+        resolver.resolve("redis", 6379, later())
     with pytest.raises(OSError, match=r"unknown|label"):
-        asyncio.run(resolver.wait_in_loop("redis"))
+        asyncio.run(resolver.aresolve("redis", 6379))
 
 
 def test_a_forked_process_looks_up_anew(resolver: Resolver, names: Names) -> None:
     with pytest.raises(TimeoutError):
-        resolver.wait("redis", later(SOON))
+        resolver.resolve("redis", 6379, later(SOON))
     resolver.after_fork()
     names.goes_on.set()
-    resolver.wait("redis", later())
+    resolver.resolve("redis", 6379, later())
     assert names.asked == ["redis", "redis"]
 
 
-def test_connecting_gives_up_when_the_name_is_not_found(
+def test_connecting_gives_up_when_the_name_is_not_found_in_time(
     monkeypatch: pytest.MonkeyPatch, resolver: Resolver, names: Names
 ) -> None:
     monkeypatch.setattr(connecting, "RESOLVER", resolver)
-    door = Door(Address("redis.invalid", 6379))
-
-    async def connect() -> None:
-        async with asyncio.timeout(SOON):
-            await open_async(door)
-
-    with pytest.raises(StoreError) as failure:
-        open_blocking(door, later(SOON))
+    server = Endpoint(Address("redis.invalid", 6379))
+    with pytest.raises(StoreError, match=r"redis\.invalid:6379: name lookup not done") as failure:
+        open_blocking(server, later(SOON), 1.0)
     assert failure.value.reason == "timeout"
-    with pytest.raises(TimeoutError):
-        asyncio.run(connect())
+    with pytest.raises(StoreError, match=r"redis\.invalid:6379: name lookup not done") as failure:
+        asyncio.run(open_async(server, later(SOON), 1.0))
+    assert failure.value.reason == "timeout"
     names.error = socket.gaierror(socket.EAI_NONAME, "unknown")
     names.goes_on.set()
-    with pytest.raises(StoreError, match="unknown") as failure:
-        open_blocking(door, later())
+    with pytest.raises(StoreError, match=r"name lookup failed: .*unknown") as failure:
+        open_blocking(server, later(), 1.0)
     assert failure.value.reason == "unreachable"
+    with pytest.raises(StoreError, match=r"name lookup failed: .*unknown"):
+        asyncio.run(open_async(server, later(), 1.0))
