@@ -254,6 +254,8 @@ class ClusterTransport(Transport):
                 self._fail(routed, errors.too_late(str(self._url), self._url.timeout))
                 return
             routed, deadline = self._round(routed, deadline)
+            if any(one.whole for one in routed):  # the script was unknown: nothing was carried out
+                deadline = _monotonic() + self._url.timeout
 
     def owner_of(self, slot: int) -> str:
         address = self._nodes.owners[slot]
@@ -601,7 +603,7 @@ class ClusterConnections:
             self._redirect((request, deadline, detours + 1), action)
         elif action is Retry.SEND_SCRIPT:
             # After a redirection the node may be one that needs ASKING.
-            packed = request.packed_whole()
+            packed, deadline = request.packed_whole(), _monotonic() + self._url.timeout
             via.forward((request, deadline, detours + 1), packed, asking=detours > 0)
         else:
             self._try_again(pending, text, via.where)

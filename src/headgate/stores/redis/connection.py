@@ -76,7 +76,7 @@ class BlockingConnection:
     def send(self, packed: bytes, deadline: float) -> None:
         """Write *packed*, any number of commands, until *deadline* (monotonic seconds)."""
         left = deadline - _monotonic()
-        if left < self._enough:
+        if not self._enough <= left <= self._timeout:  # a greeting may take longer than a call
             self._limit_to(left)
         try:
             self._sock.sendall(packed)
@@ -88,7 +88,7 @@ class BlockingConnection:
         gets = self._reader.gets
         replies: list[Any] = []
         left = deadline - _monotonic()
-        if left < self._enough:  # sending, or another server, has taken some of it
+        if not self._enough <= left <= self._timeout:
             self._limit_to(max(left, _LEAST))
         while True:
             try:

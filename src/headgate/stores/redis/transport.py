@@ -105,6 +105,7 @@ class StandaloneTransport(Transport):
     ) -> bool | None:
         """Send *requests*, and once more with its text those whose script is unknown.
 
+        These were not carried out, so they have the timeout once more.
         Each request is answered or has failed afterwards. Returns True if the server is a replica,
         None if the connection cannot be used any more.
         """
@@ -130,7 +131,7 @@ class StandaloneTransport(Transport):
                     unknown.append(request)
             if not unknown:
                 return is_stale
-            detours = MOST_DETOURS
+            detours, deadline = MOST_DETOURS, time.monotonic() + self._url.timeout
             requests, packed = unknown, [request.packed_whole() for request in unknown]
 
     def _loss(self, error: BaseException, connection: BlockingConnection) -> StoreError:
@@ -156,6 +157,7 @@ class StandaloneConnections:
     """The one connection of an event loop to one server, or to the primary of Sentinels."""
 
     def __init__(self, url: RedisURL) -> None:
+        self._timeout = url.timeout
         self._link = ReconnectingConnection(_dialer(url), self._on_error_reply, str(url), url)
         self.submit = self._link.submit
         self.aclose = self._link.aclose
@@ -167,9 +169,10 @@ class StandaloneConnections:
     def _on_error_reply(
         self, link: ReconnectingConnection, via: AsyncConnection, pending: InFlight, text: str
     ) -> None:
-        request, deadline, detours = pending
+        request, _, detours = pending
         action = action_for(text, via.where, detours)
         if not isinstance(action, Failure):
+            deadline = time.monotonic() + self._timeout
             via.forward((request, deadline, MOST_DETOURS), request.packed_whole())
             return
         request.failed(action.error)
