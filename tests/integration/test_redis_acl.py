@@ -12,7 +12,7 @@ import pytest
 from headgate import Concurrency, Hit, RateLimiter
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Check
-from headgate.stores.operations import Draw, GrantLease, MergeUsage, Pour, PublishValue
+from headgate.stores.operations import GrantLease, MergeUsage, PublishValue
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
@@ -98,7 +98,5 @@ def _lend(store: RedisStore) -> None:
             store.run(GrantLease(check, "a", most, SECOND, unused=2))
             store.run(GrantLease(check, "b", most, MICROSECOND, used=1, is_charged=False))
         store.run(MergeUsage((check,), "eu", 1, SECOND))
-        store.run(Pour(check.group, "key", 2, SECOND))
-        assert store.run(Draw(check.group, "key", 1)) == 1
         for ttl_ns in (MICROSECOND, SECOND):
             assert len(store.run(PublishValue(check.group, "key", f"{ttl_ns}", 1, 1, ttl_ns))) == 1

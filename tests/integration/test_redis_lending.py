@@ -9,7 +9,7 @@ import pytest
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Charge, Check, MemoryStore, Operation, Refund, Reset, Take
-from headgate.stores.operations import Draw, GrantLease, MergeUsage, Pour
+from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.stores.redis import RedisStore
 from headgate.stores.redis.inspect import parse_name
 from headgate.testing import ManualClock
@@ -73,10 +73,8 @@ class TestTimeToLive:
             store.run(GrantLease(check, "a", 3, SECOND, used=1, is_charged=is_charged))
             store.run(GrantLease(check, "b", 1, SECOND, unused=1))
         store.run(MergeUsage((check,), "eu", 1, 30 * SECOND))
-        store.run(Pour("g", "pot", 3, 30 * SECOND))
-        store.run(Draw("g", "pot", 1))
         found = {name: int(server.cli("pttl", name)) for name in names(server)}
-        assert {"@g:key", "@g^:key", "@g<:key", "@g>:pot"} <= set(found)
+        assert {"@g:key", "@g^:key", "@g<:key"} <= set(found)
         for name, ttl in found.items():
             assert 0 < ttl <= 2 * 60_000 + 5_000, name
 
@@ -138,8 +136,6 @@ class TestCalls:
                 store.run(GrantLease(check, "a", 4, SECOND, unused=4)).outcome.remaining == 100 - n
             )
             server.cli("script", "flush")
-            assert store.run(Pour("g", "pot", 2, SECOND * 60)) == 2 * n
-            server.cli("script", "flush")
             (told,) = store.run(MergeUsage((Check("g", "other", check.limit, n),), "eu", 1, HOUR))
             assert told.remaining == 100 - n
 
@@ -180,9 +176,8 @@ def test_what_stands_beside_counters_is_none(server: RedisServer, store: RedisSt
         check = Check("8:headgate:0", key, LIMITS[0])
         store.run(GrantLease(check, "a", 3, SECOND, used=1))
         store.run(MergeUsage((check,), "eu", 1, SECOND))
-        store.run(Pour(check.group, key, 3, SECOND))
     found = names(server)
-    assert len(found) == 8
+    assert len(found) == 6
     assert sum(parse_name(name.encode()) is not None for name in found) == 2
 
 
@@ -193,8 +188,6 @@ def test_in_a_cluster_a_counter_and_what_stands_beside_it_share_a_slot() -> None
         for key in keys:
             check = Check("g", key, LIMITS[0])
             assert store.run(GrantLease(check, "a", 3, HOUR, used=1)).amount == 3
-            assert store.run(Pour("pots", key, 3, HOUR)) == 3
-            assert store.run(Draw("pots", key, 1)) == 2
         everything = tuple(Check("g", key, LIMITS[0], 2) for key in keys)
         first = store.run(MergeUsage(everything, "eu", 1, HOUR))
         again = store.run(MergeUsage(everything, "eu", 1, HOUR))

@@ -287,6 +287,7 @@ build.S = function()
     local ends = tonumber(redis.call('ZSCORE', spec.key, lease) or 0)
     if ends == 0 then return false end
     redis.call('ZREM', spec.key, lease)
+    if redis.call('ZCOUNT', spec.key, 0, '+inf') == 0 then redis.call('DEL', spec.key) end
     local part = take_from_part(spec, lease, ends)
     if ends > now and part and part == spec.part and spec.lends and spec.share > 0 then
       keep(spec)
