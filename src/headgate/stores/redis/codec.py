@@ -274,7 +274,7 @@ class PacedSpec(SteadySpec):
         super().__init__(limit)
         self.span = self.quota * self.unit
         self.pace = Pace(self.quota, self.ticks, self.unit, self.span)
-        self.suffix = unit_suffix(self.unit, self.ticks)
+        self.suffix = paced_suffix(self.unit, self.ticks, self.quota)
         self._algorithm = algorithm_for(limit)
 
     def _rest(self, cost: int) -> list[bytes | int]:
@@ -284,7 +284,7 @@ class PacedSpec(SteadySpec):
     def counter(self, state: bytes, now_ns: int) -> Counter:
         text, *holds = state.split(b"|")
         instant = self._instant(*text.split(b","))
-        return ComputedCounter(self._algorithm, instant, holds, now_ns)
+        return ComputedCounter(self._algorithm, (instant, now_ns), holds, now_ns)
 
     def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
         if b"|" in state:  # with reservations
@@ -334,6 +334,7 @@ class QueueSpec(SteadySpec):
         line = Line(
             self._instant(*ends.split(b",")),
             tuple([Vacancy(self._instant(w, f), int(units)) for w, f, units in vacancies]),
+            now_ns,
         )
         return QueueCounter(self._algorithm, line, now_ns)
 
@@ -364,8 +365,10 @@ class FixedWindowSpec(Spec):
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
         text, *holds = state.split(b"|")
-        index, count = text.split(b",")
-        return ComputedCounter(self._algorithm, (int(index), int(count)), holds, now_ns)
+        start, count = text.split(b",")
+        return ComputedCounter(
+            self._algorithm, (int(start) * MICROSECOND, int(count)), holds, now_ns
+        )
 
 
 class SlidingWindowCounterSpec(Spec):
@@ -463,16 +466,16 @@ def _shares_text(limit: Concurrency) -> bytes:
     return f"{int(limit.lends)}:{limit.partition or ''}:{shares}".encode("ascii")
 
 
-def unit_suffix(unit: int, ticks: int) -> bytes:
-    """How a counter says how long a unit takes: three digits where they can, else in full.
+def paced_suffix(unit: int, ticks: int, quota: int) -> bytes:
+    """Return what follows the instant of a counter: how long a unit takes, and the quota.
 
-    The digits are two of a mantissa and one of a power of ten, in microseconds: 065 is 6 * 10^5, a
-    hundred a minute. A counter of 19 digits is an integer to Redis, and half as large.
+    Where they can, three digits are the unit: two of a mantissa and one of a power of ten, in
+    microseconds: 065 is 6 * 10^5, a hundred a minute.
     """
     if ticks > 1:
-        return b"/%d/%d/" % (unit, ticks)
+        return b"/%d/%d/%d/" % (unit, ticks, quota)
     mantissa, power = unit, 0
     while mantissa % 10 == 0 and power < 9:
         mantissa, power = mantissa // 10, power + 1
     code = mantissa if mantissa < 100 and mantissa % 10 else EXTRA_MANTISSAS.get(mantissa)
-    return b"/%d" % unit if code is None else b"%02d%d" % (code, power)
+    return (b"/%d" % unit if code is None else b"%02d%d" % (code, power)) + b",%d" % quota

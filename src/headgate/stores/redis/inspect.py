@@ -214,16 +214,21 @@ def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Coun
 # figures of windows are those of the pure algorithms. Nothing here talks to a server.
 
 
-BEGINNING: Final = 24
+BEGINNING: Final = 25
 """Bytes of a value that `looks_like_state` needs to see."""
-_STATE: Final = re.compile(rb"\d{16}(?:\d{3}(?:\||\Z)|/\d)|[FCL]\d{1,16},|Q\d{1,23}")
-_PACED: Final = re.compile(rb"(\d{16})(?:(\d\d)(\d)|/(\d{1,24})(?:/(\d{1,16})/(\d{1,16}))?)")
-_FIXED: Final = re.compile(rb"F(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d{1,16})")
+_STATE: Final = re.compile(rb"\d{16}(?:\d{3},\d|/\d)|[FCL]\d{1,16},|Q\d{1,23}")
+_PACED: Final = re.compile(
+    rb"(\d{16})(?:(?:(\d\d)(\d)|/(\d{1,24})),\d{1,16}|/(\d{1,24})/(\d{1,16})/\d{1,16}/(\d{1,16}))"
+    rb"(?:@\d{1,16})?"
+)
+_FIXED: Final = re.compile(rb"F(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d{1,16})(?:,(\d{1,16}))?")
 _CELLS: Final = re.compile(rb"C(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d{1,16}),(\d[\d,]*)")
 _LOG: Final = re.compile(rb"L" + rb",".join([rb"(\d{1,16})"] * 6))
-_QUEUE: Final = re.compile(rb"Q(\d{1,24}),(\d{1,16}),(\d{1,16}),(\d{1,16})((?:;\d+:\d+:\d+)*)")
+_QUEUE: Final = re.compile(
+    rb"Q(\d{1,24}),(\d{1,16}),(\d{1,16}),(\d{1,16}),\d{1,16},\d{1,16}((?:;\d+:\d+:\d+)*)"
+)
 _ENTRY: Final = re.compile(rb"(\d{1,16})(?::(\d{1,16}))?")
-_HOLD: Final = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
+_HOLD: Final = re.compile(rb"(\d{1,16}):(\d{1,16}):\d{1,16}:(.*)", re.DOTALL)
 _PART: Final = re.compile(rb"([A-Za-z0-9._-]+):\d{16}:(.*)", re.DOTALL)
 _MANTISSAS: Final = {code: mantissa for mantissa, code in EXTRA_MANTISSAS.items()}
 _PERIODS: Final = (("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY), ("w", WEEK))
@@ -321,8 +326,8 @@ def _read_paced(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
     found = _PACED.fullmatch(text)
     if not found:
         return None
-    instant, mantissa, power, unit, ticks, more = found.groups()
-    q, p, f = int(unit or 0), int(ticks or 1), int(more or 0)
+    instant, mantissa, power, whole, unit, ticks, more = found.groups()
+    q, p, f = int(whole or unit or 0), int(ticks or 1), int(more or 0)
     if mantissa:
         q = _MANTISSAS.get(int(mantissa), int(mantissa)) * 10 ** int(power)
     if not q or not p:
@@ -345,8 +350,8 @@ def _read_fixed(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
     found = _FIXED.fullmatch(text)
     if not found:
         return None
-    window, quota, index, count = map(int, found.groups())
-    start_ns = index * window * MICROSECOND
+    window, quota, index, count = map(int, found.groups()[:4])
+    start_ns = (int(found[5]) if found[5] else index * window) * MICROSECOND
     return _computed(FixedWindow(quota, _seconds(window)), (start_ns, count), now_ns)
 
 

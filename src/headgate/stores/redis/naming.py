@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """The version of what is written. Names of a later one will begin with `$` and its number."""
 CLUSTER_SLOTS: Final = 16_384
 TAGS: Final = 16

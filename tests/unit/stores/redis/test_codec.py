@@ -15,25 +15,25 @@ from headgate.limits import (
     TokenBucket,
     parse_limit,
 )
-from headgate.stores.redis.codec import PacedSpec, spec_of, unit_suffix
+from headgate.stores.redis.codec import PacedSpec, paced_suffix, spec_of
 
 
 @pytest.mark.parametrize(
     ("text", "suffix"),
     [
-        ("1/s", b"016"),
-        ("10/s", b"015"),
-        ("1000/s", b"013"),
-        ("100/minute", b"065"),
-        ("5/minute", b"126"),
-        ("5000/hour", b"724"),
-        ("1000/day", b"905"),  # 86,400,000 microseconds: 864 * 10^5
-        ("100/day", b"906"),
-        ("80/s", b"202"),  # 12,500: 125 * 10^2
-        ("3/s", b"/1000000/3/"),
-        ("7/minute", b"/60000000/7/"),
-        ("1000000/s", b"010"),
-        ("1 per 1234567 ms", b"/1234567000"),
+        ("1/s", b"016,1"),
+        ("10/s", b"015,10"),
+        ("1000/s", b"013,1000"),
+        ("100/minute", b"065,100"),
+        ("5/minute", b"126,5"),
+        ("5000/hour", b"724,5000"),
+        ("1000/day", b"905,1000"),  # 86,400,000 microseconds: 864 * 10^5
+        ("100/day", b"906,100"),
+        ("80/s", b"202,80"),  # 12,500: 125 * 10^2
+        ("3/s", b"/1000000/3/3/"),
+        ("7/minute", b"/60000000/7/7/"),
+        ("1000000/s", b"010,1000000"),
+        ("1 per 1234567 ms", b"/1234567000,1"),
     ],
 )
 def test_what_a_unit_takes_is_three_digits_if_they_can_say_it(text: str, suffix: bytes) -> None:
@@ -46,9 +46,9 @@ def test_three_digits_mean_one_unit_each() -> None:
     units = [m * 10**k for m in range(1, 1_000) for k in range(10)]
     suffixes: dict[bytes, set[int]] = {}
     for unit in units:
-        suffixes.setdefault(unit_suffix(unit, 1), set()).add(unit)
+        suffixes.setdefault(paced_suffix(unit, 1, 5), set()).add(unit)
     assert all(len(meant) == 1 for meant in suffixes.values())
-    assert sum(len(suffix) == 3 for suffix in suffixes) > 900
+    assert sum(len(suffix) == 5 for suffix in suffixes) > 900
 
 
 def test_a_cost_is_microseconds_and_ticks_that_lose_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.stores.redis.codec import unit_suffix
+from headgate.stores.redis.codec import paced_suffix
 from headgate.stores.redis.inspect import (
     BEGINNING,
     Held,
@@ -34,7 +34,9 @@ class TestPaced:
         rate = Fraction(ticks, unit)
         unit, ticks = rate.denominator, rate.numerator
         whole, more = divmod(used * unit, ticks)
-        text = b"%016d%b" % (whole, unit_suffix(unit, ticks)) + (b"%d" % more if ticks > 1 else b"")
+        text = b"%016d%b" % (whole, paced_suffix(unit, ticks, 5)) + (
+            b"%d" % more if ticks > 1 else b""
+        )
         if whole >= 10**16:
             return
         assert looks_like_state(text[:BEGINNING])
@@ -46,31 +48,36 @@ class TestPaced:
     @pytest.mark.parametrize(
         ("suffix", "limit"),
         [
-            ("065", "100/m"),
-            ("016", "1/s"),
-            ("904", "10000/d"),
-            ("204", "48/m"),
-            ("/333333", "1/0.333333s"),
-            ("/1000000/3/1", "3/s"),
-            ("036", "20/m"),
-            ("437", "1/430s"),
+            ("065,5", "100/m"),
+            ("016,5", "1/s"),
+            ("904,5", "10000/d"),
+            ("204,5", "48/m"),
+            ("/333333,5", "1/0.333333s"),
+            ("/1000000/3/5/1", "3/s"),
+            ("036,5", "20/m"),
+            ("437,5", "1/430s"),
         ],
     )
     def test_the_rate_is_one_that_a_person_would_write(self, suffix: str, limit: str) -> None:
         assert read(f"{NOW_US}{suffix}").limit == limit
 
     def test_one_that_is_over_is_as_new(self) -> None:
-        state = read(f"{NOW_US - 5}065")
+        state = read(f"{NOW_US - 5}065,100")
         assert (state.in_use, state.as_new_in_ns) == (0, 0)
 
+    def test_debt_has_the_time_of_its_writing_behind_it(self) -> None:
+        assert read(f"{NOW_US + 600_000 * 120}065,100@{NOW_US}").in_use == 120
+
     def test_a_part_of_a_unit_counts_as_one(self) -> None:
-        assert read(f"{NOW_US + 600_001}065").in_use == 2
+        assert read(f"{NOW_US + 600_001}065,100").in_use == 2
 
 
 class TestWindows:
     def test_a_fixed_window_is_counted_until_it_is_over(self) -> None:
         index = NOW // MINUTE
         state = read(f"F60000000,100,{index},7")
+        stepped_back = read(f"F60000000,100,{index},7,{NOW_US - 1_000_000}")
+        assert (stepped_back.in_use, stepped_back.as_new_in_ns) == (7, 59 * SECOND)
         assert (state.kind, state.limit, state.quota) == ("fixed_window", "100/m", 100)
         assert (state.in_use, state.as_new_in_ns) == (7, 20 * SECOND)
         over = read(f"F60000000,100,{index - 1},7")
@@ -105,7 +112,7 @@ class TestWindows:
 class TestReservationsAndSlots:
     def test_open_reservations_are_held_and_lapsed_ones_are_not(self) -> None:
         later, earlier = NOW_US + 9_000_000, NOW_US
-        state = read(f"{NOW_US}065|{later}:8:a%7Cb%2525|{earlier}:5:gone")
+        state = read(f"{NOW_US}065,100|{later}:8:9000000:a%7Cb%2525|{earlier}:5:1:gone")
         assert state.reservations == (Held("a|b%25", 8, 9 * SECOND),)
         assert (state.in_use, state.held, state.as_new_in_ns) == (0, 8, 9 * SECOND)
 
@@ -126,10 +133,11 @@ class TestReservationsAndSlots:
         b"12345",
         b"17000000400000000000",  # twenty digits
         b"1700000040000000000",  # a unit that takes no time
-        b"1700000040000000/0",
-        b"1700000040000000/5/0/1",
-        b"1700000040000000065|",
-        b"1700000040000000065|x:1:y",
+        b"1700000040000000/0,5",
+        b"1700000040000000/5/0/9/1",
+        b"1700000040000000065",  # no quota
+        b"1700000040000000065,5|",
+        b"1700000040000000065,5|x:1:1:y",
         b"F0,5,1,1",  # no window
         b"F60000000,0,1,1",
         b"Fair",
@@ -155,17 +163,21 @@ def test_most_values_of_others_can_be_told_by_their_beginning(value: bytes) -> N
 
 class TestQueue:
     def test_what_is_queued_is_in_use_and_what_was_given_up_is_not(self) -> None:
-        state = read(f"Q100000,1,{NOW_US + 550_000},0")
+        state = read(f"Q100000,1,{NOW_US + 550_000},0,9,0")
         assert (state.kind, state.limit, state.quota) == ("leaky_queue", "10/s", None)
         assert (state.in_use, state.as_new_in_ns) == (6, 550_000_000)
-        state = read(f"Q100000,1,{NOW_US + 550_000},0;{NOW_US + 150_000}:0:2|{NOW_US + 9}:4:name")
+        state = read(
+            f"Q100000,1,{NOW_US + 550_000},0,9,0;{NOW_US + 150_000}:0:2|{NOW_US + 9}:4:9:name"
+        )
         assert (state.in_use, state.held) == (4, 4)
-        assert read(f"Q100000,1,{NOW_US - 5},0").in_use == 0
+        assert read(f"Q100000,1,{NOW_US - 5},0,9,0").in_use == 0
 
     def test_a_pace_that_does_not_divide_evenly(self) -> None:
-        state = read(f"Q1000000,3,{NOW_US + 333_333},1")
+        state = read(f"Q1000000,3,{NOW_US + 333_333},1,9,0")
         assert (state.limit, state.in_use, state.as_new_in_ns) == ("3/s", 1, 333_333_334)
 
-    @pytest.mark.parametrize("text", ["Q0,1,5,0", "Q1,0,5,0", "Q1,1,5", "Q1,1,5,0;1:2", "Q5,1,x,0"])
+    @pytest.mark.parametrize(
+        "text", ["Q0,1,5,0,9,0", "Q1,0,5,0,9,0", "Q1,1,5,0", "Q1,1,5,0,9,0;1:2", "Q5,1,x,0,9,0"]
+    )
     def test_what_is_no_queue_is_nothing(self, text: str) -> None:
         assert read_state(text.encode(), [], NOW) is None

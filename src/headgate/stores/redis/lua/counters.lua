@@ -1,12 +1,12 @@
 -- The arithmetic of each algorithm, as in headgate.algorithms, on the microseconds of `now`.
 --
 -- A counter is one string, with open reservations behind it (see docs/redis-layout.md):
---   paced      TTTTTTTTTTTTTTTT and the unit: three digits, or /q, or /q/p/f
---   fixed      Fwindow,quota,index,count
+--   paced      TTTTTTTTTTTTTTTT, the unit and the quota n: mmk,n or /q,n or /q/p/n/f; in debt @since
+--   fixed      Fwindow,quota,index,count    and ,start if that is not the index's
 --   counter    Cwindow,subwindows,quota,index,count,count,...      (oldest first)
 --   log        Lwindow,quota,high,total,debt,offset    and a list beside it, of t or t:units
 --   queue      Qq,p,w,f;w:f:units;...                                     (see queues.lua)
---   each       |expires:amount:name|expires:amount:name
+--   each       |expires:amount:lasts:name|expires:amount:lasts:name
 --
 -- A `spec` is what a check asks under: {kind, quota, cost, ...}. Each algorithm offers
 --   new(spec)                  the state of an untouched counter
@@ -49,20 +49,39 @@ build.P = function()
 
   function paced.new(spec) return { w = now, f = 0, fresh = true } end
 
-  function paced.writer(text)
-    local rest = sub(text, 17)
-    if #rest == 3 then
-      local mantissa, power = tonumber(sub(rest, 1, 2)), tonumber(sub(rest, 3))
-      return { kind = 'P', q = (UNITS[mantissa] or mantissa) * 10 ^ power, p = 1, suffix = rest }
-    end
-    local _, _, q, p = find(rest, '^/(%d+)/?(%d*)')
-    if p == '' then return { kind = 'P', q = tonumber(q), p = 1, suffix = rest } end
-    return { kind = 'P', q = tonumber(q), p = tonumber(p), suffix = '/' .. q .. '/' .. p .. '/' }
+  local function is_beyond(spec, w, f)
+    return w > now + spec.span_w or (w == now + spec.span_w and f > spec.span_f)
   end
 
+  function paced.writer(text)
+    local rest = sub(text, 17)
+    local _, _, suffix, mantissa, power, quota = find(rest, '^((%d%d)(%d),(%d+))')
+    local q, p = nil, 1
+    if quota then
+      mantissa = tonumber(mantissa)
+      q = (UNITS[mantissa] or mantissa) * 10 ^ power
+    else
+      _, _, suffix, q, quota = find(rest, '^(/(%d+),(%d+))')
+      if not quota then _, _, suffix, q, p, quota = find(rest, '^(/(%d+)/(%d+)/(%d+)/)') end
+    end
+    local spec = { kind = 'P', q = tonumber(q), p = tonumber(p), quota = tonumber(quota),
+      suffix = suffix }
+    spec.span_w, spec.span_f = scale(spec.quota, spec.q, spec.p)
+    return spec
+  end
+
+  -- An instant beyond the span shows that the clock has stepped back: all is in use then. One of
+  -- debt has the time of its writing behind an @, and moves back with the clock.
   function paced.read(spec, text)
-    local f = spec.p > 1 and tonumber(sub(text, 17 + #spec.suffix)) or 0
-    return { w = tonumber(sub(text, 1, 16)), f = f }
+    local _, _, f, since = find(sub(text, 17 + #spec.suffix), '^(%d*)@?(%d*)$')
+    local state = { w = tonumber(sub(text, 1, 16)), f = tonumber(f) or 0 }
+    since = tonumber(since)
+    if since then
+      if now < since then state.w, state.moved = state.w - (since - now), true end
+    elseif is_beyond(spec, state.w, state.f) then
+      state.w, state.f, state.moved = now + spec.span_w, spec.span_f, true
+    end
+    return state
   end
 
   function paced.keeps(spec, old) return spec.suffix == old.suffix end
@@ -111,6 +130,7 @@ build.P = function()
   function paced.write(spec, state)
     local text = format('%016.0f', state.w) .. spec.suffix
     if spec.p > 1 then text = text .. digits(state.f) end
+    if is_beyond(spec, state.w, state.f) then text = text .. '@' .. digits(now) end
     return text, state.w + 1
   end
 
@@ -122,9 +142,9 @@ end
 build.F = function()
   local fixed = {}
 
-  function fixed.new(spec)
-    return { index = divide(now, spec.window), count = 0, fresh = true }
-  end
+  local function aligned(spec) return divide(now, spec.window) * spec.window end
+
+  function fixed.new(spec) return { start = aligned(spec), count = 0, fresh = true } end
 
   function fixed.writer(text)
     local _, _, window, quota = find(text, '^F(%d+),(%d+)')
@@ -132,13 +152,16 @@ build.F = function()
   end
 
   -- The window in force. One that begins works off a quota of what the one before held too much.
+  -- One that starts in the future of the clock starts now, and lasts for a window.
   function fixed.read(spec, text)
-    local _, _, quota, index, count = find(text, '^F%d+,(%d+),(%d+),(%d+)')
-    local state = { index = tonumber(index), count = tonumber(count) }
-    local current = divide(now, spec.window)
-    if current > state.index then
-      state.count = max(0, state.count - quota * (current - state.index))
-      state.index = current
+    local _, _, quota, index, count, start = find(text, '^F%d+,(%d+),(%d+),(%d+),?(%d*)')
+    local state = { start = tonumber(start) or index * spec.window, count = tonumber(count) }
+    if now < state.start then
+      state.moved = state.count > 0
+      state.start = state.moved and now or aligned(spec)
+    elseif now >= state.start + spec.window then
+      local passed = divide(now, spec.window) - divide(state.start, spec.window)
+      state.start, state.count = aligned(spec), max(0, state.count - quota * passed)
     end
     return state
   end
@@ -154,14 +177,16 @@ build.F = function()
   function fixed.used(_, state) return state.count end
 
   function fixed.write(spec, state)
-    local ends = now
-    if state.count > 0 then
-      ends = (state.index + divide_up(state.count, spec.quota)) * spec.window
-    end
-    return format('F%.0f,%.0f,%.0f,%.0f', spec.window, spec.quota, state.index, state.count), ends
+    local ends, index = now, divide(state.start, spec.window)
+    local windows = divide_up(state.count, spec.quota)
+    if windows == 1 then ends = state.start + spec.window end
+    if windows > 1 then ends = (index + windows) * spec.window end
+    local text = format('F%.0f,%.0f,%.0f,%.0f', spec.window, spec.quota, index, state.count)
+    if state.start ~= index * spec.window then text = text .. ',' .. digits(state.start) end
+    return text, ends
   end
 
-  function fixed.tell(_, state) return digits(state.index) .. ',' .. digits(state.count) end
+  function fixed.tell(_, state) return digits(state.start) .. ',' .. digits(state.count) end
 
   return fixed
 end
@@ -214,6 +239,21 @@ build.C = function()
     end
   end
 
+  -- Move to an earlier cell: what lies in the future of the clock is added to that cell. Of the
+  -- oldest only a part counted, so no more of it than fits is kept.
+  local function step_back(state, quota, to)
+    local old, steps, last = state.counts, state.index - to, #state.counts
+    old[1] = min(old[1], max(0, quota - younger(old)))
+    local counts = {}
+    for i = 1, last do counts[i] = 0 end
+    for i = 1, last do
+      local place = min(last, i + steps)
+      counts[place] = counts[place] + old[i]
+      state.moved = state.moved or old[i] > 0
+    end
+    state.counts, state.index = counts, to
+  end
+
   function cells.new(spec)
     local counts = {}
     for i = 1, spec.subwindows + 1 do counts[i] = 0 end
@@ -233,10 +273,12 @@ build.C = function()
     for count in string.gmatch(sub(text, last + 1), '%d+') do counts[#counts + 1] = tonumber(count) end
     local state = { index = tonumber(index), counts = counts, elapsed = 0 }
     local current, elapsed = place(spec)
-    if current >= state.index then
+    if current < state.index then
+      step_back(state, tonumber(quota), current)
+    else
       roll(spec, tonumber(quota), state, current)
-      state.elapsed = elapsed
     end
+    state.elapsed = elapsed
     return state
   end
 

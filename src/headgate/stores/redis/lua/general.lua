@@ -73,12 +73,16 @@ end
 
 local function read_holds(text)
   local holds = {}
-  for expires, amount, name in string.gmatch(text, '|(%d+):(%d+):([^|]*)') do
-    if tonumber(expires) > now then
-      holds[#holds + 1] = { expires = tonumber(expires), amount = tonumber(amount), name = name }
+  local moved = false
+  for expires, amount, lasts, name in string.gmatch(text, '|(%d+):(%d+):(%d+):([^|]*)') do
+    local hold = { expires = tonumber(expires), amount = tonumber(amount), lasts = tonumber(lasts),
+      name = name }
+    if hold.expires > now + hold.lasts then  -- the clock has stepped back
+      hold.expires, moved = now + hold.lasts, true
     end
+    if hold.expires > now then holds[#holds + 1] = hold end
   end
-  return holds
+  return holds, moved
 end
 
 -- The counter of `spec`, opened once per call of a script: checks of one counter share it.
@@ -95,7 +99,8 @@ local function open(spec, opened)
       local bar = find(value, '|', 1, true)
       local text = bar and sub(value, 1, bar - 1) or value
       counter.state, counter.changed = carried(spec, text)
-      if bar then counter.holds = read_holds(sub(value, bar)) end
+      if bar then counter.holds, counter.moved = read_holds(sub(value, bar)) end
+      if counter.state.moved then counter.moved = true end
       for _, hold in ipairs(counter.holds) do counter.held = counter.held + hold.amount end
     else
       counter.state = algorithm.new(spec)
@@ -120,14 +125,15 @@ local function charge(spec, counter)
   end
 end
 
--- Put a counter back if it was changed: once, after all that concerns it has been done.
+-- Write a counter if it was changed, or moved because the clock has stepped back: once, after all
+-- that concerns it has been done. (Without the write the wait of a denied caller would not shrink.)
 local function close(spec, counter)
-  if not counter.changed or spec.kind == 'S' then return end
-  counter.changed = false
+  if not (counter.changed or counter.moved) or spec.kind == 'S' then return end
+  counter.changed, counter.moved = false, false
   local text, ends = algorithm_of(spec.kind).write(spec, counter.state)
   local parts = { text }
   for _, hold in ipairs(counter.holds) do
-    parts[#parts + 1] = digits(hold.expires) .. ':' .. digits(hold.amount) .. ':' .. hold.name
+    parts[#parts + 1] = format('%.0f:%.0f:%.0f:%s', hold.expires, hold.amount, hold.lasts, hold.name)
     ends = max(ends, hold.expires)
   end
   redis.call('SET', spec.key, table.concat(parts, '|'), 'PX', lasting(min(ends, FAR)))

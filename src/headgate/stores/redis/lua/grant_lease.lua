@@ -12,8 +12,6 @@
 
 --@ clock failures numbers counters log queues slots general places ledger
 
-local KEPT_LEAST, KEPT_MOST = 60000000, 3600000000
-
 local holder, most, ttl, unused = argument(), tonumber(argument()), tonumber(argument()),
   tonumber(argument())
 local used, told, cap, is_charged = tonumber(argument()), tonumber(argument()),

@@ -27,7 +27,7 @@ for i = 1, #KEYS do
   if value then
     if type(value) == 'string' and sub(value, 17) == suffix then
       before = tonumber(sub(value, 1, 16))
-      if before < now then before = now end
+      if before < now then before = now elseif before > last then before = nil end
     else
       before = nil
     end

@@ -24,7 +24,7 @@ local function known(value)
   if type(value) == 'string' and sub(value, 17, 16 + n) == suffix then
     local w, f = tonumber(sub(value, 1, 16)), tonumber(sub(value, 17 + n))
     if f and w < now then return now, 0 end
-    if f then return w, f end
+    if f and (w < last_w or (w == last_w and f <= span_f)) then return w, f end
   end
 end
 

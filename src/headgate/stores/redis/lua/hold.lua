@@ -19,7 +19,8 @@ for i, spec in ipairs(specs) do
       if counter.holds[n].name == name then table.remove(counter.holds, n) end
     end
     counter.added, counter.changed = amount + spec.cost, true
-    table.insert(counter.holds, { expires = now + ttl, amount = counter.added, name = name })
+    table.insert(counter.holds, { expires = now + ttl, amount = counter.added, lasts = ttl,
+      name = name })
   end
 end
 local after = { 1 }

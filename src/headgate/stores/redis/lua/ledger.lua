@@ -3,6 +3,7 @@
 -- done in close_lapsed, and not before the ledger is due: most calls read one holder only.
 
 local MOST_HOLDERS = 1000
+local KEPT_LEAST, KEPT_MOST = 60000000, 3600000000  -- microseconds
 local ABOUT_ALL = ''    -- the field of the ledger itself; those of holders begin with an h
 
 local function read_account(text)
@@ -63,14 +64,21 @@ local function closed(ledger, account)
 end
 
 -- Close all that has lapsed, forget who was not seen for long; how much is to be charged.
+-- A lease that lapses later than an account is kept was granted before the clock stepped back, and
+-- lapses after a tenth of that time: the longest that it can have been granted for.
 local function close_lapsed(ledger)
-  if now < ledger.due then return 0 end
+  local is_ahead = ledger.lent > 0 and ledger.due > now + KEPT_MOST
+  if now < ledger.due and not is_ahead then return 0 end
   local all, charged = redis.call('HGETALL', ledger.key), 0
   ledger.due, ledger.ends = FAR, 0
   for i = 1, #all, 2 do
     local field = all[i]
     if field ~= ABOUT_ALL then
       local account = read_account(all[i + 1])
+      if is_ahead and account.amount > 0 and account.lapses > now + account.kept then
+        account.lapses, account.is_changed = now + floor(account.kept / 10), true
+        account.forgotten = min(account.forgotten, account.lapses + account.kept)
+      end
       local units, is_over = closed(ledger, account)
       charged = charged + units
       if is_over then

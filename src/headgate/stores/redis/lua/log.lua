@@ -102,6 +102,24 @@ build.L = function()
     end
   end
 
+  -- Entries in the future of the clock become one entry at now.
+  local function step_back(state)
+    local units = 0
+    while count(state) > 0 do
+      local time, had = at(state, count(state))
+      if not time or time <= now then break end
+      units = units + had
+      if #state.added > 0 then
+        table.remove(state.added)
+      else
+        state.length, state.newest_units, state.shorter = state.length - 1, nil, true
+      end
+    end
+    state.high, state.moved = now, state.total > 0
+    state.total = state.total - units
+    if units > 0 then add(state, now, units) end
+  end
+
   -- When the nth unit from now on (counted from 1) will have left.
   local function departure(spec, state, nth)
     local rounds, place = divide(nth - 1, state.total)
@@ -133,6 +151,7 @@ build.L = function()
     local state = { list = beside(spec.key, '+'), high = tonumber(high), total = tonumber(total),
       debt = tonumber(debt), offset = tonumber(offset), gone = 0, added = {} }
     state.length = redis.call('LLEN', state.list)
+    if state.high > now then step_back(state) end
     advance(spec.window, state)
     return state
   end

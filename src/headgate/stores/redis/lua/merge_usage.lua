@@ -24,13 +24,13 @@ local function open_kept(spec, opened)
   end
   local bar = find(value, '|', 1, true)
   local text = bar and sub(value, 1, bar - 1) or value
-  if bar then counter.holds = read_holds(sub(value, bar)) end
+  if bar then counter.holds, counter.moved = read_holds(sub(value, bar)) end
   local writer = algorithm_of(kind_of(text))
   local old = writer.writer(text)
   old.key = spec.key
   counter.state = writer.read(old, text)
   if #counter.holds > 0 or writer.used(old, counter.state) > 0 then
-    counter.own = old
+    counter.own, counter.moved = old, counter.moved or counter.state.moved
   else
     counter.state, counter.changed = converted(spec, old, counter.state)
   end

@@ -14,8 +14,8 @@ places.P = {
 }
 
 places.F = {
-  now = function(spec, state) return format('F%.0f,%.0f', spec.window, state.index) end,
-  ends = function(spec, state) return (state.index + 1) * spec.window end,
+  now = function(spec, state) return format('F%.0f,%.0f', spec.window, state.start) end,
+  ends = function(spec, state) return state.start + spec.window end,
   give_back = function(spec, state, units, place)
     if place == places.F.now(spec, state) then algorithm_of('F').refund(spec, state, units) end
   end,

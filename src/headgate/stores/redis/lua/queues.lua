@@ -1,7 +1,10 @@
 -- The leaky bucket as a queue, as in headgate.algorithms.leaky_queue: the instant at which all that
 -- is queued is worked off, and the turns of it that were given up, by their beginning.
 --
---   queue      Qq,p,w,f;w:f:units;w:f:units          (a unit takes q/p microseconds)
+--   queue      Qq,p,w,f,n,since;w:f:units;w:f:units  (a unit takes q/p microseconds)
+--
+-- n is the quota it was written under: a queue is no longer than n units. One that is longer has
+-- `since`, the time of that write, which is 0 otherwise.
 --
 -- An instant is w microseconds and f ticks of 1/p of one.
 
@@ -64,16 +67,33 @@ build.Q = function()
   function queue.new() return { w = now, f = 0, vacancies = {}, fresh = true } end
 
   function queue.writer(text)
-    local _, _, q, p = find(text, '^Q(%d+),(%d+)')
-    return { kind = 'Q', q = tonumber(q), p = tonumber(p) }
+    local _, _, q, p, quota = find(text, '^Q(%d+),(%d+),%d+,%d+,(%d+)')
+    return { kind = 'Q', q = tonumber(q), p = tonumber(p), quota = tonumber(quota) }
+  end
+
+  local function span_of(spec) return scale(spec.quota, spec.q, spec.p) end
+
+  -- A queue that is longer than it can be, or was written in the future of the clock: it gets
+  -- shorter by that, and its vacancies are lost.
+  local function step_back(spec, state)
+    local span_w, span_f = span_of(spec)
+    if state.since > 0 then
+      if now >= state.since then return end
+      state.w, state.since = state.w - (state.since - now), now
+    else
+      if not is_before(now + span_w, span_f, state.w, state.f) then return end
+      state.w, state.f = now + span_w, span_f
+    end
+    state.vacancies, state.moved = {}, true
   end
 
   function queue.read(spec, text)
-    local _, _, w, f = find(text, '^Q%d+,%d+,(%d+),(%d+)')
-    local state = { w = tonumber(w), f = tonumber(f), vacancies = {} }
+    local _, _, w, f, since = find(text, '^Q%d+,%d+,(%d+),(%d+),%d+,(%d+)')
+    local state = { w = tonumber(w), f = tonumber(f), since = tonumber(since), vacancies = {} }
     for w, f, units in string.gmatch(text, ';(%d+):(%d+):(%d+)') do
       table.insert(state.vacancies, { w = tonumber(w), f = tonumber(f), units = tonumber(units) })
     end
+    step_back(spec, state)
     state.vacancies = vacancies_now(spec, state)
     return state
   end
@@ -171,7 +191,11 @@ build.Q = function()
   end
 
   function queue.write(spec, state)
-    return 'Q' .. digits(spec.q) .. ',' .. digits(spec.p) .. ',' .. listed(state), state.w + 1
+    local span_w, span_f = span_of(spec)
+    local since = is_before(now + span_w, span_f, state.w, state.f) and now or 0
+    local head = format(',%.0f,%.0f', spec.quota, since)
+    local text = string.gsub(listed(state), '^%d+,%d+', '%0' .. head)
+    return 'Q' .. digits(spec.q) .. ',' .. digits(spec.p) .. ',' .. text, state.w + 1
   end
 
   function queue.tell(_, state) return listed(state) end

@@ -6,10 +6,12 @@
 --   part:TTTTTTTTTTTTTTTT:lease           a lease of that part, and when it runs out
 --   !part:TTTTTTTTTTTTTTTT:units:limit    what the part claims: see headgate.algorithms.concurrency
 --   "part:TTTTTTTTTTTTTTTT:units:limit    what is kept for it
+-- The first set also has the member TTL: its score is the longest ttl of the leases, negated.
 -- All leases are in the first set, whosever they are; the second only tells how many of them a part
 -- has at any instant, in O(log n). Who asks without shares looks at the first alone.
 
 local CLAIM, KEEP, GRAIN = 1000000, 250000, 62500
+local TTL = '\0ttl'
 
 -- What a check says of shares: '' if there are none, else lends:part:name=slots:name=slots...
 local function read_shares(spec, text)
@@ -36,11 +38,27 @@ build.S = function()
 
   local function entry(part, ends, lease) return part .. ':' .. instant(ends) .. ':' .. lease end
 
+  -- The last instant at which a lease of the set can end: one that seems to end later was taken
+  -- before the clock stepped back. The member TTL has the longest ttl of the leases, negated, for a
+  -- score.
+  local latest_of = {}
+  local function latest(spec)
+    local found = latest_of[spec.key]
+    if not found then
+      local longest = redis.call('ZSCORE', spec.key, TTL)
+      found = longest and now - longest or FAR
+      latest_of[spec.key] = found
+    end
+    return found
+  end
+
   local function used_at(spec, at)
+    if at >= latest(spec) then return 0 end
     return redis.call('ZCOUNT', spec.key, '(' .. digits(at), '+inf')
   end
 
   local function used_by(spec, part, at)
+    if at >= latest(spec) then return 0 end
     return redis.call('ZLEXCOUNT', spec.parts, '[' .. part .. ':' .. instant(at + 1),
       '(' .. part .. ';')
   end
@@ -48,16 +66,18 @@ build.S = function()
   -- When the lease runs out that is the `place`th to do so, counted from 1.
   local function end_of(spec, state, place)
     if not spec.others then
-      return tonumber(redis.call('ZRANGEBYSCORE', spec.key, '(' .. digits(now), '+inf',
-        'WITHSCORES', 'LIMIT', place - 1, 1)[2])
+      return min(latest(spec), tonumber(redis.call('ZRANGEBYSCORE', spec.key,
+        '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', place - 1, 1)[2]))
     end
     state.over = state.over or redis.call('ZCOUNT', spec.key, '-inf', digits(now))
     local rank = state.over + place - 1
-    return tonumber(redis.call('ZRANGE', spec.key, rank, rank, 'WITHSCORES')[2])
+    return min(latest(spec),
+      tonumber(redis.call('ZRANGE', spec.key, rank, rank, 'WITHSCORES')[2]))
   end
 
   local function last_end(spec)
-    return tonumber(redis.call('ZRANGE', spec.key, -1, -1, 'WITHSCORES')[2] or 0)
+    return min(latest(spec),
+      tonumber(redis.call('ZRANGE', spec.key, -1, -1, 'WITHSCORES')[2] or 0))
   end
 
   -- What each part claims, and what is kept for each: what ends first comes first.
@@ -66,9 +86,12 @@ build.S = function()
     for _, text in ipairs(redis.call('ZRANGEBYLEX', spec.parts, '[!', '(#')) do
       local _, _, kind, part, ends, units, limit = find(text, '^([!"])([^:]+):(%d+):(%d+):(%d+)$')
       local found = kind == '!' and claims or kept
+      local latest = now + CLAIM
+      if kind ~= '!' then latest = divide_up(now + KEEP, GRAIN) * GRAIN end
       found[part] = found[part] or {}
-      table.insert(found[part], { kind = kind, part = part, ends = tonumber(ends),
-        units = tonumber(units), limit = tonumber(limit), text = text })
+      ends = tonumber(ends)
+      table.insert(found[part], { kind = kind, part = part, ends = min(ends, latest),
+        is_moved = ends > latest, units = tonumber(units), limit = tonumber(limit), text = text })
     end
     return claims, kept
   end
@@ -111,6 +134,10 @@ build.S = function()
       for _, claim in ipairs(list) do
         if claim.ends > now then
           live[#live + 1] = claim
+          if claim.is_moved then
+            claim.is_moved = false
+            put_claim(spec, live, #live, claim.units)
+          end
         else
           redis.call('ZREM', spec.parts, claim.text)
         end
@@ -141,11 +168,33 @@ build.S = function()
   end
 
   local function tidy(spec)
-    if redis.call('ZREMRANGEBYSCORE', spec.key, '-inf', digits(now)) == 0 then return end
+    if redis.call('ZREMRANGEBYSCORE', spec.key, 0, digits(now)) == 0 then return end
     each_part(spec, function(part)
       redis.call('ZREMRANGEBYLEX', spec.parts, '[' .. part .. ':',
         '(' .. part .. ':' .. instant(now + 1))
     end)
+  end
+
+  -- Shorten the leases that were taken before the clock stepped back.
+  function slots.step_back(spec)
+    local ends = latest(spec)
+    local late = redis.call('ZRANGEBYSCORE', spec.key, '(' .. digits(ends), '+inf', 'WITHSCORES')
+    for i = 1, #late, 2 do
+      local part = take_from_part(spec, late[i], tonumber(late[i + 1]))
+      redis.call('ZADD', spec.key, digits(ends), late[i])
+      if part then redis.call('ZADD', spec.parts, 0, entry(part, ends, late[i])) end
+    end
+    if late[1] then redis.call('PEXPIRE', spec.key, lasting(ends)) end
+  end
+
+  -- Note the ttl of a lease that is taken or renewed now.
+  local function put_ttl(spec)
+    local longest = tonumber(redis.call('ZSCORE', spec.key, TTL) or 0)
+    local is_alone = redis.call('ZCOUNT', spec.key, '(' .. digits(now), '+inf') == 0
+    if is_alone or -spec.ttl < longest then
+      redis.call('ZADD', spec.key, digits(-spec.ttl), TTL)
+      latest_of[spec.key] = nil
+    end
   end
 
   local function own_at(spec, state, at)
@@ -228,6 +277,8 @@ build.S = function()
   -- Take a slot; how things stand then.
   function slots.enter(spec, lease, state)
     tidy(spec)
+    slots.step_back(spec)
+    put_ttl(spec)
     local ends = digits(now + spec.ttl)
     local is_new = redis.call('ZADD', spec.key, 'NX', ends, lease) == 1
     if is_new then
@@ -255,6 +306,8 @@ build.S = function()
   function slots.renew(spec, lease, ends)
     local part = take_from_part(spec, lease, ends)
     tidy(spec)
+    slots.step_back(spec)
+    put_ttl(spec)
     redis.call('ZADD', spec.key, digits(now + spec.ttl), lease)
     local last = last_end(spec)
     redis.call('PEXPIRE', spec.key, lasting(last))

@@ -20,10 +20,16 @@ local function take()
           told[i + 1] = algorithm_of('S').enter(spec, lease, counters[i].state)
         else
           told[i + 1] = tell(spec, counters[i], spec.asked)
+          algorithm_of('S').step_back(spec)
         end
       elseif all and consume then
         charge(spec, counters[i])
       end
+    end
+    for _, counter in ipairs(counters) do
+      -- A peek writes nothing, but for a counter that it has converted from another limit: the wait
+      -- that it reports holds for the converted one.
+      if not consume then counter.moved = false end
     end
     close_all(specs, counters)
     if not all and consume and lease ~= '' then
