@@ -20,6 +20,7 @@ from headgate.stores.base import Store
 from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
+from headgate.stores.layers.replication.usage import usage_of
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
     CancelQueued,
@@ -158,6 +159,15 @@ class Stack:
         self.recorder.is_failing = False
         self.now_ns += 60 * SECOND
 
+    def usage(self) -> dict[str, int]:
+        """The usage by key that the other regions have to know."""
+        totals: dict[str, int] = {}
+        for operation, reply in self.recorder.done:
+            for check, amount in usage_of(operation, reply):
+                if check.limit.is_divisible:
+                    totals[check.key] = max(totals.get(check.key, 0) + amount, 0)
+        return {key: amount for key, amount in totals.items() if amount}
+
     @property
     def replicates(self) -> bool:
         return isinstance(self.store, ReplicatedStore) or (
@@ -284,10 +294,12 @@ class Case:
         for _ in range(2):
             assert self.calls.run(stack.store, Take((LATER,)))[0].allowed
         if stack.replicates:
+            expected = stack.usage()
             for peer in stack.peers:
-                while "later" not in peer.totals:
+                while peer.totals != expected:
                     peer.has_merged.clear()
-                    self.calls.wait_for(peer.has_merged)
+                    if peer.totals != expected:
+                        self.calls.wait_for(peer.has_merged, 10)
 
     def close(self) -> None:
         self.calls.close(self.stack.store)
