@@ -48,6 +48,7 @@ def _plain(text: str) -> str:
     """*text* without what differs from run to run."""
     placed = re.sub(r"/\S+/(?=[\w.]+:)", "<folder>/", text)
     placed = re.sub(r"(?<=says for that; ).*", "<what the client library says>", placed)
+    placed = re.sub(r"(?<=unreachable: ).*(?= \(since)", "<what the client library says>", placed)
     return re.sub(r"\d+(\.\d+)*(:\d+)?", "<n>", placed)
 
 
