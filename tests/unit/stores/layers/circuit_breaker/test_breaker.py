@@ -96,7 +96,7 @@ class TestOpen:
         tried.wait(1)
         assert tried.request(0.0) is not None
 
-    def test_what_was_in_flight_when_it_opened_says_nothing(self) -> None:
+    def test_calls_in_flight_when_it_opened_change_nothing(self) -> None:
         tried = Tried()
         early = tried.request()
         assert early is not None
