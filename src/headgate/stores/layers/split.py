@@ -178,15 +178,15 @@ class SplitStore(Layer):
         """*operation* on the sub-counters that it belongs to."""
         changed: Operation[Any] = operation
         if isinstance(operation, Hold | Settle):
-            number = crc32(operation.name.encode())
+            number = _number(operation.name)
             changed = replace(operation, checks=self._sub_checks(operation.checks, number))
         elif isinstance(operation, MergeUsage):
-            number = crc32(operation.origin.encode())
+            number = _number(operation.origin)
             changed = replace(operation, checks=self._sub_checks(operation.checks, number))
         elif isinstance(operation, GrantLease):
             check = operation.check
             parts = self._count(check.group, check.limit)
-            (part,) = self._sub_checks((check,), crc32(operation.holder.encode()))
+            (part,) = self._sub_checks((check,), _number(operation.holder))
             cap = None if operation.cap is None else operation.cap // parts
             changed = replace(operation, check=part, cap=cap)
         elif isinstance(operation, Reset):
@@ -215,6 +215,10 @@ class SplitStore(Layer):
         """The number of sub-counters of each counter of *group* under *limit*."""
         parts = self._parts.get(group, 1)
         return parts if limit.is_divisible and limit.quota >= parts else 1
+
+
+def _number(name: str) -> int:
+    return crc32(name.encode("utf-8", "surrogatepass"))
 
 
 def _sub_group(group: str) -> str:
