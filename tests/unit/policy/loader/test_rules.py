@@ -134,6 +134,29 @@ def test_accuracy_tells_how_round_trips_are_saved() -> None:
     assert good("accuracy: {batch: 5, denials: off}").accuracy.remembers_ns == 0
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "message"),
+    [
+        ("{split: 8}", "one of 8 counters with 12 of 100 units"),
+        ("{split: 64, batch: 5}", "one of 64 counters with 1 of 100 units"),
+    ],
+)
+def test_check_states_what_a_split_means(accuracy: str, message: str) -> None:
+    rule, problems = read(f"accuracy: {accuracy}")
+    (problem,) = problems
+    assert rule is not None
+    assert problem.severity == "warning"
+    assert message in problem.message
+    assert "remaining is that of the one counter" in problem.message
+    assert "use max_overshoot or batch instead" in str(problem)
+
+
+def test_check_states_that_a_small_limit_is_not_split() -> None:
+    _, problems = read("limit: 7/s\naccuracy: {split: 8}")
+    (problem,) = problems
+    assert "a limit of 7 is not split" in problem.message
+
+
 def test_an_overshoot_of_next_to_nothing_is_warned_of() -> None:
     _, problems = read("accuracy: {max_overshoot: 1%}")
     (problem,) = problems
