@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from headgate.limits import EXACT, Accuracy, TokenBucket
-from headgate.stores.layers.leases.lease import Size
+from headgate.stores.layers.leases.lease import Sizing
 from headgate.units import MILLISECOND
 
 LIMIT: Final = TokenBucket(4_000, 4_000)
@@ -28,7 +28,7 @@ class Way:
 
     def bound(self, processes: int) -> int:
         """By how many units that many processes may overshoot `LIMIT`."""
-        return Size(LIMIT, self.accuracy).bound(processes)
+        return Sizing(LIMIT, self.accuracy).bound(processes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pytest
 from headgate import Concurrency, Hit, RateLimiter
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Check
-from headgate.stores.operations import GrantLease, MergeUsage, PublishValue
+from headgate.stores.base import checks_of
+from headgate.stores.operations import GrantLease, MergeUsage, PublishValue, Take
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
@@ -63,9 +64,11 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
         assert limiter.refund("key", 16).source == "store"
         limiter.reserve("key", 1).cancel()
         limiter.reset("key")
-    with RateLimiter(Concurrency(2, 60), store=store, namespace="acl").slot("key") as slot:
+    with RateLimiter(Concurrency(2, 60), store=store, name="api", namespace="acl").slot(
+        "key"
+    ) as slot:
         assert slot.renew()
-    assert store.hit_all([Hit("key", limit) for limit in LIMITS])
+    assert store.run(Take(checks_of([Hit("key", limit) for limit in LIMITS], "acl")))[0].allowed
     _share(server)
     _lend(store)
     store.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import MemoryStore
-from headgate.stores.operations import Charge, Check, Hold, Reset, Settle, Take
+from headgate.stores.operations import Charge, Check, Hold, Operation, Reset, Settle, Take
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
@@ -84,7 +84,7 @@ def test_prepared_takes_are_those_of_run(
             Check(group, key, limits[(GROUPS.index(group) + shift) % 3], cost)
             for group, key, shift, cost in asked
         )
-        others = {
+        others: dict[str, Operation[Any]] = {
             "h": Hold(checks[:1], "name", SECOND),
             "s": Settle(checks[:1], "name", charge_lapsed=False),
             "c": Charge(checks[:1]),

@@ -154,13 +154,13 @@ class BareAsyncStore(Subject):
 
     def hit(self, mode: str) -> Answer:
         try:
-            (outcome,) = self.loop.run(self.store.run(self._take(consume=True)))
+            (outcome,) = self.loop.run(self.store.arun(self._take(consume=True)))
         except StoreError as error:
             return Answer(allowed=False, source="error", reason=error.reason)
         return Answer(outcome.allowed, "store")
 
     def remaining(self, mode: str) -> int:
-        return self.loop.run(self.store.run(self._take(consume=False)))[0].remaining
+        return self.loop.run(self.store.arun(self._take(consume=False)))[0].remaining
 
     def close(self) -> None:
         self.loop.run(self.store.aclose())

@@ -1,4 +1,4 @@
-"""The layers between limiters and a store: one stack for all who use the store."""
+"""The layers between a limiter and its store: one stack for all users of the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.policy.model import Match, Policy, Rule
 from headgate.policy.request import Request
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.stores.factory import (
-    guard_of,
+    health_of,
     open_store,
     set_accuracies,
     unwrapped,
@@ -31,14 +31,16 @@ if TYPE_CHECKING:
 
 
 class Far(Store):
-    """A store that may fail, and keeps the accuracies that it was given."""
+    """A store that may fail, for threads and event loops; it keeps the accuracies it is given."""
 
     def __init__(self, *, grants_leases: bool = True) -> None:
         self.inner = MemoryStore()
         self.grants_leases = grants_leases
         self.accuracies: Accuracies = {}
+        self.calls = 0
 
     def run(self, operation: Operation[Any]) -> Any:
+        self.calls += 1
         return self.inner.run(operation)
 
     async def arun(self, operation: Operation[Any]) -> Any:
@@ -48,49 +50,50 @@ class Far(Store):
         self.accuracies = accuracies
 
 
-def test_a_store_that_may_fail_is_leased_and_guarded() -> None:
+def test_a_store_that_may_fail_gets_leases_and_a_circuit_breaker() -> None:
     store = Far()
     layers = wrapped(store, None)
     assert isinstance(layers, LeasedStore)
     assert isinstance(layers.inner, CircuitBreakerStore)
     assert unwrapped(layers) is store
-    assert guard_of(layers) is layers.inner.guard
+    assert health_of(layers) is layers.inner.health
 
 
-def test_a_store_that_grants_no_leases_is_guarded_only() -> None:
+def test_a_store_that_grants_no_leases_gets_a_circuit_breaker_only() -> None:
     layers = wrapped(Far(grants_leases=False), None)
     assert isinstance(layers, CircuitBreakerStore)
-    assert guard_of(layers) is layers.guard
+    assert health_of(layers) is layers.health
 
 
 def test_memory_is_used_as_it_is() -> None:
     store = MemoryStore()
     assert wrapped(store, None) is store
     assert unwrapped(store) is store
-    assert guard_of(store) is None
+    assert health_of(store) is None
 
 
-def test_all_who_use_a_store_share_its_layers() -> None:
+def test_all_users_of_a_store_share_its_layers() -> None:
     store = Far()
     limiters = [RateLimiter("1/s", store=store, namespace=str(n)) for n in range(3)]
     engine = RuleEngine(Policy(), store=store)
     async_limiter = AsyncRateLimiter("1/s", store=store)
     async_engine = AsyncRuleEngine(Policy(), store=store)
-    assert {id(limiter._store) for limiter in limiters} == {id(engine.runner.store)}
+    stores = {id(limiter._store) for limiter in limiters}
+    assert stores == {id(engine.runner.store)} == {id(async_limiter._store)}
+    assert async_limiter._store is async_engine.runner.store
     assert {id(limiter._fallback) for limiter in limiters} == {id(engine.runner.fallback)}
-    assert async_limiter._store is async_engine.runner.store is engine.runner.store
     assert limiters[0]._store is not RateLimiter("1/s", store=Far())._store
 
 
-def test_layers_that_a_caller_made_are_used_as_they_are() -> None:
-    guarded = CircuitBreakerStore(Far())
-    layers = wrapped(guarded, None)
+def test_a_layer_of_the_caller_is_used_as_it_is() -> None:
+    breaker = CircuitBreakerStore(Far())
+    layers = wrapped(breaker, None)
     assert isinstance(layers, LeasedStore)
-    assert layers.inner is guarded
+    assert layers.inner is breaker
     assert wrapped(layers, None) is layers
 
 
-def test_a_store_that_nobody_uses_any_more_is_kept_by_nobody() -> None:
+def test_a_store_without_users_is_collected() -> None:
     store = Far()
     limiter = RateLimiter("1/s", store=store, accuracy=Accuracy(batch=5))
     limiter.hit("key")
@@ -107,11 +110,11 @@ def test_what_a_limiter_shows_is_the_store_it_was_given() -> None:
     assert AsyncRateLimiter("1/s", store=store).store is store
 
 
-def test_the_accuracies_of_all_who_use_a_store_stand_side_by_side() -> None:
+def test_the_accuracies_of_all_users_of_a_store_stand_side_by_side() -> None:
     store = Far()
     layers = wrapped(store, None)
     one = RateLimiter("1/s; 5/m", store=store, namespace="a", accuracy=Accuracy(batch=5))
-    other = AsyncRateLimiter("1/s", store=store, namespace="b", accuracy=Accuracy(batch=7))
+    other = RateLimiter("1/s", store=store, namespace="b", accuracy=Accuracy(batch=7))
     exact = RateLimiter("1/s", store=store, namespace="c")
     assert {group: how.batch for group, how in store.accuracies.items()} == {
         "1:a:0": 5,
@@ -126,15 +129,14 @@ def test_the_accuracies_of_all_who_use_a_store_stand_side_by_side() -> None:
     assert set(store.accuracies) == {"1:c:0"}
 
 
+def test_async_limiters_have_accuracies_too() -> None:
+    store = Far()
+    AsyncRateLimiter("9/m", store=store, namespace="a", accuracy=Accuracy(batch=5))
+    assert set(store.accuracies) == {"1:a:0"}
+
+
 def test_a_leased_hit_needs_no_round_trip_and_says_so() -> None:
-    class Counted(Far):
-        calls = 0
-
-        def run(self, operation: Operation[Any]) -> Any:
-            self.calls += 1
-            return super().run(operation)
-
-    store = Counted()
+    store = Far()
     limiter = RateLimiter("1000/h", store=store, accuracy=Accuracy(batch=20))
     decisions = [limiter.hit("hot") for _ in range(200)]
     assert all(decisions)

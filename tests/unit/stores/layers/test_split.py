@@ -36,7 +36,7 @@ from headgate.stores.operations import (
     Take,
     TakeEach,
 )
-from headgate.stores.redis.naming import SLOTS, Names, slot_of
+from headgate.stores.redis.naming import CLUSTER_SLOTS, Names, slot_of
 from headgate.testing import ManualClock
 from headgate.testing.store_contract.bounds import Referee
 from headgate.units import MILLISECOND, SECOND
@@ -245,7 +245,7 @@ def test_sub_counters_of_any_key_are_on_different_tags_of_a_cluster() -> None:
         for parts in (2, 8, 16):
             counters = [names.counter("split:g", key + mark) for mark in MARKS[:parts]]
             assert len({names.tag(name) for name in counters}) == parts
-            sections = {slot_of(name) * parts // SLOTS for name in counters}
+            sections = {slot_of(name) * parts // CLUSTER_SLOTS for name in counters}
             assert len(sections) == parts, "each part of the slots has one"
 
 

@@ -19,7 +19,7 @@ from headgate.stores.operations import Check
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm import file as place
 from headgate.stores.shm.file import path_of
-from headgate.stores.shm.table import CLEARED_WORD, VERSION, WORD
+from headgate.stores.shm.table import VERSION
 from tests.support.shm_stores import fresh_store, fresh_url
 
 LIMITS = (FixedWindow(100, 1e9), TokenBucket(100, 1e-6), SlidingWindowLog(100, 1e9))
@@ -105,16 +105,6 @@ def test_a_file_that_was_moved_away_is_noticed() -> None:
             other.close()
         finally:
             other_name.unlink()
-
-
-def test_a_time_that_makes_no_sense_refuses_nobody_for_ever() -> None:
-    with fresh_store() as store:
-        store.run(Take(checks(40)))
-        with file_of(store).open("r+b") as file:
-            file.seek(CLEARED_WORD * WORD)
-            file.write((2**62).to_bytes(8, "little"))
-        fresh = tuple(Check(c.group, "new key", c.limit, c.cost) for c in checks())
-        assert all(outcome.allowed for outcome in store.run(Take(fresh)))
 
 
 @pytest.mark.parametrize("old", [FixedWindow(100, 1e9), SlidingWindowCounter(100, 1e9)], ids=str)
