@@ -96,7 +96,11 @@ def test_limiters_in_threads_and_loops_stay_within_a_split_limit(cluster: Cluste
 
     async def main(place: int) -> None:
         limiter = AsyncRateLimiter(
-            limit, store=url, namespace="split-fleet", accuracy=Accuracy(batch=10, split=4)
+            limit,
+            store=url,
+            name="api",
+            namespace="split-fleet",
+            accuracy=Accuracy(batch=10, split=4),
         )
         for _ in range(800):
             allowed[place] += bool(await limiter.hit("hot"))

@@ -56,7 +56,7 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
     store = RedisStore(server.url)
     for n, limit in enumerate(LIMITS):
         limiter = RateLimiter(
-            limit, store=store, namespace=f"acl{n}", on_store_failure="fail_closed"
+            limit, store=store, name="api", namespace=f"acl{n}", on_store_failure="fail_closed"
         )
         for _ in range(12):
             assert limiter.hit("key").source == "store"
@@ -78,7 +78,9 @@ def _share(server: RedisServer) -> None:
     clock = ManualClock(1_700_000_000)
     store = RedisStore(server.url, clock=clock)
     limit = Concurrency(1, 60, (("gold", 1),))
-    limiter = RateLimiter(limit, store=store, namespace="shares", on_store_failure="fail_closed")
+    limiter = RateLimiter(
+        limit, store=store, name="api", namespace="shares", on_store_failure="fail_closed"
+    )
     slots = [limiter.slot("key", part) for part in (None, "gold", "gold", None)]
     assert slots[0].take()
     assert not slots[1].take()

@@ -18,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
+from headgate.runtime.effects import Reply
 from headgate.stores.operations import Operation, Take
 from headgate.stores.redis.cluster_split import first_name
 from headgate.stores.redis.prepared import MOST_HITS, HitBatch, LoneHit, PreparedHit, StackTake
@@ -160,8 +161,11 @@ class LoopBatcher:
         return waiter
 
     def operation(self, operation: Operation[Any]) -> asyncio.Future[Any]:
-        """Carry out *operation*, all of whose keys are in one slot."""
-        waiter: asyncio.Future[Any] = asyncio.Future(loop=self.loop)
+        """Carry out *operation*, all of whose keys are in one slot.
+
+        A caller that is cancelled while it waits for the future gets the reply first.
+        """
+        waiter: asyncio.Future[Any] = Reply(loop=self.loop)
         is_full = self._batch.operation(operation, waiter)
         self._last = waiter
         if is_full or not self._is_scheduled:

@@ -260,6 +260,15 @@ class RedisStore(Store):
             return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or undone
         return cast("R", await batcher.operation(operation))
 
+    def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
+        is_split = isinstance(operation, TakeEach) or (
+            self._names.has_tags
+            and len(slot_groups(cast("Splittable", operation), self._names)) > 1
+        )
+        if is_split:
+            return super().submit(operation)
+        return self._loop_batcher().operation(operation)
+
     async def _atake_each(self, operation: TakeEach, batcher: LoopBatcher) -> tuple[Any, ...]:
         if any(len(slot_groups(take, self._names)) > 1 for take in operation.takes):
             return independent_results([await self._aoutcome(take) for take in operation.takes])
