@@ -16,7 +16,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from headgate.decision import Decision, FailurePolicy, OnFailure, RateLimitedError, read_on_failure
+from headgate.decision import (
+    Decision,
+    FailurePolicy,
+    OnFailure,
+    RateLimitedError,
+    decide,
+    read_on_failure,
+)
 from headgate.errors import StoreError, UsageError
 from headgate.observability.named import CountedAsyncVerbs, CountedVerbs
 from headgate.runtime.fallback import fallback_of
@@ -206,8 +213,10 @@ class RateLimiter(Concluding):
         self._time: Clock = self._store.clock or time.monotonic_ns
         self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
         self._lines: Lines[threading.Event] = Lines()
-        self._prepared = prepared_stack(self._store, self._stack)
-        self._count = len(self._stack.limits)
+        prepared = prepared_stack(self._store, self._stack)
+        self._take = None if prepared is None else prepared.take
+        self._limits = self._stack.limits
+        self._count = len(self._limits)
         self._uncounted_hit: Callable[[str, int], Decision] | None = None
         if name is not None:
             self._uncounted_hit = self.hit
@@ -225,14 +234,22 @@ class RateLimiter(Concluding):
 
     def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
-        if self._prepared is None:
+        take = self._take
+        if take is None:
             return self._decide(self._stack.take(key, cost))
-        key, cost, count = checked_key(key), checked_cost(cost), self._count
+        if type(key) is not str or not key or type(cost) is not int or cost != 1:
+            key, cost = checked_key(key), checked_cost(cost)
+        count = self._count
         try:
-            outcomes = self._prepared.take((key,) * count, (cost,) * count)
+            if count == 1:
+                outcomes = take((key,), (cost,))
+            else:
+                outcomes = take((key,) * count, (cost,) * count)
         except StoreError as error:
             return self._without_store(self._stack.take(key, cost), error)
-        return self._concluded(key, outcomes)
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+        return decide(key, self._limits, outcomes)
 
     def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
@@ -488,8 +505,10 @@ class AsyncRateLimiter(Concluding):
         self._sleep = getattr(self._time, "asleep", None)
         self._lines: Lines[LoopEvent] = Lines()
         self._undoing: set[asyncio.Task[None]] = set()
-        self._prepared = prepared_stack(self._store, self._stack)
-        self._count = len(self._stack.limits)
+        prepared = prepared_stack(self._store, self._stack)
+        self._take = None if prepared is None else prepared.atake
+        self._limits = self._stack.limits
+        self._count = len(self._limits)
         self._uncounted_hit: Callable[[str, int], Coroutine[None, None, Decision]] | None = None
         if name is not None:
             self._uncounted_hit = self.hit
@@ -507,15 +526,20 @@ class AsyncRateLimiter(Concluding):
 
     async def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
-        if self._prepared is None:
+        take = self._take
+        if take is None:
             return await self._decide(self._stack.take(key, cost))
-        key, cost, count = checked_key(key), checked_cost(cost), self._count
+        if type(key) is not str or not key or type(cost) is not int or cost != 1:
+            key, cost = checked_key(key), checked_cost(cost)
+        count = self._count
         try:
-            answer = self._prepared.atake((key,) * count, (cost,) * count)
+            answer = take((key,) * count, (cost,) * count)
             outcomes = answer if isinstance(answer, tuple) else await answer
         except StoreError as error:
             return self._without_store(self._stack.take(key, cost), error)
-        return self._concluded(key, outcomes)
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+        return decide(key, self._limits, outcomes)
 
     async def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""

@@ -19,7 +19,15 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import MemoryStore
-from headgate.stores.operations import Charge, Check, Hold, Operation, Reset, Settle, Take
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    Hold,
+    Operation,
+    Reset,
+    Settle,
+    Take,
+)
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 

@@ -22,9 +22,12 @@ Common to all algorithms:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.limits import Limit
 
 S = TypeVar("S")
@@ -52,6 +55,14 @@ class Outcome(NamedTuple):
     """The time of that place on the clock of the store; `CancelQueued` takes it."""
     source: str = "store"
     """The name of what decided: the store, or a layer in front of it."""
+
+
+Figures = tuple[bool, int, int | None, int, int, int, str]
+"""The fields of an `Outcome`, all of them."""
+
+new_outcome: Final[Callable[[Figures], Outcome]] = partial(tuple.__new__, Outcome)
+"""Make an outcome of all its fields. A call of `Outcome` takes three times as long: a fifth of a
+check in memory."""
 
 
 class Algorithm(ABC, Generic[S]):

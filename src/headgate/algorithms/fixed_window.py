@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place, new_outcome
 
 if TYPE_CHECKING:
     from headgate.limits import FixedWindow
@@ -47,7 +47,7 @@ class FixedWindowAlgorithm(Algorithm[Window]):
         if not 0 < cost <= self.quota >= count:
             return super().take(state, cost, now)
         reset = start + self.window_ns - now
-        return (start, count), Outcome(ALLOWED, self.quota - count, 0, reset)
+        return (start, count), new_outcome((ALLOWED, self.quota - count, 0, reset, 0, 0, "store"))
 
     def wait(self, state: Window | None, cost: int, now: int) -> int | None:
         if cost > self.quota:

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, DENIED, Algorithm, Outcome, Place
+from headgate.algorithms.base import ALLOWED, DENIED, Algorithm, Outcome, Place, new_outcome
 
 if TYPE_CHECKING:
     from headgate.limits import PacedLimit
@@ -85,13 +85,14 @@ class GCRAAlgorithm(Algorithm[Arrival]):
             in_use = self._in_use(state, now)
         after = in_use + cost * unit
         if after <= span and cost:
-            return begin + after, Outcome(ALLOWED, (span - after) // unit, 0, -(-after // per_ns))
+            figures = ALLOWED, (span - after) // unit, 0, -(-after // per_ns), 0, 0, "store"
+            return begin + after, new_outcome(figures)
         remaining = (span - in_use) // unit if in_use < span else 0
         reset = -(-in_use // per_ns)
         if not cost:
             return state, Outcome(ALLOWED, remaining, 0, reset)
         wait = None if cost > self.quota else -((span - after) // per_ns)
-        return state, Outcome(DENIED, remaining, wait, reset)
+        return state, new_outcome((DENIED, remaining, wait, reset, 0, 0, "store"))
 
     def wait(self, state: Arrival | None, cost: int, now: int) -> int | None:
         if cost > self.quota:
@@ -114,6 +115,11 @@ class GCRAAlgorithm(Algorithm[Arrival]):
 
     def used(self, state: Arrival | None, now: int) -> int:
         return -(-self._in_use(state, now) // self._unit)
+
+    def outcome(self, state: Arrival | None, wait: int | None, now: int) -> Outcome:
+        in_use = self._in_use(state, now)
+        remaining = (self._span - in_use) // self._unit if in_use < self._span else 0
+        return Outcome(wait == 0, remaining, wait, -(-in_use // self._per_ns))
 
     def adopt(self, state: Arrival, old: Algorithm[Arrival], now: int) -> Arrival | None:
         if not isinstance(old, GCRAAlgorithm):

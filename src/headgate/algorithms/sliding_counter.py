@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place, new_outcome
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowCounter
@@ -82,7 +82,7 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             return super().take(state, cost, now)
         reset = -(-(index + self.subwindows + 1) * self.cell // self.subwindows) - now
         charged = (*counts[:-1], counts[-1] + cost)
-        return (index, charged), Outcome(ALLOWED, free - cost, 0, reset)
+        return (index, charged), new_outcome((ALLOWED, free - cost, 0, reset, 0, 0, "store"))
 
     def charge(self, state: Cells | None, amount: int, now: int) -> Cells:
         (index, counts), _ = self._at(state, now)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place
+from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place, new_outcome
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowLog
@@ -141,7 +141,7 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
             log.drop(head, log.total - total)
         log.add(now, cost)
         log.high = now
-        return log, Outcome(ALLOWED, free, 0, self.window_ns)
+        return log, new_outcome((ALLOWED, free, 0, self.window_ns, 0, 0, "store"))
 
     def wait(self, state: Log | None, cost: int, now: int) -> int | None:
         if cost > self.quota:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.decision import Decision, OnFailure, combine
+from headgate.decision import Decision, OnFailure
 from headgate.errors import LimitError, OptionError, StoreError, UsageError
 from headgate.limits import EXACT, Accuracy, Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.runtime.fallback import HERE, Asked
@@ -19,7 +19,6 @@ from headgate.stores.base import (
     checked_cost,
     checked_key,
     conclude,
-    concluded,
     group_name,
     groups_of,
     refuse_concurrency,
@@ -296,15 +295,6 @@ class Concluding:
         if self._fallback.wants_word:
             self._fallback.succeed()
         return conclude(operation.checks, reply)
-
-    def _concluded(self, key: str, outcomes: Outcomes) -> Decision:
-        """The decision on *key* that the outcomes of all limits make."""
-        if self._fallback.wants_word:
-            self._fallback.succeed()
-        limits = self._stack.limits
-        if len(limits) == 1:
-            return concluded(key, limits[0], outcomes[0])
-        return combine([concluded(key, *pair) for pair in zip(limits, outcomes, strict=True)])
 
     def _without_store(self, operation: Deciding, error: StoreError) -> Decision:
         return self._fallback.answer(operation, self._stack.on_failure, error)

@@ -267,19 +267,7 @@ def conclude(checks: Sequence[Check], outcomes: Outcomes) -> Decision:
 
 def concluded(key: str, limit: Limit, outcome: Outcome) -> Decision:
     """The decision that one *outcome* is."""
-    allowed, remaining, retry_after_ns, reset_after_ns, delay_ns, turn_ns, source = outcome
-    return Decision(
-        key,
-        limit,
-        allowed,
-        remaining,
-        retry_after_ns,
-        reset_after_ns,
-        source,
-        (),
-        delay_ns,
-        turn_ns,
-    )
+    return Decision(key, limit, *outcome)
 
 
 def checked_key(key: str) -> str:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for, carry
 from headgate.algorithms.reservations import outcome_beside, wait_beside
-from headgate.algorithms.sliding_log import Log
 from headgate.clock import Clock, MonotonicClock
 from headgate.errors import OptionError
 from headgate.fork import watch_forks
-from headgate.limits import Concurrency, LeakyQueue
+from headgate.limits import Concurrency, LeakyQueue, SlidingWindowLog
 from headgate.stores.base import Prepared, Store, checks_at, refuse_concurrency, refuse_undivided
 from headgate.stores.counter import CounterTransaction, outcomes_of, take_all
 from headgate.stores.memory.leases import (
@@ -393,8 +392,10 @@ class MemoryStore(Store):
     def prepare(self, places: Sequence[base.Place]) -> Prepared:
         kept = tuple(places)
         has_slots = any(isinstance(limit, Concurrency) for _, limit in kept)
-        has_queue = any(isinstance(limit, LeakyQueue) for _, limit in kept) and len(kept) > 1
-        if has_slots or has_queue or len({group for group, _ in kept}) < len(kept):
+        # The log changes in place, and places in a queue depend on what else is denied.
+        is_odd = any(isinstance(limit, SlidingWindowLog | LeakyQueue) for _, limit in kept)
+        has_twins = len({group for group, _ in kept}) < len(kept)
+        if has_slots or has_twins or (is_odd and len(kept) > 1):
             return super().prepare(kept)
         take = self._prepare_one(kept) if len(kept) == 1 else self._prepare_several(kept)
         return Prepared(take, take)
@@ -430,64 +431,65 @@ class MemoryStore(Store):
     def _prepare_several(
         self, places: tuple[base.Place, ...]
     ) -> Callable[[Sequence[str], Sequence[int]], Outcomes]:
-        pairs = [self._of(limit) for _, limit in places]
-        algorithms = [asked for asked, _ in pairs]
+        several = [(name, *self._of(limit)) for name, limit in places]
         shards, sweep, run = self._shards, self._sweep, self.run
         read, offset = _reading(self.clock)
-        known: list[list[Table] | None] = [None] * SHARDS
+        by_shard: list[tuple[tuple[Table, Any], ...] | None] = [None] * SHARDS
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
             key = keys[0]
             number = hash(key) % SHARDS
-            tables = known[number]
-            if tables is not None and 0 not in costs and keys.count(key) == len(keys):
+            known = by_shard[number]
+            if known is not None and 0 not in costs and keys.count(key) == len(keys):
                 with shards[number].lock:
                     now = read() + offset
                     if now < sweep.due:
-                        outcomes = _take_several(tables, algorithms, key, costs, now)
+                        outcomes = _take_several(known, key, costs, now)
                         if outcomes is not None:
                             return outcomes
             taken = run(Take(checks_at(places, keys, costs)))
             found = [
-                _table_of(shards[number], name, kept)
-                for (name, _), (_, kept) in zip(places, pairs, strict=True)
+                (table, asked.take)
+                for name, asked, kept in several
+                if (table := _table_of(shards[number], name, kept)) is not None
             ]
-            known[number] = None if None in found else cast("list[Table]", found)
+            by_shard[number] = tuple(found) if len(found) == len(several) else None
             return taken
 
         return take
 
 
 def _take_several(
-    tables: list[Table],
-    algorithms: list[Algorithm[Any]],
+    known: Sequence[tuple[Table, Callable[[Any, int, int], tuple[Any, Outcome]]]],
     key: str,
     costs: Sequence[int],
     now: int,
 ) -> Outcomes | None:
     """Charge all counters of *key* if all costs fit, else none; None if `run` has to decide."""
-    outcomes = []
-    afters = []
+    outcomes: list[Outcome] = []
+    saves: list[tuple[dict[str, Any], Any]] = []
     is_allowed = True
-    for table, algorithm, cost in zip(tables, algorithms, costs, strict=True):
-        state = table.live.get(key)
-        if state is None or table.holds or type(state) is Log:
+    for (table, take), cost in zip(known, costs, strict=True):
+        live = table.live
+        state = live.get(key)
+        if state is None or table.holds:
             return None
-        after, outcome = algorithm.take(state, cost, now)
+        after, outcome = take(state, cost, now)
         if not outcome[0]:
             is_allowed = False
         outcomes.append(outcome)
-        afters.append(after)
+        saves.append((live, after))
     if is_allowed:
-        for table, after in zip(tables, afters, strict=True):
-            table.live[key] = after
+        for live, after in saves:
+            live[key] = after
         return tuple(outcomes)
-    for n, (table, algorithm) in enumerate(zip(tables, algorithms, strict=True)):
-        if outcomes[n][0]:  # it would have fitted, but nothing was charged
-            state = table.live[key] = algorithm.rebase(table.live[key], now)
-            outcomes[n] = algorithm.outcome(state, 0, now)
+    for n, (live, after) in enumerate(saves):
+        if outcomes[n][0]:  # it would have fitted, but nothing is charged
+            algorithm = known[n][0].algorithm
+            live[key] = algorithm.rebase(live[key], now)
+            outcomes[n] = algorithm.outcome(live[key], 0, now)
         else:
-            table.live[key] = afters[n]
+            live[key] = after
     return tuple(outcomes)
 
 
