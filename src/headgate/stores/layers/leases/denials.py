@@ -73,13 +73,23 @@ class Denials:
         self._by_key[name] = (new, *others)
         self._make_room(now_ns)
 
-    def find(self, tag: str, key: str, cost: int, now_ns: int) -> Denial | None:
-        """The denial of *cost* that holds now; None if only the store knows."""
+    def find(self, tag: str, key: str, cost: int, pace: Pace | None, now_ns: int) -> Outcome | None:
+        """The outcome of *cost* by a denial that holds now; None if only the store knows.
+
+        *pace* is that of the limit, if it has one.
+        """
         for denial in self._by_key.get((tag, key), ()):
-            if now_ns < denial.until_ns and (
-                cost == denial.cost or (denial.retry_at_ns is None and cost > denial.cost > 0)
+            denied, until_ns, remaining, retry_at_ns, reset_at_ns, source = denial
+            if now_ns >= until_ns or (
+                cost != denied and (retry_at_ns is not None or not 0 < denied < cost)
             ):
-                return denial
+                continue
+            reset_ns = reset_at_ns - now_ns if reset_at_ns > now_ns else 0
+            if pace is not None and cost > 1:
+                free = (pace.span - reset_ns * pace.ticks_per_ns) // pace.ticks_per_unit
+                remaining = min(max(remaining, free), cost - 1)
+            wait_ns = None if retry_at_ns is None else retry_at_ns - now_ns
+            return Outcome(False, remaining, wait_ns, reset_ns, 0, 0, source)  # noqa: FBT003
         return None
 
     def forget(self, tag: str, key: str) -> None:
@@ -115,14 +125,3 @@ def denial_of(
     return Denial(
         cost, sent_ns + keep_ns, outcome.remaining, retry_at_ns, now_ns + reset_ns, "cache"
     )
-
-
-def outcome_at(denial: Denial, pace: Pace | None, now_ns: int) -> Outcome:
-    """The outcome of *denial* now. *pace* is that of the limit, if it has one."""
-    cost, _, remaining, retry_at_ns, reset_at_ns, source = denial
-    reset_ns = reset_at_ns - now_ns if reset_at_ns > now_ns else 0
-    if pace is not None and cost > 1:
-        free = (pace.span - reset_ns * pace.ticks_per_ns) // pace.ticks_per_unit
-        remaining = min(max(remaining, free), cost - 1)
-    wait_ns = None if retry_at_ns is None else retry_at_ns - now_ns
-    return Outcome(False, remaining, wait_ns, reset_ns, 0, 0, source)  # noqa: FBT003 (cheaper)

@@ -51,18 +51,6 @@ DRIFT: Final = 100
 class Sizing:
     """The numbers of *limit* under *accuracy*."""
 
-    __slots__ = (
-        "batch",
-        "cap",
-        "denials_ns",
-        "is_leased",
-        "is_prepaid",
-        "is_split",
-        "life_ns",
-        "quota",
-        "sync_ns",
-    )
-
     def __init__(self, limit: Limit, accuracy: Accuracy) -> None:
         self.quota = limit.quota
         self.cap = accuracy.cap(limit.quota)
@@ -157,61 +145,40 @@ class Snapshot(NamedTuple):
 NOTHING: Final = Snapshot(0, 0, 0, 0)
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """The units of one counter that *holder*, a name of this node, may use."""
 
-    __slots__ = (
-        "carried",
-        "counted",
-        "denied_cost",
-        "dry_cost",
-        "dry_until_ns",
-        "expires_ns",
-        "granted",
-        "holder",
-        "holders",
-        "left",
-        "others_leave",
-        "pending",
-        "reported",
-        "requested",
-        "retry_at_ns",
-        "sent_ns",
-        "serial",
-        "snapshot",
-    )
-
-    def __init__(self, holder: str, reported: int, holders: int = 1) -> None:
-        self.holder = holder
-        self.holders = holders
-        """The nodes that have had a lease of the counter lately, this one included."""
-        self.others_leave: int | None = None
-        """The units of the cap that the other nodes leave; None: there is no cap."""
-        self.left = 0
-        """Units to use before `expires_ns`."""
-        self.expires_ns = 0
-        self.granted = 0
-        """The units that were left after the last grant, and"""
-        self.counted = 0
-        """when the used ones were last counted."""
-        self.requested = 0
-        self.sent_ns = 0
-        self.snapshot = NOTHING
-        self.pending: GrantLease | None = None
-        """The request in flight."""
-        self.serial = 0
-        """The number of requests: units taken before one cannot be put back after it."""
-        self.dry_until_ns = 0
-        """Before this the store has too little for a lease, and"""
-        self.dry_cost = 0
-        """costs from this one on are denied here."""
-        self.denied_cost = 0
-        """The cost that the store denied, which fits at `retry_at_ns`; 0: none."""
-        self.retry_at_ns = 0
-        self.reported = reported
-        """Of a postpaid lease: the used units that the store knows of, and"""
-        self.carried = 0
-        """the units that are reported under the name of another lease."""
+    holder: str
+    reported: int
+    """Of a postpaid lease: the used units that the store knows of."""
+    holders: int = 1
+    """The nodes that have had a lease of the counter lately, this one included."""
+    carried: int = 0
+    """Of a postpaid lease: the units that are reported under the name of another lease."""
+    left: int = 0
+    """Units to use before `expires_ns`."""
+    expires_ns: int = 0
+    granted: int = 0
+    """The units that were left after the last grant, and"""
+    counted: int = 0
+    """when the used ones were last counted."""
+    requested: int = 0
+    others_leave: int | None = None
+    """The units of the cap that the other nodes leave; None: there is no cap."""
+    sent_ns: int = 0
+    snapshot: Snapshot = NOTHING
+    pending: GrantLease | None = None
+    """The request in flight."""
+    serial: int = 0
+    """The number of requests: units taken before one cannot be put back after it."""
+    dry_until_ns: int = 0
+    """Before this the store has too little for a lease, and"""
+    dry_cost: int = 0
+    """costs from this one on are denied here."""
+    denied_cost: int = 0
+    """The cost that the store denied, which fits at `retry_at_ns`; 0: none."""
+    retry_at_ns: int = 0
 
     def request(
         self, sizing: Sizing, check: Check, units: int, now_ns: int, keeps: int = 0
@@ -322,7 +289,7 @@ class LeaseGroup:
 
     def denial(self, lease: Lease, cost: int, now_ns: int) -> Denial | None:
         """The denial of *cost* by a dry *lease*; None if only the store knows when it fits."""
-        if now_ns >= lease.dry_until_ns or not lease.dry_cost <= cost <= self.sizing.quota:
+        if not lease.dry_cost <= cost <= self.sizing.quota:
             return None
         left = lease.left if now_ns < lease.expires_ns else 0
         pace = self.pace
@@ -338,7 +305,7 @@ class LeaseGroup:
             return None
         retry_at_ns = max(retry_at_ns, lease.dry_until_ns)
         reset_at_ns = now_ns + self._reset_after(lease, left, now_ns)
-        until_ns = lease.dry_until_ns
+        until_ns = now_ns + 1 if left else lease.dry_until_ns  # smaller costs change what is left
         return Denial(cost, until_ns, left, retry_at_ns, reset_at_ns, self.source)
 
     def _reset_after(self, lease: Lease, left: int, now_ns: int) -> int:

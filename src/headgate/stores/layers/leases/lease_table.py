@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.stores.layers.leases.denials import Denials, denial_of, outcome_at
+from headgate.stores.layers.leases.denials import Denials, denial_of
 from headgate.stores.layers.leases.lease import Bound, Lease, LeaseGroup
 from headgate.stores.layers.leases.usage import Demand, LostReports
 from headgate.stores.operations import Check
@@ -62,6 +62,10 @@ class LocalTake:
     rest: tuple[Check, ...]
     taken: list[Taken]
     is_denied: bool
+
+    def all_outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes of a take of which nothing is left for the store."""
+        return tuple([outcome for outcome in self.outcomes if outcome is not None])
 
 
 class LeaseGroups:
@@ -179,6 +183,8 @@ class LeaseTable:
     def __init__(self, holder: str, *, most_leases: int = MOST_LEASES) -> None:
         self.most_leases = most_leases
         self.groups = LeaseGroups()
+        self.denied = 0
+        """Checks that were denied here."""
         self.after_fork(holder)
 
     def after_fork(self, holder: str) -> None:
@@ -225,21 +231,24 @@ class LeaseTable:
         if lease is not None and cost <= lease.left and now_ns < lease.expires_ns:
             lease.left -= cost
             return group.outcome(lease, now_ns)
-        denial = self._denials.find(group.tag, key, cost, now_ns)
-        if denial is None and lease is not None:
+        outcome = self._denials.find(group.tag, key, cost, group.pace, now_ns)
+        if outcome is None and lease is not None and now_ns < lease.dry_until_ns:
             denial = group.denial(lease, cost, now_ns)
-            if denial is not None and not denial.remaining:  # else smaller costs would change it
+            if denial is not None:
                 self._denials.remember(group.tag, key, denial, now_ns)
-        return None if denial is None else outcome_at(denial, group.pace, now_ns)
+                outcome = self._denials.find(group.tag, key, cost, group.pace, now_ns)
+        if outcome is not None:
+            self.denied += 1
+        return outcome
 
-    def serve(self, checks: Sequence[Check], now_ns: int) -> list[Outcome] | None:
+    def serve(self, checks: Sequence[Check], now_ns: int) -> tuple[Outcome, ...] | None:
         """Take all *checks* if all fit, else none; None, and nothing is done, if the store has to
         decide one of them."""
         local = self.begin(checks, now_ns)
         if local.rest:
             self.put_back(local.taken)
             return None
-        return [outcome for outcome in local.outcomes if outcome is not None]
+        return local.all_outcomes()
 
     def begin(self, checks: Sequence[Check], now_ns: int) -> LocalTake:
         """Take what can be taken here. If anything is denied here, nothing is taken."""

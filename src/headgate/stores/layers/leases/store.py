@@ -31,19 +31,18 @@ from headgate.stores.operations import (
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from headgate.algorithms import Outcome
     from headgate.clock import Clock
-    from headgate.limits import Limit
     from headgate.observability.sketches import Heavy
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Place, Store
-    from headgate.stores.layers.leases.lease import Bound
+    from headgate.stores.layers.leases.lease import Bound, LeaseGroup
     from headgate.stores.layers.leases.lease_table import LocalTake
     from headgate.stores.operations import Operation, Outcomes
 
-    Serve = Callable[[Sequence[str], Sequence[int]], Outcomes | None]
+    Binding = tuple[object, threading.Lock, LeaseGroup | None, Prepared | None]
 
 R = TypeVar("R")
 
@@ -98,7 +97,6 @@ class LeasedStore(Layer):
         self._table = LeaseTable(holder or _new_holder(), most_leases=most_leases or MOST_LEASES)
         self._keeps = keeps
         self._counted = 0
-        self._denied = 0
         self.after_fork(is_new=True)
         watch_forks(self)
         cached = "Requests denied without asking the store."
@@ -164,77 +162,59 @@ class LeasedStore(Layer):
             self._invalidate(operation)
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
-        kept, groups = tuple(places), self._table.groups
-        # In one tuple: a thread never sees the parts of two versions.
-        bound = groups.version, *self._bind(kept)
+        kept = tuple(places)
+        bound = self._bind(kept)
+        groups, now, decide = self._table.groups, self._now, self._table.decide
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Prepared | None:
+            """The outcomes; the handle of the inner store, if nothing is leased; None: the store
+            has to decide."""
             nonlocal bound
             if bound[0] is not groups.version:
-                bound = groups.version, *self._bind(kept)
-            _, serve, inner = bound
-            if serve is None:
+                bound = self._bind(kept)
+            _, lock, group, inner = bound
+            if inner is not None:
                 self._count_hits(kept, keys, costs)
-                return inner.take(keys, costs)
-            served = serve(keys, costs)
-            if served is None:
-                return drive(self._take(Take(checks_at(kept, keys, costs))))
-            return served
-
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
-            nonlocal bound
-            if bound[0] is not groups.version:
-                bound = groups.version, *self._bind(kept)
-            _, serve, inner = bound
-            if serve is None:
-                self._count_hits(kept, keys, costs)
-                return inner.atake(keys, costs)
-            served = serve(keys, costs)
-            if served is None:
-                return adrive(self._take(Take(checks_at(kept, keys, costs))))
-            return served
-
-        return Prepared(take, atake if self.waits else take)
-
-    def _bind(self, places: tuple[Place, ...]) -> tuple[Serve | None, Prepared]:
-        """A function that decides takes of *places* here, and the handle of the inner store.
-
-        The function returns None if the store has to decide. It is None itself if it always has to.
-        """
-        inner = self.inner.prepare(places)
-        if not any(self._table.manages(group) for group, _ in places):
-            return None, inner
-        return self._serve_one(*places[0]) if len(places) == 1 else self._serve_all(places), inner
-
-    def _serve_one(self, name: str, limit: Limit) -> Serve | None:
-        lock, now, decide = self._lock, self._now, self._table.decide
-        with lock:
-            group = self._table.group(name, limit)
-        if group is None:
-            return None
-
-        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
+                return inner
             now_ns = now()
             with lock:
+                if group is None:
+                    return self._table.serve(checks_at(kept, keys, costs), now_ns)
                 outcome = decide(group, keys[0], costs[0], now_ns)
-                if outcome is not None and not outcome.allowed:
-                    self._denied += 1
             return None if outcome is None else (outcome,)
 
-        return serve
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            found = serve(keys, costs)
+            if type(found) is tuple:
+                return found
+            if found is None:
+                return drive(self._take(Take(checks_at(kept, keys, costs))))
+            return cast("Prepared", found).take(keys, costs)
 
-    def _serve_all(self, places: tuple[Place, ...]) -> Serve:
-        lock, now, table = self._lock, self._now, self._table
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
+            found = serve(keys, costs)
+            if type(found) is tuple:
+                return found
+            if found is None:
+                return adrive(self._take(Take(checks_at(kept, keys, costs))))
+            return cast("Prepared", found).atake(keys, costs)
 
-        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
-            checks, now_ns = checks_at(places, keys, costs), now()
-            with lock:
-                outcomes = table.serve(checks, now_ns)
-                if outcomes is not None and not all(one.allowed for one in outcomes):
-                    self._denied += 1
-            return None if outcomes is None else tuple(outcomes)
+        return Prepared(take, atake)
 
-        return serve
+    def _bind(self, places: tuple[Place, ...]) -> Binding:
+        """What a handle needs for *places*, in one tuple: no thread sees parts of two versions.
+
+        The version, the lock, the group if there is one place, and the handle of the inner store
+        if nothing is decided here.
+        """
+        version, lock = self._table.groups.version, self._lock
+        if not any(self._table.manages(name) for name, _ in places):
+            return version, lock, None, self.inner.prepare(places)
+        if len(places) > 1:
+            return version, lock, None, None
+        with lock:
+            group = self._table.group(*places[0])
+        return version, lock, group, None if group else self.inner.prepare(places)
 
     def closing(self) -> Effects[None]:
         with self._lock:
@@ -256,7 +236,7 @@ class LeasedStore(Layer):
         while True:
             local = self._begin(take.checks)
             if not local.rest:
-                return _all_here(local)
+                return local.all_outcomes()
             step = None
             if is_patient and not local.is_denied:
                 step = self._next_request(local, take.checks, requested)
@@ -321,7 +301,7 @@ class LeasedStore(Layer):
         pairs = iter(zip(needed, replies, strict=True))
         results = tuple(
             [
-                _all_here(local)
+                local.all_outcomes()
                 if local is not None and not local.rest
                 else self._merge_one(local, *next(pairs), sent_ns)
                 for local in started
@@ -372,9 +352,7 @@ class LeasedStore(Layer):
     def _begin(self, checks: Sequence[Check]) -> LocalTake:
         now_ns = self._now()
         with self._lock:
-            local = self._table.begin(checks, now_ns)
-            self._denied += local.is_denied
-        return local
+            return self._table.begin(checks, now_ns)
 
     def _put_back(self, local: LocalTake) -> None:
         with self._lock:
@@ -572,7 +550,7 @@ class LeasedStore(Layer):
         return sum(one.per_second >= HOT_PER_SECOND for one in self.hot_keys(MOST_HOT))
 
     def _denied_here(self) -> float:
-        return self._denied
+        return self._table.denied
 
     def _held(self) -> float:
         return len(self._table)
@@ -607,11 +585,6 @@ def _landed(in_flight: InFlight) -> Effects[bool]:
         # The request of this caller was never sent.
         raise in_flight.error.copied(is_undone=True) from in_flight.error
     return has_landed
-
-
-def _all_here(local: LocalTake) -> Outcomes:
-    """The outcomes of a take that was decided here."""
-    return tuple([outcome for outcome in local.outcomes if outcome is not None])
 
 
 def _rest(take: Take, local: LocalTake) -> Take:

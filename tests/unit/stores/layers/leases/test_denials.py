@@ -12,7 +12,6 @@ from headgate.stores.layers.leases.denials import (
     MOST_COSTS,
     Denials,
     denial_of,
-    outcome_at,
 )
 from headgate.units import SECOND
 
@@ -52,8 +51,7 @@ def remembered(*denials: tuple[int, int | None]) -> Denials:
 
 
 def find(denials: Denials, cost: int, now_ns: int, key: str = "a") -> Outcome | None:
-    denial = denials.find("g", key, cost, now_ns)
-    return None if denial is None else outcome_at(denial, None, now_ns)
+    return denials.find("g", key, cost, None, now_ns)
 
 
 def test_a_denial_holds_until_its_end_and_not_at_it() -> None:
@@ -97,10 +95,14 @@ def test_a_denial_of_a_fixed_window_ends_with_the_window() -> None:
 
 def test_the_remaining_units_of_a_paced_limit_are_counted_forward() -> None:
     outcome = denied(5 * SECOND, remaining=5, reset_ns=55 * SECOND)
-    denial = denial_of(10, outcome, LIMIT, KEEP, 0, 0)
-    remaining = [outcome_at(denial, LIMIT.pace, now).remaining for now in (0, SECOND - 1, SECOND)]
-    assert remaining == [5, 5, 6]
-    assert outcome_at(denial, None, SECOND).remaining == 5
+    denials = Denials(10)
+    denials.remember("g", "a", denial_of(10, outcome, LIMIT, 2 * SECOND, 0, 0), 0)
+    times = (0, SECOND - 1, SECOND)
+    paced = [denials.find("g", "a", 10, LIMIT.pace, now_ns) for now_ns in times]
+    assert [one.remaining for one in paced if one is not None] == [5, 5, 6]
+    unpaced = denials.find("g", "a", 10, None, SECOND)
+    assert unpaced is not None
+    assert unpaced.remaining == 5
 
 
 def test_a_newer_denial_of_a_cost_replaces_the_older() -> None:
