@@ -240,7 +240,7 @@ class Lease:
         if grant.amount >= request.most or grant.amount < outcome.remaining or wait_ns is None:
             return  # the store granted all, or less because of the cap
         self.dry_until_ns = now_ns + dry_for(request, wait_ns, self.holders)
-        if now_ns < before_ns:  # callers have been told to retry then
+        if now_ns < before_ns:  # callers retry then
             self.dry_until_ns = min(self.dry_until_ns, before_ns)
         self.dry_cost = 1
         self.retry_at_ns = now_ns + wait_ns

@@ -31,7 +31,7 @@ from headgate.stores.operations import (
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from headgate.algorithms import Outcome
     from headgate.clock import Clock
@@ -163,25 +163,7 @@ class LeasedStore(Layer):
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         kept = tuple(places)
-        bound = self._bind(kept)
-        groups, now, decide = self._table.groups, self._now, self._table.decide
-
-        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Prepared | None:
-            """The outcomes; the handle of the inner store, if nothing is leased; None: the store
-            has to decide."""
-            nonlocal bound
-            if bound[0] is not groups.version:
-                bound = self._bind(kept)
-            _, lock, group, inner = bound
-            if inner is not None:
-                self._count_hits(kept, keys, costs)
-                return inner
-            now_ns = now()
-            with lock:
-                if group is None:
-                    return self._table.serve(checks_at(kept, keys, costs), now_ns)
-                outcome = decide(group, keys[0], costs[0], now_ns)
-            return None if outcome is None else (outcome,)
+        serve = self._server(kept)
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
             found = serve(keys, costs)
@@ -201,20 +183,49 @@ class LeasedStore(Layer):
 
         return Prepared(take, atake)
 
+    def _server(
+        self, kept: tuple[Place, ...]
+    ) -> Callable[[Sequence[str], Sequence[int]], Outcomes | Prepared | None]:
+        """A function that decides takes of the places *kept* here.
+
+        It returns the outcomes; the handle of the inner store, if nothing is leased; or None, if
+        the store has to decide. After a change of accuracies it prepares itself again.
+        """
+        bound = self._bind(kept)
+        groups, now, decide = self._table.groups, self._now, self._table.decide
+
+        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Prepared | None:
+            nonlocal bound
+            if bound[0] is not groups.version:
+                bound = self._bind(kept)
+            _, lock, group, inner = bound
+            if inner is not None:
+                self._count_hits(kept, keys, costs)
+                return inner
+            now_ns = now()
+            with lock:
+                if group is None:
+                    return self._table.serve(checks_at(kept, keys, costs), now_ns)
+                outcome = decide(group, keys[0], costs[0], now_ns)
+            return None if outcome is None else (outcome,)
+
+        return serve
+
     def _bind(self, places: tuple[Place, ...]) -> Binding:
-        """What a handle needs for *places*, in one tuple: no thread sees parts of two versions.
+        """The parts of a handle for *places*, in one tuple: no thread sees those of two versions.
 
         The version, the lock, the group if there is one place, and the handle of the inner store
         if nothing is decided here.
         """
         version, lock = self._table.groups.version, self._lock
+        inner = self.inner.prepare(places)  # raises if the store cannot keep a limit
         if not any(self._table.manages(name) for name, _ in places):
-            return version, lock, None, self.inner.prepare(places)
+            return version, lock, None, inner
         if len(places) > 1:
             return version, lock, None, None
         with lock:
             group = self._table.group(*places[0])
-        return version, lock, group, None if group else self.inner.prepare(places)
+        return version, lock, group, None if group else inner
 
     def closing(self) -> Effects[None]:
         with self._lock:
