@@ -61,6 +61,18 @@ MOST_HOT: Final = 1000
 ROUND_TRIPS = MEASURES.counter("lease_round_trips", "Requests to the store for prepaid leases.")
 EXCHANGES = MEASURES.counter("sync_exchanges", "Requests to the store for postpaid leases.")
 SERVED = MEASURES.counter("lease_served", "Units that were allowed from leases.")
+CACHED: Final = "Requests denied without asking the store."
+
+
+class _None:
+    """The denials of no store: so that the figure exists before there is one."""
+
+    def count(self) -> float:
+        return 0
+
+
+_NONE: Final = _None()
+MEASURES.tally("denials_from_cache", CACHED, _NONE.count)
 
 
 class InFlight:
@@ -99,8 +111,7 @@ class LeasedStore(Layer):
         self._counted = 0
         self.after_fork(is_new=True)
         watch_forks(self)
-        cached = "Requests denied without asking the store."
-        MEASURES.tally("denials_from_cache", cached, self._denied_here)
+        MEASURES.tally("denials_from_cache", CACHED, self._denied_here)
         gauge = MEASURES.gauge
         gauge("leases_held", "Counters that this process has a lease of.", self._held)
         gauge("lease_units_held", "Units that this process has leases of.", self.units_held)
