@@ -117,11 +117,6 @@ class Decision(NamedTuple):
             f"reset_after={self.reset_after}, {delay}source={self.source!r})"
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        figures = (self.retry_after_ns, self.reset_after_ns, self.source, self._parts)
-        delay = (self.delay_ns, self.turn_ns)
-        return Decision, (self.key, self.limit, self.allowed, self.remaining, *figures, *delay)
-
     def figures(self) -> Figures:
         """All figures where there is no queue, in one call: see `Figures`."""
         return (
