@@ -12,8 +12,7 @@ import pytest
 from headgate import Concurrency, Hit, RateLimiter
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
 from headgate.stores import Check
-from headgate.stores.base import checks_of
-from headgate.stores.operations import GrantLease, MergeUsage, PublishValue, Take
+from headgate.stores.operations import GrantLease, MergeUsage, PublishValue
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
@@ -56,7 +55,7 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
     store = RedisStore(server.url)
     for n, limit in enumerate(LIMITS):
         limiter = RateLimiter(
-            limit, store=store, name="api", namespace=f"acl{n}", on_store_failure="fail_closed"
+            limit, store=store, namespace=f"acl{n}", on_store_failure="fail_closed"
         )
         for _ in range(12):
             assert limiter.hit("key").source == "store"
@@ -64,11 +63,10 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
         assert limiter.refund("key", 16).source == "store"
         limiter.reserve("key", 1).cancel()
         limiter.reset("key")
-    with RateLimiter(Concurrency(2, 60), store=store, name="api", namespace="acl").slot(
-        "key"
-    ) as slot:
+    with RateLimiter(Concurrency(2, 60), store=store, namespace="acl").slot("key") as slot:
         assert slot.renew()
-    assert store.run(Take(checks_of([Hit("key", limit) for limit in LIMITS], "acl")))[0].allowed
+    limiter = RateLimiter(LIMITS, store=store, namespace="acl-all")
+    assert limiter.hit_all([Hit("key", limit) for limit in LIMITS]).source == "store"
     _share(server)
     _lend(store)
     store.close()
@@ -78,9 +76,7 @@ def _share(server: RedisServer) -> None:
     clock = ManualClock(1_700_000_000)
     store = RedisStore(server.url, clock=clock)
     limit = Concurrency(1, 60, (("gold", 1),))
-    limiter = RateLimiter(
-        limit, store=store, name="api", namespace="shares", on_store_failure="fail_closed"
-    )
+    limiter = RateLimiter(limit, store=store, namespace="shares", on_store_failure="fail_closed")
     slots = [limiter.slot("key", part) for part in (None, "gold", "gold", None)]
     assert slots[0].take()
     assert not slots[1].take()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 LAYOUT: Final = 2
-"""The version of what is written. Names of a later one will begin with `$` and its number."""
+"""The version of names and values, as in docs/redis-layout.md."""
 CLUSTER_SLOTS: Final = 16_384
 TAGS: Final = 16
 """The number of tags in a cluster."""

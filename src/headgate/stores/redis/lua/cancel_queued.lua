@@ -1,4 +1,4 @@
--- Give up turns in queues before they come.
+-- Cancel places in queues before their turns come.
 --
 -- KEYS   the counter of each check, in order
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
@@ -14,7 +14,7 @@ local specs, had_all = next_checks(), 1
 local counters = open_all(specs)
 for i, spec in ipairs(specs) do
   local algorithm = algorithm_of(spec.kind)
-  if algorithm.vacate and algorithm.vacate(spec, counters[i].state, turns[i], spec.cost) then
+  if algorithm.cancel and algorithm.cancel(spec, counters[i].state, turns[i], spec.cost) then
     counters[i].changed = true
   else
     had_all = 0

@@ -1,20 +1,21 @@
--- Take a check, and lend more of the same counter for later.
+-- Take a check, and grant a lease of the same counter for later.
 --
--- KEYS   the counter; the ledger of its loans stands beside it
+-- KEYS   the counter; its lease ledger is beside it
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
---        2: the holder  3: the most to lend  4: for how long, in microseconds  5: units of its last
---        loan that were not used, or may be before it hears  6: all that it has used uncharged
---        7: what of that it knows to be charged  8: the most that all loans may come to, or ''  9: 1 to charge the loan, or 0
+--        2: the holder  3: the most units to grant  4: for how many microseconds
+--        5: units of its last lease that were not used, or may be before it gets the reply
+--        6: all units that it has used uncharged  7: the units of those that it knows are charged
+--        8: the most units that all leases may have, or ''  9: 1 to charge the lease, or 0
 --        10: the number of checks, 1, then the check
--- reply  now; a take's reply for the check; the units lent, and for how many microseconds; how many
---        have something on loan, and how much; the state after, told for the check's cost and the
---        most
+-- reply  now; a take's reply for the check; the units granted, and for how many microseconds; how
+--        many holders have a lease, and the units of all leases; the state after, reported for the
+--        check's cost and the most
 
 --@ clock failures numbers counters log queues slots general places ledger
 
 local holder, most, ttl, unused = argument(), tonumber(argument()), tonumber(argument()),
   tonumber(argument())
-local used, told, cap, is_charged = tonumber(argument()), tonumber(argument()),
+local used, known, cap, is_charged = tonumber(argument()), tonumber(argument()),
   tonumber(argument()), argument() == '1'
 local spec = next_checks()[1]
 local counter, ledger = open(spec, {}), open_ledger(spec.key, holder)
@@ -26,17 +27,17 @@ local function charge_units(units)
   state.fresh, counter.changed = nil, true
 end
 
-charge_units(close_lapsed(ledger))
+charge_units(close_lapsed(ledger, ttl))
 local account = ledger.own
   or { amount = 0, lapses = 0, is_charged = true, used = 0, paid = 0, place = '' }
 
 -- What the holder used, and what it gives back.
-charge_units(used - max(account.used, told) - account.paid)
-account.used, account.paid = max(account.used, used, told), 0
+charge_units(used - max(account.used, known) - account.paid)
+account.used, account.paid = max(account.used, used, known), 0
 local units = min(unused, account.amount)
 local back, least = units, 0
 if not account.is_charged then back, least = 0, units end
-end_loan(ledger, account)
+end_lease(ledger, account)
 if back > 0 and not state.fresh then
   place.give_back(spec, state, back, account.place)
   counter.changed = true
@@ -46,21 +47,21 @@ local before = tell(spec, counter, spec.cost)
 local is_taken = fits(spec, counter)
 if is_taken then charge(spec, counter) end
 
--- How much can be lent: what fits, as far as the cap allows.
-local function lendable()
+-- How many units can be granted: what fits, as far as the cap allows.
+local function grantable()
   local units = min(most, spec.quota - algorithm.used(spec, state) - counter.held)
-  if cap then units = min(units, cap - ledger.lent) end
+  if cap then units = min(units, cap - ledger.granted) end
   if units > 0 and not algorithm.fits(spec, state, units + counter.held) then units = units - 1 end
   return is_charged and units or max(units, min(least, most))
 end
 
 account.kept = min(max(10 * ttl, KEPT_LEAST), KEPT_MOST)
-local amount = is_taken and ttl > 0 and has_room(ledger) and lendable() or 0
+local amount = is_taken and ttl > 0 and has_room(ledger) and grantable() or 0
 if amount > 0 then
   local ends = place.ends(spec, state, amount)
   account.amount, account.lapses = amount, min(now + ttl, ends)
   account.is_charged, account.kept = is_charged, max(account.kept, ends - now)
-  ledger.lent, ledger.holders = ledger.lent + amount, ledger.holders + 1
+  ledger.granted, ledger.holders = ledger.granted + amount, ledger.holders + 1
   if is_charged then
     charge_units(amount)
     account.place = place.now(spec, state)
@@ -71,4 +72,4 @@ local after = tell(spec, counter, spec.cost + most)
 close(spec, counter)
 close_ledger(ledger)
 return { now, { is_taken and 1 or 0, before }, account.amount,
-  account.amount > 0 and account.lapses - now or 0, ledger.holders, ledger.lent, after }
+  account.amount > 0 and account.lapses - now or 0, ledger.holders, ledger.granted, after }

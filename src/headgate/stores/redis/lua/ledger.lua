@@ -1,6 +1,6 @@
--- Who has how much of a counter on loan, and what is known of what they used: a hash beside the
--- counter (see docs/redis-layout.md), as in headgate.stores.memory.lending. What happens by itself is
--- done in close_lapsed, and not before the ledger is due: most calls read one holder only.
+-- The lease ledger: which holder has how many units of a counter leased, and what is known of its
+-- usage. A hash beside the counter (see docs/redis-layout.md). What expires by itself is closed in
+-- close_lapsed, and not before the ledger is due: most calls read one holder only.
 
 local MOST_HOLDERS = 1000
 local KEPT_LEAST, KEPT_MOST = 60000000, 3600000000  -- microseconds
@@ -27,21 +27,21 @@ end
 local function due_of(account) return account.amount > 0 and account.lapses or account.forgotten end
 
 local function open_ledger(key, holder)
-  local ledger = { key = beside(key, '^'), own_field = 'h' .. holder, due = FAR, lent = 0,
+  local ledger = { key = beside(key, '^'), own_field = 'h' .. holder, due = FAR, granted = 0,
     holders = 0, ends = 0, known = 0, put = {}, dropped = {} }
   local found = redis.call('HMGET', ledger.key, ABOUT_ALL, ledger.own_field)
   if found[1] then
-    local _, _, due, lent, holders, ends, known = find(found[1], '^(%d+),(%d+),(%d+),(%d+),(%d+)$')
-    ledger.due, ledger.lent, ledger.holders = tonumber(due), tonumber(lent), tonumber(holders)
+    local _, _, due, granted, holders, ends, known = find(found[1], '^(%d+),(%d+),(%d+),(%d+),(%d+)$')
+    ledger.due, ledger.granted, ledger.holders = tonumber(due), tonumber(granted), tonumber(holders)
     ledger.ends, ledger.known, ledger.is_there = tonumber(ends), tonumber(known), true
   end
   if found[2] then ledger.own = read_account(found[2]) end
   return ledger
 end
 
-local function end_loan(ledger, account)
+local function end_lease(ledger, account)
   if account.amount == 0 then return end
-  ledger.lent, ledger.holders = ledger.lent - account.amount, ledger.holders - 1
+  ledger.granted, ledger.holders = ledger.granted - account.amount, ledger.holders - 1
   account.amount = 0
 end
 
@@ -49,25 +49,25 @@ local function drop_account(ledger, field)
   ledger.known, ledger.put[field], ledger.dropped[field] = ledger.known - 1, nil, true
 end
 
--- Close the loan of an account if it has lapsed; how much is to be charged, and whether to drop it.
+-- Close the lease of an account if it has lapsed; how much is to be charged, and whether to drop it.
 local function closed(ledger, account)
   if account.forgotten <= now then
-    end_loan(ledger, account)
+    end_lease(ledger, account)
     return 0, true
   end
   if account.amount == 0 or account.lapses > now then return 0, false end
   local charged = account.is_charged and 0 or account.amount
   if charged > 0 then account.paid = charged end
-  end_loan(ledger, account)
+  end_lease(ledger, account)
   account.forgotten, account.is_changed = now + account.kept, true
   return charged, says_nothing(account)
 end
 
 -- Close all that has lapsed, forget who was not seen for long; how much is to be charged.
--- A lease that lapses later than an account is kept was granted before the clock stepped back, and
--- lapses after a tenth of that time: the longest that it can have been granted for.
-local function close_lapsed(ledger)
-  local is_ahead = ledger.lent > 0 and ledger.due > now + KEPT_MOST
+-- A lease that lapses later than `ttl` from now, that of the caller, was granted before the clock
+-- stepped back (or under a longer ttl, which this shortens: too early is safe).
+local function close_lapsed(ledger, ttl)
+  local is_ahead = ttl > 0 and ledger.granted > 0 and ledger.due > now + ttl
   if now < ledger.due and not is_ahead then return 0 end
   local all, charged = redis.call('HGETALL', ledger.key), 0
   ledger.due, ledger.ends = FAR, 0
@@ -75,8 +75,8 @@ local function close_lapsed(ledger)
     local field = all[i]
     if field ~= ABOUT_ALL then
       local account = read_account(all[i + 1])
-      if is_ahead and account.amount > 0 and account.lapses > now + account.kept then
-        account.lapses, account.is_changed = now + floor(account.kept / 10), true
+      if ttl > 0 and account.amount > 0 and account.lapses > now + ttl then
+        account.lapses, account.is_changed = now + ttl, true
         account.forgotten = min(account.forgotten, account.lapses + account.kept)
       end
       local units, is_over = closed(ledger, account)
@@ -118,7 +118,7 @@ local function close_ledger(ledger)
   local dropped = {}
   for field in pairs(ledger.dropped) do dropped[#dropped + 1] = field end
   if #dropped > 0 then redis.call('HDEL', ledger.key, unpack(dropped)) end
-  local put = { ABOUT_ALL, format('%.0f,%.0f,%.0f,%.0f,%.0f', ledger.due, ledger.lent,
+  local put = { ABOUT_ALL, format('%.0f,%.0f,%.0f,%.0f,%.0f', ledger.due, ledger.granted,
     ledger.holders, ledger.ends, ledger.known) }
   for field, text in pairs(ledger.put) do
     put[#put + 1] = field

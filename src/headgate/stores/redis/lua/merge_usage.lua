@@ -1,10 +1,10 @@
--- Charge what was used elsewhere, as far as it was not told before.
+-- Charge the usage of another region, as far as it was not merged before.
 --
--- KEYS   the counter of each check, in order; the totals told so far stand beside each
+-- KEYS   the counter of each check, in order; the totals merged so far are beside each
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: the origin  3: the number of the window  4: microseconds to remember it
 --        5: the number of checks, then the checks, whose costs are totals
--- reply  now; 1, then the state after of each check, told for a cost of 1
+-- reply  now; 1, then the state after of each check, reported for a cost of 1
 --
 -- A counter that is in use stays under the limit it was written under, whatever another region has
 -- by now: to go back and forth would refill it at the other's pace, or age nothing.
@@ -37,7 +37,7 @@ local function open_kept(spec, opened)
   return counter
 end
 
--- The counter as one under `spec` would tell it; nothing is written.
+-- The counter as one under `spec` would be reported; nothing is written.
 local function shown(spec, counter)
   local own = counter.own
   if own == spec then return tell(spec, counter, 1) end
@@ -52,7 +52,7 @@ for i, spec in ipairs(specs) do
   all_totals[i] = open_totals(spec.key, origin, opened_totals)
 end
 for i, spec in ipairs(specs) do
-  local fresh, own = absorbed(all_totals[i], window, spec.cost, now + ttl), counters[i].own
+  local fresh, own = merged(all_totals[i], window, spec.cost, now + ttl), counters[i].own
   if fresh > 0 then
     algorithm_of(own.kind).charge(own, counters[i].state, fresh)
     counters[i].state.fresh, counters[i].changed = nil, true

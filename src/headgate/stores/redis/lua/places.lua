@@ -1,4 +1,4 @@
--- Where in a counter units were charged, so that they are given back there and nowhere else: the
+-- Where in a counter units were charged, so that they are returned there and nowhere else: the
 -- window, the cell or the entry. If that is gone, so are they. A paced counter has no places.
 
 local places = {}

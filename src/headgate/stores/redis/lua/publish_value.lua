@@ -1,10 +1,10 @@
--- Tell what one origin makes of something, and hear what all do.
+-- Publish the value of one origin, and read those of all.
 --
--- KEYS   the hash of what is told: origin -> `lapses at,value,weight,microseconds it lasts`. What
---        lapses later than twice that from now was told before the clock was set back, and counts no
---        more: its origin may be gone.
+-- KEYS   the hash of published values: origin -> `expires at,value,weight,microseconds it lasts`. A
+--        value that expires later than twice that from now was published before the clock stepped
+--        back, and counts no more: its origin may be gone.
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
---        2: the origin  3: its value  4: its weight, or '' only to hear  5: microseconds until that
+--        2: the origin  3: its value  4: its weight, or '' only to read  5: microseconds until that
 --        lapses  6: the most origins that are remembered
 -- reply  the origin, the value and the weight of each that has not lapsed, one after the other
 

@@ -140,7 +140,7 @@ build.Q = function()
   function queue.refund() end
 
   -- Give up the turn of so many units that was told as the microsecond `turn`; if there is one.
-  function queue.vacate(spec, state, turn, units)
+  function queue.cancel(spec, state, turn, units)
     if turn <= now or units == 0 then return false end
     local until_end = max(units, units_between(spec, turn, 0, state.w, state.f))
     local dw, df = time_of(spec, until_end)

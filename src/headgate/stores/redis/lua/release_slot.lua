@@ -1,4 +1,4 @@
--- Give slots back.
+-- Release slots.
 --
 -- KEYS   the slots of each check, in order
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
@@ -9,6 +9,6 @@
 
 local lease, had_all = argument(), 1
 for _, spec in ipairs(next_checks()) do
-  if not algorithm_of('S').leave(spec, lease) then had_all = 0 end
+  if not algorithm_of('S').release(spec, lease) then had_all = 0 end
 end
 return had_all

@@ -1,4 +1,4 @@
--- Start the leases of slots anew, if all are still held.
+-- Renew the leases of slots, if all are still held.
 --
 -- KEYS   the slots of each check, in order
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock

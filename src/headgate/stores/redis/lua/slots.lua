@@ -302,7 +302,7 @@ build.S = function()
     return slots.tell(spec, state, 0)
   end
 
-  -- Start the lease anew that runs until `ends`, with the part that has it.
+  -- Renew the lease that runs until `ends`, with the part that has it.
   function slots.renew(spec, lease, ends)
     local part = take_from_part(spec, lease, ends)
     tidy(spec)
@@ -336,7 +336,7 @@ build.S = function()
     redis.call('PEXPIRE', spec.parts, lasting(all_over(last_end(spec), claims, kept)))
   end
 
-  function slots.leave(spec, lease)
+  function slots.release(spec, lease)
     local ends = tonumber(redis.call('ZSCORE', spec.key, lease) or 0)
     if ends == 0 then return false end
     redis.call('ZREM', spec.key, lease)

@@ -1,5 +1,5 @@
--- What origins have told of a counter: a hash beside it, of `window,total,total of the window
--- before,forgotten at` by origin, as in headgate.stores.memory.lending.
+-- Usage merged from other regions: a hash beside the counter, of `window,total,total of the window
+-- before,forgotten at` by origin.
 
 local MOST_ORIGINS = 1000
 
@@ -33,7 +33,7 @@ local function open_totals(key, origin, opened)
 end
 
 -- Put down the total of a window; how much of it had not been told before.
-local function absorbed(totals, window, total, forgotten)
+local function merged(totals, window, total, forgotten)
   local told = totals.told
   if not told or told.forgotten <= now then
     if not totals.has_room then return 0 end
