@@ -290,7 +290,7 @@ class PacedSpec(SteadySpec):
         if b"|" in state:  # with reservations
             return super().allowed(state, cost, now)
         after = self._in_use(state, now) + cost * self.unit
-        remaining = (self.span - after) // self.unit
+        remaining = max(0, self.span - after) // self.unit  # a cost of 0 fits in debt too
         return Outcome(True, remaining, 0, -(-after // self.ticks) * MICROSECOND)  # noqa: FBT003
 
     def denied(self, state: bytes, cost: int, now: int) -> Outcome:
