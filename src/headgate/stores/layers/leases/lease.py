@@ -247,6 +247,8 @@ class Lease:
         if not outcome.allowed and outcome.retry_after_ns is not None:
             self.retry_at_ns = now_ns + outcome.retry_after_ns
             self.dry_cost = self.denied_cost = request.check.cost
+            if not isinstance(request.check.limit, PacedLimit):
+                self.dry_until_ns = min(self.dry_until_ns, self.retry_at_ns)
 
     @property
     def used(self) -> int:
