@@ -97,7 +97,7 @@ def _outcomes(reply: Any) -> list[Outcome]:
 
 class TestStoreThatCountsMicroseconds(StoreContract):
     tick_ns = 1_000
-    lends = shares = False
+    grants_leases = publishes_values = False
 
     def make_store(self, clock: ManualClock) -> ChangedStore:
         turns = ExactTurns()
@@ -205,11 +205,11 @@ def test_a_store_on_a_clock_of_its_own_is_caught() -> None:
 
 def test_what_a_store_does_not_promise_is_not_collected() -> None:
     class Modest(StoreContract):
-        lends = False
+        grants_leases = False
         accuracy = Accuracy(batch=3)
 
     class Leasing(Modest):
-        lends = True
+        grants_leases = True
 
     collected = {
         cls: {name for name in dir(cls) if getattr(cls, name)} for cls in (Modest, Leasing)
