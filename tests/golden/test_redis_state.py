@@ -270,7 +270,7 @@ async def awaited(value: Any) -> Any:
 def told(reply: Any) -> Any:
     """A reply as JSON types: the figures of decisions."""
     reply = outcome_figures(reply)
-    if isinstance(reply, list | tuple):
+    if isinstance(reply, list | tuple) and not hasattr(reply, "remaining"):
         return [told(one) for one in reply]
     if reply is None or isinstance(reply, bool | int | float | str):
         return reply
@@ -481,7 +481,7 @@ def test_what_was_used_under_leases_is_all_there_in_the_end(url: str, state: Red
             for _ in range(12):
                 assert limiter.hit("user:1")
                 clock.advance(0.1)
-        found[name] = state.values()[":user:1"]
+        found[name] = state.values()["=api:user:1"]
     check_wire("redis_leases", found)
 
 

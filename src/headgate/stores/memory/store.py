@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import islice
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for, carry
@@ -229,14 +229,16 @@ class MemoryStore(Store):
         return list(names)
 
     def keys_in(self, group: str, *, most: int) -> list[str]:
-        """Return up to *most* keys with a counter of their own in *group*, idle ones included."""
+        """Return the first *most* keys, in their order, with a counter of their own in *group*.
+
+        Idle ones are included.
+        """
         keys: list[str] = []
         for shard in self._shards:
             with shard.lock:
                 tables = [t for each in shard.groups_of(group) for t in each.tables.values()]
-                own = (key for table in tables for key in table)
-                keys.extend(islice(own, most - len(keys)))
-        return keys
+                keys += nsmallest(most, (key for table in tables for key in table))
+        return nsmallest(most, keys)
 
     def used_in(self, group: str, key: str) -> int:
         """Return what is used and held now of the counter of *key* in *group*."""
