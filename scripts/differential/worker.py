@@ -95,7 +95,7 @@ class Run:
 
     def wait(self, what: str, nanoseconds: int) -> None:
         """Move on until the last decision says that something changes, and *nanoseconds* more."""
-        self.advance(round((last.get(what) or 0) * 1e9) + nanoseconds)
+        self.advance(max(0, round((last.get(what) or 0) * 1e9) + nanoseconds))
 
     def close(self) -> None:
         pass
@@ -107,7 +107,9 @@ class LimiterRun(Run):
     def __init__(self, case: Json) -> None:
         super().__init__(case)
         stack = [_limit(limit) for limit in case["limits"]]
-        self.limiter = here.RateLimiter(stack, on_store_failure="fail_closed", **self.options)
+        self.limiter = here.RateLimiter(
+            stack, on_store_failure="fail_closed", name="api", **self.options
+        )
 
     def hit(self, key: str, cost: Json) -> Json:
         return figures(self.limiter.hit(key, cost))
