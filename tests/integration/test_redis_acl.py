@@ -55,7 +55,7 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
     store = RedisStore(server.url)
     for n, limit in enumerate(LIMITS):
         limiter = RateLimiter(
-            limit, store=store, namespace=f"acl{n}", on_store_failure="fail_closed"
+            limit, store=store, name="api", namespace=f"acl{n}", on_store_failure="fail_closed"
         )
         for _ in range(12):
             assert limiter.hit("key").source == "store"
@@ -63,9 +63,9 @@ def test_a_user_with_those_commands_can_do_everything(server: RedisServer) -> No
         assert limiter.refund("key", 16).source == "store"
         limiter.reserve("key", 1).cancel()
         limiter.reset("key")
-    with RateLimiter(Concurrency(2, 60), store=store, namespace="acl").slot("key") as slot:
+    with RateLimiter(Concurrency(2, 60), store=store, name="api").slot("key") as slot:
         assert slot.renew()
-    limiter = RateLimiter(LIMITS, store=store, namespace="acl-all")
+    limiter = RateLimiter(LIMITS, store=store, name="api", namespace="acl-all")
     assert limiter.hit_all([Hit("key", limit) for limit in LIMITS]).source == "store"
     _share(server)
     _lend(store)
@@ -76,7 +76,7 @@ def _share(server: RedisServer) -> None:
     clock = ManualClock(1_700_000_000)
     store = RedisStore(server.url, clock=clock)
     limit = Concurrency(1, 60, (("gold", 1),))
-    limiter = RateLimiter(limit, store=store, namespace="shares", on_store_failure="fail_closed")
+    limiter = RateLimiter(limit, store=store, name="shares", on_store_failure="fail_closed")
     slots = [limiter.slot("key", part) for part in (None, "gold", "gold", None)]
     assert slots[0].take()
     assert not slots[1].take()

@@ -31,7 +31,7 @@ from headgate import RateLimiter
 from tests.support.limiters import bucket
 
 url, limit, hits = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-with RateLimiter(bucket(limit), store=url, namespace="processes") as limiter:
+with RateLimiter(bucket(limit), store=url, name="processes") as limiter:
     limiter.peek("key")
     print("ready", flush=True)
     sys.stdin.readline()

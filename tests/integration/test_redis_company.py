@@ -83,7 +83,7 @@ def test_a_limit_that_cannot_be_held_is_an_error_of_the_thread_that_asks(
 
 
 def test_hit_many_tells_of_each_for_itself(server: RedisServer) -> None:
-    server.cli("rpush", "many:bad", "somebody else's")
+    server.cli("rpush", "many=api:bad", "somebody else's")
 
     async def story() -> list[str]:
         limiter = AsyncRateLimiter("5/h", store=server.url, name="api", namespace="many")
@@ -175,7 +175,7 @@ def test_what_is_as_new_does_not_stay_for_a_window(server: RedisServer) -> None:
     ):
         with RateLimiter(limit, store=server.url, name="api", namespace="short") as limiter:
             limiter.reserve("k", 3, ttl=60).cancel()
-            assert 0 < int(server.cli("pttl", "short:k")) <= 2_000, limit
+            assert 0 < int(server.cli("pttl", "short=api:k")) <= 2_000, limit
             limiter.reset("k")
 
 

@@ -115,7 +115,7 @@ class Limiting:
 
     def reason(self, key: str = "key") -> str | None:
         """Why the store cannot carry out a hit; None if it can."""
-        check = Check(group_name(self.namespace, 0), key, self.limit)
+        check = Check(group_name(self.namespace, "api"), key, self.limit)
         try:
             self.run(Take((check,)))
         except StoreError as error:

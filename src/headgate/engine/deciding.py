@@ -115,7 +115,7 @@ class Deciding:
 
     def _decide_on(self, store: Store, plan: Plan, *, consume: bool) -> Verdict:
         """Decide by *store*, which may block."""
-        if consume and plan.is_plain:
+        if consume and plan.is_plain and not (plan.shadows and store.waits):
             return self._decide_plainly(plan)
         unasked = verdict_unasked(plan)
         if unasked is not None:

@@ -73,6 +73,9 @@ class BlockingConnection:
         self._limit = _python_timeout if isinstance(sock, ssl.SSLSocket) else _kernel_timeout
         self._limit(sock, timeout)
 
+    def __del__(self) -> None:
+        self._sock.close()  # of a store that was dropped without being closed
+
     def send(self, packed: bytes, deadline: float) -> None:
         """Write *packed*, any number of commands, until *deadline* (monotonic seconds)."""
         left = deadline - _monotonic()
