@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from headgate import AsyncRateLimiter, RateLimiter
 from headgate.decision import OnFailure
 from headgate.stores.redis import RedisStore
 from tests.support.servers import RedisServer, wait_until
 
-if TYPE_CHECKING:
-    import pytest
-
 LIMIT = "20/hour fixed_window"
 
 
-def test_what_was_admitted_without_the_server_is_charged_when_it_is_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture(autouse=True)
+def haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for the server, and tell it, ten times as soon."""
     monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
+    monkeypatch.setattr("headgate.runtime.store_watch.SHORTEST", 0.1)
+    monkeypatch.setattr("headgate.runtime.store_watch.LONGEST", 0.2)
+
+
+def test_what_was_admitted_without_the_server_is_charged_when_it_is_back() -> None:
     with RedisServer() as server:
         limiter = RateLimiter(LIMIT, store=server.url, name="api", on_store_failure=OnFailure())
         assert limiter.hit("key", 3).source == "store"
@@ -41,10 +44,7 @@ def test_what_was_admitted_without_the_server_is_charged_when_it_is_back(
         limiter.close()
 
 
-def test_a_process_that_nobody_asks_ends_its_outage_and_tells_the_server(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
+def test_a_process_that_nobody_asks_ends_its_outage_and_tells_the_server() -> None:
     with RedisServer() as server:
         limiter = RateLimiter(LIMIT, store=server.url, name="api")
         limiter.hit("key")
@@ -58,9 +58,7 @@ def test_a_process_that_nobody_asks_ends_its_outage_and_tells_the_server(
         limiter.close()
 
 
-def test_the_same_in_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
-
+def test_the_same_in_an_event_loop() -> None:
     async def story(server: RedisServer) -> None:
         limiter = AsyncRateLimiter(LIMIT, store=server.url, name="api")
         await limiter.hit("key")

@@ -59,7 +59,7 @@ def test_no_request_passes_twice_where_one_may_and_no_call_fails() -> None:
         def statuses(message: bytes) -> tuple[int, int]:
             return status_of(said(port, message)), status_of(said(port, message))
 
-        with ThreadPoolExecutor(24) as pool:  # Envoy takes a second to close what it refuses
+        with ThreadPoolExecutor(24) as pool:
             answers = dict(zip(tried, pool.map(statuses, tried.values()), strict=True))
         told = envoy.stats("cluster.upstream.ratelimit")
     assert {what: got for what, got in answers.items() if 200 in got[1:]} == {}

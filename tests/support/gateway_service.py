@@ -89,6 +89,7 @@ def gateway(service: Service, *filters: dict[str, Any]) -> Iterator[tuple[int, E
         manager |= {
             "use_remote_address": True,
             "max_request_headers_kb": 96,
+            "delayed_close_timeout": "0.05s",  # after a refusal; a second unless told
             "local_reply_config": {"mappers": [_outage_mapper()]},
         }
         clusters = [cluster("upstream", upstream)]
