@@ -134,10 +134,14 @@ class _Reader:
         return self.last
 
 
+_FEW: Final = 16
+"""So many readers are looked through each time that one is added."""
+
+
 class Family:
     """All measures of one name."""
 
-    __slots__ = ("collectors", "counters", "help", "kind", "name", "readers", "settled")
+    __slots__ = ("_room", "collectors", "counters", "help", "kind", "name", "readers", "settled")
 
     def __init__(self, name: str, kind: Kind, text: str) -> None:
         if not _NAME.fullmatch(name):
@@ -147,6 +151,7 @@ class Family:
         self.help = text
         self.counters: dict[Labels, Counter] = {}
         self.readers: dict[Labels, list[_Reader]] = {}
+        self._room: dict[Labels, int] = {}
         self.settled: dict[Labels, float] = {}
         """What those had counted last that are gone, for a counter must not become less."""
         self.collectors: list[Callable[[], Iterable[Sample]]] = []
@@ -175,12 +180,19 @@ class Family:
                 yield labels, sum(live)
 
     def add(self, labels: Labels, read: Callable[[], float]) -> None:
-        """Ask *read* from now on, and no longer those that are gone."""
+        """Ask *read* from now on, and no longer those that are gone.
+
+        Of many readers those are looked for only when there are twice as many as were left.
+        """
         readers = self.readers.setdefault(labels, [])
+        if _FEW < len(readers) < self._room.get(labels, 0):
+            readers.append(_Reader(read))
+            return
         gone = sum(reader.last for reader in readers if not reader.is_live)
         if gone and self.kind == "counter":
             self.settled[labels] = self.settled.get(labels, 0) + gone
         readers[:] = [*(reader for reader in readers if reader.is_live), _Reader(read)]
+        self._room[labels] = 2 * len(readers)
 
 
 class Measures:
