@@ -2,7 +2,9 @@
 
 import gc
 import os
+import signal
 from functools import cache
+from types import FrameType
 
 import httpx._transports.default
 import pytest
@@ -39,6 +41,16 @@ vars(httpx._transports.default)["create_ssl_context"] = cache(create_ssl_context
 
 def pytest_configure() -> None:
     gc.disable()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+# A runner of asyncio replaces the default handler of Ctrl-C, and no other, for each call. That
+# writes out the task and what it has returned, which takes longer than most calls do.
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.default_int_handler(number, frame)
 
 
 def pytest_collection_finish() -> None:
