@@ -44,7 +44,7 @@ from tests.support.region_fakes import Peer
 from tests.support.store_calls import Calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from headgate.runtime.effects import Effects
     from headgate.stores.operations import Operation
@@ -73,6 +73,14 @@ OPERATIONS: dict[str, Operation[Any]] = {
     "merge usage": MergeUsage((BUCKET,), "ap/1", 1, SECOND),
     "publish value": PublishValue("g", "key", "me", 0.5, 1, SECOND),
 }
+
+
+@pytest.fixture(autouse=True)
+def _python_handles_ctrl_c() -> Iterator[None]:
+    """Only under Python's own handler does the driver hold an interrupt back."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Recorder(Store):
