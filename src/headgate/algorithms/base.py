@@ -57,6 +57,10 @@ class Outcome(NamedTuple):
     """The name of what decided: the store, or a layer in front of it."""
 
 
+Taken = tuple[S | None, int | None, int, int]
+"""What `quick_take` returns: the state to keep, and of the outcome `retry_after_ns`, `remaining`
+and `reset_after_ns`. It was allowed if there is nothing to wait for."""
+
 Figures = tuple[bool, int, int | None, int, int, int, str]
 """The fields of an `Outcome`, all of them."""
 
@@ -112,14 +116,24 @@ class Algorithm(ABC, Generic[S]):
         A cost of 0 fits and changes nothing. A denial consumes nothing: the state that comes back
         is *state* itself unless the clock has stepped back.
         """
-        if not cost:
-            return state, self.outcome(state, 0, now)
+        after, wait, remaining, reset = self.quick_take(state, cost, now)
+        outcome = new_outcome((wait == 0, remaining, wait, reset, 0, 0, "store"))
+        return after if cost else state, outcome
+
+    def quick_take(self, state: S | None, cost: int, now: int) -> Taken[S]:
+        """Take without the parts of an outcome that only a queue has.
+
+        A cost of 0 fits; the state that comes back is rebased then, and otherwise unchanged.
+
+        (The fast path: algorithms decide the common case here in one function, without calls. That
+        halves the time of a check in memory; all other cases are left to this one.)
+        """
         if state is not None:
             state = self.rebase(state, now)
-        wait = self.wait(state, cost, now)
-        if wait == 0:
+        wait = self.wait(state, cost, now) if cost else 0
+        if wait == 0 and cost:
             state = self.charge(state, cost, now)
-        return state, self.outcome(state, wait, now)
+        return state, wait, self.remaining(state, now), self.fresh_in(state, now)
 
     def outcome(self, state: S | None, wait: int | None, now: int) -> Outcome:
         """Return the figures of *state*, for a cost that has to wait *wait*."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place, new_outcome
+from headgate.algorithms.base import Algorithm, Place, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import FixedWindow
@@ -41,13 +41,14 @@ class FixedWindowAlgorithm(Algorithm[Window]):
             return state
         return (now, count) if count else (now - now % self.window_ns, 0)
 
-    def take(self, state: Window | None, cost: int, now: int) -> tuple[Window | None, Outcome]:
-        start, count = self._at(state, now)
-        count += cost
-        if not 0 < cost <= self.quota >= count:
-            return super().take(state, cost, now)
-        reset = start + self.window_ns - now
-        return (start, count), new_outcome((ALLOWED, self.quota - count, 0, reset, 0, 0, "store"))
+    def quick_take(self, state: Window | None, cost: int, now: int) -> Taken[Window]:
+        if state is not None:
+            start, count = state
+            ends = start + self.window_ns
+            count += cost
+            if start <= now < ends and count <= self.quota and cost:
+                return (start, count), 0, self.quota - count, ends - now
+        return super().quick_take(state, cost, now)
 
     def wait(self, state: Window | None, cost: int, now: int) -> int | None:
         if cost > self.quota:

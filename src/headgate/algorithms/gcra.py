@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, DENIED, Algorithm, Outcome, Place, new_outcome
+from headgate.algorithms.base import Algorithm, Outcome, Place, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import PacedLimit
@@ -70,29 +70,23 @@ class GCRAAlgorithm(Algorithm[Arrival]):
         tat, since = state
         return state if now >= since else (tat - (since - now) * self._per_ns, now)
 
-    def take(self, state: Arrival | None, cost: int, now: int) -> tuple[Arrival | None, Outcome]:
+    def quick_take(self, state: Arrival | None, cost: int, now: int) -> Taken[Arrival]:
+        if type(state) is not int:
+            return super().quick_take(state, cost, now)
         per_ns, unit, span = self._per_ns, self._unit, self._span
         begin = (now - self.origin) * per_ns
-        in_use = 0
-        if type(state) is int:
-            if state > begin:
-                in_use = state - begin
-                if in_use > span:  # the clock has stepped back
-                    in_use = span
-                    state = begin + span
-        elif state is not None:
-            state = self.rebase(state, now)
-            in_use = self._in_use(state, now)
+        in_use = state - begin
+        if in_use < 0:
+            in_use = 0
+        elif in_use > span:  # the clock has stepped back
+            in_use = span
+            state = begin + span
         after = in_use + cost * unit
-        if after <= span and cost:
-            figures = ALLOWED, (span - after) // unit, 0, -(-after // per_ns), 0, 0, "store"
-            return begin + after, new_outcome(figures)
-        remaining = (span - in_use) // unit if in_use < span else 0
-        reset = -(-in_use // per_ns)
-        if not cost:
-            return state, Outcome(ALLOWED, remaining, 0, reset)
-        wait = None if cost > self.quota else -((span - after) // per_ns)
-        return state, new_outcome((DENIED, remaining, wait, reset, 0, 0, "store"))
+        if after > span:
+            wait = None if cost > self.quota else -((span - after) // per_ns)
+            return state, wait, (span - in_use) // unit, -(-in_use // per_ns)
+        reset = after if per_ns == 1 else -(-after // per_ns)
+        return begin + after if cost else state, 0, (span - after) // unit, reset
 
     def wait(self, state: Arrival | None, cost: int, now: int) -> int | None:
         if cost > self.quota:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place, new_outcome
+from headgate.algorithms.base import Algorithm, Place, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowCounter
@@ -75,14 +75,19 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             start = self._fits_from(counts, cost)
         return -(-(index * self.cell + start) // self.subwindows) - now
 
-    def take(self, state: Cells | None, cost: int, now: int) -> tuple[Cells | None, Outcome]:
-        (index, counts), elapsed = self._at(state, now)
-        free = self.quota - self._estimate(counts, elapsed)
-        if not 0 < cost <= free:
-            return super().take(state, cost, now)
-        reset = -(-(index + self.subwindows + 1) * self.cell // self.subwindows) - now
-        charged = (*counts[:-1], counts[-1] + cost)
-        return (index, charged), new_outcome((ALLOWED, free - cost, 0, reset, 0, 0, "store"))
+    def quick_take(self, state: Cells | None, cost: int, now: int) -> Taken[Cells]:
+        if state is not None and self.subwindows == 1 and cost:
+            index, (oldest, count) = state
+            cell = self.cell
+            left = (index + 1) * cell - now
+            if 0 < left <= cell:
+                count += cost
+                free = self.quota - count
+                if oldest:
+                    free += -oldest * left // cell
+                if free >= 0:
+                    return (index, (oldest, count)), 0, free, left + cell
+        return super().quick_take(state, cost, now)
 
     def charge(self, state: Cells | None, amount: int, now: int) -> Cells:
         (index, counts), _ = self._at(state, now)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import ALLOWED, Algorithm, Outcome, Place, new_outcome
+from headgate.algorithms.base import Algorithm, Place, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowLog
@@ -122,26 +122,21 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         log.high = now
         return log
 
-    def take(self, state: Log | None, cost: int, now: int) -> tuple[Log | None, Outcome]:
-        if not cost:
-            return state, self.outcome(state, 0, now)
-        if state is None:
-            log, head, total = Log(now), 0, 0
-        else:
-            log = self.rebase(state, now)
-            if log.debt:
-                return super().take(log, cost, now)
+    def quick_take(self, state: Log | None, cost: int, now: int) -> Taken[Log]:
+        if state is None or state.high > now or state.debt or not cost:
+            return super().quick_take(state, cost, now)
+        log, window, head, total = state, self.window_ns, state.head, state.total
+        times, begin = log.times, now - window
+        if total and times[head] <= begin:
             head, total = self._live(log, now)
         free = self.quota - total - cost
         if free < 0:
-            if state is not None:
-                state = log
-            return state, self.outcome(state, self.wait(state, cost, now), now)
+            return super().quick_take(state, cost, now)
         if head != log.head:
             log.drop(head, log.total - total)
         log.add(now, cost)
         log.high = now
-        return log, new_outcome((ALLOWED, free, 0, self.window_ns, 0, 0, "store"))
+        return log, 0, free, window
 
     def wait(self, state: Log | None, cost: int, now: int) -> int | None:
         if cost > self.quota:
