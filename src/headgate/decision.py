@@ -42,8 +42,15 @@ Figures = tuple[bool, str, "Limit", int, "int | None", int, str, tuple["Decision
 `source`, and `limits` if there are several, else nothing."""
 
 
-Parts = tuple["Decision", ...] | tuple[tuple["Limit", ...], tuple["Outcome", ...]]
-"""The decisions of several limits; before they are read, the limits and their outcomes."""
+Taken = tuple[object, "int | None", int, int]
+"""Of one limit: the state of its counter, `retry_after_ns`, `remaining`, `reset_after_ns`."""
+
+Parts = (
+    tuple["Decision", ...]
+    | tuple[tuple["Limit", ...], tuple["Outcome", ...]]
+    | tuple[tuple["Limit", ...], list[Taken]]
+)
+"""The decisions of several limits; before they are read, the limits and what came of each."""
 
 
 class Decision(NamedTuple):
@@ -135,8 +142,15 @@ class Decision(NamedTuple):
         parts = self.parts
         if not parts or isinstance(parts[0], Decision):
             return parts
-        limits, outcomes = parts
-        pairs = zip(limits, outcomes, strict=True)
+        limits, results = parts
+        if isinstance(results, list):
+            return tuple(
+                [
+                    Decision(self.key, limit, wait == 0, remaining, wait, reset)
+                    for limit, (_, wait, remaining, reset) in zip(limits, results, strict=True)
+                ]
+            )
+        pairs = zip(limits, results, strict=True)
         return tuple([Decision(self.key, limit, *outcome) for limit, outcome in pairs])
 
     def _all(self) -> tuple[Figures, int, int]:
@@ -186,6 +200,31 @@ def decide(key: str, limits: tuple[Limit, ...], outcomes: tuple[Outcome, ...]) -
             tightest[6],
             (limits, outcomes),
         )
+    )
+
+
+def decide_taken(key: str, limits: tuple[Limit, ...], taken: list[Taken]) -> Decision:
+    """Return the decision of `decide` from plain figures of limits without a queue.
+
+    (The fast path of several limits in memory: without outcomes it takes half the time.)
+    """
+    limit = limits[0]
+    _, wait, remaining, reset = taken[0]
+    least = remaining
+    for n in range(1, len(taken)):
+        _, other_wait, left, other_reset = taken[n]
+        if other_reset > reset:
+            reset = other_reset
+        if left < least:
+            least = left
+        if wait == other_wait == 0:
+            if left < remaining:
+                limit, remaining = limits[n], left
+        elif wait is not None and (other_wait is None or other_wait > wait):
+            limit, wait = limits[n], other_wait
+    return tuple.__new__(
+        Decision,
+        (key, limit, wait == 0, least, wait, reset, 0, 0, "store", (limits, taken)),
     )
 
 

@@ -215,6 +215,7 @@ class RateLimiter(Concluding):
         self._lines: Lines[threading.Event] = Lines()
         prepared = prepared_stack(self._store, self._stack)
         self._take = None if prepared is None else prepared.take
+        self._decide_now = None if prepared is None else prepared.decide
         self._limits = self._stack.limits
         self._count = len(self._limits)
         self._uncounted_hit: Callable[[str, int], Decision] | None = None
@@ -239,17 +240,17 @@ class RateLimiter(Concluding):
             return self._decide(self._stack.take(key, cost))
         if type(key) is not str or not key or type(cost) is not int or cost != 1:
             key, cost = checked_key(key), checked_cost(cost)
-        count = self._count
+        decide_now, count = self._decide_now, self._count
         try:
-            if count == 1:
-                outcomes = take((key,), (cost,))
+            if decide_now is not None:
+                decision = decide_now(key, cost)
             else:
-                outcomes = take((key,) * count, (cost,) * count)
+                decision = decide(key, self._limits, take((key,) * count, (cost,) * count))
         except StoreError as error:
             return self._without_store(self._stack.take(key, cost), error)
         if self._fallback.wants_word:
             self._fallback.succeed()
-        return decide(key, self._limits, outcomes)
+        return decision
 
     def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
@@ -507,6 +508,7 @@ class AsyncRateLimiter(Concluding):
         self._undoing: set[asyncio.Task[None]] = set()
         prepared = prepared_stack(self._store, self._stack)
         self._take = None if prepared is None else prepared.atake
+        self._decide_now = None if prepared is None else prepared.decide
         self._limits = self._stack.limits
         self._count = len(self._limits)
         self._uncounted_hit: Callable[[str, int], Coroutine[None, None, Decision]] | None = None
@@ -531,15 +533,19 @@ class AsyncRateLimiter(Concluding):
             return await self._decide(self._stack.take(key, cost))
         if type(key) is not str or not key or type(cost) is not int or cost != 1:
             key, cost = checked_key(key), checked_cost(cost)
-        count = self._count
+        decide_now, count = self._decide_now, self._count
         try:
-            answer = take((key,) * count, (cost,) * count)
-            outcomes = answer if isinstance(answer, tuple) else await answer
+            if decide_now is not None:
+                decision = decide_now(key, cost)
+            else:
+                answer = take((key,) * count, (cost,) * count)
+                outcomes = answer if isinstance(answer, tuple) else await answer
+                decision = decide(key, self._limits, outcomes)
         except StoreError as error:
             return self._without_store(self._stack.take(key, cost), error)
         if self._fallback.wants_word:
             self._fallback.succeed()
-        return decide(key, self._limits, outcomes)
+        return decision
 
     async def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""

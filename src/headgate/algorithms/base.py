@@ -133,7 +133,8 @@ class Algorithm(ABC, Generic[S]):
         wait = self.wait(state, cost, now) if cost else 0
         if wait == 0 and cost:
             state = self.charge(state, cost, now)
-        return state, wait, self.remaining(state, now), self.fresh_in(state, now)
+        outcome = self.outcome(state, wait, now)
+        return state, wait, outcome.remaining, outcome.reset_after_ns
 
     def outcome(self, state: S | None, wait: int | None, now: int) -> Outcome:
         """Return the figures of *state*, for a cost that has to wait *wait*."""

@@ -45,17 +45,22 @@ class Prepared:
     limit, in their order, all or nothing. `atake` is for event loops and returns the outcomes, or
     an awaitable of them. Keys and costs are valid (`checked_key`, `checked_cost`): the caller has
     checked them.
+
+    `decide(key, cost)`, if there is one, makes the decision of one key and one cost for all limits
+    at once. A store that never waits may have it.
     """
 
-    __slots__ = ("atake", "take")
+    __slots__ = ("atake", "decide", "take")
 
     def __init__(
         self,
         take: Callable[[Sequence[str], Sequence[int]], Outcomes],
         atake: Callable[[Sequence[str], Sequence[int]], Outcomes | Awaitable[Outcomes]],
+        decide: Callable[[str, int], Decision] | None = None,
     ) -> None:
         self.take = take
         self.atake = atake
+        self.decide = decide
 
 
 class Store(ABC):

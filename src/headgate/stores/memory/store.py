@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for, carry
 from headgate.algorithms.reservations import outcome_beside, wait_beside
 from headgate.clock import Clock, MonotonicClock
+from headgate.decision import Decision, decide
 from headgate.errors import OptionError
 from headgate.fork import watch_forks
 from headgate.limits import Concurrency, LeakyQueue, SlidingWindowLog
@@ -23,6 +23,14 @@ from headgate.stores.memory.leases import (
     grant_lease,
     new_usage,
     publish,
+)
+from headgate.stores.memory.prepared import (
+    Counters,
+    Kept,
+    decide_one,
+    decide_several,
+    reading_of,
+    table_of,
 )
 from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep, Table
 from headgate.stores.operations import (
@@ -400,7 +408,22 @@ class MemoryStore(Store):
         if has_slots or has_twins or (is_odd and len(kept) > 1):
             return super().prepare(kept)
         take = self._prepare_one(kept) if len(kept) == 1 else self._prepare_several(kept)
-        return Prepared(take, take)
+        if any(isinstance(limit, LeakyQueue) for _, limit in kept):
+            return Prepared(take, take)
+        return Prepared(take, take, self._prepare_decide(kept))
+
+    def _prepare_decide(self, places: tuple[base.Place, ...]) -> Callable[[str, int], Decision]:
+        limits, count, run = tuple([limit for _, limit in places]), len(places), self.run
+        counters = Counters(self._shards, self._sweep, self.clock)
+        several = [Kept(name, self._of(limit).kept) for name, limit in places]
+
+        def otherwise(key: str, cost: int) -> Decision:
+            checks = checks_at(places, (key,) * count, (cost,) * count)
+            return decide(key, limits, run(Take(checks)))
+
+        if count == 1:
+            return decide_one(counters, several[0], otherwise)
+        return decide_several(counters, several, otherwise)
 
     def _prepare_one(
         self, places: tuple[base.Place, ...]
@@ -408,7 +431,7 @@ class MemoryStore(Store):
         ((name, limit),) = places
         asked, kept = self._of(limit)
         take_from, shards, sweep, run = asked.take, self._shards, self._sweep, self.run
-        read, offset = _reading(self.clock)
+        read, offset = reading_of(self.clock)
         tables: list[Table | None] = [None] * SHARDS
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
@@ -425,7 +448,7 @@ class MemoryStore(Store):
                             table.live[key] = after
                         return (outcome,)
             outcomes = run(Take(checks_at(places, keys, costs)))
-            tables[number] = _table_of(shards[number], name, kept)
+            tables[number] = table_of(shards[number], Kept(name, kept))
             return outcomes
 
         return take
@@ -435,7 +458,7 @@ class MemoryStore(Store):
     ) -> Callable[[Sequence[str], Sequence[int]], Outcomes]:
         several = [(name, *self._of(limit)) for name, limit in places]
         shards, sweep, run = self._shards, self._sweep, self.run
-        read, offset = _reading(self.clock)
+        read, offset = reading_of(self.clock)
         by_shard: list[tuple[tuple[Table, Any], ...] | None] = [None] * SHARDS
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
@@ -453,7 +476,7 @@ class MemoryStore(Store):
             found = [
                 (table, asked.take)
                 for name, asked, kept in several
-                if (table := _table_of(shards[number], name, kept)) is not None
+                if (table := table_of(shards[number], Kept(name, kept))) is not None
             ]
             by_shard[number] = tuple(found) if len(found) == len(several) else None
             return taken
@@ -493,19 +516,6 @@ def _take_several(
         else:
             live[key] = after
     return tuple(outcomes)
-
-
-def _table_of(shard: Shard, name: str, kept: Algorithm[Any]) -> Table | None:
-    with shard.lock:
-        group = shard.groups.get((name, False))
-        return None if group is None else group.tables.get(kept.limit)
-
-
-def _reading(clock: Clock) -> tuple[Clock, int]:
-    """Return a function and a number whose sum is the time: quicker than a call of the default."""
-    if type(clock) is MonotonicClock:
-        return time.monotonic_ns, clock.offset
-    return clock, 0
 
 
 def _keys(operation: Operation[Any]) -> list[str]:
