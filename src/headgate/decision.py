@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from headgate.errors import HeadgateError, OptionError
-from headgate.units import SECOND, seconds_at_least
+from headgate.units import EXACT_AS_FLOAT, SECOND, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -100,7 +100,10 @@ class Decision(NamedTuple):
     @property
     def reset_after(self) -> float:
         """Seconds until the counter is as if untouched."""
-        return seconds_at_least(self.reset_after_ns)
+        nanoseconds = self.reset_after_ns
+        if nanoseconds < EXACT_AS_FLOAT:
+            return nanoseconds / SECOND
+        return seconds_at_least(nanoseconds)
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -35,6 +35,7 @@ from headgate.runtime.limiter_plan import (
     Stack,
     checked_name,
     deadline_ns,
+    decide_now_of,
     nap,
     naps,
     prepared_stack,
@@ -215,7 +216,7 @@ class RateLimiter(Concluding):
         self._lines: Lines[threading.Event] = Lines()
         prepared = prepared_stack(self._store, self._stack)
         self._take = None if prepared is None else prepared.take
-        self._decide_now = None if prepared is None else prepared.decide
+        self._decide_now = decide_now_of(self._store, prepared)
         self._limits = self._stack.limits
         self._count = len(self._limits)
         self._uncounted_hit: Callable[[str, int], Decision] | None = None
@@ -235,22 +236,24 @@ class RateLimiter(Concluding):
 
     def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
+        decide_now = self._decide_now
+        if decide_now is not None:  # the fast path: a store that never waits and cannot fail
+            if type(key) is str and key and type(cost) is int and cost == 1:
+                return decide_now(key, cost)
+            return decide_now(checked_key(key), checked_cost(cost))
         take = self._take
         if take is None:
             return self._decide(self._stack.take(key, cost))
         if type(key) is not str or not key or type(cost) is not int or cost != 1:
             key, cost = checked_key(key), checked_cost(cost)
-        decide_now, count = self._decide_now, self._count
+        count = self._count
         try:
-            if decide_now is not None:
-                decision = decide_now(key, cost)
-            else:
-                decision = decide(key, self._limits, take((key,) * count, (cost,) * count))
+            outcomes = take((key,) * count, (cost,) * count)
         except StoreError as error:
             return self._without_store(self._stack.take(key, cost), error)
         if self._fallback.wants_word:
             self._fallback.succeed()
-        return decision
+        return decide(key, self._limits, outcomes)
 
     def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
@@ -508,7 +511,7 @@ class AsyncRateLimiter(Concluding):
         self._undoing: set[asyncio.Task[None]] = set()
         prepared = prepared_stack(self._store, self._stack)
         self._take = None if prepared is None else prepared.atake
-        self._decide_now = None if prepared is None else prepared.decide
+        self._decide_now = decide_now_of(self._store, prepared)
         self._limits = self._stack.limits
         self._count = len(self._limits)
         self._uncounted_hit: Callable[[str, int], Coroutine[None, None, Decision]] | None = None
@@ -528,24 +531,25 @@ class AsyncRateLimiter(Concluding):
 
     async def hit(self, key: str, cost: int = 1) -> Decision:
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
+        decide_now = self._decide_now
+        if decide_now is not None:  # the fast path: a store that never waits and cannot fail
+            if type(key) is str and key and type(cost) is int and cost == 1:
+                return decide_now(key, cost)
+            return decide_now(checked_key(key), checked_cost(cost))
         take = self._take
         if take is None:
             return await self._decide(self._stack.take(key, cost))
         if type(key) is not str or not key or type(cost) is not int or cost != 1:
             key, cost = checked_key(key), checked_cost(cost)
-        decide_now, count = self._decide_now, self._count
+        count = self._count
         try:
-            if decide_now is not None:
-                decision = decide_now(key, cost)
-            else:
-                answer = take((key,) * count, (cost,) * count)
-                outcomes = answer if isinstance(answer, tuple) else await answer
-                decision = decide(key, self._limits, outcomes)
+            answer = take((key,) * count, (cost,) * count)
+            outcomes = answer if isinstance(answer, tuple) else await answer
         except StoreError as error:
             return self._without_store(self._stack.take(key, cost), error)
         if self._fallback.wants_word:
             self._fallback.succeed()
-        return decision
+        return decide(key, self._limits, outcomes)
 
     async def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""

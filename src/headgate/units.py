@@ -90,10 +90,14 @@ def _simplest(exact: Fraction) -> Fraction:
     return candidate
 
 
+EXACT_AS_FLOAT: Final = 2**53
+"""Up to this integer, a float is exact."""
+
+
 def seconds_at_least(nanoseconds: int) -> float:
     """Nanoseconds as float seconds, never less than they are: waiting that long is enough."""
     seconds = nanoseconds / 1_000_000_000
-    if nanoseconds > 9_007_199_254_740_992 and Fraction(seconds) * SECOND < nanoseconds:
+    if nanoseconds > EXACT_AS_FLOAT and Fraction(seconds) * SECOND < nanoseconds:
         return math.nextafter(seconds, math.inf)
     return seconds
 

@@ -74,7 +74,9 @@ class GCRAAlgorithm(Algorithm[Arrival]):
         if type(state) is not int:
             return super().quick_take(state, cost, now)
         per_ns, unit, span = self._per_ns, self._unit, self._span
-        begin = (now - self.origin) * per_ns
+        begin = now - self.origin
+        if per_ns != 1:
+            begin *= per_ns
         in_use = state - begin
         if in_use < 0:
             in_use = 0
@@ -82,11 +84,12 @@ class GCRAAlgorithm(Algorithm[Arrival]):
             in_use = span
             state = begin + span
         after = in_use + cost * unit
-        if after > span:
-            wait = None if cost > self.quota else -((span - after) // per_ns)
+        left = span - after
+        if left < 0:
+            wait = None if cost > self.quota else -(left // per_ns)
             return state, wait, (span - in_use) // unit, -(-in_use // per_ns)
         reset = after if per_ns == 1 else -(-after // per_ns)
-        return begin + after if cost else state, 0, (span - after) // unit, reset
+        return begin + after if cost else state, 0, left // unit, reset
 
     def wait(self, state: Arrival | None, cost: int, now: int) -> int | None:
         if cost > self.quota:

@@ -27,7 +27,7 @@ from headgate.stores.operations import CancelQueued, Check, Hold, Refund, Take, 
 from headgate.units import DAY, MILLISECOND, SECOND, duration_ns, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from headgate.runtime.fallback import Fallback
     from headgate.stores.base import Prepared, Store
@@ -274,6 +274,12 @@ def _shown(limits: Limits) -> str:
 def prepared_stack(store: Store, stack: Stack) -> Prepared | None:
     """The prepared takes of *stack*; None if it has slots, which a hit does not take."""
     return None if stack.has_slots else store.prepare(stack.places)
+
+
+def decide_now_of(store: Store, prepared: Prepared | None) -> Callable[[str, int], Decision] | None:
+    """The decisions of *prepared* that need no reply; None unless *store* has them and cannot
+    fail."""
+    return None if prepared is None or store.may_fail else prepared.decide
 
 
 # What both limiters make of a reply, or of its absence: all of it without I/O.
