@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.clock import Clock, MonotonicClock
-from headgate.decision import Decision, decide_taken
+from headgate.decision import Decision, Taken, decide_taken
+from headgate.stores.base import LARGEST_AMOUNT
 from headgate.stores.memory.shard import SHARDS
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from headgate.stores.memory.shard import Shard, Sweep, Table
 
 Decide = Callable[[str, int], Decision]
+Row = tuple["Table", Callable[[Any, int, int], Taken], "Limit"]
+"""The counters of one limit, its `quick_take`, and the limit."""
+
+new: Final = tuple.__new__
+"""Make a decision of all its fields, in half the time of a call."""
 
 
 class Counters(NamedTuple):
@@ -48,7 +54,6 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
     take, limit = kept.algorithm.quick_take, kept.algorithm.limit
-    new = tuple.__new__
     tables: list[Table | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
@@ -76,48 +81,68 @@ def decide_several(counters: Counters, several: Sequence[Kept], otherwise: Decid
     """Return a function that decides all limits of *several* for a key and a cost."""
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
-    limits: tuple[Limit, ...] = tuple([each.algorithm.limit for each in several])
-    takes = [each.algorithm.quick_take for each in several]
-    known: list[list[tuple[Table, Any]] | None] = [None] * SHARDS
+    limits = tuple([each.algorithm.limit for each in several])
+    known: list[list[Row] | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
         number = hash(key) % SHARDS
-        tables = known[number]
-        if tables is not None and cost:
+        rows = known[number]
+        if rows is not None and cost:
             with shards[number].lock:
                 now = read() + offset
-                taken = _take(tables, key, cost, now) if now < sweep.due else None
-            if taken is not None:
-                return decide_taken(key, limits, taken)
+                if now < sweep.due:
+                    decision = _take_all(rows, limits, key, cost, now)
+                    if decision is not None:
+                        return decision
         decision = otherwise(key, cost)
-        found = [table_of(shards[number], each) for each in several]
-        pairs = zip(found, takes, strict=True)
-        tables = [(table, take) for table, take in pairs if table is not None]
-        known[number] = tables if len(tables) == len(takes) else None
+        rows = [
+            (table, kept.algorithm.quick_take, kept.algorithm.limit)
+            for kept in several
+            if (table := table_of(shards[number], kept)) is not None
+        ]
+        known[number] = rows if len(rows) == len(several) else None
         return decision
 
     return decide
 
 
-def _take(
-    tables: Sequence[tuple[Table, Any]], key: str, cost: int, now: int
-) -> list[tuple[Any, int | None, int, int]] | None:
+def _take_all(
+    rows: list[Row], limits: tuple[Limit, ...], key: str, cost: int, now: int
+) -> Decision | None:
     """Charge all counters of *key* if *cost* fits in all, else none; None if one is not here."""
-    taken = []
-    is_allowed = True
-    for table, take in tables:
+    taken: list[Taken] = []
+    is_allowed, least, longest, tightest = True, LARGEST_AMOUNT + 1, 0, limits[0]
+    for table, take, limit in rows:
         state = table.live.get(key)
         if state is None or table.holds:
             return None
         one = take(state, cost, now)
-        if one[1] != 0:
-            is_allowed = False
         taken.append(one)
-    for n, (table, take) in enumerate(tables):
-        if not is_allowed and taken[n][1] == 0:  # it would have fitted, but nothing is charged
-            taken[n] = take(table.live[key], 0, now)
-        table.live[key] = taken[n][0]
-    return taken
+        _, wait, remaining, reset = one
+        if wait != 0:
+            is_allowed = False
+        if remaining < least:
+            least, tightest = remaining, limit
+        if reset > longest:
+            longest = reset
+    if not is_allowed:
+        return _deny(rows, limits, taken, key, now)
+    for n, row in enumerate(rows):  # (a strict zip takes 0.3 us more)
+        row[0].live[key] = taken[n][0]
+    parts = limits, taken
+    return new(Decision, (key, tightest, True, least, 0, longest, 0, 0, "store", parts))
+
+
+def _deny(
+    rows: list[Row], limits: tuple[Limit, ...], taken: list[Taken], key: str, now: int
+) -> Decision:
+    """Charge nothing: a limit in which the cost would have fitted is asked for its figures."""
+    for n, (table, take, _) in enumerate(rows):
+        live = table.live
+        if taken[n][1] == 0:
+            taken[n] = take(live[key], 0, now)
+        live[key] = taken[n][0]
+    return decide_taken(key, limits, taken)
 
 
 def table_of(shard: Shard, kept: Kept) -> Table | None:
