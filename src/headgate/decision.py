@@ -90,6 +90,8 @@ class Decision(NamedTuple):
         nanoseconds = self.retry_after_ns
         if not nanoseconds:
             return None if nanoseconds is None else 0.0
+        if nanoseconds < EXACT_AS_FLOAT:
+            return nanoseconds / SECOND
         return seconds_at_least(nanoseconds)
 
     @property

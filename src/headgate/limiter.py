@@ -238,9 +238,7 @@ class RateLimiter(Concluding):
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
         decide_now = self._decide_now
         if decide_now is not None:  # the fast path: a store that never waits and cannot fail
-            if type(key) is str and key and type(cost) is int and cost == 1:
-                return decide_now(key, cost)
-            return decide_now(checked_key(key), checked_cost(cost))
+            return decide_now(key, cost)
         take = self._take
         if take is None:
             return self._decide(self._stack.take(key, cost))
@@ -533,9 +531,7 @@ class AsyncRateLimiter(Concluding):
         """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
         decide_now = self._decide_now
         if decide_now is not None:  # the fast path: a store that never waits and cannot fail
-            if type(key) is str and key and type(cost) is int and cost == 1:
-                return decide_now(key, cost)
-            return decide_now(checked_key(key), checked_cost(cost))
+            return decide_now(key, cost)
         take = self._take
         if take is None:
             return await self._decide(self._stack.take(key, cost))

@@ -77,19 +77,22 @@ class GCRAAlgorithm(Algorithm[Arrival]):
         begin = now - self.origin
         if per_ns != 1:
             begin *= per_ns
-        in_use = state - begin
-        if in_use < 0:
-            in_use = 0
-        elif in_use > span:  # the clock has stepped back
-            in_use = span
-            state = begin + span
-        after = in_use + cost * unit
-        left = span - after
-        if left < 0:
-            wait = None if cost > self.quota else -(left // per_ns)
-            return state, wait, (span - in_use) // unit, -(-in_use // per_ns)
-        reset = after if per_ns == 1 else -(-after // per_ns)
-        return begin + after if cost else state, 0, left // unit, reset
+        ticks = cost * unit
+        tat = (state if state > begin else begin) + ticks
+        after = tat - begin
+        if after <= span and cost:
+            reset = after if per_ns == 1 else -(-after // per_ns)
+            return tat, 0, (span - after) // unit, reset
+        in_use = after - ticks
+        if in_use > span:  # the clock has stepped back
+            in_use, state = span, begin + span
+        reset = in_use if per_ns == 1 else -(-in_use // per_ns)
+        wait: int | None = 0
+        if cost > self.quota:
+            wait = None
+        elif cost:
+            wait = -((span - in_use - ticks) // per_ns)
+        return state, wait, (span - in_use) // unit, reset
 
     def wait(self, state: Arrival | None, cost: int, now: int) -> int | None:
         if cost > self.quota:

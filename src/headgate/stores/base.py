@@ -47,7 +47,7 @@ class Prepared:
     checked them.
 
     `decide(key, cost)`, if there is one, makes the decision of one key and one cost for all limits
-    at once. A store that never waits may have it.
+    at once, and checks both. A store that never waits may have it.
     """
 
     __slots__ = ("atake", "decide", "take")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.clock import Clock, MonotonicClock
 from headgate.decision import Decision, Taken, decide_taken
-from headgate.stores.base import LARGEST_AMOUNT
+from headgate.stores.base import LARGEST_AMOUNT, checked_cost, checked_key
 from headgate.stores.memory.shard import SHARDS
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
     tables: list[Table | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
+        if type(key) is not str or type(cost) is not int or cost != 1:
+            key, cost = checked_key(key), checked_cost(cost)
         number = hash(key) % SHARDS
         table = tables[number]
         if table is not None and cost:
@@ -70,7 +72,7 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
                         Decision,
                         (key, limit, wait == 0, remaining, wait, reset, 0, 0, "store", ()),
                     )
-        decision = otherwise(key, cost)
+        decision = otherwise(checked_key(key), cost)
         tables[number] = table_of(shards[number], kept)
         return decision
 
@@ -85,6 +87,8 @@ def decide_several(counters: Counters, several: Sequence[Kept], otherwise: Decid
     known: list[list[Row] | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
+        if type(key) is not str or type(cost) is not int or cost != 1:
+            key, cost = checked_key(key), checked_cost(cost)
         number = hash(key) % SHARDS
         rows = known[number]
         if rows is not None and cost:
@@ -94,7 +98,7 @@ def decide_several(counters: Counters, several: Sequence[Kept], otherwise: Decid
                     decision = _take_all(rows, limits, key, cost, now)
                     if decision is not None:
                         return decision
-        decision = otherwise(key, cost)
+        decision = otherwise(checked_key(key), cost)
         rows = [
             (table, kept.algorithm.quick_take, kept.algorithm.limit)
             for kept in several
