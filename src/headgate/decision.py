@@ -208,31 +208,6 @@ def decide(key: str, limits: tuple[Limit, ...], outcomes: tuple[Outcome, ...]) -
     )
 
 
-def decide_taken(key: str, limits: tuple[Limit, ...], taken: list[Taken]) -> Decision:
-    """Return the decision of `decide` from plain figures of limits without a queue.
-
-    (The fast path of several limits in memory: without outcomes it takes half the time.)
-    """
-    limit = limits[0]
-    _, wait, remaining, reset = taken[0]
-    least = remaining
-    for n in range(1, len(taken)):
-        _, other_wait, left, other_reset = taken[n]
-        if other_reset > reset:
-            reset = other_reset
-        if left < least:
-            least = left
-        if wait == other_wait == 0:
-            if left < remaining:
-                limit, remaining = limits[n], left
-        elif wait is not None and (other_wait is None or other_wait > wait):
-            limit, wait = limits[n], other_wait
-    return tuple.__new__(
-        Decision,
-        (key, limit, wait == 0, least, wait, reset, 0, 0, "store", (limits, taken)),
-    )
-
-
 def combine(parts: Sequence[Decision]) -> Decision:
     """The decision that *parts* make together; allowed only if all are.
 

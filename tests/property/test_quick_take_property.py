@@ -1,4 +1,4 @@
-"""Prepared takes decide and charge as `run` does."""
+"""Prepared takes and decisions decide and charge as `run` does."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.stores import MemoryStore
+from headgate.stores.base import conclude
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -32,7 +33,9 @@ from headgate.testing import ManualClock
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    from headgate.decision import Decision
     from headgate.stores.base import Place, Prepared
+    from headgate.stores.operations import Outcomes
 
 LIMITS: list[Limit] = [
     TokenBucket(5, 1),
@@ -55,7 +58,10 @@ CHECK = st.tuples(
 SAME_KEY = st.lists(CHECK, min_size=1, max_size=3, unique_by=lambda one: one[0]).map(
     lambda checks: [(group, checks[0][1], shift, cost) for group, _, shift, cost in checks]
 )
-CHECKS = SAME_KEY | SAME_KEY | st.lists(CHECK, min_size=1, max_size=4)
+SAME_COST = SAME_KEY.map(
+    lambda checks: [(group, key, shift, checks[0][3]) for group, key, shift, _ in checks]
+)
+CHECKS = SAME_KEY | SAME_COST | st.lists(CHECK, min_size=1, max_size=4)
 HOUR = 3_600 * SECOND
 TIMES = st.sampled_from(
     (0, 0, 0, 1, SECOND // 7, SECOND // 7, SECOND, 2 * SECOND, -SECOND // 2, -HOUR, 61 * SECOND)
@@ -64,18 +70,28 @@ STEPS = st.lists(st.tuples(TIMES, CHECKS, st.sampled_from("ttttttthsecr")), min_
 
 
 class Taker:
-    """A store whose takes are all prepared."""
+    """A store whose takes are all prepared; those of one key and cost decide at once."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self._prepared: dict[tuple[Place, ...], Prepared] = {}
 
-    def take(self, checks: tuple[Check, ...]) -> object:
+    def take(self, checks: tuple[Check, ...]) -> Outcomes:
+        keys, costs = [check.key for check in checks], [check.cost for check in checks]
+        return self._prepare(checks).take(keys, costs)
+
+    def decide(self, checks: tuple[Check, ...]) -> Decision:
+        decide = self._prepare(checks).decide
+        if decide is None or len({(check.key, check.cost) for check in checks}) > 1:
+            return conclude(checks, self.take(checks))
+        return decide(checks[0].key, checks[0].cost)
+
+    def _prepare(self, checks: tuple[Check, ...]) -> Prepared:
         places = tuple([(check.group, check.limit) for check in checks])
         prepared = self._prepared.get(places)
         if prepared is None:
             prepared = self._prepared[places] = self.store.prepare(places)
-        return prepared.take([check.key for check in checks], [check.cost for check in checks])
+        return prepared
 
 
 @given(st.lists(st.sampled_from(LIMITS), min_size=3, max_size=3), STEPS)
@@ -83,8 +99,8 @@ def test_prepared_takes_are_those_of_run(
     limits: list[Limit], steps: list[tuple[int, list[tuple[str, str, int, int]], str]]
 ) -> None:
     clock = ManualClock(10_000)
-    quick, slow = MemoryStore(clock=clock), MemoryStore(clock=clock)
-    taker = Taker(quick)
+    quick, slow, deciding = [MemoryStore(clock=clock) for _ in range(3)]
+    taker, decider = Taker(quick), Taker(deciding)
     for later_ns, asked, verb in steps:
         clock.set((clock() + later_ns) / SECOND)
         # A group has its own limit, at times that of another, as after a change of the policy.
@@ -99,15 +115,19 @@ def test_prepared_takes_are_those_of_run(
             "r": Reset(checks[:1]),
         }
         if verb in others:
-            assert quick.run(others[verb]) == slow.run(others[verb])
+            expected = slow.run(others[verb])
+            assert quick.run(others[verb]) == expected
+            assert deciding.run(others[verb]) == expected
         elif verb == "e":  # equal limits that are other objects
             checks = tuple(
                 Check(one.group, one.key, type(one.limit)(*_fields(one.limit)), one.cost)
                 for one in checks
             )
         for _ in range(2):
-            assert taker.take(checks) == slow.run(Take(checks))
-        assert len(quick) == len(slow)
+            outcomes = slow.run(Take(checks))
+            assert taker.take(checks) == outcomes
+            assert decider.decide(checks) == conclude(checks, outcomes)
+        assert len(quick) == len(deciding) == len(slow)
 
 
 def _fields(limit: Limit) -> list[object]:
