@@ -148,3 +148,28 @@ def test_a_prepared_take_goes_on_when_its_idle_counters_were_swept() -> None:
         for _ in range(9):
             store.run(Take((Check("c", "k", TokenBucket(5, 5)),)))
         assert store.groups() == ["c"]
+
+
+def test_a_prepared_decision_names_the_limit_that_a_cost_never_fits() -> None:
+    store = MemoryStore(clock=ManualClock(1_000))
+    decide = store.prepare([("a", TokenBucket(5, 1)), ("b", TokenBucket(2, 1))]).decide
+    assert decide is not None
+    assert [decide("k", 1).remaining, decide("k", 1).remaining] == [1, 0]
+    decision = decide("k", 4)
+    assert (decision.limit, decision.retry_after) == (TokenBucket(2, 1), None)
+    assert [part.retry_after for part in decision.limits] == [1.0, None]
+    assert [part.remaining for part in decision.limits] == [3, 0]
+
+
+def test_a_prepared_decision_sees_reservations() -> None:
+    store = MemoryStore(clock=ManualClock(1_000))
+    places = [("a", TokenBucket(5, 1)), ("b", TokenBucket(9, 1))]
+    one, two = store.prepare(places[:1]).decide, store.prepare(places).decide
+    assert one is not None
+    assert two is not None
+    assert one("k", 1)
+    assert two("k", 1)
+    assert two("k", 1).remaining == 2
+    store.run(Hold((Check("a", "k", TokenBucket(5, 1), 2),), "name", SECOND))
+    assert not two("k", 1)
+    assert not one("k", 1)
