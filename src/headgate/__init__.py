@@ -8,7 +8,7 @@ if not decision:
     print(decision.retry_after)
 """
 
-from headgate.decision import Decision, OnFailure, RateLimitedError
+from headgate.decision import Decision, OnFailure, PartialHit, RateLimitedError
 from headgate.errors import (
     CostError,
     HeadgateError,
@@ -63,6 +63,7 @@ __all__ = [
     "NotationError",
     "OnFailure",
     "OptionError",
+    "PartialHit",
     "RateLimitedError",
     "RateLimiter",
     "Reservation",

@@ -26,6 +26,7 @@ __all__ = [
     "FailurePolicy",
     "Figures",
     "OnFailure",
+    "PartialHit",
     "RateLimitedError",
     "binds_more",
     "checked_policy",
@@ -160,6 +161,19 @@ class Decision(NamedTuple):
 
     def _all(self) -> tuple[Figures, int, int]:
         return self.figures(), self.delay_ns, self.turn_ns
+
+
+@dataclass(frozen=True, slots=True)
+class PartialHit:
+    """The answer to a hit of up to some cost: true if anything was allowed."""
+
+    granted: int
+    """The units that were allowed, and charged."""
+    decision: Decision
+    """The answer of a peek at the rest, right after: `retry_after` is when the rest would fit."""
+
+    def __bool__(self) -> bool:
+        return self.granted > 0
 
 
 # Several decisions as one: all or nothing.

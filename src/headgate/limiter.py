@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from headgate.clock import Clock
+    from headgate.decision import PartialHit
     from headgate.limits import Accuracy, Limit
     from headgate.stores.base import Hit, Store
     from headgate.stores.operations import Operation
@@ -256,6 +257,15 @@ class RateLimiter(Concluding):
     def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
         return self._decide(Take(self._stack.checks(key, cost), consume=False))
+
+    def hit_up_to(self, key: str, n: int) -> PartialHit:
+        """Allow as many of *n* units of *key* as fit in all limits now, and charge those."""
+        operation = self._stack.take_up_to(key, n)
+        try:
+            reply = self._store.run(operation)
+        except StoreError as error:
+            return self._part_without_store(operation, error)
+        return self._conclude_part(operation, reply)
 
     def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
         """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
@@ -550,6 +560,15 @@ class AsyncRateLimiter(Concluding):
     async def peek(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would say now; nothing is consumed."""
         return await self._decide(Take(self._stack.checks(key, cost), consume=False))
+
+    async def hit_up_to(self, key: str, n: int) -> PartialHit:
+        """Allow as many of *n* units of *key* as fit in all limits now, and charge those."""
+        operation = self._stack.take_up_to(key, n)
+        try:
+            reply = await self._store.arun(operation)
+        except StoreError as error:
+            return self._part_without_store(operation, error)
+        return self._conclude_part(operation, reply)
 
     async def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
         """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""

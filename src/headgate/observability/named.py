@@ -78,13 +78,13 @@ class DecisionNotes:
             journal.tell(Decided(allowed, source, 0, took_ns, (said,)))
 
 
-_VERBS: Final = ("hit", "acquire", "hit_many", "hit_all", "reserve", "_enter")
+_VERBS: Final = ("hit", "acquire", "hit_up_to", "hit_many", "hit_all", "reserve", "_enter")
 
 
 class _Counted:
     """The verbs of *limiter* as they are, and what notes what they decide under *name*."""
 
-    __slots__ = ("count", "enter", "every", "hold", "many", "note", "one", "wait")
+    __slots__ = ("count", "enter", "every", "hold", "many", "note", "one", "part", "wait")
 
     def __init__(self, limiter: Any, name: object) -> None:
         if not isinstance(name, str) or not name or not name.isprintable():
@@ -94,12 +94,20 @@ class _Counted:
         notes = DecisionNotes(name)
         self.note, self.count = notes.note, notes.count
         self.one, self.wait, self.many = limiter.hit, limiter.acquire, limiter.hit_many
-        self.every, self.hold = limiter.hit_all, limiter.reserve
+        self.every, self.hold, self.part = limiter.hit_all, limiter.reserve, limiter.hit_up_to
         self.enter = limiter._enter  # noqa: SLF001 (what its slots ask with)
 
     def verbs(self) -> dict[str, Callable[..., Any]]:
         """Those that take the places of the limiter's own, by their names."""
         return {name: getattr(self, name) for name in _VERBS}
+
+    def note_part(self, part: Any, key: str, n: int, began_ns: int) -> None:
+        """Note a hit of up to *n* as allowed if a part of it was, with the cost of that part."""
+        if part.granted:
+            decision = part.decision._replace(allowed=True, retry_after_ns=0)
+            self.note(decision, key, part.granted, began_ns)
+        else:
+            self.note(part.decision, key, n, began_ns)
 
     def note_many(
         self, asked: list[tuple[str, int]], decisions: list[Answered], took_ns: int
@@ -129,6 +137,13 @@ class CountedVerbs(_Counted):
         decision = self.wait(key, cost, timeout)
         self.count(decision, key, cost, perf_counter_ns() - began_ns)
         return decision
+
+    def hit_up_to(self, key: str, n: int) -> Any:
+        """As `RateLimiter.hit_up_to`."""
+        began_ns = perf_counter_ns()
+        part = self.part(key, n)
+        self.note_part(part, key, n, began_ns)
+        return part
 
     def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> Any:
         """As `RateLimiter.hit_many`."""
@@ -177,6 +192,13 @@ class CountedAsyncVerbs(_Counted):
         decision = await self.wait(key, cost, timeout)
         self.count(decision, key, cost, perf_counter_ns() - began_ns)
         return decision
+
+    async def hit_up_to(self, key: str, n: int) -> Any:
+        """As `AsyncRateLimiter.hit_up_to`."""
+        began_ns = perf_counter_ns()
+        part = await self.part(key, n)
+        self.note_part(part, key, n, began_ns)
+        return part
 
     async def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> Any:
         """As `AsyncRateLimiter.hit_many`."""

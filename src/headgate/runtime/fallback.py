@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakValueDictionary
 
-from headgate.decision import decide_without_store
+from headgate.decision import PartialHit, decide_without_store
 from headgate.fork import watch_forks
 from headgate.limits import TokenBucket
 from headgate.runtime.local_share import (
@@ -42,6 +43,7 @@ from headgate.stores.operations import (
     Reset,
     Settle,
     Take,
+    TakeUpTo,
 )
 
 if TYPE_CHECKING:
@@ -241,6 +243,22 @@ class Fallback:
                 return self.charge(asked, error)
             case Refund():
                 return self.refund(asked, error)
+
+    def take_up_to(self, asked: Asked, error: StoreError) -> PartialHit:
+        """As `decide`, for as much of the cost as fits here."""
+        self.fail(error)
+        (stance,) = self._stances([asked])
+        if stance.mode == "fail_closed":
+            pairs = [(check.key, check.limit) for check in asked.checks]
+            part = PartialHit(0, decide_without_store("fail_closed", pairs))
+        else:
+            granted, outcomes = self.local.run(TakeUpTo(asked.shared))
+            rest = tuple([replace(check, cost=check.cost - granted) for check in asked.checks])
+            part = PartialHit(granted, said(asked._replace(checks=rest), stance, outcomes))
+            if granted and error.is_undone:
+                self._owe([replace(check, cost=granted) for check in asked.checks])
+        self._count([stance], [part.decision])
+        return part
 
     def hold(self, asked: Asked, error: StoreError, name: str, ttl_ns: int) -> Decision:
         """As `decide`, with the amounts set aside here under *name*."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.decision import Decision, OnFailure
+from headgate.decision import Decision, OnFailure, PartialHit
 from headgate.errors import LimitError, OptionError, StoreError, UsageError
 from headgate.limits import EXACT, Accuracy, Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.runtime.fallback import HERE, Asked
@@ -22,8 +22,17 @@ from headgate.stores.base import (
     group_name,
     groups_of,
     refuse_concurrency,
+    refuse_partial,
 )
-from headgate.stores.operations import CancelQueued, Check, Hold, Refund, Take, TakeEach
+from headgate.stores.operations import (
+    CancelQueued,
+    Check,
+    Hold,
+    Refund,
+    Take,
+    TakeEach,
+    TakeUpTo,
+)
 from headgate.units import DAY, MILLISECOND, SECOND, duration_ns, seconds_at_least
 
 if TYPE_CHECKING:
@@ -96,6 +105,10 @@ class Stack:
     def take(self, key: str, cost: int, verb: str = "hit") -> Take:
         refuse_concurrency(self.limits, verb)
         return Take(self.checks(key, cost))
+
+    def take_up_to(self, key: str, cost: int) -> TakeUpTo:
+        refuse_partial(self.limits, "hit_up_to")
+        return TakeUpTo(self.checks(key, cost))
 
     def take_each(self, asked: Iterable[str | tuple[str, int]]) -> TakeEach:
         if isinstance(asked, str):
@@ -304,6 +317,15 @@ class Concluding:
 
     def _without_store(self, operation: Deciding, error: StoreError) -> Decision:
         return self._fallback.answer(operation, self._stack.on_failure, error)
+
+    def _conclude_part(self, operation: TakeUpTo, reply: tuple[int, Outcomes]) -> PartialHit:
+        granted, outcomes = reply
+        if self._fallback.wants_word:
+            self._fallback.succeed()
+        return PartialHit(granted, conclude(operation.checks, outcomes))
+
+    def _part_without_store(self, operation: TakeUpTo, error: StoreError) -> PartialHit:
+        return self._fallback.take_up_to(self._asked(operation.checks), error)
 
     def _asked(self, checks: tuple[Check, ...]) -> Asked:
         return Asked(checks, self._stack.on_failure)

@@ -17,6 +17,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Store",
     "Take",
     "TakeEach",
+    "TakeUpTo",
     "conclude",
     "open_store",
 ]

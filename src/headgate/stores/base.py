@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.decision import Decision, combine
 from headgate.errors import CostError, KeyInvalidError, UsageError
-from headgate.limits import Accuracy, Concurrency, Limit, parse_limit
+from headgate.limits import Accuracy, Concurrency, LeakyQueue, Limit, parse_limit
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Close, Run
 from headgate.stores.operations import Check, Operation, Outcomes, Take
@@ -305,6 +305,15 @@ def refuse_concurrency(limits: Iterable[Limit], verb: str) -> None:
             raise UsageError(
                 f"{verb} is not for the slots of {limit}, which are given back; use slot(key)"
             )
+
+
+def refuse_partial(limits: Sequence[Limit], verb: str) -> None:
+    """Raise `UsageError` if one of *limits* has slots or places in a queue: *verb* grants a part of
+    a cost, and neither can be had in part."""
+    refuse_concurrency(limits, verb)
+    for limit in limits:
+        if isinstance(limit, LeakyQueue):
+            raise UsageError(f"{verb} is not for {limit}: a place in a queue is had whole; use hit")
 
 
 def refuse_undivided(limits: Iterable[Limit], verb: str) -> None:

@@ -81,6 +81,11 @@ class CounterTransaction(ABC):
             return self._algorithm.outcome(self._state, wait, self._now)
         return outcome_beside(self._algorithm, self._state, self._holds, wait, self._now)
 
+    @property
+    def remaining(self) -> int:
+        """The largest cost that fits now."""
+        return self.outcome(0).remaining
+
     def outcome_of_one(self) -> Outcome:
         """Return the figures as they are now, for a cost of 1."""
         self._asked = 0
@@ -209,6 +214,22 @@ def take_all(
                 counter.deny(cost)
             counter.close()
     return outcomes
+
+
+def take_up_to(opened: Sequence[tuple[CounterTransaction, int]]) -> tuple[int, Outcomes]:
+    """Charge as much of the cost, which is the same for all counters, as fits in all of them.
+
+    Return the number of units, and the figures of each counter for the rest.
+    """
+    counters = [counter for counter, _ in opened]
+    cost = opened[0][1]
+    granted = min([cost, *[one.remaining // counters.count(one) for one in counters]])
+    for counter in counters:
+        counter.charge(granted)
+    for counter in counters:
+        counter.close()
+    waits = [counter.wait(cost - granted) for counter in counters]
+    return granted, outcomes_of(opened, waits)
 
 
 def outcomes_of(

@@ -69,6 +69,17 @@ class TakeEach(Operation[tuple[Outcomes | StoreError, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
+class TakeUpTo(Operation[tuple[int, Outcomes]]):
+    """Charge as much of one cost as fits in all the checks.
+
+    All checks have the same cost and the same key. The reply is the number of units that was
+    charged, and the outcomes of a look at the rest right after. Not for slots and queues.
+    """
+
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hold(Operation[Outcomes]):
     """Set all the amounts aside under *name* if all fit, else none. They lapse after *ttl_ns*.
 

@@ -44,6 +44,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 
 if TYPE_CHECKING:
@@ -179,6 +180,9 @@ class SplitStore(Layer):
         changed: Operation[Any] = operation
         if isinstance(operation, Hold | Settle):
             number = _number(operation.name)
+            changed = replace(operation, checks=self._sub_checks(operation.checks, number))
+        elif isinstance(operation, TakeUpTo):
+            number = self._pick(MOST_PARTS)
             changed = replace(operation, checks=self._sub_checks(operation.checks, number))
         elif isinstance(operation, MergeUsage):
             number = _number(operation.origin)

@@ -13,8 +13,15 @@ from headgate.decision import Decision, decide
 from headgate.errors import OptionError
 from headgate.fork import watch_forks
 from headgate.limits import Concurrency, LeakyQueue, SlidingWindowLog
-from headgate.stores.base import Prepared, Store, checks_at, refuse_concurrency, refuse_undivided
-from headgate.stores.counter import CounterTransaction, outcomes_of, take_all
+from headgate.stores.base import (
+    Prepared,
+    Store,
+    checks_at,
+    refuse_concurrency,
+    refuse_partial,
+    refuse_undivided,
+)
+from headgate.stores.counter import CounterTransaction, outcomes_of, take_all, take_up_to
 from headgate.stores.memory.leases import (
     Beside,
     Ledger,
@@ -52,6 +59,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 
 if TYPE_CHECKING:
@@ -103,11 +111,6 @@ class Opened(CounterTransaction):
         """Return the nanoseconds until *units* fit, without the checks before; None if never."""
         self._asked = 0
         return self.wait(units)
-
-    @property
-    def remaining(self) -> int:
-        """The largest cost that fits now."""
-        return self.outcome(0).remaining
 
     @property
     def is_own(self) -> bool:
@@ -192,6 +195,7 @@ class MemoryStore(Store):
         watch_forks(self)
         self._verbs: dict[type, Callable[[Any, int], Any]] = {
             Take: self._take,
+            TakeUpTo: self._take_up_to,
             Hold: self._hold,
             Settle: self._settle,
             Charge: self._charge,
@@ -275,6 +279,10 @@ class MemoryStore(Store):
     def _take(self, operation: Take, now: int) -> Outcomes:
         opened = self._open(operation.checks, now)
         return take_all(opened, consume=operation.consume, lease=operation.lease)
+
+    def _take_up_to(self, operation: TakeUpTo, now: int) -> tuple[int, Outcomes]:
+        refuse_partial([check.limit for check in operation.checks], "hit_up_to")
+        return take_up_to(self._open(operation.checks, now))
 
     def _hold(self, operation: Hold, now: int) -> Outcomes:
         refuse_concurrency([check.limit for check in operation.checks], "reserve")

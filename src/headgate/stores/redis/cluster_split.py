@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import StoreError
+from headgate.errors import StoreError, UsageError
 from headgate.limits import Concurrency
-from headgate.stores.base import refuse_undivided
+from headgate.stores.base import refuse_partial, refuse_undivided
 from headgate.stores.operations import (
     CancelQueued,
     Charge,
@@ -38,6 +38,7 @@ from headgate.stores.operations import (
     Reset,
     Settle,
     Take,
+    TakeUpTo,
 )
 from headgate.units import SECOND
 
@@ -53,6 +54,7 @@ Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
 
 Splittable = (
     Take
+    | TakeUpTo
     | Hold
     | Settle
     | Charge
@@ -88,7 +90,7 @@ Group = list[int]
 def slot_groups(operation: Splittable | Single, names: Names) -> list[Group]:
     """The checks of *operation* by slot; one group if it can be carried out at once.
 
-    Raises `UsageError` for one that is not for slots.
+    Raises `UsageError` for one that is not for slots, or whose keys have to be in one slot.
     """
     if isinstance(operation, GrantLease):
         refuse_undivided((operation.check.limit,), "lend")
@@ -100,6 +102,10 @@ def slot_groups(operation: Splittable | Single, names: Names) -> list[Group]:
     for place, check in enumerate(operation.checks):
         tag = names.tag(names.counter(check.group, check.key))
         found.setdefault(tag, []).append(place)
+    if isinstance(operation, TakeUpTo):
+        refuse_partial([check.limit for check in operation.checks], "hit_up_to")
+        if len(found) > 1:
+            raise UsageError("the checks of a TakeUpTo have different keys; expected one key")
     return list(found.values())
 
 

@@ -6,6 +6,7 @@ make one request, each with a waiter of its own; an error of one of them reaches
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import hiredis
@@ -29,6 +30,7 @@ from headgate.stores.operations import (
     Reset,
     Settle,
     Take,
+    TakeUpTo,
 )
 from headgate.stores.redis.cluster_split import Reserve, Reserved
 from headgate.stores.redis.codec import LARGEST_CHARGE, Counter, QueueCounter, rounded_up, spec_of
@@ -153,6 +155,10 @@ class OperationRequest(ScriptRequest):
             case Charge(checks=checks) | Refund(checks=checks):
                 now, states = expect_list(reply)
                 return outcomes_of_one_unit(checks, states, now)
+            case TakeUpTo(checks=checks):
+                now, granted, states = expect_list(reply)
+                rest = [replace(check, cost=check.cost - granted) for check in checks]
+                return granted, outcomes_of_take(rest, states, now, consume=False)
             case _:
                 return reply == 1
 
@@ -164,6 +170,8 @@ def _parts(operation: Operation[Any]) -> tuple[str, Arguments, tuple[Check, ...]
             return "hold", [_escaped(name), ttl_ns // MICROSECOND], checks
         case Settle(checks, name, charge_lapsed):
             return "settle", [_escaped(name), int(charge_lapsed)], checks
+        case TakeUpTo(checks):
+            return "take_up_to", [], checks
         case Charge(checks):
             return "charge", [], checks
         case Refund(checks):

@@ -10,8 +10,8 @@ from headgate.algorithms.reservations import Hold as Held
 from headgate.algorithms.reservations import open_holds
 from headgate.errors import StoreError, UsageError
 from headgate.limits import Concurrency, FixedWindow, LeakyQueue
-from headgate.stores.base import refuse_concurrency
-from headgate.stores.counter import CounterTransaction, take_all
+from headgate.stores.base import refuse_concurrency, refuse_partial
+from headgate.stores.counter import CounterTransaction, take_all, take_up_to
 from headgate.stores.operations import (
     MOST_ORIGINS,
     CancelQueued,
@@ -29,6 +29,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 from headgate.stores.shm.file import LOG, layout_of
 from headgate.stores.shm.records import UNTOUCHED, Entry, State
@@ -290,6 +291,11 @@ def take(operation: Take, transaction: Transaction) -> Outcomes:
     return take_all(opened, consume=operation.consume, lease=operation.lease)
 
 
+def _take_up_to(operation: TakeUpTo, transaction: Transaction) -> tuple[int, Outcomes]:
+    refuse_partial([check.limit for check in operation.checks], "hit_up_to")
+    return take_up_to(_open(operation.checks, transaction))
+
+
 def _hold(operation: Hold, transaction: Transaction) -> Outcomes:
     refuse_concurrency([check.limit for check in operation.checks], "reserve")
     opened = _open(operation.checks, transaction)
@@ -410,6 +416,7 @@ def _parsed(name: str) -> object:
 
 _FUNCTIONS: Final[dict[type, Callable[[Any, Transaction], Any]]] = {
     Take: take,
+    TakeUpTo: _take_up_to,
     Hold: _hold,
     Settle: _settle,
     Charge: _charge,

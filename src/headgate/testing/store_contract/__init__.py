@@ -9,6 +9,7 @@ from headgate.testing.store_contract.history import HistoryContract
 from headgate.testing.store_contract.holding import ReservationContract, SlotContract
 from headgate.testing.store_contract.keys import KeysContract
 from headgate.testing.store_contract.lending import LendingContract, LoanHistoryContract
+from headgate.testing.store_contract.partial import PartialContract
 from headgate.testing.store_contract.queues import QueueContract, QueueHistoryContract
 from headgate.testing.store_contract.shares import (
     KeepingContract,
@@ -22,6 +23,7 @@ class StoreContract(
     AdmissionContract,
     KeysContract,
     AmountsContract,
+    PartialContract,
     ReservationContract,
     SlotContract,
     SharesContract,

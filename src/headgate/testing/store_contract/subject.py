@@ -26,7 +26,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from headgate.decision import Decision
+    from headgate.decision import Decision, PartialHit
     from headgate.runtime.holds import AsyncReservation, AsyncSlot
     from headgate.runtime.limiter_plan import Limits
     from headgate.stores import Hit, Operation
@@ -64,6 +64,7 @@ class Driven(Protocol):
 
     def hit(self, key: str, cost: int = 1) -> Decision: ...
     def peek(self, key: str, cost: int = 1) -> Decision: ...
+    def hit_up_to(self, key: str, n: int) -> PartialHit: ...
     def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]: ...
     def hit_all(self, hits: Iterable[Hit]) -> Decision: ...
     def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> DrivenReservation: ...
@@ -85,6 +86,9 @@ class Blocking:
 
     def peek(self, key: str, cost: int = 1) -> Decision:
         return self._run(self._limiter.peek(key, cost))
+
+    def hit_up_to(self, key: str, n: int) -> PartialHit:
+        return self._run(self._limiter.hit_up_to(key, n))
 
     def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
         return self._run(self._limiter.hit_many(asked))

@@ -27,6 +27,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 from headgate.units import MILLISECOND, SECOND
 
@@ -545,7 +546,7 @@ class LeasedStore(Layer):
         """Count the demand for keys that are exact: they may be hot as well."""
         takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
         for take in takes:
-            if isinstance(take, Take) and take.consume:
+            if isinstance(take, TakeUpTo) or (isinstance(take, Take) and take.consume):
                 now_ns = self._now()
                 for check in take.checks:
                     if check.cost > 0:

@@ -34,6 +34,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 from headgate.units import SECOND
 
@@ -429,12 +430,13 @@ def usage_of(operation: Operation[Any], reply: Any) -> Iterator[tuple[Check, int
         case GrantLease(check):
             yield check, _granted(operation, reply)
         case Refund(checks):
-            for check in checks:
-                yield check, -check.cost
+            yield from [(check, -check.cost) for check in checks]
+        case TakeUpTo(checks):
+            granted, _ = reply
+            yield from [(check, granted) for check in checks]
         case Take(checks) | Charge(checks) | Settle(checks):
             if _is_charged(operation, reply):
-                for check in checks:
-                    yield check, check.cost
+                yield from [(check, check.cost) for check in checks]
         case _:
             return
 

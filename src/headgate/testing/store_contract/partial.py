@@ -1,0 +1,159 @@
+"""Hits of up to some cost: as much of it as fits."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from headgate.errors import UsageError
+from headgate.limits import Concurrency, FixedWindow, LeakyQueue, TokenBucket
+from headgate.stores import Check, Take, TakeUpTo
+from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, needs, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.stores import Outcomes
+
+
+@needs("exact")
+class PartialContract(StoreUnderTest):
+    """Hits that are allowed in part."""
+
+    def test_a_part_is_granted_where_the_whole_does_not_fit(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            assert limiter.hit_up_to("key", 4).granted == 4, limit
+            part = limiter.hit_up_to("key", 9)
+            assert (part.granted, bool(part)) == (6, True), limit
+            nothing = limiter.hit_up_to("key", 1)
+            assert (nothing.granted, bool(nothing)) == (0, False), limit
+
+    def test_the_decision_is_that_of_a_peek_at_the_rest(self) -> None:
+        for limit in (*TENS, *ODD):
+            for n in (0, 1, 2, limit.quota, limit.quota + 1, 3 * limit.quota):
+                limiter = self.limiter(limit)
+                limiter.hit("key")
+                self.clock.advance_ns(1_000)
+                part = limiter.hit_up_to("key", n)
+                rest = n - part.granted
+                assert part.decision == limiter.peek("key", rest), f"{limit}: {n}"
+                assert part.decision.allowed == (rest == 0), f"{limit}: {n}"
+
+    def test_the_rest_fits_exactly_after_the_wait(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 4)
+            part = limiter.hit_up_to("key", 8)
+            assert part.granted == 6, limit
+            self.assert_fits_exactly_after(part.decision, limiter, 2)
+
+    def test_more_than_the_quota_is_granted_up_to_the_quota(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            part = limiter.hit_up_to("key", 10**18)
+            assert (part.granted, part.decision.retry_after_ns) == (10, None), limit
+            assert limiter.peek("key").remaining == 0, limit
+
+    def test_a_cost_of_nothing_grants_and_changes_nothing(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit("key", 3)
+            before = limiter.peek("key", 0)
+            part = limiter.hit_up_to("key", 0)
+            assert (part.granted, bool(part)) == (0, False), limit
+            assert part.decision == before == limiter.peek("key", 0), limit
+            assert part.decision.allowed, limit
+
+    def test_of_stacked_limits_the_tightest_says_how_much(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter([TokenBucket(100, 1), limit, FixedWindow(8, 3600)])
+            assert limiter.hit_up_to("key", 5).granted == 5, limit
+            part = limiter.hit_up_to("key", 5)
+            assert part.granted == 3, limit
+            left = [each.remaining for each in part.decision.limits]
+            assert left == [92, 2, 0], limit
+            assert part.decision == limiter.peek("key", 2), limit
+            assert limiter.hit_up_to("other", 5).granted == 5, limit
+
+    def test_what_is_held_is_not_granted(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            held = limiter.reserve("key", 7)
+            part = limiter.hit_up_to("key", 5)
+            assert part.granted == 3, limit
+            assert part.decision == limiter.peek("key", 2), limit
+            assert limiter.hit_up_to("key", 1).granted == 0, limit
+            held.cancel()
+            assert limiter.hit_up_to("key", 50).granted == 7, limit
+
+    def test_nothing_is_granted_while_there_is_debt(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.charge("key", 25)
+            part = limiter.hit_up_to("key", 3)
+            assert part.granted == 0, limit
+            assert part.decision == limiter.peek("key", 3), limit
+
+    def test_what_was_granted_can_be_refunded(self) -> None:
+        for limit in TENS:
+            limiter = self.limiter(limit)
+            limiter.hit_up_to("key", 30)
+            assert limiter.refund("key", 4).remaining == 4, limit
+
+    def test_checks_of_one_counter_add_up(self) -> None:
+        for limit in TENS:
+            check = Check(self.new_name(), "key", limit, 7)
+            granted, outcomes = self.run(TakeUpTo((check, check)))
+            assert granted == 5, limit
+            rest = Check(check.group, "key", limit, 2)
+            assert outcomes == self.run(Take((rest, rest), consume=False)), limit
+
+    def test_it_grants_as_much_as_hits_of_one_unit_do(self) -> None:
+        random = Random(13)  # noqa: S311 (a history that can be repeated, no secret)
+        for limit in (*TENS, *ODD):
+            limits = [limit, TokenBucket(9, 2)]
+            parts, ones = self.limiter(limits), self.limiter(limits)
+            for _ in range(12):
+                self.clock.advance_ns(random.choice((1_000, limit.period_ns // 7, seconds(1))))
+                n = random.randrange(2 * limit.quota)
+                granted = parts.hit_up_to("key", n).granted
+                assert granted == sum(ones.hit("key").allowed for _ in range(n)), f"{limit}: {n}"
+                assert parts.peek("key") == ones.peek("key"), f"{limit}: {n}"
+
+    def test_callers_at_the_same_time_are_granted_no_more_than_the_limit(self) -> None:
+        for limit in TENS:
+            group, other = self.new_name(), self.new_name()
+            checks = Check(group, "key", limit, 3), Check(other, "key", FixedWindow(99, 3600), 3)
+            replies = self._run_together([TakeUpTo(checks)] * 16)
+            assert sum(granted for granted, _ in replies) == 10, limit
+            assert self.left(limit, group) == 0, limit
+
+    def test_slots_and_queues_are_not_granted_in_part(self) -> None:
+        for limit in (Concurrency(3, 10), LeakyQueue(1, 10)):
+            limiter = self.limiter([TokenBucket(10, 1), limit])
+            assert _is_for_others(partial(limiter.hit_up_to, "key", 2)), limit
+            check = Check(self.new_name(), "key", limit, 2)
+            assert _is_for_others(partial(self.run, TakeUpTo((check,)))), limit
+
+    def _run_together(self, operations: list[TakeUpTo]) -> list[tuple[int, Outcomes]]:
+        if not self.in_loop:
+            with ThreadPoolExecutor(4) as pool:
+                return list(pool.map(self.store.run, operations))
+
+        async def run_all() -> list[tuple[int, Outcomes]]:
+            return await asyncio.gather(*[self.store.arun(one) for one in operations])
+
+        return self._runner.run(run_all())
+
+
+def _is_for_others(verb: Callable[[], object]) -> bool:
+    """True if *verb* says that it is not for such a limit."""
+    try:
+        verb()
+    except UsageError as error:
+        return "hit_up_to is not for" in str(error)
+    return False
