@@ -133,6 +133,11 @@ class TestDifferentSlots:
             assert one.hit().remaining == 8
             assert calls(cluster.primaries()) - before == 1
 
+    def test_a_part_of_a_cost_is_granted(self, kind: str, cluster: ClusterSetup) -> None:
+        with limiting(kind, cluster.url, [bucket(10), bucket(20)]) as one:
+            parts = [one.driven.hit_up_to(f"key-{n}", 4 * n).granted for n in range(5)]
+            assert parts == [0, 4, 8, 10, 10]
+
 
 class TestCrash:
     def test_a_client_that_dies_between_reserving_and_confirming_leaks_that_much_for_seconds(

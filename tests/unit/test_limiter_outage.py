@@ -135,6 +135,29 @@ def test_all_verbs_count_together(make: Any) -> None:
     assert desk.used() == 7
 
 
+def test_a_part_of_a_cost_is_granted_within_the_share_and_owed_to_the_store(make: Any) -> None:
+    desk = make(LIMIT, HALF)
+    desk.go()
+    part = desk.ask("hit_up_to", "key", 3)
+    assert (part.granted, part.decision.allowed, part.decision.source) == (3, True, "fail_open")
+    part = desk.ask("hit_up_to", "key", 9)
+    assert (part.granted, part.decision.allowed, part.decision.source) == (2, False, "fallback")
+    assert part.decision.retry_after == desk.ask("peek", "key", 7).retry_after
+    assert desk.ask("hit_up_to", "key", 1).granted == 0
+    desk.come_back()
+    assert desk.used() == 5
+    assert desk.ask("hit_up_to", "key", 9).granted == 5
+
+
+def test_no_part_is_granted_by_a_limiter_that_fails_closed(make: Any) -> None:
+    desk = make(LIMIT, "fail_closed")
+    desk.go()
+    part = desk.ask("hit_up_to", "key", 3)
+    assert (part.granted, bool(part), part.decision.source) == (0, False, "fail_closed")
+    desk.come_back()
+    assert desk.used() == 0
+
+
 def test_different_limits_are_all_or_nothing(make: Any) -> None:
     desk = make(LIMIT)
     desk.go()

@@ -32,6 +32,7 @@ PUBLIC = {
     "NotationError",
     "OnFailure",
     "OptionError",
+    "PartialHit",
     "RateLimitedError",
     "RateLimiter",
     "Reservation",

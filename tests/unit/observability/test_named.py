@@ -47,6 +47,8 @@ def verbs(limiter: RateLimiter) -> None:
     assert not limiter.reserve("e", 9)
     limiter.charge("f", 1)
     limiter.refund("f", 1)
+    limiter.hit_up_to("g", 99)
+    limiter.hit_up_to("g", 2)
 
 
 async def async_verbs(limiter: AsyncRateLimiter) -> None:
@@ -59,6 +61,8 @@ async def async_verbs(limiter: AsyncRateLimiter) -> None:
     assert not await limiter.reserve("e", 9)
     await limiter.charge("f", 1)
     await limiter.refund("f", 1)
+    await limiter.hit_up_to("g", 99)
+    await limiter.hit_up_to("g", 2)
 
 
 EXPECTED = [
@@ -69,6 +73,8 @@ EXPECTED = [
     ("d", True, 10),
     ("e", True, 1),
     ("e", False, 9),
+    ("g", True, 5),
+    ("g", False, 2),
 ]
 
 
@@ -79,9 +85,9 @@ def test_every_verb_that_decides_is_counted_once(heard: list[Decided]) -> None:
     said = [one for told in heard for one in told.rules]
     assert {one.rule for one in said} == {"sync-verbs"}
     assert [(one.key, one.outcome == "allowed", one.cost) for one in said] == EXPECTED
-    assert counted("sync-verbs") == (4, 3)
-    assert [cell[0] - was for cell, was in zip(JOURNAL.requests, requests, strict=True)] == [3, 4]
-    assert timed() - before == 6, "two of one round trip are one"
+    assert counted("sync-verbs") == (5, 4)
+    assert [cell[0] - was for cell, was in zip(JOURNAL.requests, requests, strict=True)] == [4, 5]
+    assert timed() - before == 8, "two of one round trip are one"
 
 
 def test_the_async_twin_counts_the_same(heard: list[Decided]) -> None:
@@ -93,8 +99,8 @@ def test_the_async_twin_counts_the_same(heard: list[Decided]) -> None:
     asyncio.run(main())
     said = [one for told in heard for one in told.rules]
     assert [(one.key, one.outcome == "allowed", one.cost) for one in said] == EXPECTED
-    assert counted("async-verbs") == (4, 3)
-    assert timed() - before == 6
+    assert counted("async-verbs") == (5, 4)
+    assert timed() - before == 8
 
 
 def test_who_waits_is_counted_once_however_often_it_asked(heard: list[Decided]) -> None:

@@ -35,6 +35,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 from headgate.stores.redis.naming import CLUSTER_SLOTS, Names, slot_of
 from headgate.testing import ManualClock
@@ -123,6 +124,15 @@ def test_a_cost_above_one_part_of_the_limit_never_fits() -> None:
     assert split.take(25)
     (outcome,) = split.store.run(Take((split.check(26),)))
     assert (outcome.allowed, outcome.retry_after_ns) == (False, None)
+
+
+def test_a_part_of_a_cost_is_taken_from_one_sub_counter() -> None:
+    split = Split()
+    granted, (outcome,) = split.store.run(TakeUpTo((split.check(30),)))
+    assert (granted, outcome.allowed, outcome.remaining) == (25, False, 0)
+    assert split.store.run(Take((split.check(),), consume=False))[0].remaining == 75
+    parts = [split.store.run(TakeUpTo((split.check(30),)))[0] for _ in range(8)]
+    assert sum(parts) == 75
 
 
 def test_a_limit_with_fewer_units_than_parts_is_not_split() -> None:

@@ -33,6 +33,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 from headgate.units import SECOND
 from tests.support.region_fakes import FITS, totals_of
@@ -399,6 +400,8 @@ def granted(outcome: Outcome, amount: int) -> LeaseGrant:
     ("operation", "result", "expected"),
     [
         (Take((A, B)), (YES, YES), {"a": 2, "b": 3}),
+        (TakeUpTo((A,)), (1, (NO,)), {"a": 1}),
+        (TakeUpTo((A,)), (0, (NO,)), {}),
         (Take((A, B)), (YES, NO), {}),
         (Take((A,), consume=False), (YES,), {}),
         (TakeEach((Take((A,)), Take((B,)))), ((YES,), (NO,)), {"a": 2}),
