@@ -67,7 +67,7 @@ Splittable = (
 )
 
 Single = GrantLease | PublishValue
-"""What concerns one counter, pot or thing that is told."""
+"""Operations on one counter or one published value."""
 
 
 @dataclass(frozen=True, slots=True)
