@@ -33,6 +33,9 @@ Row = tuple["Table", Callable[[Any, int, int], Taken], "Limit"]
 Parts = tuple[tuple["Limit", ...], list[Taken]]
 """What a decision builds its parts of when they are read."""
 
+ABOVE_ALL: Final = LARGEST_AMOUNT + 1
+"""More than any limit leaves."""
+
 new: Final = tuple.__new__
 """Make a decision of all its fields, in half the time of a call."""
 
@@ -46,9 +49,10 @@ class Counters(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A group of counters, and the arithmetic of the limit that they are kept under."""
+    """A group of counters, and the limit that they are kept under, with its arithmetic."""
 
     group: str
+    limit: Limit
     algorithm: Algorithm[Any]
 
 
@@ -56,7 +60,7 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
     """Return a function that decides the one limit of *kept* for a key and a cost."""
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
-    take, limit = kept.algorithm.quick_take, kept.algorithm.limit
+    take, limit = kept.algorithm.quick_take, kept.limit
     tables: list[Table | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
@@ -76,7 +80,7 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
                         (key, limit, wait == 0, remaining, wait, reset, 0, 0, "store", ()),
                     )
         decision = otherwise(checked_key(key), cost)
-        tables[number] = table_of(shards[number], kept)
+        tables[number] = table_of(shards[number], kept.group, kept.limit)
         return decision
 
     return decide
@@ -86,7 +90,7 @@ def decide_several(counters: Counters, several: Sequence[Kept], otherwise: Decid
     """Return a function that decides all limits of *several* for a key and a cost."""
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
-    limits = tuple([each.algorithm.limit for each in several])
+    limits = tuple([kept.limit for kept in several])
     known: list[list[Row] | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
@@ -103,9 +107,9 @@ def decide_several(counters: Counters, several: Sequence[Kept], otherwise: Decid
                         return decision
         decision = otherwise(checked_key(key), cost)
         rows = [
-            (table, kept.algorithm.quick_take, kept.algorithm.limit)
+            (table, kept.algorithm.quick_take, kept.limit)
             for kept in several
-            if (table := table_of(shards[number], kept)) is not None
+            if (table := table_of(shards[number], kept.group, kept.limit)) is not None
         ]
         known[number] = rows if len(rows) == len(several) else None
         return decision
@@ -118,7 +122,7 @@ def _take_all(
 ) -> Decision | None:
     """Charge all counters of *key* if *cost* fits in all, else none; None if one is not here."""
     taken: list[Taken] = []
-    is_allowed, least, longest, tightest = True, LARGEST_AMOUNT + 1, 0, limits[0]
+    is_allowed, least, longest, tightest = True, ABOVE_ALL, 0, limits[0]
     for table, take, limit in rows:
         state = table.live.get(key)
         if state is None or table.holds:
@@ -146,7 +150,7 @@ def _deny(rows: list[Row], parts: Parts, key: str, now: int) -> Decision:
     The longest wait speaks, as in `decision.decide`.
     """
     limits, taken = parts
-    least, longest, tightest = LARGEST_AMOUNT + 1, 0, limits[0]
+    least, longest, tightest = ABOVE_ALL, 0, limits[0]
     latest: int | None = 0
     for n, (table, take, limit) in enumerate(rows):
         one = taken[n]
@@ -162,11 +166,11 @@ def _deny(rows: list[Row], parts: Parts, key: str, now: int) -> Decision:
     return new(Decision, (key, tightest, False, least, latest, longest, 0, 0, "store", parts))
 
 
-def table_of(shard: Shard, kept: Kept) -> Table | None:
-    """Return the table of *kept* in *shard*; None if there is none."""
+def table_of(shard: Shard, name: str, limit: Limit) -> Table | None:
+    """Return the table of the group *name* and *limit* in *shard*; None if there is none."""
     with shard.lock:
-        group = shard.groups.get((kept.group, False))
-        return None if group is None else group.tables.get(kept.algorithm.limit)
+        group = shard.groups.get((name, False))
+        return None if group is None else group.tables.get(limit)
 
 
 def reading_of(clock: Clock) -> tuple[Clock, int]:

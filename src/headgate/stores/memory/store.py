@@ -423,7 +423,7 @@ class MemoryStore(Store):
     def _prepare_decide(self, places: tuple[base.Place, ...]) -> Callable[[str, int], Decision]:
         limits, count, run = tuple([limit for _, limit in places]), len(places), self.run
         counters = Counters(self._shards, self._sweep, self.clock)
-        several = [Kept(name, self._of(limit).kept) for name, limit in places]
+        several = [Kept(name, limit, self._of(limit).kept) for name, limit in places]
 
         def otherwise(key: str, cost: int) -> Decision:
             checks = checks_at(places, (key,) * count, (cost,) * count)
@@ -456,7 +456,7 @@ class MemoryStore(Store):
                             table.live[key] = after
                         return (outcome,)
             outcomes = run(Take(checks_at(places, keys, costs)))
-            tables[number] = table_of(shards[number], Kept(name, kept))
+            tables[number] = table_of(shards[number], name, kept.limit)
             return outcomes
 
         return take
@@ -484,7 +484,7 @@ class MemoryStore(Store):
             found = [
                 (table, asked.take)
                 for name, asked, kept in several
-                if (table := table_of(shards[number], Kept(name, kept))) is not None
+                if (table := table_of(shards[number], name, kept.limit)) is not None
             ]
             by_shard[number] = tuple(found) if len(found) == len(several) else None
             return taken
