@@ -125,8 +125,8 @@ class Algorithm(ABC, Generic[S]):
 
         A cost of 0 fits; the state that comes back is rebased then, and otherwise unchanged.
 
-        (The fast path: algorithms decide the common case here in one function, without calls. That
-        halves the time of a check in memory; all other cases are left to this one.)
+        (The fast path: algorithms decide the common case here in one function, without calls, and
+        leave all other cases to this one.)
         """
         if state is not None:
             state = self.rebase(state, now)

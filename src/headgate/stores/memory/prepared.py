@@ -1,9 +1,10 @@
 """Decisions about one key from counters that exist: the fast path of the memory store.
 
 Each function returns a closure for the same limits and many keys. It takes one lock, decides each
-limit by one call of `quick_take`, and makes the decision at once: half the time of a `Take` whose
-outcomes are combined. What is not common (a new key, reservations, a sweep that is due, a cost of
-0) is left to *otherwise*.
+limit by one call of `quick_take`, and makes the decision at once. With the figures read, a hit of
+one token bucket takes 1.3 us where outcomes that are combined took 1.9, one of two limits 2.1 where
+they took 4.0. What is not common (a new key, reservations, a sweep that is due, a cost of 0) is
+left to *otherwise*.
 
 A table that the sweep has dropped is empty, so a stale one is never used.
 """
@@ -37,7 +38,7 @@ ABOVE_ALL: Final = LARGEST_AMOUNT + 1
 """More than any limit leaves."""
 
 new: Final = tuple.__new__
-"""Make a decision of all its fields, in half the time of a call."""
+"""Make a decision of all its fields: 0.15 us, a call of `Decision` 0.24."""
 
 
 class Counters(NamedTuple):
