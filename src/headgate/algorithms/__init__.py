@@ -10,6 +10,7 @@ from typing import Any
 
 from headgate.algorithms.base import Algorithm, Outcome, carry
 from headgate.algorithms.concurrency import ConcurrencyAlgorithm
+from headgate.algorithms.constant import ConstantAlgorithm
 from headgate.algorithms.fixed_window import FixedWindowAlgorithm
 from headgate.algorithms.gcra import GCRAAlgorithm
 from headgate.algorithms.leaky_queue import LeakyQueueAlgorithm
@@ -19,6 +20,7 @@ from headgate.errors import UsageError
 from headgate.limits import (
     GCRA,
     Concurrency,
+    ConstantLimit,
     FixedWindow,
     LeakyBucket,
     LeakyQueue,
@@ -47,6 +49,8 @@ def algorithm_for(limit: Limit, origin: int = 0) -> Algorithm[Any]:
             return SlidingWindowCounterAlgorithm(limit)
         case Concurrency():
             return ConcurrencyAlgorithm(limit)
+        case ConstantLimit():
+            return ConstantAlgorithm(limit)
         case _:
             raise UsageError(f"no algorithm for {limit!r}; expected one of the Limit types")
 
@@ -54,6 +58,7 @@ def algorithm_for(limit: Limit, origin: int = 0) -> Algorithm[Any]:
 __all__ = [
     "Algorithm",
     "ConcurrencyAlgorithm",
+    "ConstantAlgorithm",
     "FixedWindowAlgorithm",
     "GCRAAlgorithm",
     "LeakyQueueAlgorithm",

@@ -3,7 +3,10 @@
 from headgate.limits.accuracy import EXACT, Accuracy
 from headgate.limits.model import (
     GCRA,
+    LARGEST_QUOTA,
     Concurrency,
+    ConstantLimit,
+    DenyAll,
     FixedWindow,
     LeakyBucket,
     Limit,
@@ -12,6 +15,7 @@ from headgate.limits.model import (
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
+    Unlimited,
     WindowedLimit,
 )
 from headgate.limits.notation import burst_credits, parse_limit, parse_limits, parse_rate
@@ -21,8 +25,11 @@ from headgate.limits.scaling import scaled, with_extra
 __all__ = [
     "EXACT",
     "GCRA",
+    "LARGEST_QUOTA",
     "Accuracy",
     "Concurrency",
+    "ConstantLimit",
+    "DenyAll",
     "FixedWindow",
     "LeakyBucket",
     "LeakyQueue",
@@ -32,6 +39,7 @@ __all__ = [
     "SlidingWindowCounter",
     "SlidingWindowLog",
     "TokenBucket",
+    "Unlimited",
     "WindowedLimit",
     "burst_credits",
     "parse_limit",

@@ -117,7 +117,8 @@ class Limit(ABC):
     """The algorithm's name in the text notation and in rules."""
     is_divisible: ClassVar[bool] = True
     """True if a part of the limit can be counted elsewhere: leased, split, replicated, assigned to
-    a gateway. Slots and places in a queue come from the store alone."""
+    a gateway. Slots and places in a queue come from the store alone; a limit without a counter has
+    no parts."""
 
     @property
     @abstractmethod
@@ -338,6 +339,45 @@ class Concurrency(Limit):
     def __str__(self) -> str:
         text = _duration_text(self.ttl_ns)
         return f"{self.limit} concurrent, ttl {text if text[0].isdigit() else '1' + text}"
+
+
+class ConstantLimit(Limit):
+    """A limit without a counter: its answer never changes, whatever is charged."""
+
+    __slots__ = ()
+    is_divisible: ClassVar[bool] = False
+
+    @property
+    def period_ns(self) -> int:
+        return SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class DenyAll(ConstantLimit):
+    """Deny everything: `0/minute`, and 0 in any other period."""
+
+    algorithm: ClassVar[str] = "deny_all"
+
+    @property
+    def quota(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return "0/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Unlimited(ConstantLimit):
+    """Allow everything: `unlimited`."""
+
+    algorithm: ClassVar[str] = "unlimited"
+
+    @property
+    def quota(self) -> int:
+        return LARGEST_QUOTA
+
+    def __str__(self) -> str:
+        return "unlimited"
 
 
 def _check_whole(value: object, what: str, least: int, most: int) -> None:

@@ -1,7 +1,8 @@
 """Limits as people write them.
 
     limits  = limit { ";" limit }
-    limit   = N ( "/" | "per" ) [ M ] unit { option }      each option at most once, in any order
+    limit   = "unlimited"
+            | N ( "/" | "per" ) [ M ] unit { option }      each option at most once, in any order
     option  = "burst" N | "subwindows" N | algorithm
             | "peak" N ( "/" | "per" ) [ M ] unit "for" [ M ] unit
 
@@ -9,7 +10,8 @@
 between digits. A unit is ms, s, m, h, d, w, month (30 days) or year (365 days), or its long, short
 or plural name. An algorithm is token_bucket (when none is named), gcra, leaky_bucket, fixed_window,
 sliding_window_counter (or `sliding`) or sliding_window_log (or `strict`); hyphens may stand for the
-underscores. Case never matters.
+underscores. Case never matters. N may be 0: such a limit denies everything, and has no option but
+an algorithm.
 
     100/minute                                  a bucket of 100 that refills 100 a minute
     100/s burst 200                             a bucket of 200 that refills 100 a second
@@ -17,6 +19,8 @@ underscores. Case never matters.
     5/minute strict                             never more than 5 in any minute
     1000/h sliding-window-counter subwindows 6
     10/s; 1000 per day fixed_window             two limits
+    0/minute                                    nothing is allowed
+    unlimited                                   everything is allowed
     10/s peak 100/s for 30s                     two limits: burst credits (see `credits`)
 
 `burst` is the most that a paced limit lets through at once, N if not said; a window has none apart
@@ -39,12 +43,14 @@ from headgate.errors import LimitError, NotationError
 from headgate.limits.model import (
     GCRA,
     LARGEST_QUOTA,
+    DenyAll,
     FixedWindow,
     LeakyBucket,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
+    Unlimited,
 )
 from headgate.units import (
     DAY,
@@ -276,9 +282,13 @@ def _read_limit(tokens: deque[_Token]) -> tuple[Limit, ...]:
     """One limit; two if it has a peak."""
     if tokens[0].is_last:
         raise tokens[0].wrong("there is no limit here", _A_WHOLE_NUMBER)
-    count, period, seconds = _read_rate(tokens)
+    if tokens[0].name == "unlimited":
+        return (_read_unlimited(tokens),)
+    count, period, seconds = _read_rate(tokens, least=0)
     written = _Written(count, period, seconds, *_read_options(tokens))
     _check_options(written)
+    if not int(count.word):
+        return (_deny_all(written),)
     try:
         return (_build(written),) if written.peak is None else _with_peak(written, written.peak)
     except NotationError:
@@ -287,20 +297,34 @@ def _read_limit(tokens: deque[_Token]) -> tuple[Limit, ...]:
         raise _located(error, written) from error
 
 
-def _read_rate(tokens: deque[_Token]) -> tuple[_Token, _Token, Fraction]:
+def _read_unlimited(tokens: deque[_Token]) -> Limit:
+    tokens.popleft()
+    if not tokens[0].is_last:
+        raise tokens[0].wrong(f"{tokens[0].word!r} does not belong to unlimited", _THE_END)
+    return Unlimited()
+
+
+def _deny_all(written: _Written) -> Limit:
+    for option in _SERVES:
+        if option in written.options:
+            raise written.options[option][0].wrong(f"a limit of 0 has no {option}", f"no {option}")
+    return DenyAll()
+
+
+def _read_rate(tokens: deque[_Token], least: int = 1) -> tuple[_Token, _Token, Fraction]:
     """Read the count, the first token of the period, and the period in seconds."""
-    count = _read_whole(tokens)
+    count = _read_whole(tokens, least)
     if tokens[0].name not in ("/", "per"):
         raise tokens[0].misplaced(["per"], "'/'", "'per'")
     tokens.popleft()
     return count, tokens[0], _read_period(tokens)
 
 
-def _read_whole(tokens: deque[_Token]) -> _Token:
+def _read_whole(tokens: deque[_Token], least: int = 1) -> _Token:
     token = _read_number(tokens, _A_WHOLE_NUMBER)
     if "." in token.word:
         raise token.wrong(f"{token.word} is a fraction", _A_WHOLE_NUMBER)
-    if int(token.word) < 1:
+    if int(token.word) < least:
         raise token.wrong(f"{token.word} is less than 1", _A_WHOLE_NUMBER)
     return token
 

@@ -11,6 +11,7 @@ from headgate.limits.model import (
     FINEST_RATE,
     GCRA,
     Concurrency,
+    ConstantLimit,
     FixedWindow,
     LeakyBucket,
     SlidingWindowCounter,
@@ -29,8 +30,8 @@ def scaled(limit: Limit, factor: Fraction) -> Limit:
 
     Rates, capacities, window quotas and slots are multiplied and rounded down; at least one unit is
     left, and one slot of each share. A queue keeps its length and drains more slowly. Windows,
-    times to live and refill times stay. A rate that would be too fine or too slow for a store
-    becomes the nearest one that a store can keep.
+    times to live and refill times stay, and so does a limit without a counter. A rate that would be
+    too fine or too slow for a store becomes the nearest one that a store can keep.
     """
     if factor == 1:
         return limit
@@ -56,6 +57,8 @@ def scaled(limit: Limit, factor: Fraction) -> Limit:
             guaranteed = sum(slots for _, slots in shares)
             slots = max(_part(limit.limit, factor), guaranteed)
             return replace(limit, limit=slots, shares=shares)
+        case ConstantLimit():
+            return limit
     raise AssertionError(f"{limit!r} is of no type there is")
 
 
@@ -78,8 +81,8 @@ def _slower(per_second: Fraction, factor: Fraction, units: int) -> Fraction:
 def with_extra(limit: Limit, extra: int) -> Limit:
     """Return *limit* with *extra* units more: of capacity, burst, window quota, slots or queue.
 
-    Rates, windows and times stay, so that the state of a counter keeps its meaning. Raises
-    `LimitError` if no limit can be that large.
+    Rates, windows and times stay, so that the state of a counter keeps its meaning. A limit without
+    a counter is returned as it is. Raises `LimitError` if no limit can be that large.
     """
     match limit:
         case TokenBucket() | LeakyBucket():
@@ -90,4 +93,6 @@ def with_extra(limit: Limit, extra: int) -> Limit:
             return replace(limit, limit=limit.limit + extra)
         case LeakyQueue():
             return replace(limit, queue=limit.queue + extra)
+        case ConstantLimit():
+            return limit
     raise AssertionError(f"{limit!r} is of no type there is")

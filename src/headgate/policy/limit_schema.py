@@ -332,7 +332,9 @@ def limit_schemas() -> Schema:
             "description": "N/unit, with options; several separated by ';'.",
             "type": "string",
             "maxLength": LONGEST_TEXT,
-            "pattern": r"^\s*[0-9][0-9_]*\s*(/|[Pp][Ee][Rr])",
+            "pattern": (
+                r"^\s*([0-9][0-9_]*\s*(/|[Pp][Ee][Rr])|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd])"
+            ),
             "examples": ["100/minute", "10/s burst 50", "5/minute sliding_window_log"],
         },
         "limit_form": {

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency, LeakyQueue, PacedLimit
+from headgate.limits import Concurrency, LeakyQueue, PacedLimit, Unlimited
 from headgate.responses.answer import DEFAULT, Reason, parts_of, reason_of, verdict_of
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK
 
@@ -41,6 +41,8 @@ def limit_in_words(limit: Limit) -> str:
         return f"{_rate_in_words(limit.per_second)}, one after the other{waiting}"
     if isinstance(limit, PacedLimit):
         return _pace_in_words(limit)
+    if isinstance(limit, Unlimited):
+        return str(limit)
     return f"{limit.quota} per {_period(limit.period_ns)}"
 
 

@@ -13,6 +13,7 @@ from headgate.errors import LimitError
 from headgate.limits import (
     GCRA,
     Concurrency,
+    ConstantLimit,
     FixedWindow,
     LeakyBucket,
     LeakyQueue,
@@ -61,6 +62,8 @@ def _scaled(limit: Limit, share: Fraction) -> Limit:
             return replace(limit, limit=quota)
         case Concurrency():
             return _slots(limit, quota, share)
+        case ConstantLimit():
+            return limit
     raise AssertionError(f"{limit!r} is of no type there is")
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
-from headgate.limits import Concurrency
+from headgate.limits import Concurrency, ConstantLimit
 from headgate.runtime.outage import count_merged
 from headgate.stores.operations import Check, Take, TakeEach
 
@@ -115,7 +115,7 @@ class Owing:
         dropped = 0
         with self._lock:
             for check in checks:
-                if not check.cost or isinstance(check.limit, Concurrency):
+                if not check.cost or isinstance(check.limit, Concurrency | ConstantLimit):
                     continue
                 place = check.group, check.key
                 known = self._owed.get(place)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, LeakyQueueAlgorithm
+from headgate.algorithms import (
+    Algorithm,
+    ConcurrencyAlgorithm,
+    LeakyQueueAlgorithm,
+    algorithm_for,
+)
 from headgate.algorithms.leaky_queue import Turns
 from headgate.algorithms.reservations import (
     Hold,
@@ -15,11 +20,13 @@ from headgate.algorithms.reservations import (
     rebase_holds,
     wait_beside,
 )
+from headgate.stores.base import LARGEST_AMOUNT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.algorithms import Outcome
+    from headgate.limits import Limit
     from headgate.stores.operations import Outcomes
 
 
@@ -185,6 +192,30 @@ class CounterTransaction(ABC):
     @abstractmethod
     def close(self) -> None:
         """Save the counter, if it was changed."""
+
+
+class ConstantCounter(CounterTransaction):
+    """The counter of a limit that needs none: nothing is found, and nothing is saved."""
+
+    __slots__ = ()
+
+    def __init__(self, limit: Limit, now: int) -> None:
+        super().__init__(algorithm_for(limit), None, {}, now)
+
+    @property
+    def remaining(self) -> int:
+        """The largest cost that fits now: any, or none."""
+        return LARGEST_AMOUNT if self._algorithm.quota else 0
+
+    def hold(self, name: str, amount: int, ttl_ns: int) -> None:
+        """Do nothing: there is nothing to set aside."""
+
+    def settle(self, name: str, amount: int, *, charge_lapsed: bool) -> bool:
+        """Return True: what was never set aside does not expire."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to save."""
 
 
 def take_all(

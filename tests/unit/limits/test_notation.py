@@ -12,12 +12,14 @@ from headgate.limits.model import (
     GCRA,
     LARGEST_QUOTA,
     Concurrency,
+    DenyAll,
     FixedWindow,
     LeakyBucket,
     Limit,
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
+    Unlimited,
 )
 from headgate.limits.notation import (
     LONGEST_NUMBER,
@@ -80,6 +82,12 @@ WINDOW = "a period from a microsecond to a hundred years"
         ("10per 5s BURST 3", TokenBucket(3, 2)),
         ("10PER minute BURST 3 GCRA", GCRA(Fraction(10, 60), 3)),
         (f"{LARGEST_QUOTA}/s", TokenBucket(LARGEST_QUOTA, LARGEST_QUOTA)),
+        ("0/minute", DenyAll()),
+        ("  0 per 1.5 hours", DenyAll()),
+        ("00/s", DenyAll()),
+        *[(f"0/s {name}", DenyAll()) for name in ("gcra", "fixed_window", "strict", "sliding")],
+        ("unlimited", Unlimited()),
+        (" Unlimited ", Unlimited()),
         (f"{10**20}/w burst 3", TokenBucket(3, Fraction(10**20, 604_800))),
     ],
 )
@@ -159,7 +167,11 @@ def wrong(text: str) -> NotationError:
         ("   ", 0, "there is no limit here", [WHOLE]),
         ("/s", 0, "'/' does not belong here", [WHOLE]),
         ("ten/s", 0, "'ten' does not belong here", [WHOLE]),
-        ("  0/s", 2, "0 is less than 1", [WHOLE]),
+        ("0/s burst 5", 4, "a limit of 0 has no burst", ["no burst"]),
+        ("0/s sliding subwindows 2", 12, "a limit of 0 has no subwindows", ["no subwindows"]),
+        ("0/s peak 5/s for 3s", 4, "a limit of 0 has no peak", ["no peak"]),
+        ("unlimited gcra", 10, "'gcra' does not belong to unlimited", ["the end of the limit"]),
+        ("5/s; unlimited/s", 14, "'/' does not belong to unlimited", ["the end of the limit"]),
         ("-5/s", 0, "-5 is negative", [WHOLE]),
         ("1.5/s", 0, "1.5 is a fraction", [WHOLE]),
         ("5.0/s", 0, "5.0 is a fraction", [WHOLE]),
@@ -339,8 +351,8 @@ def test_the_message_shows_the_text_with_a_caret_under_the_place() -> None:
 
 
 def test_the_caret_counts_from_the_start_of_the_whole_text() -> None:
-    lines = str(wrong("10/s; 5/m; 0/h")).splitlines()
-    assert lines[1:3] == ["  10/s; 5/m; 0/h", "             ^"]
+    lines = str(wrong("10/s; 5/m; -1/h")).splitlines()
+    assert lines[1:3] == ["  10/s; 5/m; -1/h", "             ^"]
 
 
 @pytest.mark.parametrize(("text", "position"), [("10/s; 5/m", 4), ("10/s;", 4), ("x;", 1)])
@@ -383,3 +395,11 @@ def test_a_number_may_be_as_long_as_the_bound_and_no_longer(text: str) -> None:
 @pytest.mark.parametrize("algorithm", ["", " gcra", " fixed_window", " burst 3"])
 def test_the_most_extreme_numbers_end_in_an_error_of_ours(text: str, algorithm: str) -> None:
     assert type(wrong(text + algorithm).__cause__) is LimitError
+
+
+def test_limits_without_a_counter_read_back_and_stand_beside_others() -> None:
+    assert [str(limit) for limit in (DenyAll(), Unlimited())] == ["0/s", "unlimited"]
+    assert parse_limits("0/s; unlimited; 5/s") == (DenyAll(), Unlimited(), TokenBucket(5, 5))
+    for limit, quota in ((DenyAll(), 0), (Unlimited(), LARGEST_QUOTA)):
+        assert parse_limit(str(limit)) == limit
+        assert (limit.quota, limit.period_ns, limit.is_divisible) == (quota, 10**9, False)

@@ -10,6 +10,7 @@ from headgate.errors import LimitError
 from headgate.limits import (
     GCRA,
     Concurrency,
+    DenyAll,
     FixedWindow,
     LeakyBucket,
     LeakyQueue,
@@ -18,6 +19,7 @@ from headgate.limits import (
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
+    Unlimited,
     scaled,
 )
 from headgate.limits.model import LARGEST_QUOTA
@@ -39,6 +41,8 @@ HALF = Fraction(1, 2)
         (LeakyQueue(10, 100, 5), LeakyQueue(5, 100, 5)),
         (LeakyQueue(10, 0, 0), LeakyQueue(5, 0, 0)),
         (Concurrency(9, 30), Concurrency(4, 30)),
+        (DenyAll(), DenyAll()),
+        (Unlimited(), Unlimited()),
     ],
 )
 def test_rates_and_amounts_are_multiplied_and_times_stay(limit: Limit, half: Limit) -> None:

@@ -20,7 +20,7 @@ from headgate.gateway.envoy.exact import exact_filters
 from headgate.gateway.envoy.keys import groups_of, uncountable_in, variants_of
 from headgate.gateway.envoy.matching import conditions_of, unseen_in
 from headgate.gateway.envoy.values import Decided, HttpFilter
-from headgate.limits import Concurrency, LeakyQueue
+from headgate.limits import Concurrency, DenyAll, LeakyQueue, Unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
     is_closed = rule.on_store_failure == "fail_closed"
     if rule.mode != "enforce" or is_closed or not least_cost(rule):
         return False
-    if _has(rule, Concurrency):
+    if _has(rule, Concurrency) or _has_constant(rule):
         return False
     return not _unknowable(rule, policy, settings)
 
@@ -85,8 +85,7 @@ def _obstacles(rule: Rule, policy: Policy) -> Iterator[str]:
     cost = rule.cost
     if rule.mode == "shadow":
         yield "it is in shadow, and only the service tells what it would have decided"
-    if _has(rule, LeakyQueue):
-        yield "it is a queue, which only the service keeps"
+    yield from _kinds(rule)
     if rule.floor is not None:
         yield "its limits are lowered under pressure, of which Envoy does not know"
     if _has(rule, Concurrency):
@@ -101,6 +100,18 @@ def _obstacles(rule: Rule, policy: Policy) -> Iterator[str]:
         yield "a request costs nothing, so there is nothing to count"
     if any(one.rule == rule.id for one in policy.overrides):
         yield "some of its counters are overridden, of which Envoy does not know"
+
+
+def _kinds(rule: Rule) -> Iterator[str]:
+    if _has(rule, LeakyQueue):
+        yield "it is a queue, which only the service keeps"
+    if _has_constant(rule):
+        yield "it has a limit without a counter, which only the service knows"
+
+
+def _has_constant(rule: Rule) -> bool:
+    """Return True if one of the limits of *rule* has no counter."""
+    return _has(rule, DenyAll) or _has(rule, Unlimited)
 
 
 def _has(rule: Rule, kind: type[Limit]) -> bool:

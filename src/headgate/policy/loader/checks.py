@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.limits import Concurrency, LeakyQueue, scaled
+from headgate.limits import Concurrency, ConstantLimit, LeakyQueue, scaled
 from headgate.limits.accuracy import LEAST_CAP
 from headgate.policy.loader.diagnostics import Table, shown
 from headgate.policy.loader.matches import requests_for
@@ -347,9 +347,10 @@ def _check_cost(rule: Rule, fields: Fields) -> None:
     fixed += [(f"a request to {shown(one.endpoint)}", one.cost) for one in cost.endpoints]
     dearest = max(amount for _, amount in fixed)
     for tier, limits in rule.limits.items():
-        rates = [_largest(limit) for limit in limits if not isinstance(limit, Concurrency)]
+        uncounted = Concurrency | ConstantLimit  # the cost of a request does not matter to them
+        rates = [_largest(limit) for limit in limits if not isinstance(limit, uncounted)]
         if not rates:
-            continue  # a request takes one slot, whatever it costs
+            continue
         quota = min(rates)
         who = "" if tier is None else f" in the tier {shown(tier)}"
         if dearest > quota:
@@ -439,6 +440,8 @@ def _indivisible(limits: Sequence[Limit]) -> str:
     has_slots = any(isinstance(limit, Concurrency) for limit in limits)
     has_turns = any(isinstance(limit, LeakyQueue) for limit in limits)
     kinds = " and ".join([*(["slots"] if has_slots else []), *(["turns"] if has_turns else [])])
+    if not kinds:
+        return "limits without a counter are always kept"
     return f"{kinds} are always given"
 
 

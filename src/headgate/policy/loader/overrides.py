@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import LimitError
-from headgate.limits import with_extra
+from headgate.limits import LeakyQueue, with_extra
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.policy.loader import scalars
 from headgate.policy.loader.diagnostics import Listing, Scalar, shown
@@ -137,5 +137,7 @@ def _check_extra(fields: Fields, rule: Rule | None, extra: int) -> None:
             fields["extra"].wrong(f"{limit} cannot be larger by {extra}: {error}")
             return
         if extra and larger.quota == limit.quota:
-            told = f"it has no effect on {limit}: the queue is longer, and nobody waits longer"
+            told = f"it has no effect on {limit}: it has no counter"
+            if isinstance(limit, LeakyQueue):
+                told = f"it has no effect on {limit}: the queue is longer, and nobody waits longer"
             fields["extra"].warn(told)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
-from headgate.limits import FixedWindow
+from headgate.limits import ConstantLimit, FixedWindow
 from headgate.limits.model import PacedLimit
 from headgate.service.rlqs.rates import MILLION
 from headgate.stores.base import LARGEST_AMOUNT
@@ -81,6 +81,8 @@ def part_left(
         left_ns = max(outcome.reset_after_ns, SECOND)
         part = Fraction(outcome.remaining, left_ns) / whole if outcome.reset_after_ns else least
         part = Fraction(1) if outcome.remaining == limit.quota else part
+    elif isinstance(limit, ConstantLimit):
+        part = Fraction(1)
     else:
         used = Fraction((limit.quota - outcome.remaining) * SECOND, limit.period_ns)
         others = used - Fraction(usage * binding.check.cost, MILLION)

@@ -12,7 +12,7 @@ from headgate.clock import Clock, MonotonicClock
 from headgate.decision import Decision, decide
 from headgate.errors import OptionError
 from headgate.fork import watch_forks
-from headgate.limits import Concurrency, LeakyQueue, SlidingWindowLog
+from headgate.limits import Concurrency, ConstantLimit, LeakyQueue, SlidingWindowLog
 from headgate.stores.base import (
     Prepared,
     Store,
@@ -21,7 +21,13 @@ from headgate.stores.base import (
     refuse_partial,
     refuse_undivided,
 )
-from headgate.stores.counter import CounterTransaction, outcomes_of, take_all, take_up_to
+from headgate.stores.counter import (
+    ConstantCounter,
+    CounterTransaction,
+    outcomes_of,
+    take_all,
+    take_up_to,
+)
 from headgate.stores.memory.leases import (
     Beside,
     Ledger,
@@ -353,7 +359,7 @@ class MemoryStore(Store):
 
     def _grant(self, operation: GrantLease, now: int) -> LeaseGrant:
         refuse_undivided([operation.check.limit], "lend")
-        ((counter, _),) = self._open((operation.check,), now)
+        ((counter, _),) = self._open_kept((operation.check,), now)
         ledgers = self._ledgers[hash(operation.check.key) % SHARDS]
         return grant_lease(operation, counter, ledgers, now)
 
@@ -364,7 +370,7 @@ class MemoryStore(Store):
         region has: to go back and forth would refill them at its pace, or age nothing.
         """
         refuse_undivided([check.limit for check in operation.checks], "absorb")
-        opened = self._open(operation.checks, now, is_kept=True)
+        opened = self._open_kept(operation.checks, now, is_kept=True)
         for (counter, _), check in zip(opened, operation.checks, strict=True):
             totals = self._totals[hash(check.key) % SHARDS]
             counter.charge(new_usage(operation, check, totals, now))
@@ -375,7 +381,18 @@ class MemoryStore(Store):
     def _publish(self, operation: PublishValue, now: int) -> PublishedValues:
         return publish(operation, self._values[hash(operation.key) % SHARDS], now)
 
-    def _open(self, checks: tuple[Check, ...], now: int, *, is_kept: bool = False) -> Costs:
+    def _open(self, checks: tuple[Check, ...], now: int) -> list[tuple[CounterTransaction, int]]:
+        """Open the counter of each check, also of those that need none."""
+        kept = tuple([each for each in checks if not isinstance(each.limit, ConstantLimit)])
+        opened = iter(self._open_kept(kept, now))
+        return [
+            (ConstantCounter(check.limit, now), check.cost)
+            if isinstance(check.limit, ConstantLimit)
+            else next(opened)
+            for check in checks
+        ]
+
+    def _open_kept(self, checks: tuple[Check, ...], now: int, *, is_kept: bool = False) -> Costs:
         """Open the counter of each check; checks of one counter share it.
 
         If *is_kept*, one that is in use stays under the limit that it is kept under.
@@ -412,8 +429,9 @@ class MemoryStore(Store):
         has_slots = any(isinstance(limit, Concurrency) for _, limit in kept)
         # The log changes in place, and places in a queue depend on what else is denied.
         is_odd = any(isinstance(limit, SlidingWindowLog | LeakyQueue) for _, limit in kept)
+        has_constants = any(isinstance(limit, ConstantLimit) for _, limit in kept)
         has_twins = len({group for group, _ in kept}) < len(kept)
-        if has_slots or has_twins or (is_odd and len(kept) > 1):
+        if has_slots or has_constants or has_twins or (is_odd and len(kept) > 1):
             return super().prepare(kept)
         take = self._prepare_one(kept) if len(kept) == 1 else self._prepare_several(kept)
         if any(isinstance(limit, LeakyQueue) for _, limit in kept):

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
+from headgate.limits import ConstantLimit
 from headgate.stores.base import Prepared, Store, checks_at
+from headgate.stores.constants import divide
 from headgate.stores.operations import Operation, Take, TakeEach
 from headgate.stores.redis.batching import Batch, BlockingResult, LoopBatcher, ThreadBatcher
 from headgate.stores.redis.cluster_split import (
@@ -98,7 +100,10 @@ class RedisStore(Store):
         await self._loop_transport.aclose()
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
-        specs = [spec_of(limit) for _, limit in places]
+        kept = [limit for _, limit in places if not isinstance(limit, ConstantLimit)]
+        specs = [spec_of(limit) for limit in kept]
+        if len(kept) < len(places):
+            return super().prepare(places)
         if len(specs) == 1 and isinstance(specs[0], PacedSpec):
             return self._prepare_hit(places, specs[0])
         if len({group for group, _ in places}) < len(places):
@@ -176,6 +181,10 @@ class RedisStore(Store):
                 result.set_exception(late(self.where, self._timeout))
 
     def run(self, operation: Operation[R]) -> R:
+        divided = divide(operation)
+        if divided is not None:
+            rest = divided.rest
+            return cast("R", divided.join(None if rest is None else self.run(rest)))
         if isinstance(operation, TakeEach):
             return cast("R", self._take_each(operation))
         splittable = cast("Splittable", operation)
@@ -248,6 +257,10 @@ class RedisStore(Store):
         return b"%d" % min(max(self.clock() // MICROSECOND, 0), LATEST)
 
     async def arun(self, operation: Operation[R]) -> R:
+        divided = divide(operation)
+        if divided is not None:
+            rest = divided.rest
+            return cast("R", divided.join(None if rest is None else await self.arun(rest)))
         batcher = self._loop_batcher()
         if isinstance(operation, TakeEach):
             return cast("R", await self._atake_each(operation, batcher))
@@ -265,7 +278,7 @@ class RedisStore(Store):
             self._names.has_tags
             and len(slot_groups(cast("Splittable", operation), self._names)) > 1
         )
-        if is_split:
+        if is_split or divide(operation) is not None:
             return super().submit(operation)
         return self._loop_batcher().operation(operation)
 

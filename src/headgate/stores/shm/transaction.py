@@ -9,9 +9,9 @@ from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.reservations import Hold as Held
 from headgate.algorithms.reservations import open_holds
 from headgate.errors import StoreError, UsageError
-from headgate.limits import Concurrency, FixedWindow, LeakyQueue
+from headgate.limits import Concurrency, ConstantLimit, FixedWindow, LeakyQueue
 from headgate.stores.base import refuse_concurrency, refuse_partial
-from headgate.stores.counter import CounterTransaction, take_all, take_up_to
+from headgate.stores.counter import ConstantCounter, CounterTransaction, take_all, take_up_to
 from headgate.stores.operations import (
     MOST_ORIGINS,
     CancelQueued,
@@ -268,7 +268,7 @@ class OpenCounter(CounterTransaction):
             self._transaction.put(self._place, self._algorithm.limit, entry)
 
 
-Costs = list[tuple[OpenCounter, int]]
+Costs = list[tuple[CounterTransaction, int]]
 """Counters, and the cost of each."""
 
 
@@ -432,8 +432,11 @@ _FUNCTIONS: Final[dict[type, Callable[[Any, Transaction], Any]]] = {
 def _open(checks: tuple[Check, ...], transaction: Transaction) -> Costs:
     """Open the counter of each check; checks of one counter share it."""
     by_name: dict[bytes, OpenCounter] = {}
-    opened = []
+    opened: Costs = []
     for check in checks:
+        if isinstance(check.limit, ConstantLimit):
+            opened.append((ConstantCounter(check.limit, transaction.now), check.cost))
+            continue
         place = transaction.place(check.group, check.key, check.limit)
         counter = by_name.get(place.name)
         if counter is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.testing.store_contract.admission import AdmissionContract
 from headgate.testing.store_contract.amounts import AmountsContract, ElsewhereContract
 from headgate.testing.store_contract.bounds import BoundContract, RegionsContract
+from headgate.testing.store_contract.constants import ConstantContract
 from headgate.testing.store_contract.history import HistoryContract
 from headgate.testing.store_contract.holding import ReservationContract, SlotContract
 from headgate.testing.store_contract.keys import KeysContract
@@ -24,6 +25,7 @@ class StoreContract(
     KeysContract,
     AmountsContract,
     PartialContract,
+    ConstantContract,
     ReservationContract,
     SlotContract,
     SharesContract,

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.config import Address
 from headgate.config.gateway import GatewaySettings
-from headgate.gateway.envoy.filters import decided, softened
+from headgate.gateway.envoy.filters import decided, has_backstop, softened
 from headgate.gateway.envoy.values import Decided
 from headgate.policy.model import Override
 from tests.support.envoy_matchers import policy_of
@@ -102,3 +102,13 @@ def test_overridden_counters_are_the_services() -> None:
     policy = replace(text, overrides=(Override("r", "ip=1", 1, extra=1),))
     (found,) = decided(policy, GatewaySettings())
     assert "overridden" in found.why
+
+
+@pytest.mark.parametrize("limit", ["unlimited", "0/minute"])
+def test_a_limit_without_a_counter_is_decided_by_the_service(limit: str) -> None:
+    rule = f"id: r, key_by: ip, limit: {limit}"
+    for asked in ("quota", "local"):
+        found = only(f"{rule}, decide: {asked}")
+        assert found.decide == "exact"
+        assert "without a counter" in found.why
+    assert not has_backstop(policy_of(rule).rules[0], policy_of(rule), GatewaySettings())

@@ -31,3 +31,24 @@ def test_tiers_that_anybody_can_make_up_need_a_default() -> None:
     rule = "{id: a, key_by: ip, limits: {free: 5/s, paid: 9/s}}"
     (told,) = examine_policy(f"version: 1\nrules: [{rule}]").problems
     assert (told.severity, told.hint) == ("warning", "add a default")
+
+
+def test_a_rule_may_allow_everything_or_nothing() -> None:
+    limits = "limit: unlimited", "limit: 0/minute", "limits: [5/s, 0/h strict, unlimited]"
+    for limit in limits:
+        found = examine_policy(f"version: 1\nrules: [{{id: a, key_by: ip, cost: 3, {limit}}}]")
+        assert (found.policy is not None, found.problems) == (True, ()), limit
+    tiers = "{id: a, key_by: ip, limits: {paid: unlimited, blocked: 0/s, default: 5/s}}"
+    found = examine_policy(f"version: 1\nrules: [{tiers}]")
+    assert found.policy is not None
+    assert [str(one) for (one,) in found.policy.rules[0].limits.values()] == [
+        "unlimited",
+        "0/s",
+        "5/s",
+    ]
+
+
+def test_accuracy_has_no_effect_where_nothing_is_counted() -> None:
+    rule = "{id: a, key_by: ip, limit: unlimited, accuracy: {max_overshoot: 5%}}"
+    (told,) = examine_policy(f"version: 1\nrules: [{rule}]").problems
+    assert "it has no effect: limits without a counter are always kept exactly" in str(told)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
+from headgate.limits import ConstantLimit
 from headgate.runtime.effects import Interrupted
 from headgate.stores.base import Layer, Prepared, address_of, checks_at
+from headgate.stores.constants import is_constant
 from headgate.stores.layers.circuit_breaker.breaker import BreakerOptions
 from headgate.stores.layers.circuit_breaker.health import StoreHealth
 from headgate.stores.operations import Operation, Outcomes, Take, TakeEach
@@ -67,6 +69,8 @@ class CircuitBreakerStore(Layer):
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
         health = self.health
+        if is_constant(operation):  # it says nothing of the store
+            return (yield from self.inner.effects(operation))
         if health.part_of is not None and isinstance(operation, TakeEach):
             return cast("R", (yield from self._take_each(operation)))
         breaker = health.whole
@@ -83,8 +87,13 @@ class CircuitBreakerStore(Layer):
         return reply
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
-        health, inner, kept = self.health, self.inner.prepare(places), tuple(places)
-        inner_take, inner_atake = inner.take, inner.atake
+        inner = self.inner.prepare(places)
+        if all(isinstance(limit, ConstantLimit) for _, limit in places):
+            return inner  # it says nothing of the store
+        return self._prepare(tuple(places), inner)
+
+    def _prepare(self, kept: tuple[Place, ...], inner: Prepared) -> Prepared:
+        health, inner_take, inner_atake = self.health, inner.take, inner.atake
 
         def breaker_of(keys: Sequence[str]) -> Breaker | None:
             """The one breaker that a take of *keys* passes; None if there are several."""
