@@ -217,3 +217,11 @@ def test_the_clock_of_a_shared_store_is_moved_instead_of_waiting() -> None:
     assert limiter.acquire("key")
     assert limiter.acquire("key")
     assert clock.now == 60
+
+
+def test_who_can_never_wait_or_never_needs_to_is_answered_at_once() -> None:
+    assert RateLimiter("unlimited").acquire("key", 10**18).allowed
+    for limits in ("0/minute", "10/h; 0/h strict"):
+        limiter = RateLimiter(limits)
+        assert limiter.acquire("key").retry_after is None
+        assert not limiter.acquire("key", timeout=PATIENCE).allowed

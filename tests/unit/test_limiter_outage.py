@@ -111,6 +111,21 @@ def test_local_is_a_policy_of_limiters_too(make: Any) -> None:
     ]
 
 
+def test_limits_without_a_counter_have_no_share_and_owe_nothing(make: Any) -> None:
+    desk = make(["unlimited", LIMIT], HALF)
+    desk.go()
+    said = [desk.ask("hit", "key") for _ in range(6)]
+    assert [one.allowed for one in said] == [True] * 5 + [False]
+    desk.come_back()
+    assert desk.store.inner.used_in(group_name("headgate", 1), "key") == 5
+    closed = make(["0/s", LIMIT], HALF)
+    closed.go()
+    decision = closed.ask("hit", "key")
+    assert (decision.allowed, decision.retry_after, decision.source) == (False, None, "fallback")
+    closed.come_back()
+    assert closed.used() == 0
+
+
 def test_it_escalates(make: Any) -> None:
     desk = make(LIMIT, OnFailure(open_ns=5 * SECOND))
     desk.go()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headgate.decision import decide_without_store
-from headgate.limits import TokenBucket
+from headgate.limits import TokenBucket, parse_limit
 from headgate.responses import Answer, Load, ResponseOptions, expose_headers, headers_for
 from tests.support.decisions import NOW, answer, decided, outage, refused, told
 
@@ -175,3 +175,19 @@ def test_browsers_are_told_every_name_that_may_be_sent() -> None:
     assert set(headers(it, EVERYTHING)) == set(expose_headers(EVERYTHING))
     silent = ResponseOptions(x_ratelimit=False, ratelimit=False, pressure=False)
     assert expose_headers(silent) == ["Retry-After"]
+
+
+def test_limits_without_a_counter_are_stated_by_the_second() -> None:
+    assert headers(answer(told(refused("0/minute", retry_ms=None, reset_ms=0)))) == {
+        "X-RateLimit-Limit": "0",
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Reset": "1800000001",
+        "RateLimit-Policy": '"per-user";q=0;w=1',
+        "RateLimit": '"per-user";r=0',
+    }
+    for options in (ResponseOptions(), EVERYTHING):
+        for limit in ("0/minute", "unlimited"):
+            left = parse_limit(limit).quota
+            found = headers(answer(told(decided(limit, left=left, reset_ms=0))), options)
+            assert found["RateLimit-Policy"] == f'"per-user";q={left};w=1'
+            assert found["RateLimit"] == f'"per-user";r={left}'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import STORE_FAULTS, StoreError, StoreFault
-from headgate.limits import Accuracy
+from headgate.limits import Accuracy, DenyAll, Unlimited
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.circuit_breaker.breaker import COUNTED
 from headgate.stores.layers.circuit_breaker.health import keys_of
@@ -64,6 +64,23 @@ class TestOutages:
             one.run(taking())
         assert one.inner.calls == made
         assert one.store.since_ns == one.now_ns
+
+    def test_what_needs_no_store_passes_an_open_circuit_and_does_not_close_it(
+        self, calls: Calls
+    ) -> None:
+        one = Broken(calls)
+        one.open()
+        one.inner.recover()
+        for limit in (DenyAll(), Unlimited()):
+            is_allowed = limit == Unlimited()
+            (outcome,) = one.run(Take((Check("g", "key", limit),)))
+            assert outcome.allowed is is_allowed
+            (outcome,) = one.store.prepare([("g", limit)]).take(("key",), (1,))
+            assert outcome.allowed is is_allowed
+        assert one.store.is_open
+        mixed = Check("g", "key", Unlimited()), Check("h", "key", LIMIT)
+        with pytest.raises(StoreError, match="is open"):
+            one.run(Take(mixed))
 
     @pytest.mark.parametrize("is_prepared", [True, False])
     def test_the_first_call_after_the_pause_is_the_probe_and_it_recovers(
