@@ -74,6 +74,13 @@ def history(**change: Any) -> dict[str, Any]:
     return {"revisions": [first | change], "next_before": None}
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A server that prints nothing when a browser hangs up before its answer."""
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing."""
+
+
 class FakeService:
     """Serves the files of the dashboard, and says what it is told to say: `live`, `rules`, ...
 
@@ -103,7 +110,7 @@ class FakeService:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = QuietServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}{prefix}"
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True

@@ -274,11 +274,9 @@ class RedisStore(Store):
         return cast("R", await batcher.operation(operation))
 
     def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
-        is_split = isinstance(operation, TakeEach) or (
-            self._names.has_tags
-            and len(slot_groups(cast("Splittable", operation), self._names)) > 1
-        )
-        if is_split or divide(operation) is not None:
+        if isinstance(operation, TakeEach) or divide(operation) is not None:
+            return super().submit(operation)
+        if len(slot_groups(cast("Splittable", operation), self._names)) > 1:
             return super().submit(operation)
         return self._loop_batcher().operation(operation)
 
