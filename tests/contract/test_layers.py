@@ -112,10 +112,6 @@ class TestBreakerOverShm(Breaker, InSharedMemory):
     pass
 
 
-class TestAsyncBreakerOverShm(Breaker, InSharedMemory):
-    in_loop = True
-
-
 class TestBreakerThatHasOnlyJustAnswered(InMemory):
     """After an outage, while the breaker lets more and more calls through: here all of them."""
 
@@ -127,10 +123,6 @@ class TestBreakerThatHasOnlyJustAnswered(InMemory):
         )
         recover(store.health, time)
         return store
-
-
-class TestAsyncBreakerThatHasOnlyJustAnswered(TestBreakerThatHasOnlyJustAnswered):
-    in_loop = True
 
 
 class TestBreakerForEachPart(Breaker, InMemory):
@@ -181,10 +173,6 @@ DENIALS = Accuracy(denials_ns=SECOND)
 
 class TestLeasesOfExactLimits(Leases, InMemory):
     pass
-
-
-class TestAsyncLeasesOfExactLimits(Leases, InMemory):
-    in_loop = True
 
 
 class TestLeases(Leases, InMemory):
@@ -278,10 +266,6 @@ class TestRegionsOnRedis(Regions, OnRedis):
 
 class TestRegionInSharedMemory(Regions, InSharedMemory):
     pass
-
-
-class TestAsyncRegionInSharedMemory(Regions, InSharedMemory):
-    in_loop = True
 
 
 # ---- all of them ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ GAP_NS = 1_000_000_000 // PER_SECOND
 RATE = f"{PER_SECOND}/s"
 
 CALLERS = """
-import asyncio, json, sys
+import asyncio, json, signal, sys
 from headgate.observability import MEASURES
 from headgate.overload import AsyncShaper
 
@@ -40,6 +40,7 @@ async def main(url, count):
         said = await asyncio.gather(*acquired)
         print(json.dumps([one.turn_ns for one in said]), flush=True)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 try:
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 except KeyboardInterrupt:
