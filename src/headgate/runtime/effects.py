@@ -5,7 +5,7 @@ result at the `yield`. `drive` performs effects in the calling thread, `adrive` 
 the generator is the same.
 
     def peek(store: Store, check: Check) -> Effects[Outcome]:
-        outcomes = yield from run(store, Take((check,), consume=False))
+        outcomes = yield from store.effects(Take((check,), consume=False))
         return outcomes[0]
 
 Interruption. A caller may be cancelled, or receive a KeyboardInterrupt, while an operation is in
@@ -325,12 +325,6 @@ def begin_undoing(effect: Effect) -> Callable[[], None]:
         ended.set()
 
     return end
-
-
-def run(store: Runs, operation: Any) -> Effects[Any]:
-    """Run *operation* on *store*, and return its reply."""
-    reply = yield Run(store, operation)
-    return reply
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -36,7 +36,7 @@ _REDIS: Final = tuple(
     for topology in ("", "+sentinel", "+cluster")
 )
 SCHEMES: Final = ("memory", "shm", *_REDIS, "unix")
-"""What a store URL may begin with."""
+"""The schemes of store URLs."""
 
 
 def open_store(store: str | Store, clock: Clock | None) -> Store:
@@ -149,7 +149,7 @@ def _refuse_clock(clock: Clock | None) -> None:
 
 
 def _scheme(url: str) -> str:
-    """What *url* begins with, if there is a store for it."""
+    """Return the scheme of *url*, if there is a store for it."""
     found = _SCHEME.match(url)
     scheme = found[1].lower() if found else ""
     if scheme in SCHEMES:

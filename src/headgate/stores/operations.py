@@ -1,4 +1,4 @@
-"""What can be asked of a store: values, one per verb, each carried out atomically.
+"""The operations of a store: values, one per verb, each carried out atomically.
 
 A store has one method, `run(operation)`. The type parameter of an operation is the type of its
 reply. Operations are plain data: a store may send them over a wire, a wrapping store may look at
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 Outcomes = tuple[Outcome, ...]
-"""What each check of an operation came to, in their order."""
+"""The outcome of each check of an operation, in their order."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -165,7 +165,7 @@ PublishedValues = tuple[tuple[str, float, float], ...]
 """An origin, its value and its weight, of each."""
 
 MOST_ORIGINS: Final = 256
-"""How many origins a store remembers of one thing; further ones only hear until one lapses."""
+"""Origins that a store remembers of one value; further ones only read until one expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class PublishValue(Operation[PublishedValues]):
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """What came of a `GrantLease`.
+    """The reply to a `GrantLease`.
 
     *outcome* is that of the check itself, as a `Take` of it would have told. *amount* is what the
     holder has now besides, for *lasts_ns* from the moment in the store on: no longer than the loan

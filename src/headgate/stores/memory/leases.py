@@ -1,4 +1,4 @@
-"""What stands beside the counters of a shard: leases, usage of regions, published values.
+"""Tables beside the counters of a shard: leases, usage of regions, published values.
 
 All three are kept by group and key and vanish when they have no effect any more.
 
@@ -71,7 +71,7 @@ V = TypeVar("V", bound=Expiring)
 
 
 class Beside(Aging[Name, V]):
-    """What *make* makes, by the name of a counter."""
+    """Objects that *make* makes, by the name of a counter."""
 
     __slots__ = ("_make",)
 
@@ -108,7 +108,7 @@ def kept_for(ttl_ns: int) -> int:
 
 @dataclass(slots=True)
 class Account:
-    """What one holder has on lease, and what it has reported."""
+    """The lease of one holder, and the usage that it has reported."""
 
     amount: int = 0
     """Units on lease; 0 if there is no lease."""
@@ -277,7 +277,7 @@ def _grant(
 
 @dataclass(slots=True)
 class _Reported:
-    """What one origin has reported of *window* and of the one before it."""
+    """The usage that one origin has reported of *window* and of the one before it."""
 
     window: int
     total: int

@@ -64,7 +64,7 @@ class ShmAddress:
     size: int | None = None
     """Bytes; None: the size of the file that exists, or the default."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
-    """How long to wait before looking at the holder of the lock."""
+    """Nanoseconds to wait before looking at the holder of the lock."""
 
 
 def read_url(url: str) -> ShmAddress:

@@ -48,7 +48,7 @@ FIXED, LOG, JSON = range(3)
 _BEFORE_TEXT: Final = 2
 _LOG: Final = struct.Struct("=qqI")
 _MAX_LIMITS: Final = 4096
-"""How many limits a process remembers: policies change."""
+"""Limits that a process remembers: policies change."""
 _NO_HOLDS: Final[Holds] = {}
 
 

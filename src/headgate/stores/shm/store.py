@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _SWEEP_NS: Final = 10 * MILLISECOND
-"""How often a process that is busy drops the idle counters of a bucket."""
+"""The interval at which a busy process drops the idle counters of a bucket."""
 _LOOK_NS: Final = SECOND
-"""How often it checks that the file is still in its place."""
+"""The interval at which it checks that the file is still in its place."""
 MAX_CELLS: Final = 100_000
-"""How many cells of counters a process remembers; each takes some 350 bytes."""
+"""Cells of counters that a process remembers; each takes some 350 bytes."""
 _UNKNOWN: Final = 0, b""
 """The header in place of a cell: it never begins as a cell does."""
 

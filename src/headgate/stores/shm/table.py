@@ -61,7 +61,7 @@ MARK_WORD: Final = _CONTROL_AT // WORD
 """The length of the journal, 0 if it is not in use, and its checksum."""
 FIRST_FREE_AT: Final = _CONTROL_AT + 8
 COUNT_WORD: Final = _CONTROL_AT // WORD + 2
-"""How often the lock was taken."""
+"""The number of times that the lock was taken."""
 JOURNAL_AT: Final = 2 * PAGE
 JOURNAL_SIZE: Final = 64 * PAGE
 CELLS_AT: Final = JOURNAL_AT + JOURNAL_SIZE

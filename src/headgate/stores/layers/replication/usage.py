@@ -96,7 +96,7 @@ Figures = tuple[int, ...]
 
 
 class Label(NamedTuple):
-    """What the totals of one report have in common."""
+    """The window and generation that the totals of one report share."""
 
     length_ns: int
     window: int
