@@ -111,7 +111,7 @@ def assert_recovers(one: Subject) -> None:
     """By the calls that come, and by nothing else."""
 
     def is_back() -> bool:
-        return one.take("key") == "ok" and one.store.since_ns is None
+        return one.take("key") == "ok" and one.store.health.state == "closed"
 
     wait_until(is_back, "all calls go to the store again")
 
@@ -164,7 +164,7 @@ class TestOutages:
             server.restart()
             answers = [one.take("key") for _ in range(10)]
             assert answers[2:] == ["ok"] * 8
-            assert one.store.since_ns is None
+            assert one.store.health.state == "closed"
 
     def test_a_server_that_trickles_is_out_of_time(self, kind: str, server: RedisServer) -> None:
         with FaultyProxy(server.port) as proxy, breaking(kind, proxy.url, options=QUIET) as one:
@@ -183,7 +183,7 @@ class TestOutages:
     def test_nothing_is_sent_while_it_is_open(self, kind: str, server: RedisServer) -> None:
         with FaultyProxy(server.port) as proxy, breaking(kind, proxy.url, options=QUIET) as one:
             proxy.swallow_requests()
-            wait_until(lambda: one.store.is_open or one.take("key") == "", "it is open")
+            wait_until(lambda: one.store.health.is_open or one.take("key") == "", "it is open")
             proxy.heal()
             proxy.forget()
             assert {one.take("key") for _ in range(100)} == {"circuit_open"}

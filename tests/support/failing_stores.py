@@ -90,7 +90,7 @@ class Broken:
         self._calls = calls or Calls("blocking")
         self._prepared = self.store.prepare(PLACE)
         self.changes: list[Change] = []
-        self.store.on_change(self.changes.append)
+        self.store.health.on_change(self.changes.append)
 
     def run(self, operation: Operation[R]) -> R:
         return self._calls.run(self.store, operation)
@@ -114,5 +114,5 @@ class Broken:
     def open(self, key: str = "key") -> None:
         """Open the circuit of *key*."""
         self.inner.fail()
-        while not self.store.is_open:
+        while not self.store.health.is_open:
             assert self.reason(taking(key)) == "timeout"

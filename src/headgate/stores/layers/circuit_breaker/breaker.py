@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.errors import OptionError
+from headgate.errors import STORE_FAULTS, OptionError
 from headgate.units import MILLISECOND, SECOND
 
 SLICE_NS: Final = 100 * MILLISECOND
@@ -47,29 +47,19 @@ if TYPE_CHECKING:
 
 State = Literal["closed", "half_open", "ramping", "open"]
 
-COUNTED: Final[frozenset[StoreFault]] = frozenset(
-    (
-        "unavailable",
-        "unreachable",
-        "timeout",
-        "loading",
-        "readonly",
-        "out_of_memory",
-        "busy",
-        "denied",
-        "cluster_down",
-    )
-)
+ANSWERED: Final[frozenset[StoreFault]] = frozenset(("refused",))
+"""Errors that only a store in working order gives.
+
+`refused` concerns one call, such as one on a key that holds a foreign value. A probe that is
+refused is a success: if it counted, a caller that finds such a key could open the circuit for all.
+"""
+COUNTED: Final = frozenset(STORE_FAULTS) - ANSWERED - {"closed", "circuit_open"}
 """Failures of the store as a whole: the next call is likely to fail as well.
 
 Full, read-only and denying servers answer quickly, but no call succeeds there, and a server in
-trouble is helped by fewer calls. `refused` is not counted: it concerns one call, such as one on a
-key that holds a foreign value. A store that refuses has answered, so a probe that is refused is a
-success; if it counted, a caller that finds such a key could open the circuit for all. `closed` is
-what the owner wanted and `circuit_open` the state of another breaker: neither says anything.
+trouble is helped by fewer calls. `closed` is what the owner wanted and `circuit_open` the state of
+another breaker: neither says anything.
 """
-ANSWERED: Final[frozenset[StoreFault]] = frozenset(("refused",))
-"""Errors that only a store in working order gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,44 +78,34 @@ class BreakerOptions:
     probe_ns: int = 10 * SECOND
 
     def __post_init__(self) -> None:
-        for name in ("failures", "least_calls", "window_ns", "first_pause_ns", "probe_ns"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} of a breaker is {getattr(self, name)}; expected above 0")
-        if self.longest_pause_ns < self.first_pause_ns:
-            raise OptionError("longest_pause_ns of a breaker is below its first_pause_ns")
-        for name in ("ramp_ns", "first_calls"):
-            if getattr(self, name) < 0:
-                raise OptionError(
-                    f"{name} of a breaker is {getattr(self, name)}; expected at least 0"
-                )
+        positive = ("failures", "least_calls", "window_ns", "first_pause_ns", "probe_ns")
+        least = dict.fromkeys(positive, 1) | {"ramp_ns": 0, "first_calls": 0}
+        least["longest_pause_ns"] = self.first_pause_ns
+        for name, bound in least.items():
+            if (value := getattr(self, name)) < bound:
+                raise OptionError(f"{name} of a breaker is {value}; expected at least {bound}")
         for name in ("share", "first_share"):
-            if not 0 < getattr(self, name) <= 1:
-                raise OptionError(
-                    f"{name} of a breaker is {getattr(self, name)}; expected above 0, up to 1"
-                )
+            if not 0 < (value := getattr(self, name)) <= 1:
+                raise OptionError(f"{name} of a breaker is {value}; expected above 0, up to 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A transition at *at_ns*, and the calls since the one before.
+    """A transition at *at_ns*.
 
-    *lasted_ns* is the time in the state *before*, None if there was no other state; *lasts_ns* the
-    length of the pause or ramp that begins. *calls* were made, *failed* of them failed, *rejected*
-    were not made. *reason* and *message* are those of the last failure. *down_ns* is the time since
-    the circuit was last closed.
+    *lasts_ns* is the length of the pause or ramp that begins, *down_ns* the time since the circuit
+    was last closed. *counts* has the calls so far: made, failed and rejected. *reason* and
+    *message* are those of the last failure.
     """
 
     before: State
     after: State
     at_ns: int
-    lasted_ns: int | None
     lasts_ns: int | None
-    calls: int
-    failed: int
-    rejected: int
+    down_ns: int
+    counts: tuple[int, int, int]
     reason: StoreFault
     message: str
-    down_ns: int
 
 
 class Breaker:
@@ -134,31 +114,6 @@ class Breaker:
 
     *on_change* is called at each transition, in the middle of it: it must not call the breaker.
     """
-
-    __slots__ = (
-        "_counts",
-        "_incidents",
-        "_on_change",
-        "_pauses",
-        "_ramp_ns",
-        "_ramped",
-        "_requested_ns",
-        "_slice_ns",
-        "_until_ns",
-        "_window",
-        "calls",
-        "changed_ns",
-        "failed_calls",
-        "failures",
-        "is_closed",
-        "mark",
-        "message",
-        "options",
-        "reason",
-        "rejected_calls",
-        "since_ns",
-        "state",
-    )
 
     def __init__(self, options: BreakerOptions, on_change: Callable[[Change], None]) -> None:
         self.options = options
@@ -176,13 +131,10 @@ class Breaker:
         self.reason: StoreFault = "unavailable"
         self.message = ""
         self.since_ns: int | None = None
-        self.changed_ns: int | None = None
-        self._until_ns = self._requested_ns = 0
+        self._changed_ns = self._until_ns = self._requested_ns = 0
         self._ramp_ns = self._ramped = self._slice_ns = 0
-        self._pauses = 0
-        self._incidents = 0
+        self._pauses = self._incidents = 0
         self._window: tuple[int, int, int] | None = None
-        self._counts = (self.calls, self.failed_calls, self.rejected_calls)
 
     def request(self, now_ns: int, chance: float) -> int | None:
         """A ticket for one call, whose result is to be reported with it; None: it is rejected.
@@ -237,7 +189,7 @@ class Breaker:
         """The share of calls that go to the store, probes aside."""
         if self.state != "ramping":
             return float(self.is_closed)
-        past_ns = now_ns - (self.changed_ns or 0)
+        past_ns = now_ns - self._changed_ns
         if past_ns >= self._ramp_ns:
             return 1.0
         first = self.options.first_share
@@ -253,7 +205,7 @@ class Breaker:
             return False
         free_ns = self._until_ns
         if self.state == "ramping":
-            free_ns = (self.changed_ns or 0) + self._ramp_ns
+            free_ns = self._changed_ns + self._ramp_ns
         return now_ns - max(free_ns, self._requested_ns) >= after_ns
 
     def close_unused(self, now_ns: int) -> None:
@@ -305,23 +257,9 @@ class Breaker:
 
     def _become(self, state: State, now_ns: int, *, lasts_ns: int | None = None) -> None:
         before, self.state, self.is_closed = self.state, state, state == "closed"
-        counts = (self.calls, self.failed_calls, self.rejected_calls)
-        calls, failed, rejected = (new - old for new, old in zip(counts, self._counts, strict=True))
-        lasted_ns = None if self.changed_ns is None else now_ns - self.changed_ns
+        self._changed_ns = now_ns
         down_ns = 0 if self.since_ns is None else now_ns - self.since_ns
-        self._counts, self.changed_ns = counts, now_ns
+        counts = self.calls, self.failed_calls, self.rejected_calls
         self._on_change(
-            Change(
-                before,
-                state,
-                now_ns,
-                lasted_ns,
-                lasts_ns,
-                calls,
-                failed,
-                rejected,
-                self.reason,
-                self.message,
-                down_ns,
-            )
+            Change(before, state, now_ns, lasts_ns, down_ns, counts, self.reason, self.message)
         )

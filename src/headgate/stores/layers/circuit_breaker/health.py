@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from headgate.errors import StoreError
-from headgate.observability.metrics import MEASURES, Counter
+from headgate.observability.metrics import MEASURES
 from headgate.runtime.effects import Interrupted
 from headgate.stores.layers.circuit_breaker.breaker import ANSWERED, COUNTED, Breaker, Change, State
 from headgate.stores.operations import GrantLease, PublishValue, TakeEach
@@ -20,7 +21,6 @@ from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from types import TracebackType
 
     from headgate.errors import StoreFault
     from headgate.stores.layers.circuit_breaker.breaker import BreakerOptions
@@ -57,14 +57,13 @@ class StoreHealth:
         self._options = options
         self._time_ns = time_ns
         self._chance = chance
-        self.breakers: dict[str, Breaker] = {}
-        self._listeners: tuple[Callable[[Change], None], ...] = ()
+        self._listeners: list[Callable[[Change], None]] = []
         self._lock = threading.Lock()
-        self._changes: list[tuple[str, Change]] = []
-        self.whole = self._new_breaker("")
-        self.metrics = _metrics_of(where)
+        self._changes: list[tuple[_Reporter, Change]] = []
+        self.metrics = _metrics.get(where) or _metrics.setdefault(where, StoreMetrics(where))
         self.metrics.users.add(self)
-        self._reporter = _Reporter(self.metrics)
+        self.breakers: dict[str, Breaker] = {}
+        self.whole = self._new_breaker("")
 
     def after_fork(self) -> None:
         """Start with closed circuits: other threads' calls are those of the parent process."""
@@ -81,56 +80,44 @@ class StoreHealth:
     @property
     def is_open(self) -> bool:
         """True if no call but probes goes to the store, or to a part of it."""
-        states = self._states()
-        return "open" in states or "half_open" in states
+        return not {"open", "half_open"}.isdisjoint(self._states())
 
-    @property
-    def since_ns(self) -> int | None:
-        """The time at which the circuit opened that opened first; None if all are closed.
+    def on_change(self, callback: Callable[[Change], None]) -> None:
+        """Call *callback* at each transition, in the call that caused it.
 
-        On the clock of the breakers. A circuit counts as open until all calls go to the store.
+        It must not raise, nor take long.
         """
-        self._close_unused()
-        found = [breaker.since_ns for breaker in list(self.breakers.values())]
-        return min((since for since in found if since is not None), default=None)
-
-    def on_change(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call *callback* at each transition; returns how to stop that."""
-        self._listeners = (*self._listeners, callback)
-
-        def forget() -> None:
-            self._listeners = tuple(one for one in self._listeners if one is not callback)
-
-        return forget
+        self._listeners.append(callback)
 
     def breaker_of(self, key: str) -> Breaker:
         """The breaker of the part that *key* is in."""
         if self.part_of is None or type(key) is not str:
             return self.whole
         part = self.part_of(key)
-        return self.breakers.get(part) or self._part(part)
+        return self.breakers.get(part) or self._new_part(part)
 
-    def attempt(self, operation: Operation[Any]) -> Attempt:
-        """An attempt at *operation*, as a context."""
+    def breakers_of(self, operation: Operation[Any]) -> tuple[Breaker, ...]:
+        """The breakers that *operation* passes: those of all parts that it concerns."""
         if self.part_of is None:
-            return Attempt(self, (self.whole,))
-        found = dict.fromkeys(self.breaker_of(key) for key in keys_of(operation))
-        return Attempt(self, tuple(found) or (self.whole,))
+            return (self.whole,)
+        found = dict.fromkeys([self.breaker_of(key) for key in keys_of(operation)])
+        return tuple(found) or (self.whole,)
 
     def request(self, breakers: Sequence[Breaker]) -> list[int]:
         """A ticket of each breaker; raises `StoreError` if one rejects the call."""
-        tickets: list[int] = []
+        tickets = [one.mark for one in breakers]  # before the state: an old mark does no harm
+        if all(one.is_closed for one in breakers):
+            return tickets
+        tickets.clear()
+        error: StoreError | None = None
         with self._lock:
             for breaker in breakers:
                 ticket = breaker.request(self._time_ns(), self._chance())
                 if ticket is None:
-                    for one, given in zip(breakers, tickets, strict=False):
-                        one.abandoned(given, self._time_ns())
                     error = self._rejection(breaker)
+                    self._abandon(breakers, tickets)
                     break
                 tickets.append(ticket)
-            else:
-                error = None
         self._report()
         if error is not None:
             self.metrics.rejected.add()
@@ -159,29 +146,19 @@ class StoreHealth:
         """Record that the call with these *tickets* raised *error*, or was interrupted by it."""
         if isinstance(error, Interrupted) and error.is_known:
             error = error.error
-            if error is None:
-                self.succeeded(breakers, tickets)
-                return
         reason = error.reason if isinstance(error, StoreError) else None
-        if reason in ANSWERED:
-            self.metrics.error(reason).add()
+        if reason in ANSWERED or reason in COUNTED:
+            self.metrics.count_error(reason)
+        if error is None or reason in ANSWERED:
             self.succeeded(breakers, tickets)
-        elif isinstance(error, StoreError) and error.reason in COUNTED:
-            self._failed(breakers, tickets, error)
+        elif isinstance(error, StoreError) and reason in COUNTED:
+            self._fail(breakers, tickets, error)
         else:
-            self.abandoned(breakers, tickets)
+            with self._lock:
+                self._abandon(breakers, tickets)
 
-    def abandoned(self, breakers: Iterable[Breaker], tickets: Iterable[int]) -> None:
-        """Record that the result of the call with these *tickets* is unknown."""
-        with self._lock:
-            for breaker, ticket in zip(breakers, tickets, strict=True):
-                breaker.abandoned(ticket, self._time_ns())
-
-    def _failed(
-        self, breakers: Sequence[Breaker], tickets: Sequence[int], error: StoreError
-    ) -> None:
+    def _fail(self, breakers: Sequence[Breaker], tickets: Sequence[int], error: StoreError) -> None:
         self.metrics.calls += 1
-        self.metrics.error(error.reason).add()
         with self._lock:
             now_ns = self._time_ns()
             # Of several parts the one that failed before is the likely cause.
@@ -191,20 +168,22 @@ class StoreHealth:
                     breaker.failed(ticket, error, now_ns, self._chance())
         self._report()
 
-    def _states(self) -> list[State]:
-        self._close_unused()
-        return [breaker.state for breaker in list(self.breakers.values())]
+    def _abandon(self, breakers: Iterable[Breaker], tickets: Iterable[int]) -> None:
+        """Return *tickets*, the first of which are those of *breakers*: there is no result."""
+        for breaker, ticket in zip(breakers, tickets, strict=False):
+            breaker.abandoned(ticket, self._time_ns())
 
-    def _close_unused(self) -> None:
-        """Close the circuits of parts without calls: after a failover a dead node has no keys."""
-        if self.part_of is None or all(one.is_closed for one in list(self.breakers.values())):
-            return
-        with self._lock:
-            now_ns = self._time_ns()
-            for breaker in self.breakers.values():
-                if breaker.is_unused(now_ns, UNUSED_NS):
-                    breaker.close_unused(now_ns)
-        self._report()
+    def _states(self) -> list[State]:
+        """The state of each part. A part without calls is closed: a dead node has no keys."""
+        breakers = list(self.breakers.values())
+        if self.part_of is not None and not all(one.is_closed for one in breakers):
+            with self._lock:
+                now_ns = self._time_ns()
+                for breaker in breakers:
+                    if breaker.is_unused(now_ns, UNUSED_NS):
+                        breaker.close_unused(now_ns)
+            self._report()
+        return [breaker.state for breaker in breakers]
 
     def _rejection(self, breaker: Breaker) -> StoreError:
         wait_ms = breaker.wait_ns(self._time_ns()) / MILLISECOND
@@ -214,25 +193,20 @@ class StoreHealth:
             reason="circuit_open",
         )
 
-    def _part(self, part: str) -> Breaker:
+    def _new_part(self, part: str) -> Breaker:
+        """The breaker of *part*; that of the whole store if there are too many parts."""
         with self._lock:
-            found = self.breakers.get(part)
-            if found is not None:
-                return found
-            if len(self.breakers) >= MOST_PARTS:
-                self._forget_closed()
-            if len(self.breakers) >= MOST_PARTS:
+            if part not in self.breakers and len(self.breakers) >= MOST_PARTS:
+                for name in [name for name, one in self.breakers.items() if one.is_closed]:
+                    if name:  # nodes come and go
+                        del self.breakers[name]
+            if part not in self.breakers and len(self.breakers) >= MOST_PARTS:
                 return self.whole
-            return self._new_breaker(part)
-
-    def _forget_closed(self) -> None:
-        """Nodes come and go: a closed circuit can be forgotten."""
-        for part, breaker in list(self.breakers.items()):
-            if part and breaker.is_closed:
-                del self.breakers[part]
+            return self.breakers.get(part) or self._new_breaker(part)
 
     def _new_breaker(self, part: str) -> Breaker:
-        breaker = Breaker(self._options, lambda change: self._changes.append((part, change)))
+        reporter = _Reporter(self.metrics, part)
+        breaker = Breaker(self._options, lambda change: self._changes.append((reporter, change)))
         self.breakers[part] = breaker
         return breaker
 
@@ -240,56 +214,23 @@ class StoreHealth:
         """Report the transitions, outside the lock: a listener may call the store."""
         while self._changes:
             try:
-                part, change = self._changes.pop(0)
+                reporter, change = self._changes.pop(0)
             except IndexError:  # another thread reports it
                 return
-            self._reporter.report(part, change)
-            for listener in self._listeners:
+            reporter.report(change)
+            for listener in list(self._listeners):
                 listener(change)
 
 
-class Attempt:
-    """The attempt at one call past one or more *breakers*, which record its result.
-
-    Entering raises `StoreError` if one of them rejects the call. *error* is the result of the call
-    if it is an error that is not raised. A caller that is cancelled gives its tickets back.
-    """
-
-    __slots__ = ("_health", "breakers", "error", "tickets")
-
-    def __init__(self, health: StoreHealth, breakers: tuple[Breaker, ...]) -> None:
-        self._health = health
-        self.breakers = breakers
-        self.tickets: list[int] = []
-        self.error: StoreError | None = None
-
-    def __enter__(self) -> Attempt:
-        self.tickets = self._health.request(self.breakers)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        error = self.error or error
-        if error is None:
-            self._health.succeeded(self.breakers, self.tickets)
-        else:
-            self._health.failed(self.breakers, self.tickets, error)
-
-
-def keys_of(operation: Operation[Any]) -> Iterable[str]:
+def keys_of(operation: Operation[Any]) -> list[str]:
     """The keys of all counters of *operation*."""
     if isinstance(operation, TakeEach):
-        return [check.key for take in operation.takes for check in take.checks]
-    if isinstance(operation, GrantLease):
-        return (operation.check.key,)
+        return [key for take in operation.takes for key in keys_of(take)]
     if isinstance(operation, PublishValue):
-        return (operation.key,)
-    checks: Sequence[Any] = getattr(operation, "checks", ())
-    return [check.key for check in checks]
+        return [operation.key]
+    if isinstance(operation, GrantLease):
+        return [operation.check.key]
+    return [check.key for check in getattr(operation, "checks", ())]
 
 
 # ---- metrics and log lines --------------------------------------------------------------------
@@ -307,8 +248,6 @@ class StoreMetrics:
         self.rejected = MEASURES.counter(
             "store_refused", "Calls not made: the circuit was open.", store=where
         )
-        self._errors: dict[StoreFault, Counter] = {}
-        self._transitions: dict[State, Counter] = {}
         MEASURES.tally("store_calls", "Calls made to the store.", self._calls, store=where)
         MEASURES.gauge(
             "store_breaker_state",
@@ -317,21 +256,17 @@ class StoreMetrics:
             store=where,
         )
 
-    def error(self, reason: StoreFault) -> Counter:
-        """The counter of calls that failed because of *reason*."""
-        if reason not in self._errors:
-            self._errors[reason] = MEASURES.counter(
-                "store_errors", "Calls to the store that failed.", store=self.where, reason=reason
-            )
-        return self._errors[reason]
+    def count_error(self, reason: StoreFault) -> None:
+        """Count a call that failed because of *reason*."""
+        MEASURES.counter(
+            "store_errors", "Calls to the store that failed.", store=self.where, reason=reason
+        ).add()
 
-    def transition(self, state: State) -> Counter:
-        """The counter of transitions to *state*."""
-        if state not in self._transitions:
-            self._transitions[state] = MEASURES.counter(
-                "breaker_transitions", "Transitions of the breaker.", store=self.where, to=state
-            )
-        return self._transitions[state]
+    def count_transition(self, state: State) -> None:
+        """Count a transition to *state*."""
+        MEASURES.counter(
+            "breaker_transitions", "Transitions of the breaker.", store=self.where, to=state
+        ).add()
 
     def _calls(self) -> float:
         return self.calls
@@ -343,63 +278,57 @@ class StoreMetrics:
 _metrics: Final[WeakValueDictionary[str, StoreMetrics]] = WeakValueDictionary()
 
 
-def _metrics_of(where: str) -> StoreMetrics:
-    return _metrics.get(where) or _metrics.setdefault(where, StoreMetrics(where))
-
-
 class _Reporter:
-    """Counts transitions, and logs them: an outage when it begins, once a minute, and its end."""
+    """Counts the transitions of the breaker of *part*, "" for the whole store, and logs them: an
+    outage when it begins, once a minute, and its end."""
 
-    def __init__(self, metrics: StoreMetrics) -> None:
+    def __init__(self, metrics: StoreMetrics, part: str) -> None:
         self._metrics = metrics
-        self._warned_ns: dict[str, int] = {}
-        self._unreported: dict[str, tuple[int, ...]] = {}
+        where = metrics.where
+        self._where = where if part in ("", where) else f"{where} (node {part})"
+        self._warned_ns: int | None = None
+        self._reported = (0, 0, 0)
 
-    def report(self, part: str, change: Change) -> None:
-        """Report that the breaker of *part*, "" for the whole store, has changed."""
-        self._metrics.transition(change.after).add()
-        before = self._unreported.pop(part, (0, 0, 0))
-        new = (change.calls, change.failed, change.rejected)
-        counts = tuple(map(sum, zip(before, new, strict=True)))
-        level = self._level(part, change)
+    def report(self, change: Change) -> None:
+        self._metrics.count_transition(change.after)
+        level = self._level(change)
         if not _log.isEnabledFor(level):
-            self._unreported[part] = counts
             return
         if level >= logging.WARNING:
-            self._warned_ns[part] = change.at_ns
-        where = self._metrics.where
-        if part not in ("", where):
-            where = f"{where} (node {part})"
+            self._warned_ns = change.at_ns
+        calls, failed, rejected = map(sub, change.counts, self._reported)
+        self._reported = change.counts
         _log.log(
             level,
             "store %s: %s (since the last report: %d calls, %d failed, %d rejected)",
-            where,
-            _sentence(change),
-            *counts,
+            self._where,
+            _sentence(change, failed),
+            calls,
+            failed,
+            rejected,
             extra={
                 "event": f"store_breaker_{change.after}",
-                "store": where,
+                "store": self._where,
                 "reason": change.reason,
                 "error": change.message,
                 "lasts_seconds": None if change.lasts_ns is None else change.lasts_ns / SECOND,
                 "down_seconds": change.down_ns / SECOND,
-                "calls": counts[0],
-                "failed": counts[1],
-                "refused": counts[2],
+                "calls": calls,
+                "failed": failed,
+                "refused": rejected,
             },
         )
 
-    def _level(self, part: str, change: Change) -> int:
+    def _level(self, change: Change) -> int:
         if change.after == "half_open":
             return logging.DEBUG
         if change.after != "open":
             return logging.INFO
-        warned_ns = self._warned_ns.get(part)
-        is_old = warned_ns is None or change.at_ns - warned_ns >= _REMINDER_NS
+        is_old = self._warned_ns is None or change.at_ns - self._warned_ns >= _REMINDER_NS
         return logging.WARNING if change.before != "half_open" or is_old else logging.DEBUG
 
 
-def _sentence(change: Change) -> str:
+def _sentence(change: Change, failed: int) -> str:
     lasts = (change.lasts_ns or 0) / MILLISECOND
     down = change.down_ns / SECOND
     why = f"{change.reason}: {change.message}" if change.message else change.reason
@@ -407,7 +336,7 @@ def _sentence(change: Change) -> str:
         case "open", "half_open":
             return f"circuit open for another {lasts:.0f} ms, no reply for {down:.1f} s: {why}"
         case "open", _:
-            return f"circuit open for {lasts:.0f} ms: {change.failed} calls failed, {why}"
+            return f"circuit open for {lasts:.0f} ms: {failed} calls failed, {why}"
         case "half_open", _:
             return "circuit half-open, one call probes the store"
         case "ramping", _:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
-from headgate.runtime.effects import Interrupted
 from headgate.stores.base import Layer, Prepared, address_of, checks_at
 from headgate.stores.constants import is_constant
 from headgate.stores.layers.circuit_breaker.breaker import BreakerOptions
@@ -22,8 +20,7 @@ if TYPE_CHECKING:
 
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Place, Store
-    from headgate.stores.layers.circuit_breaker.breaker import Breaker, Change
-    from headgate.stores.layers.circuit_breaker.health import Attempt
+    from headgate.stores.layers.circuit_breaker.breaker import Breaker
 
 R = TypeVar("R")
 
@@ -44,28 +41,10 @@ class CircuitBreakerStore(Layer):
         chance: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(inner)
-        where = address_of(inner)
         self.health = StoreHealth(
-            where, inner.part_of, options or BreakerOptions(), time_ns, chance
+            address_of(inner), inner.part_of, options or BreakerOptions(), time_ns, chance
         )
         watch_forks(self.health)
-
-    @property
-    def is_open(self) -> bool:
-        """True if no call but probes goes to the store, or to a part of it."""
-        return self.health.is_open
-
-    @property
-    def since_ns(self) -> int | None:
-        """The time at which the circuit opened, as `StoreHealth.since_ns`."""
-        return self.health.since_ns
-
-    def on_change(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call *callback* at each transition, in the call that caused it; returns how to stop.
-
-        It must not raise, nor take long.
-        """
-        return self.health.on_change(callback)
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
         health = self.health
@@ -73,17 +52,17 @@ class CircuitBreakerStore(Layer):
             return (yield from self.inner.effects(operation))
         if health.part_of is not None and isinstance(operation, TakeEach):
             return cast("R", (yield from self._take_each(operation)))
-        breaker = health.whole
-        mark = breaker.mark  # before the state: a mark that is too old does no harm
-        if health.part_of is not None or not breaker.is_closed:
-            with health.attempt(operation):
-                return (yield from self.inner.effects(operation))
+        breakers = health.breakers_of(operation)
+        tickets = health.request(breakers)
         try:
             reply = yield from self.inner.effects(operation)
-        except (StoreError, Interrupted) as error:
-            health.failed((breaker,), (mark,), error)
+        except BaseException as error:
+            health.failed(breakers, tickets, error)
             raise
-        health.answered(breaker, mark)
+        if len(breakers) == 1:
+            health.answered(breakers[0], tickets[0])
+        else:
+            health.succeeded(breakers, tickets)
         return reply
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
@@ -141,23 +120,27 @@ class CircuitBreakerStore(Layer):
         A take that is not made has its error in its place. Raises `StoreError` if all failed: one
         of a take that may have been carried out, if there is one.
         """
-        takes = operation.takes
+        takes, health = operation.takes, self.health
         results: dict[int, Outcomes | StoreError] = {}
-        attempts: dict[int, Attempt] = {}
-        with ExitStack() as entered:
-            for place, take in enumerate(takes):
-                attempt = self.health.attempt(take)
-                try:
-                    attempts[place] = entered.enter_context(attempt)
-                except StoreError as error:
-                    results[place] = error
-            if attempts or not takes:
-                made = TakeEach(tuple(takes[place] for place in attempts))
-                outcomes = yield from self.inner.effects(made)
-                results.update(zip(attempts, outcomes, strict=True))
-            for place, attempt in attempts.items():
-                found = results[place]
-                attempt.error = found if isinstance(found, StoreError) else None
+        made: dict[int, tuple[tuple[Breaker, ...], list[int]]] = {}
+        for place, take in enumerate(takes):
+            breakers = health.breakers_of(take)
+            try:
+                made[place] = breakers, health.request(breakers)
+            except StoreError as error:
+                results[place] = error
+        replies: tuple[Outcomes | StoreError, ...] = ()
+        try:
+            if made or not takes:
+                each = TakeEach(tuple([takes[place] for place in made]))
+                replies = yield from self.inner.effects(each)
+        except BaseException as error:
+            for call in made.values():
+                health.failed(*call, error)
+            raise
+        for (place, call), reply in zip(made.items(), replies, strict=True):
+            results[place] = reply
+            health.failed(*call, reply if isinstance(reply, StoreError) else None)
         errors = [one for one in results.values() if isinstance(one, StoreError)]
         if errors and len(errors) == len(takes):
             raise min(errors, key=lambda error: error.is_undone)

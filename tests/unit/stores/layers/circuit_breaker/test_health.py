@@ -88,7 +88,7 @@ class TestMetrics:
         stores = [CircuitBreakerStore(inner) for inner in inners]
         assert MEASURES.value("store_breaker_state", **at) == 0
         inners[1].fail()
-        while not stores[1].is_open:
+        while not stores[1].health.is_open:
             with pytest.raises(StoreError):
                 stores[1].run(taking())
         assert MEASURES.value("store_breaker_state", **at) == 2
