@@ -141,7 +141,7 @@ class World:
 
     def is_quiet(self) -> bool:
         nodes = [node for region in self.regions.values() for node in region.nodes]
-        return all(node.is_up_to_date(peer) for node in nodes for peer in range(len(node.links)))
+        return not any(node.pending(peer) for node in nodes for peer in range(len(node.links)))
 
     def heal(self) -> None:
         self.cut.clear()

@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.clock import MonotonicClock
 from headgate.errors import OptionError
 from headgate.observability import MEASURES
-from headgate.stores.layers.replication.usage import MOST_COUNTERS, RegionUsage, usage_of
+from headgate.stores.layers.replication.usage import (
+    MOST_CHECKS,
+    MOST_COUNTERS,
+    RegionUsage,
+    usage_of,
+)
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -57,7 +63,7 @@ class Link:
         self._every_ns = every_ns
         self._chance = chance
         self._failures = 0
-        self._reports = MEASURES.counter(
+        self.merged = MEASURES.counter(
             "region_exchanges", "Reports that another region has merged.", peer=peer
         )
         self._failed = MEASURES.counter(
@@ -69,48 +75,26 @@ class Link:
         """True if the last report has arrived."""
         return self._failures == 0
 
-    def acknowledged(self) -> None:
-        """Count a report that has arrived."""
-        self._reports.add()
-
     def succeeded(self) -> None:
         """Record that all reports have arrived."""
         if self._failures:
-            LOG.warning(
-                "region %s: %s can be reached again after %d failed attempts",
-                self._region,
-                self.peer,
-                self._failures,
-            )
+            text = "region %s: %s can be reached again after %d failed attempts"
+            LOG.warning(text, self._region, self.peer, self._failures)
         self._failures = 0
 
     def failed(self, error: HeadgateError) -> None:
         """Record that a report has failed, or its result is unknown."""
         self._failed.add()
         if not self._failures:
-            LOG.warning(
-                "region %s: cannot report usage to %s, retrying: %s",
-                self._region,
-                self.peer,
-                error,
-            )
+            text = "region %s: cannot report usage to %s, retrying: %s"
+            LOG.warning(text, self._region, self.peer, error)
         self._failures += 1
-
-    def closed(self, counters: int) -> None:
-        """Record that the store is closed, and the region does not know all of *counters*."""
-        LOG.warning(
-            "region %s: closed before all usage of %d counters was reported to %s",
-            self._region,
-            counters,
-            self.peer,
-        )
 
     def pause_ns(self, spent_ns: int = 0) -> int:
         """The pause before the next reports if those before took *spent_ns*."""
         if self._failures:
             longest = min(self._every_ns << min(self._failures, 20), LONGEST_PAUSE_NS)
-            longest = max(longest, self._every_ns)
-            return int(longest * (1 + self._chance()) / 2)
+            return int(max(longest, self._every_ns) * (1 + self._chance()) / 2)
         pause = int(self._every_ns * (1 - JITTER + 2 * JITTER * self._chance()))
         return max(pause - spent_ns, 0)
 
@@ -134,40 +118,35 @@ class Exchange:
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        _check_least(every_ns, "every_ns", MILLISECOND)
-        _check_least(max_keys, "max_keys", 1)
-        if max_debt_ns is not None:
-            _check_least(max_debt_ns, "max_debt_ns", 0)
+        for name, value, least in (
+            ("every_ns", every_ns, MILLISECOND),
+            ("max_keys", max_keys, 1),
+            ("max_debt_ns", max_debt_ns or 0, 0),
+        ):
+            if type(value) is not int or value < least:
+                raise OptionError(f"{name} is {value!r}; expected an integer of at least {least}")
         self.region = region
         self.clock: Clock = MonotonicClock() if clock is None else clock
         self.links = tuple(
             Link(region, peer, every_ns=every_ns, chance=chance) for peer in sorted(peers)
         )
-        self._max_keys = max_keys
-        self._max_debt_ns = max_debt_ns
         self._groups = groups
+        self._new_usage = partial(
+            RegionUsage, peers=len(self.links), max_keys=max_keys, max_debt_ns=max_debt_ns
+        )
         self._dropped = MEASURES.counter(
             "region_keys_dropped", "Counters whose usage was not reported in full."
         )
         self._spared = MEASURES.counter(
             "region_units_spared", "Units that were not reported to a region in debt."
         )
-        self._gauges = [Lag(self, n) for n in range(len(self.links))]
-        for link, gauge in zip(self.links, self._gauges, strict=True):
-            text = "Age in seconds of the oldest usage that a region does not know."
-            MEASURES.gauge("region_lag_seconds", text, gauge.seconds, peer=link.peer)
+        self._lags = [Lag(self, peer) for peer in range(len(self.links))]
         self.after_fork()
 
     def after_fork(self) -> None:
         """Start without usage: the parent process reports its own."""
         self._lock = threading.Lock()
-        self._usage = RegionUsage(
-            f"{self.region}/{token_hex(6)}",
-            peers=len(self.links),
-            max_keys=self._max_keys,
-            groups=self._groups,
-            max_debt_ns=self._max_debt_ns,
-        )
+        self._usage = self._new_usage(f"{self.region}/{token_hex(6)}", groups=self._groups)
 
     def share(self, groups: Collection[str] | None) -> None:
         """Count the usage of *groups* from now on; None: of all."""
@@ -177,15 +156,10 @@ class Exchange:
 
     def record(self, operation: Operation[Any], reply: Any) -> bool:
         """Count the usage by *operation*; True if a report is needed that was not needed before."""
-        used = list(usage_of(operation, reply))
-        if not used:
-            return False
-        now_ns = self.clock()
-        is_new = False
-        with self._lock:
-            for check, amount in used:
-                is_new |= self._usage.add(check.group, check.key, check.limit, amount, now_ns)
-        return is_new
+        used = [(check, amount) for check, amount in usage_of(operation, reply) if amount]
+        places = [(check.group, check.limit) for check, _ in used]
+        keys, amounts = [check.key for check, _ in used], [amount for _, amount in used]
+        return bool(used) and self.record_take(places, keys, amounts)
 
     def record_take(
         self, places: Sequence[Place], keys: Sequence[str], costs: Sequence[int]
@@ -198,14 +172,15 @@ class Exchange:
                 is_new |= self._usage.add(group, key, limit, cost, now_ns)
         return is_new
 
-    def rounds(self, peer: int) -> int:
-        """The number of times that all `reports` have to be sent until *peer* knows everything."""
-        return -(-self._usage.pending(peer) // MOST_COUNTERS)
+    def pending(self, peer: int) -> int:
+        """The number of counters of which the region of number *peer* does not know all."""
+        return self._usage.pending(peer)
 
     def reports(self, peer: int) -> Iterator[Report]:
-        """The reports to the region of number *peer*. Each is made when it is needed: requests,
-        or an event loop, wait meanwhile."""
-        for _ in range(self._usage.batches(peer)):
+        """The reports to the region of number *peer*, of `MOST_COUNTERS` at most. Each is made when
+        it is needed: requests, or an event loop, wait meanwhile."""
+        counters = min(self._usage.pending(peer), MOST_COUNTERS)
+        for _ in range(-(-counters // MOST_CHECKS)):
             now_ns = self.clock()
             with self._lock:
                 self._usage.sweep(now_ns)
@@ -215,7 +190,7 @@ class Exchange:
 
     def acknowledge(self, peer: int, report: Report, outcomes: Outcomes) -> None:
         """Record that the region of number *peer* has merged *report*."""
-        self.links[peer].acknowledged()
+        self.links[peer].merged.add()
         with self._lock:
             self._usage.acknowledge(peer, report, outcomes)
             self._count()
@@ -227,20 +202,16 @@ class Exchange:
         """
         if error is None:
             self.links[peer].succeeded()
-        elif self._gauges:  # else the log has it already
+        elif self._lags:  # else the log has it already
             self.links[peer].failed(error)
-
-    def is_up_to_date(self, peer: int) -> bool:
-        """True if the region of number *peer* knows everything."""
-        return self._usage.is_up_to_date(peer)
 
     def close(self) -> None:
         """Report nothing any more."""
-        self._gauges.clear()  # their lag would grow for ever
+        self._lags.clear()  # they would grow for ever
         for peer, link in enumerate(self.links):
-            counters = self._usage.pending(peer)
-            if counters:
-                link.closed(counters)
+            if counters := self.pending(peer):
+                text = "region %s: closed before all usage of %d counters was reported to %s"
+                LOG.warning(text, self.region, counters, link.peer)
 
     def lag_ns(self, peer: int) -> int:
         """The age of the oldest usage that the region of number *peer* does not know."""
@@ -249,23 +220,23 @@ class Exchange:
 
     def _count(self) -> None:
         usage = self._usage
-        if usage.dropped:
+        if usage.dropped or usage.spared:
             self._dropped.add(usage.dropped)
-            usage.dropped = 0
-        if usage.spared:
             self._spared.add(usage.spared)
-            usage.spared = 0
+            usage.dropped = usage.spared = 0
 
 
 class Lag:
-    """The gauge of one region."""
+    """The gauge of one region: it ends with this object."""
 
     def __init__(self, exchange: Exchange, peer: int) -> None:
         self._exchange = exchange
         self._peer = peer
+        text = "Age in seconds of the oldest usage that a region does not know."
+        name = exchange.links[peer].peer
+        MEASURES.gauge("region_lag_seconds", text, self.seconds, peer=name)
 
     def seconds(self) -> float:
-        """The age of the oldest usage that it does not know."""
         return self._exchange.lag_ns(self._peer) / SECOND
 
 
@@ -285,8 +256,3 @@ def checked_peers(region: str, local: object, peers: Mapping[str, Any]) -> None:
             raise OptionError(
                 f"the store of {name!r} cannot merge the usage of others; expected one on Redis"
             )
-
-
-def _check_least(value: object, what: str, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise OptionError(f"{what} is {value!r}; expected an integer of at least {least}")

@@ -8,7 +8,7 @@ import weakref
 from inspect import GEN_CREATED, getgeneratorstate
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from headgate.errors import HeadgateError
 from headgate.fork import watch_forks
@@ -22,6 +22,7 @@ from headgate.stores.layers.replication.exchange import (
     Exchange,
     checked_peers,
 )
+from headgate.stores.layers.replication.usage import MOST_COUNTERS
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -39,19 +40,16 @@ MOST_AT_ONCE: Final = 16
 """Reports to one region that are in flight together."""
 
 
-class Worker:
+class Worker(NamedTuple):
     """Reports to one peer in the background: in *loop*, or in a thread if that is None."""
 
-    __slots__ = ("_loop", "ended")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._loop = loop
-        self.ended = Signal()
+    loop: asyncio.AbstractEventLoop | None
+    ended: Signal
 
     @property
     def is_stalled(self) -> bool:
         """True if its event loop does not run."""
-        return self._loop is not None and not self._loop.is_running()
+        return self.loop is not None and not self.loop.is_running()
 
 
 class ReplicatedStore(Layer):
@@ -212,19 +210,17 @@ class ReplicatedStore(Layer):
         An event loop that has reports to send but does not run does not count.
         """
         with self._lock:
-            if self._is_closed or all(
-                peer in self._workers and not self._workers[peer].is_stalled
-                for peer in range(len(self._peers))
-            ):
-                return []
-            self._is_cut_off = False
+            idle = [
+                peer
+                for peer in range(0 if self._is_closed else len(self._peers))
+                if (worker := self._workers.get(peer)) is None or worker.is_stalled
+            ]
             started = []
-            for peer in range(len(self._peers)):
-                worker = self._workers.get(peer)
-                if worker is None or worker.is_stalled:
-                    worker = self._workers[peer] = Worker(asyncio._get_running_loop())  # noqa: SLF001 (documented for such checks)
-                    work = _keep_reporting(weakref.ref(self), peer, worker, self._closing)
-                    started.append((peer, work))
+            for peer in idle:
+                worker = Worker(asyncio._get_running_loop(), Signal())  # noqa: SLF001 (documented for such checks)
+                self._workers[peer], self._is_cut_off = worker, False
+                work = _keep_reporting(weakref.ref(self), peer, worker, self._closing)
+                started.append((peer, work))
             return started
 
     def _start(self, *, in_loop: bool) -> None:
@@ -241,7 +237,7 @@ class ReplicatedStore(Layer):
     def _is_done(self, peer: int) -> bool:
         """True, and reports have ended, if *peer* knows everything."""
         with self._lock:
-            if not self._exchange.is_up_to_date(peer):
+            if self._exchange.pending(peer):
                 return False
             self._workers.pop(peer, None)
             return True
@@ -254,7 +250,7 @@ class ReplicatedStore(Layer):
 
     def _report_to_all(self) -> Effects[None]:
         for peer in range(len(self._peers)):
-            for _ in range(self._exchange.rounds(peer)):
+            for _ in range(-(-self._exchange.pending(peer) // MOST_COUNTERS)):
                 if not (yield from self._report(peer)):
                     break
 

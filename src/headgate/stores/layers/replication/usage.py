@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 SLACK_NS: Final = 30 * SECOND
-"""The time after its end at which a window may still be merged: some reports arrive late."""
+"""The time for which a store remembers a window after its last report: some arrive late."""
 
 
 def window_length_ns(limit: Limit) -> int:
@@ -62,16 +62,6 @@ def window_length_ns(limit: Limit) -> int:
     seconds = -(-limit.period_ns // SECOND)
     shift = max(seconds.bit_length() - 3, 0)
     return (-(-seconds >> shift) << shift) * SECOND
-
-
-def is_over(window: int, length_ns: int, now_ns: int) -> bool:
-    """True if the usage of *window* needs no report any more."""
-    return now_ns // length_ns > window + 1
-
-
-def ttl_of(length_ns: int) -> int:
-    """The time for which a store has to remember what was merged of a window."""
-    return 2 * length_ns + SLACK_NS
 
 
 MOST_CHECKS: Final = 64
@@ -95,22 +85,30 @@ Figures = tuple[int, ...]
 """A number for each region. (Every garbage collection would go through lists.)"""
 
 
-class Label(NamedTuple):
-    """The window and generation that the totals of one report share."""
+class Window:
+    """The totals of one group in one window, by key. Windows of one length have *number*s."""
 
-    length_ns: int
-    window: int
-    generation: int
+    __slots__ = ("group", "length_ns", "number", "totals")
+
+    def __init__(self, length_ns: int, number: int, group: str) -> None:
+        self.length_ns = length_ns
+        self.number = number
+        self.group = group
+        self.totals: dict[str, Total] = {}
+
+    def is_over(self, now_ns: int) -> bool:
+        """True if its usage needs no report any more."""
+        return now_ns // self.length_ns > self.number + 1
 
 
 @dataclass(slots=True, eq=False)
 class Total:
     """The usage of one counter by this node in one window."""
 
-    group: str
+    window: Window
     key: str
     limit: Limit
-    label: Label
+    generation: int
     acknowledged: Figures
     """The part that each region has acknowledged."""
     spared: Figures
@@ -132,16 +130,6 @@ class Total:
         taken = min(amount, max(self.amount - self.sent, 0))
         self.amount -= taken
         return amount - taken
-
-
-class GroupTotals:
-    """The totals of one group in one window, by key, and the label of new ones."""
-
-    __slots__ = ("label", "totals")
-
-    def __init__(self, label: Label) -> None:
-        self.label = label
-        self.totals: dict[str, Total] = {}
 
 
 class Reported(NamedTuple):
@@ -188,8 +176,7 @@ class RegionUsage:
         self._generation = 0
         self._latest_ns = 0
         self._count = 0
-        self._zeros: Figures = (0,) * peers
-        self._windows: dict[tuple[int, int, str], GroupTotals] = {}
+        self._windows: dict[tuple[int, int, str], Window] = {}
         self._pending: list[dict[Total, None]] = [{} for _ in range(peers)]
         # By the identity of limits, which are kept: hashing one takes longer than the rest.
         self._lengths: dict[int, tuple[Limit, int]] = {}
@@ -208,28 +195,21 @@ class RegionUsage:
 
         True if a report is needed that was not needed before.
         """
-        if (
-            not amount
-            or (self._groups is not None and group not in self._groups)
-            or not limit.is_divisible
-        ):
+        is_shared = self._groups is None or group in self._groups
+        if not amount or not is_shared or not limit.is_divisible:
             return False
-        if now_ns > self._latest_ns:
-            self._latest_ns = now_ns
         length_ns = self._length_ns(limit)
-        window = self._latest_ns // length_ns
+        number = self._now(now_ns) // length_ns
         if amount < 0:
-            self._refund((length_ns, window, group), key, -amount)
+            self._refund(length_ns, number, group, key, -amount)
             return False
-        place = (length_ns, window, group)
-        total = self._find(place, key) or self._new_total(key, limit, place)
+        window = self._windows.get((length_ns, number, group))
+        total = None if window is None else window.totals.get(key)
+        if total is None:
+            total = self._new_total(length_ns, number, group, key, limit)
         total.limit = limit
         total.amount += amount
         return total.pending < self._peers and self._mark(total)
-
-    def is_up_to_date(self, peer: int) -> bool:
-        """True if *peer* knows everything."""
-        return not self._pending[peer]
 
     def pending(self, peer: int) -> int:
         """The number of counters of which *peer* does not know all."""
@@ -240,10 +220,6 @@ class RegionUsage:
         oldest = min((total.since[peer] for total in self._pending[peer]), default=now_ns)
         return max(now_ns - oldest, 0)
 
-    def batches(self, peer: int) -> int:
-        """The number of calls of `reports` that it takes to report everything, or a good deal."""
-        return -(-min(len(self._pending[peer]), MOST_COUNTERS) // MOST_CHECKS)
-
     def reports(self, peer: int, now_ns: int) -> list[Report]:
         """The next reports to *peer*; call `acknowledge` for each that has arrived.
 
@@ -252,16 +228,18 @@ class RegionUsage:
         """
         now_ns = self._now(now_ns)
         pending = self._pending[peer]
-        by_label: dict[Label, list[Total]] = {}
+        together: dict[tuple[int, int, int], list[Total]] = {}
         for total in list(islice(pending, MOST_CHECKS)):
             del pending[total]
             if total.unreported(peer) <= 0:
                 total.pending -= 1
                 continue
             pending[total] = None
-            if not is_over(total.label.window, total.label.length_ns, now_ns):
-                by_label.setdefault(total.label, []).append(total)
-        return [self._report(peer, label, totals, now_ns) for label, totals in by_label.items()]
+            window = total.window
+            if not window.is_over(now_ns):
+                label = window.length_ns, window.number, total.generation
+                together.setdefault(label, []).append(total)
+        return [self._report(peer, label, totals, now_ns) for label, totals in together.items()]
 
     def acknowledge(self, peer: int, report: Report, outcomes: Outcomes) -> None:
         """Record that *peer* has merged *report*; *outcomes* are those of a cost of 1 there."""
@@ -282,13 +260,11 @@ class RegionUsage:
     def sweep(self, now_ns: int, *, most: int = LOOKED_AT) -> bool:
         """Remove up to *most* totals of windows that have ended; True if there may be more."""
         now_ns = self._now(now_ns)
-        for place in list(self._windows):
-            length_ns, window, _ = place
-            if is_over(window, length_ns, now_ns):
-                totals = self._windows[place].totals
-                for key in list(islice(totals, most)):
-                    self._forget(totals.pop(key))
-                if totals:
+        for place, window in list(self._windows.items()):
+            if window.is_over(now_ns):
+                for key in list(islice(window.totals, most)):
+                    self._forget(window.totals.pop(key))
+                if window.totals:
                     return True
                 del self._windows[place]
         return False
@@ -308,30 +284,23 @@ class RegionUsage:
         self._lengths[id(limit)] = limit, length_ns
         return length_ns
 
-    def _find(self, place: tuple[int, int, str], key: str) -> Total | None:
-        found = self._windows.get(place)
-        return None if found is None else found.totals.get(key)
-
-    def _refund(self, place: tuple[int, int, str], key: str, amount: int) -> None:
+    def _refund(self, length_ns: int, number: int, group: str, key: str, amount: int) -> None:
         """Refund in this window, and the rest in the one before: the charge may have been there."""
-        length_ns, window, group = place
-        for number in (window, window - 1):
-            total = self._find((length_ns, number, group), key)
+        for n in (number, number - 1):
+            window = self._windows.get((length_ns, n, group))
+            total = None if window is None else window.totals.get(key)
             if total is not None and amount:
                 amount = total.refund(amount)
 
-    def _new_total(self, key: str, limit: Limit, place: tuple[int, int, str]) -> Total:
+    def _new_total(self, length_ns: int, number: int, group: str, key: str, limit: Limit) -> Total:
         if self._count >= self._max_keys:
             self._make_room()
         self._count += 1
-        length_ns, window, group = place
-        found = self._windows.get(place)
-        if found is None:
-            found = self._windows[place] = GroupTotals(Label(length_ns, window, self._generation))
-        elif found.label.generation != self._generation:
-            found.label = Label(length_ns, window, self._generation)
-        zeros = self._zeros
-        total = found.totals[key] = Total(group, key, limit, found.label, zeros, zeros, zeros)
+        place = length_ns, number, group
+        window = self._windows.get(place) or self._windows.setdefault(place, Window(*place))
+        zeros = (0,) * self._peers
+        total = Total(window, key, limit, self._generation, zeros, zeros, zeros)
+        window.totals[key] = total
         return total
 
     def _mark(self, total: Total) -> bool:
@@ -345,7 +314,9 @@ class RegionUsage:
         total.pending = self._peers
         return True
 
-    def _report(self, peer: int, label: Label, totals: list[Total], now_ns: int) -> Report:
+    def _report(
+        self, peer: int, label: tuple[int, int, int], totals: list[Total], now_ns: int
+    ) -> Report:
         checks, reported = [], []
         for total in totals:
             amount = total.amount - total.spared[peer]
@@ -353,10 +324,11 @@ class RegionUsage:
             if is_late:
                 amount = min(amount, total.acknowledged[peer] + _piece(total.limit))
             total.sent = max(total.sent, amount + total.spared[peer])
-            checks.append(Check(total.group, total.key, total.limit, amount))
+            checks.append(Check(total.window.group, total.key, total.limit, amount))
             reported.append(Reported(total, amount, is_late))
-        origin = f"{self.origin}/{label.length_ns // SECOND}.{label.generation}"
-        merge = MergeUsage(tuple(checks), origin, label.window, ttl_of(label.length_ns))
+        length_ns, number, generation = label
+        origin = f"{self.origin}/{length_ns // SECOND}.{generation}"
+        merge = MergeUsage(tuple(checks), origin, number, 2 * length_ns + SLACK_NS)
         return Report(merge, tuple(reported), now_ns)
 
     def _is_in_debt(self, retry_after_ns: int | None) -> bool:
@@ -371,7 +343,7 @@ class RegionUsage:
         looked_at.sort(key=_worth)
         most = max(len(looked_at) // 2, 1)
         for n, total in enumerate(looked_at):
-            totals = self._windows[(*total.label[:2], total.group)].totals
+            totals = total.window.totals
             del totals[total.key]
             if n < most:
                 self._forget(total)
@@ -379,8 +351,10 @@ class RegionUsage:
                 totals[total.key] = total  # others are looked at the next time
 
     def _oldest(self) -> Iterator[Total]:
-        for place in sorted(self._windows, key=lambda place: place[0] * (place[1] + 1)):
-            yield from self._windows[place].totals.values()
+        for window in sorted(
+            self._windows.values(), key=lambda one: one.length_ns * (one.number + 1)
+        ):
+            yield from window.totals.values()
 
     def _forget(self, total: Total) -> None:
         """Forget *total*, which has been removed from its window."""
@@ -429,23 +403,21 @@ def usage_of(operation: Operation[Any], reply: Any) -> Iterator[tuple[Check, int
                     yield from usage_of(take, cast("Outcomes", outcomes))
         case GrantLease(check):
             yield check, _granted(operation, reply)
-        case Refund(checks):
-            yield from [(check, -check.cost) for check in checks]
         case TakeUpTo(checks):
             granted, _ = reply
             yield from [(check, granted) for check in checks]
-        case Take(checks) | Charge(checks) | Settle(checks):
-            if _is_charged(operation, reply):
-                yield from [(check, check.cost) for check in checks]
+        case Take(checks) | Charge(checks) | Settle(checks) | Refund(checks):
+            if _is_carried_out(operation, reply):
+                sign = -1 if isinstance(operation, Refund) else 1
+                yield from [(check, sign * check.cost) for check in checks]
         case _:
             return
 
 
-def _is_charged(operation: Take | Charge | Settle, reply: Any) -> bool:
-    """True if the costs of *operation* have been charged."""
+def _is_carried_out(operation: Take | Charge | Settle | Refund, reply: Any) -> bool:
     if isinstance(operation, Take):
         return operation.consume and all(outcome.allowed for outcome in reply)
-    return isinstance(operation, Charge) or bool(reply) or operation.charge_lapsed
+    return not isinstance(operation, Settle) or bool(reply) or operation.charge_lapsed
 
 
 def _granted(request: GrantLease, grant: LeaseGrant) -> int:

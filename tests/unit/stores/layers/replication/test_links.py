@@ -73,7 +73,7 @@ def test_reports_are_counted() -> None:
     merged = MEASURES.value("region_exchanges", peer="us")
     failed = MEASURES.value("region_failures", peer="us")
     one = link(0.5)
-    one.acknowledged()
+    one.merged.add()
     one.failed(GONE)
     one.failed(GONE)
     assert MEASURES.value("region_exchanges", peer="us") == merged + 1
