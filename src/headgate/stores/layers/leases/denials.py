@@ -16,7 +16,6 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.algorithms import Outcome
-from headgate.errors import OptionError
 from headgate.limits import FixedWindow
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ class Denials:
     """
 
     def __init__(self, most: int = 10_000) -> None:
-        if most < 1:
-            raise OptionError(f"most is {most}; expected at least 1 key")
         self._most = most
         self._by_key: OrderedDict[tuple[str, str], tuple[Denial, ...]] = OrderedDict()
 

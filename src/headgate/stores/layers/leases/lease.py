@@ -48,73 +48,6 @@ DRIFT: Final = 100
 """A lease ends a hundredth of its life early: the clocks of two machines drift less."""
 
 
-class Sizing:
-    """The numbers of *limit* under *accuracy*."""
-
-    def __init__(self, limit: Limit, accuracy: Accuracy) -> None:
-        self.quota = limit.quota
-        self.cap = accuracy.cap(limit.quota)
-        self.batch = accuracy.batch
-        self.sync_ns = accuracy.sync_ns
-        self.is_prepaid = accuracy.sync_ns is None
-        self.is_split = accuracy.split > 1
-        self.denials_ns = accuracy.remembers_ns if limit.is_divisible else 0
-        self.is_leased = not accuracy.is_exact and limit.is_divisible
-        if self.cap is not None and self.cap < LEAST_CAP:
-            self.is_leased = False
-        if accuracy.sync_ns is not None:
-            self.life_ns = SYNCS_IN_A_LIFE * accuracy.sync_ns
-        else:
-            self.life_ns = max(min(LONGEST_LIFE_NS, limit.period_ns // 2), SHORTEST_LIFE_NS)
-
-    def growth(self, before: int) -> float:
-        """The largest demand, in units a second, to expect after a lease of *before* units."""
-        return GROWTH * before * SECOND / self.life_ns
-
-    def units(
-        self,
-        cost: int,
-        per_second: float,
-        holders: int,
-        *,
-        lasts_ns: int | None = None,
-        free: int | None = None,
-    ) -> int:
-        """The units to request besides *cost* for a key with a demand of *per_second*; 0: a lease
-        is not worth it.
-
-        A lease lasts no longer than *lasts_ns*. The other nodes leave *free* units of the cap. A
-        part of them stays for the next node: one that finds nothing stays unknown to the others.
-        """
-        demand = per_second * self.life_ns / SECOND
-        if not self.is_leased or demand < HOT_UNITS:
-            return 0
-        if lasts_ns is not None and lasts_ns < self.life_ns:
-            demand = per_second * max(lasts_ns, self.life_ns // LEAST_OF_LIFE) / SECOND
-        units = min(math.ceil(demand), self.quota - cost)
-        if self.batch is not None:
-            units = min(units, self.batch)
-        if self.cap is not None:
-            free = self.cap if free is None else free
-            units = min(units, max(1, self.cap // max(1, holders)), max(1, free * 3 // 4))
-        return max(0, units)
-
-    def units_in_exchange(self, per_second: float) -> int:
-        """The units of a postpaid lease that may be used while a report is in flight.
-
-        The next lease has to be as large, whether it fits or not: so no more than are needed.
-        """
-        return math.ceil(per_second * LONGEST_EXCHANGE_NS / SECOND) + 1
-
-    def bound(self, holders: int) -> int:
-        """The units by which *holders* nodes together may overshoot the limit."""
-        if not self.is_leased:
-            return 0
-        if self.cap is not None:
-            return self.cap if self.batch is None else min(self.cap, self.batch * holders)
-        return (self.quota if self.batch is None else self.batch) * holders
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The units by which a group may overshoot, by what the store replied last."""
@@ -181,7 +114,7 @@ class Lease:
     retry_at_ns: int = 0
 
     def request(
-        self, sizing: Sizing, check: Check, units: int, now_ns: int, keeps: int = 0
+        self, group: LeaseGroup, check: Check, units: int, now_ns: int, keeps: int = 0
     ) -> GrantLease:
         """Request *units* besides *check*. What is unused goes back with it.
 
@@ -189,7 +122,7 @@ class Lease:
         """
         used = reported = 0
         kept = unused = 0
-        if sizing.is_prepaid:
+        if group.is_prepaid:
             unused = self.left if now_ns < self.expires_ns else 0
         else:
             kept = min(self.left, units, keeps) if now_ns < self.expires_ns else 0
@@ -203,12 +136,12 @@ class Lease:
             check,
             self.holder,
             units,
-            sizing.life_ns,
+            group.life_ns,
             unused=unused,
             used=used,
             told=reported,
-            cap=sizing.cap,
-            is_charged=sizing.is_prepaid,
+            cap=group.cap,
+            is_charged=group.is_prepaid,
         )
         return self.pending
 
@@ -261,9 +194,7 @@ class Lease:
 
 
 class LeaseGroup:
-    """The leases of one group of counters under one limit and accuracy."""
-
-    __slots__ = ("holders", "leases", "limit", "name", "number", "pace", "sizing", "source", "tag")
+    """The leases of one group of counters under one limit and accuracy, and their sizes."""
 
     def __init__(self, name: str, limit: Limit, accuracy: Accuracy) -> None:
         self.name = name
@@ -272,16 +203,67 @@ class LeaseGroup:
         self.tag = ""
         """The name of its denials: one under another limit does not hold here."""
         self.pace: Pace | None = limit.pace if isinstance(limit, PacedLimit) else None
-        self.sizing = Sizing(limit, accuracy)
-        self.source = "lease" if self.sizing.is_prepaid else "sync"
+        self.cap = accuracy.cap(limit.quota)
+        self.batch = accuracy.batch
+        self.sync_ns = accuracy.sync_ns
+        self.is_prepaid = accuracy.sync_ns is None
+        self.source = "lease" if self.is_prepaid else "sync"
+        self.is_split = accuracy.split > 1
+        self.denials_ns = accuracy.remembers_ns if limit.is_divisible else 0
+        self.is_leased = not accuracy.is_exact and limit.is_divisible
+        if self.cap is not None and self.cap < LEAST_CAP:
+            self.is_leased = False
+        if accuracy.sync_ns is not None:
+            self.life_ns = SYNCS_IN_A_LIFE * accuracy.sync_ns
+        else:
+            self.life_ns = max(min(LONGEST_LIFE_NS, limit.period_ns // 2), SHORTEST_LIFE_NS)
         self.leases: dict[str, Lease] = {}
         self.holders = 1
 
     def bound(self) -> Bound:
         """The overshoot of that counter which most nodes have a lease of."""
-        of_each = [lease.holders for lease in self.leases.values()]
-        holders, sizing = max(of_each, default=self.holders), self.sizing
-        return Bound(self.name, holders, sizing.cap, sizing.batch, sizing.bound(holders))
+        holders = max([one.holders for one in self.leases.values()], default=self.holders)
+        bound = (self.limit.quota if self.batch is None else self.batch) * holders
+        bound = bound if self.cap is None else min(bound, self.cap)
+        return Bound(self.name, holders, self.cap, self.batch, bound)
+
+    def is_hot(self, per_second: float) -> bool:
+        """True if a key with a demand of *per_second* is worth a lease."""
+        return self.is_leased and per_second * self.life_ns / SECOND >= HOT_UNITS
+
+    def growth(self, before: int) -> float:
+        """The largest demand, in units a second, to expect after a lease of *before* units."""
+        return GROWTH * before * SECOND / self.life_ns
+
+    def units(self, lease: Lease | None, per_second: float, now_ns: int, cost: int = 0) -> int:
+        """The units to request besides *cost* for a key with a demand of *per_second*; 0: a lease
+        is not worth it.
+
+        A fixed window ends for all at once: units that are not used by then would be lost. Of the
+        cap a part stays for the next node: one that finds nothing stays unknown to the others.
+        """
+        if not self.is_hot(per_second):
+            return 0
+        lasts_ns, holders, free = self.life_ns, self.holders, self.cap
+        if lease is not None:
+            holders = lease.holders
+            free = self.cap if lease.others_leave is None else lease.others_leave
+            left_ns = lease.snapshot.at_ns + lease.snapshot.reset_ns - now_ns
+            if isinstance(self.limit, FixedWindow) and 0 < left_ns < lasts_ns:
+                lasts_ns = max(left_ns, lasts_ns // LEAST_OF_LIFE)
+        units = min(math.ceil(per_second * lasts_ns / SECOND), self.limit.quota - cost)
+        if self.batch is not None:
+            units = min(units, self.batch)
+        if self.cap is not None and free is not None:
+            units = min(units, max(1, self.cap // max(1, holders)), max(1, free * 3 // 4))
+        return max(0, units)
+
+    def units_in_exchange(self, per_second: float) -> int:
+        """The units of a postpaid lease that may be used while a report is in flight.
+
+        The next lease has to be as large, whether it fits or not: so no more than are needed.
+        """
+        return math.ceil(per_second * LONGEST_EXCHANGE_NS / SECOND) + 1
 
     def outcome(self, lease: Lease, now_ns: int) -> Outcome:
         """The outcome of a cost that was taken from *lease*."""
@@ -291,7 +273,7 @@ class LeaseGroup:
 
     def denial(self, lease: Lease, cost: int, now_ns: int) -> Denial | None:
         """The denial of *cost* by a dry *lease*; None if only the store knows when it fits."""
-        if not lease.dry_cost <= cost <= self.sizing.quota:
+        if not lease.dry_cost <= cost <= self.limit.quota:
             return None
         left = lease.left if now_ns < lease.expires_ns else 0
         pace = self.pace
@@ -320,16 +302,6 @@ class LeaseGroup:
         if pace is not None and granted > left:
             reset_ns -= (granted - left) * pace.ticks_per_unit // -pace.ticks_per_ns
         return max(0, reset_ns)
-
-    def lasts_at_most(self, lease: Lease | None, now_ns: int) -> int | None:
-        """The time that a lease which is requested now can last; None: a full life.
-
-        A fixed window ends for all at once: units that are not used by then would be lost.
-        """
-        if lease is None or not isinstance(self.limit, FixedWindow):
-            return None
-        left_ns = lease.snapshot.at_ns + lease.snapshot.reset_ns - now_ns
-        return left_ns if left_ns > 0 else None
 
 
 def dry_for(request: GrantLease, wait_ns: int, holders: int) -> int:

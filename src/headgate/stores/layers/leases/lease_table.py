@@ -280,6 +280,36 @@ class LeaseTable:
             if lease.serial == serial:
                 lease.left += cost
 
+    def merge(
+        self,
+        local: LocalTake,
+        checks: Sequence[Check],
+        outcomes: Sequence[Outcome],
+        sent_ns: int,
+        now_ns: int,
+    ) -> tuple[Outcome, ...]:
+        """The outcomes of the whole take *local*, of which the store decided *checks*."""
+        is_taken = all(outcome.allowed for outcome in outcomes)
+        if not is_taken:
+            self.put_back(local.taken)
+        decided = [
+            self.decided(check, outcome, sent_ns, now_ns)
+            if is_taken or not outcome.allowed
+            else outcome
+            for check, outcome in zip(checks, outcomes, strict=True)
+        ]
+        if local.is_denied:
+            return tuple(decided)
+        from_store, taken = iter(decided), iter(local.taken)
+        together: list[Outcome] = []
+        for outcome in local.outcomes:
+            if outcome is None:
+                together.append(next(from_store))
+                continue
+            cost = 0 if is_taken else next(taken).cost
+            together.append(outcome._replace(remaining=outcome.remaining + cost))
+        return tuple(together)
+
     def decided(self, check: Check, outcome: Outcome, sent_ns: int, now_ns: int) -> Outcome:
         """Record the *outcome* of a check that the store decided; the outcome for the caller.
 
@@ -297,7 +327,7 @@ class LeaseTable:
         if lease is not None and wait_ns is not None and check.cost >= lease.dry_cost:
             wait_ns = max(wait_ns, lease.dry_until_ns - now_ns)
             outcome = outcome._replace(retry_after_ns=wait_ns)
-        keep_ns = group.sizing.denials_ns
+        keep_ns = group.denials_ns
         if keep_ns:
             denial = denial_of(check.cost, outcome, check.limit, keep_ns, sent_ns, now_ns)
             self._denials.remember(group.tag, check.key, denial, now_ns)
@@ -332,13 +362,7 @@ class LeaseTable:
             return None
         lease = group.leases.get(check.key)
         per_second = self.demand.of_check(group, check, lease, now_ns)
-        units = group.sizing.units(
-            check.cost if takes else 0,
-            per_second,
-            group.holders if lease is None else lease.holders,
-            lasts_ns=group.lasts_at_most(lease, now_ns),
-            free=None if lease is None else lease.others_leave,
-        )
+        units = group.units(lease, per_second, now_ns, check.cost if takes else 0)
         if lease is None:
             lease = self._new_lease(group, check) if units else None
         elif lease.pending is not None or (not units and not lease.has(1, now_ns)):
@@ -351,11 +375,11 @@ class LeaseTable:
     def request_later(self, check: Check, now_ns: int) -> None:
         """Have `due` return a request for *check* if it is worth a lease."""
         group = self.group(check.group, check.limit)
-        if group is None or len(self._wanted) >= MOST_DUE:
+        if group is None or check.cost <= 0 or len(self._wanted) >= MOST_DUE:
             return
         lease = group.leases.get(check.key)
         per_second = self.demand.of_check(group, check, lease, now_ns)
-        if group.sizing.units(0, per_second, 1) and (lease is None or lease.pending is None):
+        if group.is_hot(per_second) and (lease is None or lease.pending is None):
             self._wanted[check.group, check.key] = replace(check, cost=0)
 
     def pending(self, check: Check) -> GrantLease | None:
@@ -373,7 +397,7 @@ class LeaseTable:
         if group is None or lease is None:
             self._return(request, grant)
             return grant.outcome
-        check, sizing = request.check, group.sizing
+        check = request.check
         self.demand.heavy.add(check.group, check.key, self.demand.count_used(lease), now_ns)
         lease.grant(request, grant, sent_ns, now_ns)
         group.holders = max(1, grant.holders)
@@ -384,12 +408,12 @@ class LeaseTable:
             self._drop(group, check.key)
             return outcome
         due_ns = lease.expires_ns
-        if grant.lasts_ns > sizing.life_ns // EARLY:  # else its window ends, and it cannot be used
+        if grant.lasts_ns > group.life_ns // EARLY:  # else its window ends, and it cannot be used
             due_ns -= grant.lasts_ns // EARLY
-        if sizing.sync_ns is not None:
-            due_ns = sent_ns + int(sizing.sync_ns * self._random.uniform(0.8, 1.0))
+        if group.sync_ns is not None:
+            due_ns = sent_ns + int(group.sync_ns * self._random.uniform(0.8, 1.0))
         if not grant.amount:
-            due_ns = lease.dry_until_ns + sizing.life_ns
+            due_ns = lease.dry_until_ns + group.life_ns
         self._schedule.add(due_ns, group, check.key, lease)
         return outcome
 
@@ -415,11 +439,17 @@ class LeaseTable:
             self._drop(group, key)
             return
         # A postpaid lease: the units that were kept may be used, and are reported as used.
-        left = Lease(self._new_name(group), self._reported, lease.holders)
-        left.left = left.granted = left.counted = left.carried = lease.left
-        left.requested = lease.requested
-        left.expires_ns, left.sent_ns = lease.expires_ns, lease.sent_ns
-        left.snapshot = lease.snapshot
+        left = replace(
+            lease,
+            holder=self._new_name(group),
+            reported=self._reported,
+            carried=lease.left,
+            granted=lease.left,
+            counted=lease.left,
+            others_leave=None,
+            pending=None,
+            dry_until_ns=0,
+        )
         group.leases[key] = left
         self._schedule.add(left.expires_ns, group, key, left)
 
@@ -473,7 +503,7 @@ class LeaseTable:
 
     def bounds(self) -> list[Bound]:
         """The overshoot of each group that has leases."""
-        return [group.bound() for group in self.groups if group.sizing.is_leased]
+        return [group.bound() for group in self.groups if group.is_leased]
 
     def _new_lease(self, group: LeaseGroup, check: Check) -> Lease | None:
         if self._count >= self.most_leases:
@@ -488,10 +518,10 @@ class LeaseTable:
         self, group: LeaseGroup, lease: Lease, check: Check, units: int, now_ns: int, keeps: int = 0
     ) -> GrantLease:
         """Request *units* besides *check*."""
-        if group.sizing.is_split and group.sizing.is_prepaid and not lease.has(1, now_ns):
+        if group.is_split and group.is_prepaid and not lease.has(1, now_ns):
             self._names += 1  # nothing goes back, so another sub-counter may grant the next lease
             lease.holder = self._new_name(group)
-        request = lease.request(group.sizing, check, units, now_ns, keeps)
+        request = lease.request(group, check, units, now_ns, keeps)
         self._reported = max(self._reported, request.used + units)
         return request
 
@@ -499,20 +529,17 @@ class LeaseTable:
         self, group: LeaseGroup, key: str, lease: Lease, now_ns: int, *, renews: bool
     ) -> GrantLease | None:
         """The request that *lease* needs, which is due. One that was used is renewed."""
-        sizing = group.sizing
         used = self.demand.count_used(lease)
         per_second = self.demand.heavy.add(group.name, key, used, now_ns)
-        is_reported = sizing.is_prepaid or (not used and lease.used == lease.reported)
+        is_reported = group.is_prepaid or (not used and lease.used == lease.reported)
         if is_reported and not lease.has(1, now_ns):
             self._drop(group, key)
             return None
         units = 0
         if used and renews:
-            lasts_ns = group.lasts_at_most(lease, now_ns)
-            free = lease.others_leave
-            units = sizing.units(0, per_second, lease.holders, lasts_ns=lasts_ns, free=free)
+            units = group.units(lease, per_second, now_ns)
         check = Check(group.name, key, group.limit, 0)
-        keeps = sizing.units_in_exchange(per_second)
+        keeps = group.units_in_exchange(per_second)
         return self._send(group, lease, check, units, now_ns, keeps)
 
     def _return(self, request: GrantLease, grant: LeaseGrant) -> None:

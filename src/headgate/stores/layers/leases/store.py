@@ -15,7 +15,7 @@ from headgate.observability import MEASURES
 from headgate.runtime.drivers import Background, adrive, drive
 from headgate.runtime.effects import Close, Interrupted, RunAll, Signal, Wait
 from headgate.stores.base import Layer, Prepared, checks_at
-from headgate.stores.layers.leases.lease_table import MOST_LEASES, LeaseTable
+from headgate.stores.layers.leases.lease_table import LeaseTable
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -90,31 +90,22 @@ class LeasedStore(Layer):
     """*inner*, with units of hot keys taken in advance where `set_accuracies` allows it.
 
     *clock* is the clock of the node, which says how long a lease lasts; only differences count.
-    *holder* is the name under which *inner* knows this node. At most *most_leases* counters have a
-    lease at a time. With `keeps=False` nothing is done in the background: call `keep` regularly.
+    With `keeps=False` nothing is done in the background: call `keep` regularly.
     """
 
-    def __init__(
-        self,
-        inner: Store,
-        *,
-        clock: Clock | None = None,
-        holder: str | None = None,
-        most_leases: int | None = None,
-        keeps: bool = True,
-    ) -> None:
+    def __init__(self, inner: Store, *, clock: Clock | None = None, keeps: bool = True) -> None:
         super().__init__(inner)
         found = clock or inner.clock
         is_usual = found is None or type(found) is MonotonicClock
         self._now: Clock = time.monotonic_ns if found is None or is_usual else found
-        self._table = LeaseTable(holder or _new_holder(), most_leases=most_leases or MOST_LEASES)
+        self._table = LeaseTable(_new_holder())
         self._keeps = keeps
         self._counted = 0
         self.after_fork(is_new=True)
         watch_forks(self)
         MEASURES.tally("denials_from_cache", CACHED, self._denied_here)
         gauge = MEASURES.gauge
-        gauge("leases_held", "Counters that this process has a lease of.", self._held)
+        gauge("leases_held", "Counters that this process has a lease of.", self._table.__len__)
         gauge("lease_units_held", "Units that this process has leases of.", self.units_held)
         gauge("overshoot_bound", "Units by which limits may be overshot.", self._overshoot)
         gauge("hot_keys", "Keys with a high demand in this process.", self._hot_count)
@@ -123,10 +114,10 @@ class LeasedStore(Layer):
         """Forget the leases of the parent process, and its threads."""
         self._lock = threading.Lock()
         self._in_flight: dict[GrantLease, InFlight] = {}
-        self._upkeep: object | None = None
+        self._upkeep: Signal | None = None
+        """Set when the upkeep in the background has ended; None: there is none."""
         self._bell = Signal()
         self._wakes_ns = 0
-        self._ended = Signal()
         if not is_new:
             self._counted = 0
             self._table.after_fork(_new_holder())
@@ -163,7 +154,7 @@ class LeasedStore(Layer):
     def effects(self, operation: Operation[R]) -> Effects[R]:
         if self._table.groups.accuracies:
             if isinstance(operation, Take) and operation.consume:
-                if self._manages(operation.checks):
+                if any(self._table.manages(check.group) for check in operation.checks):
                     return cast("R", (yield from self._take(operation)))
             elif isinstance(operation, TakeEach):
                 return cast("R", (yield from self._take_each(operation)))
@@ -243,9 +234,9 @@ class LeasedStore(Layer):
         with self._lock:
             self._keeps = False
             requests = self._table.close(self._now())
-            runs, ended = self._upkeep is not None, self._ended
+            ended = self._upkeep
             self._bell.set()
-        if runs:
+        if ended is not None:
             yield Wait(ended, LAST_ROUND)
         yield from self._send(requests)
         yield Close(self.inner)
@@ -281,17 +272,7 @@ class LeasedStore(Layer):
     def _take_rest(self, take: Take, local: LocalTake) -> Effects[Outcomes]:
         """Take in the store what *local* left over."""
         rest, sent_ns = _rest(take, local), self._now()
-        interrupt: Interrupted | None = None
-        try:
-            outcomes = yield from self.inner.effects(rest)
-        except Interrupted as caught:
-            if caught.reply is None:
-                self._put_back(local)
-                raise
-            interrupt, outcomes = caught, caught.reply
-        except BaseException:
-            self._put_back(local)
-            raise
+        outcomes, interrupt = yield from self._run(rest, [local])
         together = self._merge(local, rest, outcomes, sent_ns)
         if interrupt is not None:
             raise Interrupted(together) from interrupt.__cause__
@@ -309,18 +290,11 @@ class LeasedStore(Layer):
             if local is None or local.rest
         ]
         replies: tuple[Outcomes | StoreError, ...] = ()
-        sent_ns = self._now()
         interrupt: Interrupted | None = None
-        try:
-            if needed:
-                replies = yield from self.inner.effects(TakeEach(tuple(needed)))
-        except BaseException as caught:
-            if not isinstance(caught, Interrupted) or caught.reply is None:
-                for local in started:
-                    if local is not None:
-                        self._put_back(local)
-                raise
-            interrupt, replies = caught, caught.reply
+        sent_ns = self._now()
+        if needed:
+            begun = [local for local in started if local is not None]
+            replies, interrupt = yield from self._run(TakeEach(tuple(needed)), begun)
         pairs = iter(zip(needed, replies, strict=True))
         results = tuple(
             [
@@ -332,11 +306,23 @@ class LeasedStore(Layer):
         )
         if interrupt is not None:
             raise Interrupted(results) from interrupt.__cause__
+        return (yield from self._wake(results))
+
+    def _run(
+        self, operation: Operation[R], begun: Sequence[LocalTake]
+    ) -> Effects[tuple[R, Interrupted | None]]:
+        """The reply of the store, and the interruption that came with it.
+
+        Without a reply what was *begun* here is undone.
+        """
         try:
-            yield from self._wake()
-        except Interrupted as caught:
-            raise Interrupted(results) from caught.__cause__
-        return results
+            return (yield from self.inner.effects(operation)), None
+        except BaseException as caught:
+            if isinstance(caught, Interrupted) and caught.reply is not None:
+                return caught.reply, caught
+            for local in begun:
+                self._put_back(local)
+            raise
 
     def _merge_one(
         self, local: LocalTake | None, rest: Take, reply: Outcomes | StoreError, sent_ns: int
@@ -351,26 +337,14 @@ class LeasedStore(Layer):
             now_ns = self._now()
             with self._lock:
                 for check in rest.checks:
-                    if check.cost > 0:
-                        self._table.request_later(check, now_ns)
+                    self._table.request_later(check, now_ns)
         return self._merge(local, rest, reply, sent_ns)
 
     def _merge(self, local: LocalTake, rest: Take, outcomes: Outcomes, sent_ns: int) -> Outcomes:
         """The outcomes of a take of which the store decided *rest*."""
-        is_taken = all(one.allowed for one in outcomes)
         now_ns = self._now()
         with self._lock:
-            if not is_taken:
-                self._table.put_back(local.taken)
-            outcomes = tuple(
-                [
-                    self._table.decided(check, outcome, sent_ns, now_ns)
-                    if is_taken or not outcome.allowed
-                    else outcome
-                    for check, outcome in zip(rest.checks, outcomes, strict=True)
-                ]
-            )
-        return _together(local, outcomes, is_taken=is_taken)
+            return self._table.merge(local, rest.checks, outcomes, sent_ns, now_ns)
 
     def _begin(self, checks: Sequence[Check]) -> LocalTake:
         now_ns = self._now()
@@ -389,26 +363,24 @@ class LeasedStore(Layer):
         A check that stands alone is taken with the lease. Of several each gets one request.
         """
         is_alone = len(checks) == 1
+        now_ns = self._now()
         for check in local.rest:
             place = check.group, check.key
-            if check.cost > 0 and place not in requested and self._table.manages(check.group):
-                step = self._request_for(check, takes=is_alone)
-                if not is_alone and isinstance(step, GrantLease):
+            if check.cost <= 0 or place in requested:
+                continue
+            with self._lock:
+                pending = self._table.pending(check)
+                if pending is not None:
+                    in_flight = self._in_flight.get(pending)
+                    if in_flight is not None:
+                        return in_flight
+                    continue
+                request = self._table.request(check, now_ns, takes=is_alone)
+                if request is not None:
+                    self._in_flight[request] = InFlight()
                     requested.add(place)
-                if step is not None:
-                    return step
+                    return request
         return None
-
-    def _request_for(self, check: Check, *, takes: bool) -> GrantLease | InFlight | None:
-        now_ns = self._now()
-        with self._lock:
-            pending = self._table.pending(check)
-            if pending is not None:
-                return self._in_flight.get(pending)
-            request = self._table.request(check, now_ns, takes=takes)
-            if request is not None:
-                self._in_flight[request] = InFlight()
-            return request
 
     # Requests for leases.
 
@@ -418,18 +390,12 @@ class LeasedStore(Layer):
         try:
             grant = yield from self.inner.effects(request)
         except Interrupted as interrupt:
-            outcome = self._settle(request, interrupt.reply, None, sent_ns)
+            outcome = self._settle(request, interrupt.reply, sent_ns)
             raise Interrupted(outcome, interrupt.error) from interrupt.__cause__
         except BaseException as error:
-            failure = error if isinstance(error, StoreError) else None
-            self._settle(request, None, failure, sent_ns)
+            self._settle(request, error, sent_ns)
             raise
-        outcome = self._settle(request, grant, None, sent_ns) or grant.outcome
-        try:
-            yield from self._wake()
-        except Interrupted as interrupt:
-            raise Interrupted(outcome) from interrupt.__cause__
-        return outcome
+        return (yield from self._wake(self._settle(request, grant, sent_ns) or grant.outcome))
 
     def _send(self, requests: Sequence[GrantLease]) -> Effects[None]:
         """Send several requests; after a failure the rest counts as lost."""
@@ -444,22 +410,17 @@ class LeasedStore(Layer):
             except Interrupted as interrupt:
                 results = interrupt.reply or results
                 for request in requests[begin + MOST_AT_ONCE :]:
-                    self._settle(request, None, None, sent_ns)
+                    self._settle(request, None, sent_ns)
                 raise
             finally:
                 for request, result in zip(some, results, strict=True):
-                    is_granted = isinstance(result, LeaseGrant)
-                    is_gone = is_gone or not is_granted
-                    self._settle(request, result if is_granted else None, None, sent_ns)
+                    is_gone = is_gone or not isinstance(result, LeaseGrant)
+                    self._settle(request, result, sent_ns)
 
     def _settle(
-        self,
-        request: GrantLease,
-        grant: LeaseGrant | None,
-        failure: StoreError | None,
-        sent_ns: int,
+        self, request: GrantLease, result: LeaseGrant | BaseException | None, sent_ns: int
     ) -> Outcome | None:
-        """Record the reply to *request*; None: it was lost because of *failure*.
+        """Record the *result* of *request*, which is lost unless it is a grant.
 
         Returns the outcome of its check, if that is known.
         """
@@ -467,18 +428,19 @@ class LeasedStore(Layer):
         now_ns = self._now()
         outcome: Outcome | None = None
         with self._lock:
-            if grant is None:
-                self._table.lost(request, now_ns)
+            if isinstance(result, LeaseGrant):
+                outcome = self._table.granted(request, result, sent_ns, now_ns)
             else:
-                outcome = self._table.granted(request, grant, sent_ns, now_ns)
+                self._table.lost(request, now_ns)
             total = self._table.demand.served
             served, self._counted = total - self._counted, total
             in_flight = self._in_flight.pop(request, None)
         if served:
             SERVED.add(served)
         if in_flight is not None:
-            if grant is None:
-                in_flight.error = failure or StoreError("the exchange with the store was cut off")
+            if not isinstance(result, LeaseGrant):
+                cut_off = StoreError("the exchange with the store was cut off")
+                in_flight.error = result if isinstance(result, StoreError) else cut_off
             in_flight.landed.set()
         return outcome
 
@@ -494,53 +456,47 @@ class LeasedStore(Layer):
             due_ns = self._table.next_due_ns()
         return None if due_ns is None else max(0, due_ns - now_ns) / SECOND
 
-    def _wake(self) -> Effects[None]:
-        """Have upkeep run when it is due."""
+    def _wake(self, reply: R) -> Effects[R]:
+        """Have upkeep run when it is due; returns *reply*, also in an interruption."""
         now_ns = self._now()
         with self._lock:
             due_ns = self._table.next_due_ns() if self._keeps else None
             if due_ns is None:
-                return
+                return reply
             if self._upkeep is not None:
                 if due_ns < self._wakes_ns:
                     self._bell.set()
-                return
-            token = self._upkeep = object()
-            self._ended = Signal()
+                return reply
+            ended = self._upkeep = Signal()
             self._wakes_ns = max(due_ns, now_ns)
-        is_started = False
         try:
-            yield Background(_upkeep(weakref.ref(self), token), "headgate-leases")
-            is_started = True
-        except RuntimeError:  # no thread to be had: the next exchange tries again
-            pass
-        finally:
-            if not is_started:
-                self._has_ended(token)
+            yield Background(_upkeep(weakref.ref(self), ended), "headgate-leases")
+        except BaseException as error:
+            self._has_ended(ended)
+            if isinstance(error, Interrupted):
+                raise Interrupted(reply) from error.__cause__
+            if not isinstance(error, RuntimeError):  # no thread to be had: tried again later
+                raise
+        return reply
 
-    def _pause(self, token: object) -> tuple[float, Signal] | None:
+    def _pause(self, ended: Signal) -> tuple[float, Signal] | None:
         """The time until the next round of upkeep, and what cuts it short; None: it ends."""
         now_ns = self._now()
         with self._lock:
             due_ns = self._table.next_due_ns() if self._keeps else None
-            if due_ns is None or self._upkeep is not token:
+            if due_ns is None or self._upkeep is not ended:
                 return None
             self._bell = Signal()
             self._wakes_ns = max(due_ns, now_ns + MILLISECOND)
             return (self._wakes_ns - now_ns) / SECOND, self._bell
 
-    def _has_ended(self, token: object) -> None:
+    def _has_ended(self, ended: Signal) -> None:
         with self._lock:
-            if self._upkeep is token:
+            if self._upkeep is ended:
                 self._upkeep = None
-                self._ended.set()
+        ended.set()
 
     # Hot keys, remembered denials, gauges.
-
-    def _manages(self, checks: Sequence[Check]) -> bool:
-        """True if one of *checks* may be decided here."""
-        manages = self._table.manages
-        return any(manages(check.group) for check in checks)
 
     def _count_demand(self, operation: Operation[Any]) -> None:
         """Count the demand for keys that are exact: they may be hot as well."""
@@ -575,18 +531,15 @@ class LeasedStore(Layer):
     def _denied_here(self) -> float:
         return self._table.denied
 
-    def _held(self) -> float:
-        return len(self._table)
-
     def _overshoot(self) -> float:
         return sum(one.bound for one in self.bounds())
 
 
-def _upkeep(store: weakref.ref[LeasedStore], token: object) -> Effects[None]:
+def _upkeep(store: weakref.ref[LeasedStore], ended: Signal) -> Effects[None]:
     """Return and report leases when they are due, as long as there are any and the store lives."""
     try:
         while (found := store()) is not None:
-            pause = found._pause(token)  # noqa: SLF001 (the store's own work, which must not keep it)
+            pause = found._pause(ended)  # noqa: SLF001 (the store's own work, which must not keep it)
             if pause is None:
                 return
             seconds, bell = pause
@@ -598,7 +551,7 @@ def _upkeep(store: weakref.ref[LeasedStore], token: object) -> Effects[None]:
             del found
     finally:
         if (found := store()) is not None:
-            found._has_ended(token)  # noqa: SLF001
+            found._has_ended(ended)  # noqa: SLF001
 
 
 def _landed(in_flight: InFlight) -> Effects[bool]:
@@ -616,22 +569,6 @@ def _rest(take: Take, local: LocalTake) -> Take:
     if local.is_denied or len(local.rest) == len(take.checks):
         return take
     return Take(local.rest, lease=take.lease)
-
-
-def _together(local: LocalTake, outcomes: Outcomes, *, is_taken: bool) -> Outcomes:
-    """The outcome of each check, decided here or in the store."""
-    if local.is_denied:
-        return outcomes
-    decided = iter(outcomes)
-    taken = iter(local.taken)
-    together: list[Outcome] = []
-    for outcome in local.outcomes:
-        if outcome is None:
-            together.append(next(decided))
-            continue
-        cost = 0 if is_taken else next(taken).cost
-        together.append(outcome._replace(remaining=outcome.remaining + cost))
-    return tuple(together)
 
 
 def _new_holder() -> str:

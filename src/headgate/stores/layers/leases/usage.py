@@ -39,7 +39,7 @@ class Demand:
             used = self.count_used(lease)
             if used and not lease.left:
                 lately = used * SECOND / max(1, now_ns - lease.sent_ns)
-                lately = min(lately, group.sizing.growth(lease.requested))
+                lately = min(lately, group.growth(lease.requested))
         per_second = self.heavy.add(check.group, check.key, check.cost + used, now_ns)
         return max(per_second, lately)
 

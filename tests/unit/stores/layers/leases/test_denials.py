@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headgate.algorithms import Outcome
-from headgate.errors import OptionError
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.stores.layers.leases.denials import (
     LONGEST_KEY,
@@ -168,8 +165,3 @@ def test_keys_too_long_to_keep_are_not_remembered() -> None:
     denials = Denials(10)
     remember(denials, 1, 500, key="x" * (LONGEST_KEY + 1))
     assert len(denials) == 0
-
-
-def test_no_room_at_all_is_an_error() -> None:
-    with pytest.raises(OptionError, match="most is 0"):
-        Denials(0)
