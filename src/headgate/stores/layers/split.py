@@ -29,6 +29,7 @@ from functools import lru_cache
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from headgate.errors import StoreError
 from headgate.limits import scaled
 from headgate.limits.accuracy import MOST_PARTS
 from headgate.stores.base import Layer, Prepared
@@ -50,13 +51,14 @@ from headgate.stores.operations import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from headgate.errors import StoreError
+    from headgate.algorithms import Outcome
     from headgate.limits import Limit
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Place, Store
     from headgate.stores.operations import Outcomes
 
 R = TypeVar("R")
+M = TypeVar("M", bound=Hold | MergeUsage | Settle | Take | TakeUpTo)
 
 TAGS: Final = 16
 """The number of hash tags that keys of a cluster have."""
@@ -95,11 +97,14 @@ class SplitStore(Layer):
     def effects(self, operation: Operation[R]) -> Effects[R]:
         if not self._parts:
             return (yield from self.inner.effects(operation))
+        reply: Any
         if isinstance(operation, Take | TakeEach):
-            return cast("R", (yield from self._take(operation)))
-        if isinstance(operation, Charge | Refund):
-            return cast("R", (yield from self._spread(operation)))
-        return (yield from self.inner.effects(self._routed(operation)))
+            reply = yield from self._take(operation)
+        elif isinstance(operation, Charge | Refund):
+            reply = yield from self._spread(operation)
+        else:
+            reply = yield from self.inner.effects(self._routed(operation))
+        return cast("R", reply)
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         kept = tuple(places)
@@ -136,27 +141,24 @@ class SplitStore(Layer):
         """Take from one sub-counter of each check; peek at all."""
         takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
         routed = [self._sub_takes(take) for take in takes]
-        if isinstance(operation, Take) and len(routed[0]) == 1:
-            return (yield from self.inner.effects(routed[0][0]))
-        flat = TakeEach(tuple([one for some in routed for one in some]))
+        if isinstance(operation, Take) and len(routed[0][1]) == 1:
+            return (yield from self.inner.effects(routed[0][1][0]))
+        flat = TakeEach(tuple([one for _, some in routed for one in some]))
         replies = iter((yield from self.inner.effects(flat)))
-        results = tuple(
-            [
-                _summed([next(replies) for _ in some], self._counts(take))
-                for take, some in zip(takes, routed, strict=True)
-            ]
-        )
+        results = [_summed([next(replies) for _ in some], counts) for counts, some in routed]
         if isinstance(operation, TakeEach):
-            return results
-        if not isinstance(results[0], tuple):
+            return tuple(results)
+        if isinstance(results[0], StoreError):
             raise results[0]
         return results[0]
 
-    def _sub_takes(self, take: Take) -> list[Take]:
-        """The takes that *take* stands for: one, or one for each sub-counter to peek at."""
-        parts = max(self._counts(take), default=1)
+    def _sub_takes(self, take: Take) -> tuple[list[int], list[Take]]:
+        """The number of sub-counters of each check, and the takes that *take* stands for: one, or
+        one for each sub-counter to peek at."""
+        counts = [self._count(check.group, check.limit) for check in take.checks]
+        parts = max(counts, default=1)
         numbers = [self._pick(MOST_PARTS)] if take.consume or parts == 1 else range(parts)
-        return [replace(take, checks=self._sub_checks(take.checks, number)) for number in numbers]
+        return counts, [self._moved(take, number) for number in numbers]
 
     def _spread(self, operation: Charge | Refund) -> Effects[Outcomes]:
         """Charge or refund an even part of each amount in each sub-counter."""
@@ -166,54 +168,43 @@ class SplitStore(Layer):
         for check in operation.checks:
             places.append(len(checks))
             parts = self._count(check.group, check.limit)
-            share, rest = divmod(check.cost, parts)
-            costs = [share + (number < rest) for number in range(parts)]
-            for number, cost in enumerate(costs):
+            for number in range(parts):
+                cost = (check.cost + parts - 1 - number) // parts
                 if cost or number == 0:
-                    part = replace(check, cost=cost)
-                    checks += self._sub_checks((part,), first + number)
+                    checks.append(self._sub_check(replace(check, cost=cost), first + number))
         outcomes: Outcomes = yield from self.inner.effects(replace(operation, checks=tuple(checks)))
         return tuple([outcomes[place] for place in places])
 
-    def _routed(self, operation: Operation[R]) -> Operation[R]:
+    def _routed(self, operation: Operation[Any]) -> Operation[Any]:
         """*operation* on the sub-counters that it belongs to."""
-        changed: Operation[Any] = operation
-        if isinstance(operation, Hold | Settle):
-            number = _number(operation.name)
-            changed = replace(operation, checks=self._sub_checks(operation.checks, number))
-        elif isinstance(operation, TakeUpTo):
-            number = self._pick(MOST_PARTS)
-            changed = replace(operation, checks=self._sub_checks(operation.checks, number))
-        elif isinstance(operation, MergeUsage):
-            number = _number(operation.origin)
-            changed = replace(operation, checks=self._sub_checks(operation.checks, number))
-        elif isinstance(operation, GrantLease):
-            check = operation.check
-            parts = self._count(check.group, check.limit)
-            (part,) = self._sub_checks((check,), _number(operation.holder))
-            cap = None if operation.cap is None else operation.cap // parts
-            changed = replace(operation, check=part, cap=cap)
-        elif isinstance(operation, Reset):
-            checks = [
-                part
-                for check in operation.checks
-                for number in range(self._count(check.group, check.limit))
-                for part in self._sub_checks((check,), number)
-            ]
-            changed = replace(operation, checks=tuple(checks))
-        return changed
+        match operation:
+            case Hold(name=name) | Settle(name=name) | MergeUsage(origin=name):
+                return self._moved(operation, _number(name))
+            case TakeUpTo():
+                return self._moved(operation, self._pick(MOST_PARTS))
+            case GrantLease(check, holder, cap=cap):
+                parts = self._count(check.group, check.limit)
+                cap = None if cap is None else cap // parts
+                return replace(operation, check=self._sub_check(check, _number(holder)), cap=cap)
+            case Reset(checks):
+                found = [
+                    self._sub_check(check, number)
+                    for check in checks
+                    for number in range(self._count(check.group, check.limit))
+                ]
+                return replace(operation, checks=tuple(found))
+        return operation
 
-    def _sub_checks(self, checks: Sequence[Check], number: int) -> tuple[Check, ...]:
-        """*checks* in the sub-counters with *number*; a counter that is not split stays."""
-        found = []
-        for check in checks:
-            parts = self._count(check.group, check.limit)
-            group, limit = _sub_place(check.group, check.limit, parts)
-            found.append(Check(group, _sub_key(check.key, number, parts), limit, check.cost))
-        return tuple(found)
+    def _moved(self, operation: M, number: int) -> M:
+        """*operation* on the sub-counters with *number*."""
+        checks = [self._sub_check(check, number) for check in operation.checks]
+        return replace(operation, checks=tuple(checks))
 
-    def _counts(self, take: Take) -> list[int]:
-        return [self._count(check.group, check.limit) for check in take.checks]
+    def _sub_check(self, check: Check, number: int) -> Check:
+        """*check* in the sub-counter with *number*; a counter that is not split stays."""
+        parts = self._count(check.group, check.limit)
+        group, limit = _sub_place(check.group, check.limit, parts)
+        return Check(group, _sub_key(check.key, number, parts), limit, check.cost)
 
     def _count(self, group: str, limit: Limit) -> int:
         """The number of sub-counters of each counter of *group* under *limit*."""
@@ -242,32 +233,27 @@ def _sub_limit(limit: Limit, parts: int) -> Limit:
     return scaled(limit, Fraction(1, parts))
 
 
-def _summed(replies: list[Outcomes | StoreError], counts: Sequence[int]) -> Outcomes | StoreError:
+def _summed(replies: list[Outcomes | StoreError], counts: list[int]) -> Outcomes | StoreError:
     """The outcomes of peeks at all sub-counters as one; the error of any of them.
 
     *counts* has the number of sub-counters of each check, of which the first replies have one each.
     """
-    first = replies[0]
-    if len(replies) == 1 or not isinstance(first, tuple):
-        return first
-    several: list[Outcomes] = []
+    outcomes: list[Outcomes] = []
     for reply in replies:
-        if not isinstance(reply, tuple):
+        if isinstance(reply, StoreError):
             return reply
-        several.append(reply)
-    return tuple(
-        [
-            next((one for one in same if one.allowed), same[0])._replace(
-                remaining=sum(one.remaining for one in same),
-                retry_after_ns=min(
-                    [one.retry_after_ns for one in same if one.retry_after_ns is not None],
-                    default=None,
-                ),
-                reset_after_ns=max([one.reset_after_ns for one in same]),
-            )
-            for same in [
-                all_of_check[:count]
-                for all_of_check, count in zip(zip(*several, strict=True), counts, strict=True)
-            ]
-        ]
+        outcomes.append(reply)
+    if len(outcomes) == 1:
+        return outcomes[0]
+    columns = zip(zip(*outcomes, strict=True), counts, strict=True)
+    return tuple([_sum(same[:count]) for same, count in columns])
+
+
+def _sum(same: Sequence[Outcome]) -> Outcome:
+    """The outcome of peeks at all sub-counters of one counter."""
+    waits = [one.retry_after_ns for one in same if one.retry_after_ns is not None]
+    return next((one for one in same if one.allowed), same[0])._replace(
+        remaining=sum([one.remaining for one in same]),
+        retry_after_ns=min(waits, default=None),
+        reset_after_ns=max([one.reset_after_ns for one in same]),
     )
