@@ -1,13 +1,14 @@
 """The layers keep the contract of the store that they wrap, for threads and for event loops.
 
 Circuit breaker and replication promise all that their inner store does. Leases do so where a limit
-is exact; elsewhere they promise the bound that the accuracy states. Redis stands below one form of
-each layer: what differs between the forms does not depend on the store. The store in shared memory
-does not lend, so it has no leases, and as a region it can only be the local one.
+is exact; elsewhere they promise the bound that the accuracy states. Each layer runs in both drivers
+over the memory store. What a layer does not decide is the store's own contract, so Redis stands
+below one of them, and real regions are in `tests/integration/test_regions.py`.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from fractions import Fraction
 from secrets import token_hex
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -15,16 +16,17 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import pytest
 
 from headgate.errors import StoreError
-from headgate.limits import Accuracy
+from headgate.limits import Accuracy, TokenBucket
 from headgate.stores import MemoryStore, Store
 from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.split import SplitStore
+from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
-from headgate.testing import StoreContract
+from headgate.testing import ManualClock, StoreContract
 from headgate.units import HOUR, MILLISECOND, SECOND
 from tests.support.servers import RedisServer
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headgate.stores.layers.circuit_breaker.health import StoreHealth
-    from headgate.testing import ManualClock
 
 
 @pytest.fixture(scope="module")
@@ -77,21 +78,6 @@ class OnRedis(Inner):
         return RedisStore(self.url, clock=clock)
 
 
-class InSharedMemory(Inner):
-    grants_leases = False
-
-    def setup_method(self) -> None:
-        self._name = f"contract-{token_hex(8)}"
-        super().setup_method()
-
-    def teardown_method(self) -> None:
-        super().teardown_method()
-        path_of(self._name).unlink(missing_ok=True)
-
-    def counters(self, clock: ManualClock) -> Store:
-        return ShmStore(f"shm://{self._name}?size=8MB", clock=clock)
-
-
 # ---- circuit breaker ------------------------------------------------------------------------
 
 
@@ -106,10 +92,6 @@ class TestBreaker(Breaker, InMemory):
 
 class TestAsyncBreaker(Breaker, InMemory):
     in_loop = True
-
-
-class TestBreakerOverShm(Breaker, InSharedMemory):
-    pass
 
 
 class TestBreakerThatHasOnlyJustAnswered(InMemory):
@@ -180,20 +162,13 @@ class TestLeases(Leases, InMemory):
 
 
 class TestAsyncLeases(Leases, InMemory):
+    """In batches, in an event loop."""
+
     in_loop = True
-    accuracy = SHARE
-
-
-class TestLeasesInBatches(Leases, InMemory):
     accuracy = BATCH
 
 
 class TestLeasesThatSync(Leases, InMemory):
-    accuracy = SYNC
-
-
-class TestAsyncLeasesThatSync(Leases, InMemory):
-    in_loop = True
     accuracy = SYNC
 
 
@@ -216,10 +191,6 @@ class TestSplitOfOtherGroups(InMemory):
         store = SplitStore(self.counters(clock))
         store.set_accuracies({"split elsewhere": Accuracy(split=4)})
         return store
-
-
-class TestAsyncSplitOfOtherGroups(TestSplitOfOtherGroups):
-    in_loop = True
 
 
 # ---- replication ----------------------------------------------------------------------------
@@ -259,13 +230,23 @@ class TestAsyncRegions(Regions, InMemory):
     in_loop = True
 
 
-class TestRegionsOnRedis(Regions, OnRedis):
-    def other_counters(self, clock: ManualClock) -> Store:
-        return RedisStore(self.url.replace("/0?", "/1?"), clock=clock)
-
-
-class TestRegionInSharedMemory(Regions, InSharedMemory):
-    pass
+def test_a_region_in_shared_memory_reports_its_usage() -> None:
+    """It grants no leases, so it can only be the local one."""
+    clock, name = ManualClock(1_000), f"contract-{token_hex(8)}"
+    limit, peer = TokenBucket(10, 1), MemoryStore(clock=clock)
+    check = Check("g", "key", limit, 4)
+    local = ShmStore(f"shm://{name}?size=8MB", clock=clock)
+    try:
+        with closing(
+            ReplicatedStore(local, region="eu", peers={"us": peer}, every_ns=HOUR, clock=clock)
+        ) as store:
+            assert not store.grants_leases
+            assert store.run(Take((check,)))[0].remaining == 6
+            assert store.prepare([("g", limit)]).take(("key",), (3,))[0].remaining == 3
+            store.exchange()
+        assert peer.used_in("g", "key") == 7
+    finally:
+        path_of(name).unlink(missing_ok=True)
 
 
 # ---- all of them ----------------------------------------------------------------------------

@@ -109,19 +109,19 @@ class StoreHealth:
         if all(one.is_closed for one in breakers):
             return tickets
         tickets.clear()
-        error: StoreError | None = None
+        rejected: Breaker | None = None
         with self._lock:
             for breaker in breakers:
                 ticket = breaker.request(self._time_ns(), self._chance())
                 if ticket is None:
-                    error = self._rejection(breaker)
+                    rejected = breaker
                     self._abandon(breakers, tickets)
                     break
                 tickets.append(ticket)
         self._report()
-        if error is not None:
+        if rejected is not None:
             self.metrics.rejected.add()
-            raise error
+            raise self._rejection(rejected)
         return tickets
 
     def answered(self, breaker: Breaker, ticket: int) -> None:
@@ -205,8 +205,8 @@ class StoreHealth:
             return self.breakers.get(part) or self._new_breaker(part)
 
     def _new_breaker(self, part: str) -> Breaker:
-        reporter = _Reporter(self.metrics, part)
-        breaker = Breaker(self._options, lambda change: self._changes.append((reporter, change)))
+        reporter, changes = _Reporter(self.metrics, part), self._changes  # no cycle by `self`
+        breaker = Breaker(self._options, lambda change: changes.append((reporter, change)))
         self.breakers[part] = breaker
         return breaker
 
