@@ -19,16 +19,17 @@ def most_over_bucket(
 
     A bucket that starts full and is never denied: how far it goes below empty.
     """
-    rate_ns = Fraction(rate) / SECOND
-    level, last_ns = Fraction(capacity), None
-    lowest = level
+    exact = Fraction(rate)
+    unit = exact.denominator * SECOND  # levels are integers: units of so many
+    full = level = lowest = capacity * unit
+    last_ns = None
     for when_ns, amount in sorted(allowed):
         if last_ns is not None:
-            level = min(Fraction(capacity), level + rate_ns * (when_ns - last_ns))
+            level = min(full, level + exact.numerator * (when_ns - last_ns))
         last_ns = when_ns
-        level -= amount
+        level -= amount * unit
         lowest = min(lowest, level)
-    return -lowest
+    return Fraction(-lowest, unit)
 
 
 def most_in_a_window(allowed: Iterable[tuple[int, int]], window_ns: int) -> int:

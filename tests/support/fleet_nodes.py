@@ -59,7 +59,7 @@ class Node:
             left = self.far.paused_until_ns / SECOND - world.loop.time()
             if left > 0:
                 await asyncio.sleep(left)
-            for _ in range(draw.choice([1, 1, 30]) if is_bursty else 1):
+            for _ in range(draw.choice([1, 1, 12]) if is_bursty else 1):
                 task = asyncio.ensure_future(self._request(draw.randint(1, scene.largest_cost)))
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)

@@ -65,7 +65,7 @@ class History:
 
 
 @pytest.mark.parametrize("faults", FAULTS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_leases_by_share_never_go_over_the_cap(seed: int, faults: Faults) -> None:
     accuracy = Accuracy(max_overshoot=Fraction(1, 10))
     referee = History(seed, accuracy, TokenBucket(40, 100), faults).run()
@@ -73,14 +73,14 @@ def test_leases_by_share_never_go_over_the_cap(seed: int, faults: Faults) -> Non
 
 
 @pytest.mark.parametrize("faults", FAULTS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_leases_by_batch_never_go_over_a_batch_for_each_node(seed: int, faults: Faults) -> None:
     referee = History(seed, Accuracy(batch=8), TokenBucket(40, 100), faults).run()
     assert referee.excess <= 4 * 8, f"seed {seed}, {faults}"
 
 
 @pytest.mark.parametrize("faults", FAULTS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_postpaid_leases_never_go_over_the_cap(seed: int, faults: Faults) -> None:
     accuracy = Accuracy(max_overshoot=Fraction(1, 5), sync_ns=50 * MILLISECOND)
     referee = History(seed, accuracy, TokenBucket(40, 100), faults).run()
@@ -88,7 +88,7 @@ def test_postpaid_leases_never_go_over_the_cap(seed: int, faults: Faults) -> Non
 
 
 @pytest.mark.parametrize("faults", FAULTS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_fixed_windows_are_never_overshot_by_leases(seed: int, faults: Faults) -> None:
     world = World(seed, faults)
     random = Random(seed)
