@@ -199,19 +199,14 @@ class Breaker:
         """Nanoseconds until the next probe may be made; 0 if calls go to the store."""
         return 0 if self.state in ("closed", "ramping") else max(self._until_ns - now_ns, 0)
 
-    def is_unused(self, now_ns: int, after_ns: int) -> bool:
-        """True if no call has come for *after_ns*, though one would have gone to the store."""
-        if self.is_closed:
-            return False
+    def close_unused(self, now_ns: int, after_ns: int) -> None:
+        """Close without a probe if no call has come for *after_ns* that would have been made."""
         free_ns = self._until_ns
         if self.state == "ramping":
             free_ns = self._changed_ns + self._ramp_ns
-        return now_ns - max(free_ns, self._requested_ns) >= after_ns
-
-    def close_unused(self, now_ns: int) -> None:
-        """Close without a probe: no calls come any more."""
-        self.mark += 1
-        self._close(now_ns)
+        if not self.is_closed and now_ns - max(free_ns, self._requested_ns) >= after_ns:
+            self.mark += 1
+            self._close(now_ns)
 
     def _is_among_first(self, now_ns: int) -> bool:
         """True if a call of the ramp is one of the first of its slice."""

@@ -180,8 +180,7 @@ class StoreHealth:
             with self._lock:
                 now_ns = self._time_ns()
                 for breaker in breakers:
-                    if breaker.is_unused(now_ns, UNUSED_NS):
-                        breaker.close_unused(now_ns)
+                    breaker.close_unused(now_ns, UNUSED_NS)
             self._report()
         return [breaker.state for breaker in breakers]
 

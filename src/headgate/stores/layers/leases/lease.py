@@ -59,11 +59,6 @@ class Bound:
     bound: int
 
 
-def expires_at(sent_ns: int, lasts_ns: int) -> int:
-    """The time at which a lease expires for its holder, who requested it at *sent_ns*."""
-    return sent_ns + lasts_ns - lasts_ns // DRIFT
-
-
 class Snapshot(NamedTuple):
     """The counter in the store when it granted a lease."""
 
@@ -161,7 +156,7 @@ class Lease:
         others = grant.lent - grant.amount
         self.others_leave = None if request.cap is None else max(0, request.cap - others)
         self.sent_ns = sent_ns
-        self.expires_ns = expires_at(sent_ns, grant.lasts_ns)
+        self.expires_ns = sent_ns + grant.lasts_ns - grant.lasts_ns // DRIFT
         elsewhere = max(0, outcome.remaining - grant.amount)
         self.snapshot = Snapshot(elsewhere, grant.amount, now_ns, outcome.reset_after_ns)
         self._note_dryness(request, grant, now_ns)

@@ -366,11 +366,10 @@ class LeaseTable:
         if lease is None:
             lease = self._new_lease(group, check) if units else None
         elif lease.pending is not None or (not units and not lease.has(1, now_ns)):
-            return None
+            lease = None
         if lease is None:
             return None
-        asked = check if takes else replace(check, cost=0)
-        return self._send(group, lease, asked, units, now_ns)
+        return self._send(group, lease, check if takes else replace(check, cost=0), units, now_ns)
 
     def request_later(self, check: Check, now_ns: int) -> None:
         """Have `due` return a request for *check* if it is worth a lease."""

@@ -223,7 +223,7 @@ class RegionUsage:
     def reports(self, peer: int, now_ns: int) -> list[Report]:
         """The next reports to *peer*; call `acknowledge` for each that has arrived.
 
-        The next call starts with other counters, whether or not these arrive: what is refused must
+        The next call starts with other counters, whether or not these arrive: one that fails must
         not hold up the rest. Windows that have ended are left out until `sweep` removes them.
         """
         now_ns = self._now(now_ns)
