@@ -6,6 +6,8 @@ import secrets
 import threading
 import time
 import weakref
+from operator import attrgetter
+from random import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.clock import MonotonicClock
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from headgate.stores.layers.leases.lease_table import LocalTake
     from headgate.stores.operations import Operation, Outcomes
 
-    Binding = tuple[object, threading.Lock, LeaseGroup | None, Prepared | None]
+    Binding = tuple[object, threading.Lock, LeaseGroup | None, Callable[..., Any] | None]
 
 R = TypeVar("R")
 
@@ -58,6 +60,9 @@ LAST_ROUND: Final = 1.0
 HOT_PER_SECOND: Final = 100
 """Units a second, in this process, from which on a key counts as hot."""
 MOST_HOT: Final = 1000
+SPREAD: Final = 15
+"""Of prepared takes of exact limits, one of up to so many, at random, counts for the hot keys, and
+stands for all since the one before: to count each takes as long as all else in this process."""
 
 ROUND_TRIPS = MEASURES.counter("lease_round_trips", "Requests to the store for prepaid leases.")
 EXCHANGES = MEASURES.counter("sync_exchanges", "Requests to the store for postpaid leases.")
@@ -166,62 +171,66 @@ class LeasedStore(Layer):
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         kept = tuple(places)
-        serve = self._server(kept)
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            found = serve(keys, costs)
-            if type(found) is tuple:
-                return found
-            if found is None:
-                return drive(self._take(Take(checks_at(kept, keys, costs))))
-            return cast("Prepared", found).take(keys, costs)
+        def ask(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+            return drive(self._take(Take(checks_at(kept, keys, costs))))
 
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
-            found = serve(keys, costs)
-            if type(found) is tuple:
-                return found
-            if found is None:
-                return adrive(self._take(Take(checks_at(kept, keys, costs))))
-            return cast("Prepared", found).atake(keys, costs)
+        def aask(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
+            return adrive(self._take(Take(checks_at(kept, keys, costs))))
 
-        return Prepared(take, atake)
+        return Prepared(
+            self._handle(kept, attrgetter("take"), ask),
+            self._handle(kept, attrgetter("atake"), aask),
+        )
 
-    def _server(
-        self, kept: tuple[Place, ...]
-    ) -> Callable[[Sequence[str], Sequence[int]], Outcomes | Prepared | None]:
-        """A function that decides takes of the places *kept* here.
+    def _handle(
+        self,
+        kept: tuple[Place, ...],
+        half: Callable[[Prepared], Callable[..., Any]],
+        ask: Callable[..., Any],
+    ) -> Callable[[Sequence[str], Sequence[int]], Any]:
+        """A function that takes from the places *kept*: here, or by *ask* if the store decides.
 
-        It returns the outcomes; the handle of the inner store, if nothing is leased; or None, if
-        the store has to decide. After a change of accuracies it prepares itself again.
+        If nothing is leased, the inner handle decides: that *half* of it which blocks or does not.
+        After a change of accuracies the function prepares itself again.
         """
-        bound = self._bind(kept)
+        bound = self._bind(kept, half)
         groups, now, decide = self._table.groups, self._now, self._table.decide
+        skipped = gap = 0
 
-        def serve(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Prepared | None:
-            nonlocal bound
+        def take(keys: Sequence[str], costs: Sequence[int]) -> Any:
+            nonlocal bound, skipped, gap
             if bound[0] is not groups.version:
-                bound = self._bind(kept)
+                bound = self._bind(kept, half)
             _, lock, group, inner = bound
             if inner is not None:
-                self._count_hits(kept, keys, costs)
-                return inner
+                if skipped < gap:
+                    skipped += 1
+                else:
+                    self._count_hits(kept, keys, costs, skipped + 1)
+                    skipped, gap = 0, int(random() * SPREAD)  # noqa: S311 (not a secret)
+                return inner(keys, costs)
             now_ns = now()
             with lock:
                 if group is None:
-                    return self._table.serve(checks_at(kept, keys, costs), now_ns)
-                outcome = decide(group, keys[0], costs[0], now_ns)
-            return None if outcome is None else (outcome,)
+                    outcomes = self._table.serve(checks_at(kept, keys, costs), now_ns)
+                else:
+                    outcome = decide(group, keys[0], costs[0], now_ns)
+                    outcomes = None if outcome is None else (outcome,)
+            return ask(keys, costs) if outcomes is None else outcomes
 
-        return serve
+        return take
 
-    def _bind(self, places: tuple[Place, ...]) -> Binding:
+    def _bind(
+        self, places: tuple[Place, ...], half: Callable[[Prepared], Callable[..., Any]]
+    ) -> Binding:
         """The parts of a handle for *places*, in one tuple: no thread sees those of two versions.
 
-        The version, the lock, the group if there is one place, and the handle of the inner store
-        if nothing is decided here.
+        The version, the lock, the group if there is one place, and that *half* of the handle of the
+        inner store, if nothing is decided here.
         """
         version, lock = self._table.groups.version, self._lock
-        inner = self.inner.prepare(places)  # raises if the store cannot keep a limit
+        inner = half(self.inner.prepare(places))  # raises if the store cannot keep a limit
         if not any(self._table.manages(name) for name, _ in places):
             return version, lock, None, inner
         if len(places) > 1:
@@ -509,12 +518,13 @@ class LeasedStore(Layer):
                         self._table.demand.heavy.add(check.group, check.key, check.cost, now_ns)
 
     def _count_hits(
-        self, places: Sequence[Place], keys: Sequence[str], costs: Sequence[int]
+        self, places: Sequence[Place], keys: Sequence[str], costs: Sequence[int], hits: int
     ) -> None:
+        """Count the demand for *keys* that are exact, of a take that stands for *hits*."""
         now_ns, add = self._now(), self._table.demand.heavy.add
         for (group, _), key, cost in zip(places, keys, costs, strict=True):
             if cost > 0:
-                add(group, key, cost, now_ns)
+                add(group, key, cost * hits, now_ns)
 
     def _invalidate(self, operation: Operation[Any]) -> None:
         """Forget what *operation* may have made untrue."""

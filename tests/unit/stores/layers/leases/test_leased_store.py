@@ -15,6 +15,7 @@ from headgate.errors import StoreError
 from headgate.limits import Accuracy, Concurrency, FixedWindow, TokenBucket
 from headgate.observability import MEASURES
 from headgate.stores.layers.leases import LeasedStore
+from headgate.stores.layers.leases.store import SPREAD
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
     Charge,
@@ -151,6 +152,19 @@ def test_takes_of_exact_groups_count_as_demand(driven: Driven) -> None:
     driven.run(hot)
     driven.run(TakeEach((hot, Take((Check("g", "peeked at", LIMIT, 50),), consume=False))))
     assert [one.key for one in driven.store.hot_keys()] == ["hot", "warm"]
+
+
+def test_of_prepared_takes_of_exact_groups_one_of_some_counts_for_all(driven: Driven) -> None:
+    driven.store.set_accuracies({})
+    hit = driven.prepare(LIMIT, "g")
+    for _ in range(200):
+        hit("hot", 2)
+    driven.run(Take((Check("g", "all", LIMIT, 400),)))
+    driven.run(Take((Check("g", "most", LIMIT, 400 - 2 * SPREAD),)))
+    assert [one.key for one in driven.store.hot_keys()] in (
+        ["all", "hot", "most"],
+        ["hot", "all", "most"],
+    )
 
 
 # ---- denials --------------------------------------------------------------------------------
