@@ -211,7 +211,8 @@ class RateLimiter(Concluding):
         checked_name(name, limits, store, is_shared=self._store.is_shared)
         store_clock = self._store.clock
         self._fallback = fallback_of(self._store, store_clock, health_of(self._store))
-        set_accuracies(self._store, self, self._stack.terms(accuracy))
+        leased = self._stack.terms(accuracy)
+        set_accuracies(self._store, self, leased)
         self._time: Clock = self._store.clock or time.monotonic_ns
         self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
         self._lines: Lines[threading.Event] = Lines()
@@ -223,7 +224,8 @@ class RateLimiter(Concluding):
         self._uncounted_hit: Callable[[str, int], Decision] | None = None
         if name is not None:
             self._uncounted_hit = self.hit
-            self.__dict__ |= CountedVerbs(self, name).verbs()
+            quick = self._decide_now or (self.hit if leased else None)
+            self.__dict__ |= CountedVerbs(self, name, quick).verbs()
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -525,7 +527,7 @@ class AsyncRateLimiter(Concluding):
         self._uncounted_hit: Callable[[str, int], Coroutine[None, None, Decision]] | None = None
         if name is not None:
             self._uncounted_hit = self.hit
-            self.__dict__ |= CountedAsyncVerbs(self, name).verbs()
+            self.__dict__ |= CountedAsyncVerbs(self, name, self._decide_now).verbs()
 
     @property
     def limits(self) -> tuple[Limit, ...]:

@@ -115,6 +115,8 @@ class Journal:
         """Who hears of each decision."""
         self.refusal_listeners: tuple[Callable[[Decided], None], ...] = ()
         """Who hears of those only in which a rule refuses, be it one in shadow."""
+        self.has_listeners = False
+        """True if there are listeners of either kind."""
         self.until_sampled = SAMPLED
         """How many more admissions until one is looked at for the busiest keys (see `sample`)."""
         self._told_admitted = 0
@@ -155,10 +157,10 @@ class Journal:
         if outcome.endswith("denied"):
             self.refused.add(rule, key, count, now_ns)
 
-    def time(self, took_ns: int) -> None:
-        """A decision took *took_ns*."""
-        self.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
-        self.latency_ns += took_ns
+    def time(self, took_ns: int, count: int = 1) -> None:
+        """Record that each of *count* decisions took *took_ns*."""
+        self.latency[bisect_left(BOUNDS_NS, took_ns)] += count
+        self.latency_ns += took_ns * count
 
     def admitted(self, rule: str, key: str) -> None:
         """A request of *key* was admitted: count it among the busiest, if it is its turn."""
@@ -171,6 +173,13 @@ class Journal:
         # By chance: of eight rules that all apply it would else always be the turn of one.
         self.until_sampled = int(random() * _SPREAD) + 1  # noqa: S311 (not a secret)
         self.busiest.add(rule, key, SAMPLED, monotonic_ns())
+
+    def sample_gap(self, rule: str, key: str, gap: int, *, is_denied: bool) -> None:
+        """Count a decision about *key* that stands for *gap* decisions of *rule*."""
+        now_ns = monotonic_ns()
+        self.busiest.add(rule, key, gap, now_ns)
+        if is_denied:
+            self.refused.add(rule, key, gap, now_ns)
 
     def turned_away(self, rule: str, key: str) -> None:
         """*rule* refused a request of *key*."""
@@ -190,10 +199,12 @@ class Journal:
             self.refusal_listeners = (*self.refusal_listeners, listener)
         else:
             self.listeners = (*self.listeners, listener)
+        self.has_listeners = True
 
         def end() -> None:
             self.listeners = _without(self.listeners, listener)
             self.refusal_listeners = _without(self.refusal_listeners, listener)
+            self.has_listeners = bool(self.listeners or self.refusal_listeners)
 
         return end
 

@@ -7,6 +7,7 @@ limiter with a name are replaced by others that count; one without has only its 
 from __future__ import annotations
 
 from bisect import bisect_left
+from random import random
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,7 +17,7 @@ from headgate.observability.journal import BOUNDS_NS, JOURNAL, Decided, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headgate.observability.journal import Outcome
+    from headgate.observability.journal import Cell, Outcome
 
 
 # Notes of what is decided about one limit with a name, where no policy is asked.
@@ -37,62 +38,128 @@ class Answered(Protocol):
     def retry_after_ns(self) -> int | None: ...
 
 
-class DecisionNotes:
-    """Notes what is decided about the limit called *rule*."""
+SPREAD: Final = 31
+"""Of the decisions of a limiter one of up to so many, at random, is looked at closely."""
 
-    __slots__ = ("_admitted", "_rule")
+
+class DecisionNotes:
+    """Records what is decided about the limit called *rule*.
+
+    Each decision is counted. One of up to `SPREAD` is also counted for the keys with most requests
+    and most denials, and stands for all since the one before; `wrap` times only those. So a name
+    adds 0.3 us to a decision in memory, where recording each in full took 0.8 us.
+    """
+
+    __slots__ = ("_cells", "_gap", "_rule", "_skipped")
 
     def __init__(self, rule: str) -> None:
         self._rule = rule
-        self._admitted = JOURNAL.cell(rule, "allowed", "store")
+        self._cells: tuple[dict[str, Cell], dict[str, Cell]] = {}, {}
+        self._cells[True]["store"] = JOURNAL.cell(rule, "allowed", "store")
+        self._skipped = self._gap = 0
 
     def note(self, decision: Answered, key: str, cost: int, began_ns: int) -> bool:
-        """Note a *decision* about *key* that was asked for at *began_ns*, by `perf_counter_ns`;
-        whether it allows."""
+        """Record a decision that began at *began_ns*, by `perf_counter_ns`.
+
+        Returns True if it allows.
+        """
         journal = JOURNAL
         took_ns = perf_counter_ns() - began_ns
         journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
         journal.latency_ns += took_ns
         allowed = decision.allowed
-        if not allowed or journal.listeners or decision.source != "store":
+        cell = self._cells[allowed].get(decision.source)
+        if cell is None or self._skipped >= self._gap or journal.has_listeners:
             self.count(decision, key, cost, took_ns)
             return allowed
-        journal.requests[True][0] += 1
-        self._admitted[0] += 1
-        journal.until_sampled -= 1
-        if journal.until_sampled <= 0:
-            journal.sample(self._rule, key)
-        return True
+        self._skipped += 1
+        cell[0] += 1
+        journal.requests[allowed][0] += 1
+        return allowed
 
     def count(self, decision: Answered, key: str, cost: int, took_ns: int) -> None:
-        """The same of one that was waited for, which says nothing of how quickly it is decided."""
-        journal, rule = JOURNAL, self._rule
+        """Record a decision that a caller waited for: that is not the time that it took."""
+        self._tally(decision)
+        self._skipped += 1
+        if self._skipped > self._gap:
+            JOURNAL.sample_gap(self._rule, key, self._skipped, is_denied=not decision.allowed)
+            self._skipped, self._gap = 0, _random_gap()
+        self._report(decision, key, cost, took_ns)
+
+    def wrap(self, decide: Callable[[str, int], Any]) -> Callable[..., Any]:
+        """Return *decide*, which mostly answers at once, with its decisions recorded."""
+        journal, requests, cells, tally = JOURNAL, JOURNAL.requests, self._cells, self._tally
+        untimed = gap = 0
+
+        def hit(key: str, cost: int = 1) -> Any:
+            nonlocal untimed, gap
+            if untimed < gap and not journal.has_listeners:
+                untimed += 1
+                decision = decide(key, cost)
+                allowed = decision.allowed
+                cell = cells[allowed].get(decision.source)
+                if cell is None:
+                    tally(decision)
+                else:
+                    cell[0] += 1
+                    requests[allowed][0] += 1
+                return decision
+            began_ns = perf_counter_ns()
+            decision = decide(key, cost)
+            took_ns = perf_counter_ns() - began_ns
+            tally(decision)
+            journal.time(took_ns, untimed + 1)
+            journal.sample_gap(self._rule, key, untimed + 1, is_denied=not decision.allowed)
+            untimed, gap = 0, _random_gap()
+            self._report(decision, key, cost, took_ns)
+            return decision
+
+        return hit
+
+    def _tally(self, decision: Answered) -> None:
         allowed, source = decision.allowed, decision.source
-        outcome: Outcome = "allowed" if allowed else "denied"
-        journal.requests[allowed][0] += 1
-        journal.note(rule, outcome, source, key)
-        if journal.is_heard(refuses=not allowed):
-            said = Said(
-                rule, outcome, source, key, cost, decision.remaining, decision.retry_after_ns
-            )
-            journal.tell(Decided(allowed, source, 0, took_ns, (said,)))
+        cell = self._cells[allowed].get(source)
+        if cell is None:
+            cell = JOURNAL.cell(self._rule, "allowed" if allowed else "denied", source)
+            self._cells[allowed][source] = cell
+        cell[0] += 1
+        JOURNAL.requests[allowed][0] += 1
+
+    def _report(self, decision: Answered, key: str, cost: int, took_ns: int) -> None:
+        """Report *decision* to the listeners, if there are any."""
+        allowed, source = decision.allowed, decision.source
+        if JOURNAL.is_heard(refuses=not allowed):
+            outcome: Outcome = "allowed" if allowed else "denied"
+            wait_ns = decision.retry_after_ns
+            said = Said(self._rule, outcome, source, key, cost, decision.remaining, wait_ns)
+            JOURNAL.tell(Decided(allowed, source, 0, took_ns, (said,)))
+
+
+def _random_gap() -> int:
+    """Return the number of decisions to skip until the next one that is looked at closely."""
+    return int(random() * SPREAD)  # noqa: S311 (not a secret)
 
 
 _VERBS: Final = ("hit", "acquire", "hit_up_to", "hit_many", "hit_all", "reserve", "_enter")
 
 
 class _Counted:
-    """The verbs of *limiter* as they are, and what notes what they decide under *name*."""
+    """The verbs of *limiter* as they are, and what notes what they decide under *name*.
 
-    __slots__ = ("count", "enter", "every", "hold", "many", "note", "one", "part", "wait")
+    *quick* is its hit, if most are decided in this process: one that waits for no reply, and raises
+    no error.
+    """
 
-    def __init__(self, limiter: Any, name: object) -> None:
+    __slots__ = ("count", "enter", "every", "hold", "many", "note", "one", "part", "quick", "wait")
+
+    def __init__(self, limiter: Any, name: object, quick: Callable[[str, int], Any] | None) -> None:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise OptionError(
                 f"name is {name!r}; expected what its decisions are counted under, as text"
             )
         notes = DecisionNotes(name)
         self.note, self.count = notes.note, notes.count
+        self.quick = None if quick is None else notes.wrap(quick)
         self.one, self.wait, self.many = limiter.hit, limiter.acquire, limiter.hit_many
         self.every, self.hold, self.part = limiter.hit_all, limiter.reserve, limiter.hit_up_to
         self.enter = limiter._enter  # noqa: SLF001 (what its slots ask with)
@@ -123,6 +190,9 @@ class CountedVerbs(_Counted):
     """The verbs of a `RateLimiter` that decide, counted under *name*."""
 
     __slots__ = ()
+
+    def verbs(self) -> dict[str, Callable[..., Any]]:
+        return super().verbs() | ({} if self.quick is None else {"hit": self.quick})
 
     def hit(self, key: str, cost: int = 1) -> Any:
         """As `RateLimiter.hit`."""
@@ -181,6 +251,8 @@ class CountedAsyncVerbs(_Counted):
 
     async def hit(self, key: str, cost: int = 1) -> Any:
         """As `AsyncRateLimiter.hit`."""
+        if self.quick is not None:
+            return self.quick(key, cost)
         began_ns = perf_counter_ns()
         decision = await self.one(key, cost)
         self.note(decision, key, cost, began_ns)

@@ -10,7 +10,9 @@ import pytest
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimitedError, RateLimiter
 from headgate.errors import OptionError
 from headgate.observability import JOURNAL, Decided
+from headgate.observability.named import SPREAD
 from headgate.testing import ManualClock
+from tests.support.failing_fallback import FailingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +103,28 @@ def test_the_async_twin_counts_the_same(heard: list[Decided]) -> None:
     assert [(one.key, one.outcome == "allowed", one.cost) for one in said] == EXPECTED
     assert counted("async-verbs") == (5, 4)
     assert timed() - before == 8
+
+
+def test_each_hit_is_counted_and_one_of_some_is_timed_for_all() -> None:
+    limiter = RateLimiter("100/s", clock=ManualClock(0), name="sampled")
+    before = timed()
+    for _ in range(1_000):
+        limiter.hit("often")
+    assert counted("sampled") == (100, 900)
+    assert 1_000 - SPREAD < timed() - before <= 1_000
+    for sketch in (JOURNAL.busiest, JOURNAL.refused):
+        found = [one.key for one in sketch.top(1_000, 0) if one.group == "sampled"]
+        assert found == ["often"]
+
+
+def test_denials_of_a_source_beside_the_store_are_counted_under_it() -> None:
+    store = FailingStore()
+    store.fault = "unreachable"
+    limiter = RateLimiter("1/s", store=store, name="gone", on_store_failure="fail_closed")
+    assert not any(limiter.hit("k") for _ in range(40))
+    limiter.close()
+    sources = {source: n for (rule, _, source), n in JOURNAL.counts() if rule == "gone" and n}
+    assert sources == {"fail_closed": 40}
 
 
 def test_who_waits_is_counted_once_however_often_it_asked(heard: list[Decided]) -> None:
