@@ -188,11 +188,11 @@ def decide(key: str, limits: tuple[Limit, ...], outcomes: tuple[Outcome, ...]) -
 
     It is that of `combine`; the parts are built only when they are read.
     """
+    if len(outcomes) == 1:
+        allowed, remaining, wait, reset, delay, turn, source = outcomes[0]
+        return _new((key, limits[0], allowed, remaining, wait, reset, delay, turn, source, ()))
     tightest = latest = outcomes[0]
     limit = limits[0]
-    if len(outcomes) == 1:
-        allowed, remaining, wait, reset, delay, turn, source = tightest
-        return _new((key, limit, allowed, remaining, wait, reset, delay, turn, source, ()))
     remaining, reset = tightest[1], tightest[3]
     for n in range(1, len(outcomes)):
         other = outcomes[n]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import hiredis
 
-from headgate.algorithms import Outcome
+from headgate.algorithms.base import new_outcome
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.request import Request, script
@@ -192,12 +192,12 @@ class PreparedHit:
         ticks, span = self.ticks, self.span
         if after <= span:
             reset_ns = -(-after // ticks) * MICROSECOND
-            return (Outcome(True, (span - after) // self.unit, 0, reset_ns),)  # noqa: FBT003
+            return (new_outcome((True, (span - after) // self.unit, 0, reset_ns, 0, 0, "store")),)
         free = span - after + need
         remaining = free // self.unit if free > 0 else 0
         wait_ns = -((span - after) // ticks) * MICROSECOND
         reset_ns = -((need - after) // ticks) * MICROSECOND
-        return (Outcome(False, remaining, wait_ns, reset_ns),)  # noqa: FBT003
+        return (new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, "store")),)
 
 
 Entry = tuple[int, list[Waiter]]

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.algorithms import Outcome
+from headgate.algorithms.base import new_outcome
 from headgate.limits import FixedWindow
 
 if TYPE_CHECKING:
+    from headgate.algorithms import Outcome
     from headgate.limits.model import Limit, Pace
 
 LONGEST_KEY: Final = 1024
@@ -86,7 +87,7 @@ class Denials:
                 free = (pace.span - reset_ns * pace.ticks_per_ns) // pace.ticks_per_unit
                 remaining = min(max(remaining, free), cost - 1)
             wait_ns = None if retry_at_ns is None else retry_at_ns - now_ns
-            return Outcome(False, remaining, wait_ns, reset_ns, 0, 0, source)  # noqa: FBT003
+            return new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, source))
         return None
 
     def forget(self, tag: str, key: str) -> None:
