@@ -73,16 +73,15 @@ class CircuitBreakerStore(Layer):
 
     def _prepare(self, kept: tuple[Place, ...], inner: Prepared) -> Prepared:
         health, inner_take, inner_atake = self.health, inner.take, inner.atake
+        only = health.whole if health.part_of is None else None
 
         def breaker_of(keys: Sequence[str]) -> Breaker | None:
             """The one breaker that a take of *keys* passes; None if there are several."""
-            if health.part_of is None:
-                return health.whole
             first = keys[0]
             return health.breaker_of(first) if all(key == first for key in keys) else None
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            breaker = breaker_of(keys)
+            breaker = only or breaker_of(keys)
             mark = 0 if breaker is None else breaker.mark  # before the state, see `effects`
             if breaker is None or not breaker.is_closed:
                 return self.run(Take(checks_at(kept, keys, costs)))
@@ -106,7 +105,7 @@ class CircuitBreakerStore(Layer):
             return outcomes
 
         def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
-            breaker = breaker_of(keys)
+            breaker = only or breaker_of(keys)
             mark = 0 if breaker is None else breaker.mark
             if breaker is None or not breaker.is_closed:
                 return self.arun(Take(checks_at(kept, keys, costs)))
