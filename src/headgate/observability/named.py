@@ -94,8 +94,8 @@ class DecisionNotes:
         def hit(key: str, cost: int = 1) -> Any:
             nonlocal untimed, gap
             if untimed < gap and not journal.has_listeners:
-                untimed += 1
                 decision = decide(key, cost)
+                untimed += 1
                 allowed = decision.allowed
                 cell = cells[allowed].get(decision.source)
                 if cell is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimitedError, RateLimiter
-from headgate.errors import OptionError
+from headgate.errors import KeyInvalidError, OptionError
 from headgate.observability import JOURNAL, Decided
 from headgate.observability.named import SPREAD
 from headgate.testing import ManualClock
@@ -110,6 +110,8 @@ def test_each_hit_is_counted_and_one_of_some_is_timed_for_all() -> None:
     before = timed()
     for _ in range(1_000):
         limiter.hit("often")
+        with pytest.raises(KeyInvalidError):
+            limiter.hit("")
     assert counted("sampled") == (100, 900)
     assert 1_000 - SPREAD < timed() - before <= 1_000
     for sketch in (JOURNAL.busiest, JOURNAL.refused):
