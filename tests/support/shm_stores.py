@@ -38,7 +38,7 @@ def fresh_store(clock: Clock | None = None, options: str = "size=2MB") -> Iterat
 
 def assert_every_block_has_one_owner(store: ShmStore) -> None:
     """No block is lost, and none is in two chains: those of the cells, and the free one."""
-    file = store._file
+    file = store._files.current
     assert file is not None
     blocks = Blocks(file)
     owned: list[int] = []

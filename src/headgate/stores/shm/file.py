@@ -15,6 +15,7 @@ import mmap
 import os
 import re
 import stat
+import struct
 import tempfile
 import threading
 import time
@@ -22,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import randrange
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from headgate.errors import StoreError, StoreURLError
 from headgate.server_urls import URLReader
@@ -39,6 +40,12 @@ from headgate.stores.shm.table import (
     Table,
 )
 from headgate.units import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 MIN_SIZE: Final = 1 << 20
 MAX_SIZE: Final = 64 << 30
@@ -314,3 +321,90 @@ def store_error(error: OSError) -> StoreError:
     if error.errno in _DENIED:
         return StoreError(f"the shared memory cannot be opened: {error}", reason="denied")
     return StoreError(f"the shared memory cannot be used: {error}", reason="unavailable")
+
+
+_LOOK_NS: Final = SECOND
+"""The interval at which a process checks that the file is still in its place."""
+
+
+class Files:
+    """The file of a store in this process: opened when needed, and again if it was replaced."""
+
+    errors = (OSError, EOFError, struct.error)
+    """What a file raises that is closed, replaced or damaged."""
+
+    def __init__(self, address: ShmAddress, *, has_clock: bool) -> None:
+        self.address = address
+        self.current: File | None = None
+        self.look_due = 0
+        """When to check that it is still in its place, on the monotonic clock."""
+        self._has_clock = has_clock
+        self._offset = time.time_ns() - time.monotonic_ns()
+        self._opening = threading.Lock()
+        self._is_closed = False
+
+    def time(self) -> int:
+        """Return the time on the clock that all processes share."""
+        return time.monotonic_ns() + self._offset
+
+    def locked(self, work: Callable[[File, *Ts], R], *args: *Ts) -> R:
+        """Return the result of *work* on the open file, with its locks held."""
+        try:
+            file = self._opened()
+            with file.threads:
+                if file.fd == CLOSED:
+                    raise StoreError("the store was closed meanwhile", reason="closed")
+                try:
+                    file.processes.acquire()
+                    return work(file, *args)
+                finally:
+                    file.processes.release()
+        except self.errors as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> StoreError:
+        """Drop the file, which has raised one of `errors`; return what to raise."""
+        self._drop()
+        if isinstance(error, OSError):
+            return store_error(error)
+        message = f"the shared memory {self.address.name!r} was replaced or is damaged"
+        return StoreError(message, reason="unavailable")
+
+    def close(self) -> None:
+        """Close the file for good."""
+        self._is_closed = True
+        self._drop()
+
+    def after_fork(self) -> None:
+        """Drop the locks and the file of the parent process."""
+        self._opening = threading.Lock()
+        file, self.current = self.current, None
+        if file is not None:
+            file.threads = threading.Lock()  # a thread of the parent may have held it
+            file.close()
+
+    def _opened(self) -> File:
+        file = self.current
+        if file is not None and time.monotonic_ns() < self.look_due:
+            return file
+        with self._opening:
+            if self._is_closed:
+                raise StoreError("the store is closed", reason="closed")
+            file = self.current
+            if file is not None and not file.is_in_place:
+                self.current = None
+                with file.threads:
+                    file.close()
+                file = None
+            if file is None:
+                file = self.current = File.open(self.address, has_clock=self._has_clock)
+                self._offset = file.layout.anchor_ns
+            self.look_due = time.monotonic_ns() + _LOOK_NS
+            return file
+
+    def _drop(self) -> None:
+        with self._opening:
+            file, self.current = self.current, None
+        if file is not None:
+            with file.threads:
+                file.close()

@@ -76,7 +76,7 @@ class FileLock:
         try:
             fcntl.flock(self._fd, TRY)
         except BlockingIOError:
-            self._wait()
+            self.wait()
         words, at = self._words, self._count_at
         words[at] = (words[at] + 1) & MAX_COUNT
 
@@ -84,7 +84,8 @@ class FileLock:
         """Release the lock; do nothing if it is not held."""
         fcntl.flock(self._fd, UNLOCK)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait for the lock, which another holds, or raise `StoreError` with reason `timeout`."""
         words, at = self._words, self._count_at
         count = words[at]
         if count == self._failed_at:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import struct
-from abc import ABC, abstractmethod
 from array import array
 from fractions import Fraction
 from functools import lru_cache
@@ -39,7 +38,7 @@ from headgate.stores.shm.table import MAX_WORD, WORD
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from mmap import mmap
+    from collections.abc import Callable
 
 State = Any
 """The state of a counter, as its algorithm defines it."""
@@ -62,80 +61,28 @@ class Entry(NamedTuple):
 UNTOUCHED: Final = Entry(None, _NO_HOLDS)
 
 
-class Form(ABC):
+class Form(NamedTuple):
     """A state as a fixed number of words."""
 
-    __slots__ = ("_struct", "size")
-
-    def __init__(self, code: str) -> None:
-        self._struct = struct.Struct(code)
-        self.size = self._struct.size
-
-    @abstractmethod
-    def pack(self, state: State) -> bytes:
-        """Return *state* as bytes; raise `struct.error` if it is too large."""
-
-    @abstractmethod
-    def read(self, data: bytes | mmap, at: int) -> State:
-        """Read the state at the offset *at* of *data*."""
-
-    @abstractmethod
-    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
-        """Return which word changes and its new value, if it is the only one that changes."""
+    struct: struct.Struct
+    state: Callable[[tuple[int, ...]], State]
+    """Make a state of its words."""
+    words: Callable[[State], tuple[int, ...]]
+    """Make the words of a state."""
+    fixed: int
+    """The word that is the same before and after most takes."""
+    counted: int
+    """The only word that differs then."""
 
 
-class _Number(Form):
-    """The number of a paced limit, low word first."""
-
-    __slots__ = ()
-
-    def pack(self, state: State) -> bytes:
-        if not isinstance(state, int):
-            raise OverflowError("a counter in debt has two numbers")
-        return self._struct.pack(state & MAX_WORD, state >> 64)
-
-    def read(self, data: bytes | mmap, at: int) -> State:
-        low, high = self._struct.unpack_from(data, at)
-        return low | high << 64 if high else low
-
-    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
-        return (0, after & MAX_WORD) if before >> 64 == after >> 64 else None
-
-
-class _Window(Form):
-    """The number of a window and its count."""
-
-    __slots__ = ()
-
-    def pack(self, state: State) -> bytes:
-        return self._struct.pack(*state)
-
-    def read(self, data: bytes | mmap, at: int) -> State:
-        return self._struct.unpack_from(data, at)
-
-    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
-        return (1, after[1]) if before[0] == after[0] else None
-
-
-class _Subwindows(Form):
-    """The number of a subwindow, its count last, and the counts before it."""
-
-    __slots__ = ()
-
-    def pack(self, state: State) -> bytes:
-        return self._struct.pack(state[0], *state[1])
-
-    def read(self, data: bytes | mmap, at: int) -> State:
-        index, *counts = self._struct.unpack_from(data, at)
-        return index, tuple(counts)
-
-    def changed_word(self, before: State, after: State) -> tuple[int, int] | None:
-        counts = after[1]
-        return (len(counts), counts[-1]) if before[0] == after[0] else None
-
-
-_NUMBER: Final = _Number("=Qq")
-_WINDOW: Final = _Window("=qq")
+_NUMBER: Final = Form(
+    struct.Struct("=Qq"),  # low word first
+    lambda words: words[0] | words[1] << 64 if words[1] else words[0],
+    lambda state: (state & MAX_WORD, state >> 64),
+    fixed=1,
+    counted=0,
+)
+_WINDOW: Final = Form(struct.Struct("=qq"), lambda words: words, lambda state: state, 0, 1)
 
 
 def form_of(limit: Limit) -> Form | None:
@@ -146,7 +93,13 @@ def form_of(limit: Limit) -> Form | None:
         case FixedWindow():
             return _WINDOW
         case SlidingWindowCounter():
-            return _Subwindows(f"={limit.subwindows + 2}q")
+            return Form(
+                struct.Struct(f"={limit.subwindows + 2}q"),
+                lambda words: (words[0], words[1:]),
+                lambda state: (state[0], *state[1]),
+                fixed=0,
+                counted=limit.subwindows + 1,
+            )
     return None
 
 
@@ -272,11 +225,11 @@ def _packed(form: Form | None, entry: Entry) -> tuple[int, bytes]:
     if not holds:
         try:
             if form is not None:
-                return FIXED, form.pack(state)
+                return FIXED, form.struct.pack(*form.words(state))
             if isinstance(state, Log):
                 return LOG, _packed_log(state)
-        except (OverflowError, struct.error):
-            pass  # a debt of more than 64 bits
+        except (TypeError, OverflowError, struct.error):
+            pass  # a counter in debt has two numbers, or one of more than 64 bits
     if isinstance(state, Log):
         state = [state.high, state.debt, state.times[state.head :], state.units[state.head :]]
     elif isinstance(state, Slots):
@@ -291,8 +244,10 @@ def _packed_log(log: Log) -> bytes:
 
 def _unpacked(kept: Kept, kind: int, data: bytes) -> Entry:
     try:
-        if kind == FIXED and kept.form is not None and len(data) == kept.form.size:
-            return Entry(_checked(kept.limit, kept.form.read(data, 0)), _NO_HOLDS)
+        if kind == FIXED and kept.form is not None and len(data) == kept.form.struct.size:
+            return Entry(
+                _checked(kept.limit, kept.form.state(kept.form.struct.unpack(data))), _NO_HOLDS
+            )
         if kind == LOG and isinstance(kept.limit, SlidingWindowLog):
             high, debt, count = _LOG.unpack_from(data)
             numbers = array("q", data[_LOG.size :])

@@ -44,6 +44,7 @@ from headgate.stores.shm.table import (
     recover,
     write_all,
 )
+from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.stores.shm.file import File
     from headgate.stores.shm.table import Table
+
+SWEEP_NS: Final = 10 * MILLISECOND
+"""The interval at which a busy process drops the idle counters of a bucket."""
 
 
 class Place:
@@ -270,6 +274,16 @@ class OpenCounter(CounterTransaction):
 
 Costs = list[tuple[CounterTransaction, int]]
 """Counters, and the cost of each."""
+
+
+def sweep(file: File, since_origin: int) -> None:
+    """Drop the idle counters of the next bucket, if it is time."""
+    if since_origin >= file.sweep_due:
+        transaction = Transaction(file, since_origin + file.origin)
+        transaction.sweep(file.next_bucket)
+        transaction.commit()
+        file.next_bucket = (file.next_bucket + 1) % (len(file.own) + len(file.overflow))
+        file.sweep_due = since_origin + SWEEP_NS
 
 
 def execute(operation: Operation[Any], file: File, now: int) -> Any:

@@ -34,7 +34,7 @@ def left(store: ShmStore) -> list[int]:
 
 
 def file_of(store: ShmStore) -> Path:
-    return path_of(store._address.name)
+    return path_of(store._files.address.name)
 
 
 USING = """
@@ -61,7 +61,7 @@ def test_a_damaged_file_is_made_anew_when_it_is_opened(damage: str) -> None:
         path = file_of(store)
         store.close()
         DAMAGES[damage](path)
-        again = ShmStore(f"shm://{store._address.name}?size=2MB")
+        again = ShmStore(f"shm://{store._files.address.name}?size=2MB")
         assert left(again) == [100, 100, 100]
         again.run(Take(checks(40)))
         assert left(again) == [60, 60, 60]
@@ -71,7 +71,7 @@ def test_a_damaged_file_is_made_anew_when_it_is_opened(damage: str) -> None:
 def test_to_cut_a_file_short_kills_who_uses_it_and_the_next_begins_anew() -> None:
     with fresh_store() as store:
         store.run(Take(checks(40)))
-        url, path = f"shm://{store._address.name}?size=2MB", file_of(store)
+        url, path = f"shm://{store._files.address.name}?size=2MB", file_of(store)
         code = f"import os; os.truncate({str(path)!r}, 4096); store.run(take)"
         begun = USING.format(url=url)
         died = subprocess.run([sys.executable, "-c", begun + code], check=False)  # noqa: S603
@@ -85,9 +85,9 @@ def test_a_file_that_was_removed_is_noticed() -> None:
     with fresh_store() as store:
         store.run(Take(checks(40)))
         file_of(store).unlink()
-        other = ShmStore(f"shm://{store._address.name}?size=2MB")
+        other = ShmStore(f"shm://{store._files.address.name}?size=2MB")
         other.run(Take(checks(10)))
-        store._look_due = 0  # a second later
+        store._files.look_due = 0  # a second later
         assert left(store) == [90, 90, 90]
         other.close()
 
@@ -98,9 +98,9 @@ def test_a_file_that_was_moved_away_is_noticed() -> None:
         other_name = file_of(store).with_name("moved")
         file_of(store).rename(other_name)
         try:
-            other = ShmStore(f"shm://{store._address.name}?size=2MB")
+            other = ShmStore(f"shm://{store._files.address.name}?size=2MB")
             other.run(Take(checks(10)))
-            store._look_due = 0  # a second later
+            store._files.look_due = 0  # a second later
             assert left(store) == [90, 90, 90]
             other.close()
         finally:
@@ -137,7 +137,7 @@ def test_random_bytes_anywhere_never_do_worse_than_an_error() -> None:
                 at = random.choice(used) + random.randrange(8)
                 damaged[at] = random.randrange(256)
             path.write_bytes(damaged)
-            store._file = None
+            store._files.current = None
             for _ in range(3):
                 try:
                     store.run(Take(checks()))
@@ -153,7 +153,7 @@ def test_a_file_of_another_boot_is_made_anew(monkeypatch: pytest.MonkeyPatch) ->
         store.run(Take(checks(40)))
         store.close()
         monkeypatch.setattr("headgate.stores.shm.table.this_boot", lambda: b"another boot ...")
-        again = ShmStore(f"shm://{store._address.name}?size=2MB")
+        again = ShmStore(f"shm://{store._files.address.name}?size=2MB")
         assert left(again) == [100, 100, 100]
         again.close()
 

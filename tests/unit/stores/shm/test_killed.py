@@ -105,7 +105,7 @@ class Memory(mmap.mmap):
 
 def make_mortal(store: ShmStore, life: Life) -> None:
     """Have what *store* writes to its memory come out of *life*."""
-    file = store._file
+    file = store._files.current
     assert file is not None
     file.words = Words(file.words, life)  # type: ignore[assignment] # all that is used of it
     file.memory = Memory(file.fd, file.layout.size)
@@ -217,8 +217,8 @@ def test_a_hit_of_known_counters_is_done_or_not_done_too(
             if is_late:
                 clock.advance_ns(1_000 * 10**9)
                 prepared.take(["another key"] * many, [1] * many)  # sweeps
-                assert store._file is not None
-                store._file.sweep_due = clock() + 1
+                assert store._files.current is not None
+                store._files.current.sweep_due = clock() + 1
             before = left(store)
             make_mortal(store, life)
             life.left = writes
@@ -238,4 +238,4 @@ def test_a_hit_of_known_counters_is_done_or_not_done_too(
 
 
 def name_of(store: ShmStore) -> str:
-    return store._address.name
+    return store._files.address.name

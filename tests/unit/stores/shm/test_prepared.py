@@ -20,7 +20,7 @@ from headgate.limits import (
 from headgate.stores import MemoryStore
 from headgate.stores.operations import Check, Take
 from headgate.stores.shm import ShmStore
-from headgate.stores.shm import store as shm_store
+from headgate.stores.shm import prepared as shm_prepared
 from headgate.stores.shm.file import path_of
 from headgate.stores.shm.records import FIXED, limit_of, limit_text, prefix
 from headgate.stores.shm.table import PAGE, WORD
@@ -101,15 +101,15 @@ def test_numbers_that_are_very_large_are_counted_as_in_memory(limit: Limit) -> N
 
 
 def test_what_is_known_is_bounded_for_all_limits_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shm_store, "MAX_CELLS", 100)
+    monkeypatch.setattr(shm_prepared, "MAX_CELLS", 100)
     with fresh_store(ManualClock(1_700_000_000)) as store:
         limits = [TokenBucket(10, 1), FixedWindow(10, 10), SlidingWindowCounter(10, 10)]
         prepared = [store.prepare([(f"group {n}", limit)]) for n, limit in enumerate(limits)]
         for n in range(250):
             for one in prepared:
                 assert one.take([f"key {n}"], [1])[0].remaining == 9
-        assert store._file is not None
-        assert 0 < len(store._file.cells) <= 100
+        assert store._files.current is not None
+        assert 0 < len(store._files.current.cells) <= 100
 
 
 def test_a_handle_goes_on_when_the_file_was_replaced() -> None:
@@ -117,8 +117,8 @@ def test_a_handle_goes_on_when_the_file_was_replaced() -> None:
         prepared = store.prepare([("group", TokenBucket(10, 1))])
         for _ in range(3):
             prepared.take(["key"], [1])
-        path_of(store._address.name).unlink()
-        store._look_due = 0  # a second later
+        path_of(store._files.address.name).unlink()
+        store._files.look_due = 0  # a second later
         assert [prepared.take(["key"], [1])[0].remaining for _ in range(3)] == [9, 8, 7]
 
 
@@ -126,8 +126,8 @@ def test_a_look_drops_nothing() -> None:
     clock = ManualClock(1_700_000_000)
     with fresh_store(clock, "size=1MB") as store:
         store.run(Take((Check("group", "key", FixedWindow(10, 60), 4),)))
-        assert store._file is not None
-        path = path_of(store._address.name)
+        assert store._files.current is not None
+        path = path_of(store._files.address.name)
         before = path.read_bytes()[PAGE + 4 * WORD :]  # behind the count of the lock
         clock.advance_ns(3_600 * 10**9)
         for key in ("key", "another key"):
@@ -139,8 +139,8 @@ def test_a_store_that_is_dropped_gives_its_file_back() -> None:
     with fresh_url() as url:
         store = ShmStore(url)
         store.run(Take((Check("group", "key", TokenBucket(10, 1)),)))
-        assert store._file is not None
-        fd = store._file.fd
+        assert store._files.current is not None
+        fd = store._files.current.fd
         os.fstat(fd)
         del store
         gc.collect()
@@ -153,8 +153,8 @@ def test_a_file_that_somebody_closed_is_opened_again() -> None:
         prepared = store.prepare([("group", TokenBucket(10, 1))])
         for _ in range(3):
             prepared.take(["key"], [1])
-        assert store._file is not None
-        os.close(store._file.fd)
+        assert store._files.current is not None
+        os.close(store._files.current.fd)
         with pytest.raises(StoreError, match="Bad file"):
             prepared.take(["key"], [1])
         assert prepared.take(["key"], [1])[0].remaining == 6

@@ -28,7 +28,7 @@ def limiter(store: Store, limit: Limit) -> RateLimiter:
 
 def used_cells(store: ShmStore) -> list[int]:
     """The cells that hold the counter of one key."""
-    file = store._file
+    file = store._files.current
     assert file is not None
     return [cell for bucket in range(len(file.own)) for cell in file.own.used_cells(bucket)]
 
@@ -51,7 +51,7 @@ def test_nearly_all_cells_are_used_before_keys_share() -> None:
     with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
         shared = limiter(store, FixedWindow(3, 1_000))
         shared.hit("first")
-        file = store._file
+        file = store._files.current
         assert file is not None
         room = len(file.own) * 16
         for n in range(room * 8 // 10):

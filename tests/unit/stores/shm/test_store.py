@@ -139,10 +139,10 @@ def test_a_clock_that_is_none_is_refused() -> None:
 def test_the_time_is_the_same_for_all_that_open_it() -> None:
     with fresh_url() as url:
         one, other = ShmStore(url), ShmStore(url)
-        other._offset += 10**9
+        other._files._offset += 10**9
         for store in (one, other):
             store.run(Take((Check("group", "key", HUNDRED),)))
-        assert one._offset == other._offset
+        assert one._files._offset == other._files._offset
         assert one.clock() <= other.clock() <= one.clock()
         one.close()
         other.close()
@@ -197,7 +197,7 @@ def test_requests_are_answered_while_the_store_cannot_be_asked() -> None:
 def test_the_file_belongs_to_its_user_alone() -> None:
     with fresh_store() as store:
         limiter(store).hit("key")
-        path = path_of(store._address.name)
+        path = path_of(store._files.address.name)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert b"key" not in path.read_bytes(), "keys are not kept, only their hashes"
