@@ -64,7 +64,7 @@ def test_a_holder_that_is_busy_for_several_timeouts_is_waited_for(name: str) -> 
 
 def test_event_loops_on_a_busy_machine_never_allow_more_than_the_limit(name: str) -> None:
     script = Path(__file__).parents[1] / "support" / "faults" / "shm_loops.py"
-    processes, hogs, limit, hits = 4, 6, 1_000, 4_000
+    processes, hogs, limit, hits = 4, 6, 500, 2_000
     arguments = map(str, (f"shm://{name}?size=1MB", processes, hogs, limit, hits))
     done = subprocess.run(  # noqa: S603
         [sys.executable, str(script), *arguments],

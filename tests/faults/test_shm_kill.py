@@ -10,7 +10,7 @@ from secrets import token_hex
 from headgate.stores.shm.file import path_of
 from tests.support.faults.shm_killer import KEYS, QUOTA
 
-KILLS = 100
+KILLS = 60
 
 
 def test_workers_killed_at_random_instants_leave_every_counter_whole() -> None:

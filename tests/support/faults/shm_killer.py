@@ -31,7 +31,7 @@ from headgate.stores.shm import ShmStore
 
 YEAR = 365 * 86_400
 KEYS = 40
-QUOTA = 100
+QUOTA = 60
 """Of each key, for ever."""
 STEADY = 1
 """Workers that are never killed."""

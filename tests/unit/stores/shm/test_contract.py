@@ -49,12 +49,9 @@ class TestShmStore(_InSharedMemory):
 
 
 class TestShmStoreInALoop(_InSharedMemory):
+    """Calls of an event loop; takes go through `run`."""
+
     in_loop = True
 
-    def make_store(self, clock: ManualClock) -> ShmStore:
-        return ShmStore(self.url, clock=clock)
-
-
-class TestShmStoreWithoutPrepare(_InSharedMemory):
     def make_store(self, clock: ManualClock) -> WithoutPrepare:
         return WithoutPrepare(ShmStore(self.url, clock=clock))

@@ -10,6 +10,7 @@ from headgate import RateLimiter
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.stores.operations import Check, Hold, Take
+from headgate.stores.shm import file
 from headgate.stores.shm.table import OVERFLOW_COUNTERS
 from headgate.testing import ManualClock
 from tests.support.shm_stores import fresh_store
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
     from headgate.stores import Store
     from headgate.stores.shm import ShmStore
 
-MANY = 5_500
-"""More than there are cells in the smallest store."""
+MANY = 1_400
+"""More than there are cells in a store of 512 KB, which is smaller than any URL may ask for."""
+
+
+@pytest.fixture(autouse=True)
+def small_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "MIN_SIZE", 512 << 10)
 
 
 def limiter(store: Store, limit: Limit) -> RateLimiter:
@@ -28,19 +34,19 @@ def limiter(store: Store, limit: Limit) -> RateLimiter:
 
 def used_cells(store: ShmStore) -> list[int]:
     """The cells that hold the counter of one key."""
-    file = store._files.current
-    assert file is not None
-    return [cell for bucket in range(len(file.own)) for cell in file.own.used_cells(bucket)]
+    opened = store._files.current
+    assert opened is not None
+    return [cell for bucket in range(len(opened.own)) for cell in opened.own.used_cells(bucket)]
 
 
 @pytest.mark.parametrize("limit", [FixedWindow(3, 1_000), TokenBucket(3, 0.001)], ids=str)
 def test_spraying_keys_frees_nobody_and_gives_no_fresh_counters(limit: Limit) -> None:
-    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+    with fresh_store(ManualClock(1_700_000_000), "size=512KB") as store:
         shared = limiter(store, limit)
         assert shared.hit("victim", 3).allowed
         admitted = sum(shared.hit(f"key {n}").allowed for n in range(MANY))
         own = len(used_cells(store))
-        assert own < MANY - 500
+        assert own < MANY - 300
         assert not shared.hit("victim"), "its counter is still there"
         assert own <= admitted <= own + 3 * OVERFLOW_COUNTERS
         again = sum(shared.hit(f"new key {n}").allowed for n in range(500))
@@ -48,12 +54,12 @@ def test_spraying_keys_frees_nobody_and_gives_no_fresh_counters(limit: Limit) ->
 
 
 def test_nearly_all_cells_are_used_before_keys_share() -> None:
-    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+    with fresh_store(ManualClock(1_700_000_000), "size=512KB") as store:
         shared = limiter(store, FixedWindow(3, 1_000))
         shared.hit("first")
-        file = store._files.current
-        assert file is not None
-        room = len(file.own) * 16
+        opened = store._files.current
+        assert opened is not None
+        room = len(opened.own) * 16
         for n in range(room * 8 // 10):
             shared.hit(f"key {n}")
         assert len(used_cells(store)) > room * 79 // 100
@@ -61,19 +67,19 @@ def test_nearly_all_cells_are_used_before_keys_share() -> None:
 
 def test_idle_counters_make_room() -> None:
     clock = ManualClock(1_700_000_000)
-    with fresh_store(clock, "size=1MB") as store:
+    with fresh_store(clock, "size=512KB") as store:
         shared = limiter(store, FixedWindow(1, 10))
         for n in range(MANY):
             shared.hit(f"key {n}")
         late = [shared.hit(f"late key {n}").allowed for n in range(300)]
         assert not all(late), "most share a counter that is used up"
         clock.advance_ns(10 * 10**9)
-        assert all(shared.hit(f"fresh key {n}") for n in range(1_000))
+        assert all(shared.hit(f"fresh key {n}") for n in range(200))
 
 
 def test_idle_counters_vanish_while_others_are_used() -> None:
     clock = ManualClock(1_700_000_000)
-    with fresh_store(clock, "size=1MB") as store:
+    with fresh_store(clock, "size=512KB") as store:
         shared = limiter(store, SlidingWindowLog(50, 10))
         for n in range(100):
             for _ in range(12):
@@ -81,7 +87,7 @@ def test_idle_counters_vanish_while_others_are_used() -> None:
                 clock.advance_ns(1)
         assert len(used_cells(store)) == 100
         clock.advance_ns(11 * 10**9)
-        for _ in range(1_000):
+        for _ in range(150):
             clock.advance_ns(20 * 10**6)
             shared.hit("still here")
         assert len(used_cells(store)) == 1
@@ -89,7 +95,7 @@ def test_idle_counters_vanish_while_others_are_used() -> None:
 
 def test_blocks_that_were_freed_are_used_again() -> None:
     clock = ManualClock(1_700_000_000)
-    with fresh_store(clock, "size=1MB") as store:
+    with fresh_store(clock, "size=512KB") as store:
         shared = limiter(store, SlidingWindowLog(100, 1_000))
         for round_number in range(12):
             for _ in range(90):
@@ -99,7 +105,7 @@ def test_blocks_that_were_freed_are_used_again() -> None:
 
 
 def test_records_that_have_no_room_to_grow_are_an_error_not_a_pass() -> None:
-    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+    with fresh_store(ManualClock(1_700_000_000), "size=512KB") as store:
         limit = TokenBucket(100, 1)
 
         def hold_all() -> None:
@@ -113,7 +119,7 @@ def test_records_that_have_no_room_to_grow_are_an_error_not_a_pass() -> None:
 
 
 def test_new_counters_of_one_operation_do_not_take_the_same_cell() -> None:
-    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+    with fresh_store(ManualClock(1_700_000_000), "size=512KB") as store:
         limit = FixedWindow(1_000, 1_000)
         checks = tuple(Check("group", f"key {n}", limit, n) for n in range(1, 200))
         store.run(Take(checks))
@@ -123,14 +129,14 @@ def test_new_counters_of_one_operation_do_not_take_the_same_cell() -> None:
 
 def test_who_shared_a_used_up_counter_gains_nothing_when_there_is_room_again() -> None:
     clock = ManualClock(1_700_000_000)
-    with fresh_store(clock, "size=1MB") as store:
+    with fresh_store(clock, "size=512KB") as store:
         shared = limiter(store, FixedWindow(1, 10_000))
         for n in range(MANY):
             shared.hit(f"key {n}")
         late = [f"late key {n}" for n in range(100)]
         for key in late:
             shared.hit(key)
-        for n in range(1_000):
+        for n in range(250):
             shared.reset(f"key {n}")
         clock.advance_ns(2 * 10**9)
         assert not any(shared.hit(key).allowed for key in late)
@@ -139,11 +145,11 @@ def test_who_shared_a_used_up_counter_gains_nothing_when_there_is_room_again() -
 def test_who_shared_a_counter_has_one_of_its_own_when_there_is_room_again() -> None:
     """A counter that many share is never idle; whoever stayed with it would be refused for ever."""
     clock = ManualClock(1_700_000_000)
-    with fresh_store(clock, "size=1MB") as store:
+    with fresh_store(clock, "size=512KB") as store:
         shared = limiter(store, TokenBucket(10, 1))
         for n in range(MANY):
             shared.hit(f"sprayed {n}", 10)
-        regular = [f"regular {n}" for n in range(1_000)]
+        regular = [f"regular {n}" for n in range(150)]
         for _ in range(40):
             clock.advance_ns(10**9)
             admitted = [shared.hit(key).allowed for key in regular]
@@ -152,7 +158,7 @@ def test_who_shared_a_counter_has_one_of_its_own_when_there_is_room_again() -> N
 
 
 def test_a_key_that_was_reset_does_not_go_on_with_what_others_used() -> None:
-    with fresh_store(ManualClock(1_700_000_000), "size=1MB") as store:
+    with fresh_store(ManualClock(1_700_000_000), "size=512KB") as store:
         shared = limiter(store, FixedWindow(1, 10_000))
         for n in range(MANY):
             shared.hit(f"key {n}")
@@ -164,11 +170,11 @@ def test_a_key_that_was_reset_does_not_go_on_with_what_others_used() -> None:
 
 def test_a_clock_set_back_past_a_sweep_mints_nothing() -> None:
     clock = ManualClock(1_700_000_000)
-    with fresh_store(clock, "size=1MB") as store:
+    with fresh_store(clock, "size=512KB") as store:
         shared = limiter(store, FixedWindow(10, 10))
         assert shared.hit("key", 10)
         clock.advance_ns(10 * 10**9)
-        for _ in range(450):
+        for _ in range(150):
             clock.advance_ns(20 * 10**6)
             store.run(Take((Check("group", "other", FixedWindow(10, 10), 0),)))
         assert not used_cells(store)
