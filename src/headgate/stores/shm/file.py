@@ -238,25 +238,6 @@ class File:
     `words` is `memory` as numbers, each of which is written at once.
     """
 
-    __slots__ = (
-        "_path",
-        "cells",
-        "fd",
-        "has_warned",
-        "layout",
-        "memory",
-        "names",
-        "next_bucket",
-        "origin",
-        "overflow",
-        "own",
-        "processes",
-        "records",
-        "sweep_due",
-        "threads",
-        "words",
-    )
-
     def __init__(
         self, path: Path, fd: int, layout: Layout, *, origin: int, timeout_ns: int
     ) -> None:
@@ -306,7 +287,7 @@ class File:
                 os.close(fd)
 
     def __del__(self) -> None:
-        if hasattr(self, "sweep_due"):  # `__init__` has completed
+        if hasattr(self, "words"):  # there is something to close
             self.close()
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Final
@@ -45,11 +46,7 @@ _LONGEST_SLEEP: Final = 8e-3
 """Seconds. Waiters that wake often preempt the holder of the lock."""
 
 
-def _yield_processor() -> None:
-    sleep(0)
-
-
-_sched_yield: Final = getattr(os, "sched_yield", _yield_processor)
+_sched_yield: Final = getattr(os, "sched_yield", partial(sleep, 0))
 
 
 class FileLock:

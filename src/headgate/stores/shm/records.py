@@ -106,17 +106,10 @@ def form_of(limit: Limit) -> Form | None:
 @lru_cache(maxsize=_MAX_LIMITS)
 def limit_text(limit: Limit) -> bytes:
     """Return *limit* as an exact text, padded so that the state behind it is aligned to words."""
-    numbers: tuple[int, ...]
-    if isinstance(limit, PacedLimit):
-        rate = limit.per_second
-        numbers = limit.quota, rate.numerator, rate.denominator
-    elif isinstance(limit, LeakyQueue):
-        rate = limit.per_second
-        numbers = limit.queue, rate.numerator, rate.denominator
-    elif isinstance(limit, SlidingWindowCounter):
-        numbers = limit.quota, limit.window_ns, limit.subwindows
-    else:
-        numbers = limit.quota, limit.period_ns
+    numbers = limit.quota, limit.period_ns, getattr(limit, "subwindows", 1)
+    if isinstance(limit, PacedLimit | LeakyQueue):
+        quota = limit.queue if isinstance(limit, LeakyQueue) else limit.quota
+        numbers = quota, limit.per_second.numerator, limit.per_second.denominator
     text = " ".join([limit.algorithm, *map(str, numbers)]).encode("ascii")
     return text + b" " * (-(_BEFORE_TEXT + len(text)) % WORD)
 
@@ -125,31 +118,24 @@ def limit_of(text: bytes) -> Limit:
     """Return the limit that `limit_text` made *text* of."""
     try:
         algorithm, *rest = text.decode("ascii").split()
-        return _limit(algorithm, *map(int, rest))
-    except (ValueError, TypeError, ZeroDivisionError, LimitError) as error:
+        quota, number, more = map(int, rest)
+        return _MAKERS[algorithm](quota, number, more)
+    except (ValueError, KeyError, ZeroDivisionError, LimitError) as error:
         raise ValueError(f"{text!r} is not a limit") from error
 
 
-def _limit(algorithm: str, quota: int, number: int, more: int = 1) -> Limit:
-    seconds = Fraction(number, SECOND)
-    match algorithm:
-        case "token_bucket":
-            return TokenBucket(quota, Fraction(number, more))
-        case "gcra":
-            return GCRA(Fraction(number, more), quota)
-        case "leaky_bucket":
-            return LeakyBucket(quota, Fraction(number, more))
-        case "leaky_queue":
-            return LeakyQueue(Fraction(number, more), quota)
-        case "fixed_window":
-            return FixedWindow(quota, seconds)
-        case "sliding_window_log":
-            return SlidingWindowLog(quota, seconds)
-        case "sliding_window_counter":
-            return SlidingWindowCounter(quota, seconds, more)
-        case "concurrency":
-            return Concurrency(quota, seconds)
-    raise ValueError(f"unknown algorithm {algorithm!r}")
+_MAKERS: Final[dict[str, Callable[[int, int, int], Limit]]] = {
+    "token_bucket": lambda quota, rate, per: TokenBucket(quota, Fraction(rate, per)),
+    "gcra": lambda quota, rate, per: GCRA(Fraction(rate, per), quota),
+    "leaky_bucket": lambda quota, rate, per: LeakyBucket(quota, Fraction(rate, per)),
+    "leaky_queue": lambda quota, rate, per: LeakyQueue(Fraction(rate, per), quota),
+    "fixed_window": lambda quota, ns, _: FixedWindow(quota, Fraction(ns, SECOND)),
+    "sliding_window_log": lambda quota, ns, _: SlidingWindowLog(quota, Fraction(ns, SECOND)),
+    "sliding_window_counter": lambda quota, ns, subwindows: SlidingWindowCounter(
+        quota, Fraction(ns, SECOND), subwindows
+    ),
+    "concurrency": lambda quota, ns, _: Concurrency(quota, Fraction(ns, SECOND)),
+}
 
 
 class Kept(NamedTuple):
@@ -305,15 +291,16 @@ def _log(high: int, debt: int, times: list[int], units: list[int]) -> Log:
 def _slots(state: Any) -> Slots:
     """Return leases and claims from what JSON has of them."""
     leases, claims, kept = state
+    held = {
+        str(name): Lease(int(end), None if part is None else str(part), int(lasts))
+        for name, (end, part, lasts) in leases.items()
+    }
+
+    def claim(numbers: Any) -> Claim:
+        return Claim(*map(_counted, numbers))
+
     return Slots(
-        {
-            str(name): Lease(int(end), None if part is None else str(part), int(lasts))
-            for name, (end, part, lasts) in leases.items()
-        },
-        {str(part): _claim(claim) for part, claim in claims.items()},
-        {str(part): tuple([_claim(claim) for claim in many]) for part, many in kept.items()},
+        held,
+        {str(part): claim(one) for part, one in claims.items()},
+        {str(part): tuple([claim(one) for one in many]) for part, many in kept.items()},
     )
-
-
-def _claim(claim: Any) -> Claim:
-    return Claim(*map(_counted, claim))
