@@ -1,6 +1,7 @@
 """Counters in shared memory, for the processes of one host: `shm://name`.
 
-Read `store` first. `transaction` has the operations, `table` the layout of the file.
+Read `store` first. `transaction` has the operations, `prepared` the fast path, `table` the layout
+of the file.
 """
 
 from headgate.stores.shm.store import ShmStore
