@@ -14,7 +14,7 @@ import pytest
 from headgate.overload import AsyncPressureControl, PressureControl
 from headgate.stores.operations import MOST_ORIGINS, PublishValue
 from headgate.stores.redis import RedisStore
-from headgate.stores.redis.inspect import parse_name
+from headgate.stores.redis.naming import parse_name
 from headgate.testing import ManualClock
 from headgate.units import HOUR, SECOND
 from tests.support.pressure_process import QUICK

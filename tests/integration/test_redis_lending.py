@@ -11,7 +11,7 @@ from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog,
 from headgate.stores import Charge, Check, MemoryStore, Operation, Refund, Reset, Take
 from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.stores.redis import RedisStore
-from headgate.stores.redis.inspect import parse_name
+from headgate.stores.redis.naming import parse_name
 from headgate.testing import ManualClock
 from headgate.units import HOUR, SECOND
 from tests.support.servers import ClusterSetup, RedisServer, SilentProxy, is_installed

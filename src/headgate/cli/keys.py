@@ -194,8 +194,7 @@ def _find(arguments: Namespace) -> tuple[list[Counter], bool]:
     """The counters asked for, in the order to show them, and whether there are more."""
     url = _checked_url(arguments)
     try:
-        from headgate.stores.redis.inspect import Search, find_counters
-        from headgate.stores.redis.primaries import open_primaries
+        from headgate.stores.redis.inspect import Search, find_counters, open_primaries
         from headgate.stores.redis.url import parse_redis_url
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"redis", "hiredis"}:

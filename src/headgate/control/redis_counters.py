@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.control.live_counters import LiveCounter, Look
 from headgate.stores.base import group_name
-from headgate.stores.redis.inspect import Search, escaped, find_counters
+from headgate.stores.redis.inspect import Search, escaped, find_counters, open_primaries
 from headgate.stores.redis.naming import prefix
-from headgate.stores.redis.primaries import open_primaries
 from headgate.stores.redis.url import parse_redis_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from headgate.stores.redis.inspect import ParsedName, Primary, State
+    from headgate.stores.redis.inspect import Primary, State
+    from headgate.stores.redis.naming import ParsedName
 
 LONGEST_LOOK: Final = 3.0
 """Seconds that a look may take: in a large store it does not see everything."""

@@ -7,7 +7,8 @@ import pytest
 
 from headgate.cli import main
 from headgate.cli.keys import as_json, portraits, rows
-from headgate.stores.redis.inspect import Counter, Held, State, parse_name
+from headgate.stores.redis.inspect import Counter, Held, State
+from headgate.stores.redis.naming import parse_name
 from headgate.units import SECOND
 
 

@@ -20,9 +20,10 @@ import hiredis
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
+from headgate.runtime.drivers import adrive, drive
 from headgate.server_urls import Address
 from headgate.stores.redis import errors
-from headgate.stores.redis.connect import arun_dial, ask_each, dial_server, run_dial, server_at
+from headgate.stores.redis.connect import ask_each, dial_server, server_at
 from headgate.stores.redis.connection import ASKING, AsyncConnection, BlockingConnection, InFlight
 from headgate.stores.redis.naming import CLUSTER_SLOTS, slot_of
 from headgate.stores.redis.pool import Backoff, ConnectionPool, ReconnectingConnection
@@ -31,7 +32,8 @@ from headgate.stores.redis.request import Request, Transport
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from headgate.stores.redis.connect import Dial, Endpoint
+    from headgate.runtime.effects import Effects
+    from headgate.stores.redis.connect import Endpoint
     from headgate.stores.redis.request import Reply
     from headgate.stores.redis.url import RedisURL
 
@@ -147,10 +149,10 @@ class Nodes:
         self._backoff = Backoff()
         self._not_before = 0.0
 
-    def dial(self) -> Dial[SlotMap]:
-        """Ask one node after the other for the map."""
+    def dial(self, deadline: float) -> Effects[SlotMap]:
+        """Ask one node after the other for the map, until *deadline*."""
         nodes = [server_at(self._url, address) for address in self._known]
-        asked, found = yield from ask_each(nodes, ("CLUSTER", "SLOTS"), _read_map)
+        asked, found = yield from ask_each(nodes, deadline, ("CLUSTER", "SLOTS"), _read_map)
         primaries = sorted({one for one in found if one is not None})
         self._known = tuple(dict.fromkeys((asked.address, *primaries, *self._url.addresses)))
         return found
@@ -290,7 +292,7 @@ class ClusterTransport(Transport):
             until = now + url.connect_timeout if is_first else now + (deadline - now) / 2
             self._map_until = until if is_first else 0.0
             try:
-                nodes.learned(run_dial(nodes.dial(), until, url.timeout))
+                nodes.learned(drive(nodes.dial(until)))
             except StoreError as error:
                 nodes.failed(error, _monotonic())
                 return deadline if not is_first else _monotonic() + url.timeout
@@ -544,7 +546,7 @@ class ClusterConnections:
         error: StoreError | None = None
         try:
             until = _monotonic() + url.connect_timeout
-            found = await arun_dial(nodes.dial(), until, url.timeout)
+            found = await adrive(nodes.dial(until))
         except StoreError as caught:
             error = caught
             nodes.failed(error, _monotonic())

@@ -1,12 +1,11 @@
 """Opening connections: name lookup, TCP, TLS, AUTH and SELECT, and the primary of Sentinels.
 
 A connection is opened within a budget of its own, `RedisURL.connect_timeout`; the timeout of a call
-begins when the connection is there. AUTH, CLIENT SETNAME, SELECT and a question of the caller go
-out in one write, so that the greeting costs one round trip. Nothing is retried.
+begins when the connection is open. AUTH, CLIENT SETNAME, SELECT and a question of the caller go out
+in one write, so that the greeting costs one round trip. Nothing is retried.
 
-A *dial* is a generator that yields `Open` and `Pause` and returns what it has found, such as a
-connection to the primary. So the logic is written once: `run_dial` carries it out for threads,
-`arun_dial` in event loops.
+To *dial* is to find a server and open a connection to it: a generator of effects, written once for
+threads and for event loops.
 """
 
 from __future__ import annotations
@@ -16,16 +15,18 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hiredis
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
+from headgate.runtime.effects import Effect, Effects, Sleep
 from headgate.server_urls import Address
 from headgate.stores.redis import errors
 from headgate.stores.redis.connection import AsyncConnection, BlockingConnection
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+Dialer = Callable[[float], Effects[Any]]
+"""Makes the effects that open a connection until a deadline (monotonic seconds)."""
+
 SocketAddress = tuple[int, tuple[Any, ...] | str]
 """The family of a socket, and the address that it connects to."""
 
@@ -45,27 +49,10 @@ _FORBIDDEN: Final = ("NOPERM ", "ERR unknown ")
 _LEAST: Final = 0.001  # seconds; a timeout of 0 would mean "do not block"
 
 
-class _Lookup:
-    """A name lookup in progress, and its result."""
-
-    __slots__ = ("done", "error", "found", "waiters")
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.found: list[SocketAddress] = []
-        self.error: OSError | None = None
-        self.waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-
-    def result(self) -> list[SocketAddress]:
-        if self.error is not None:
-            raise type(self.error)(*self.error.args)  # a copy: several callers wait for it
-        return self.found
-
-
 class Resolver:
     """Name lookups that callers wait for no longer than they may.
 
-    The system's resolver knows no deadline: one that hangs would hold up the thread that connects,
+    The system's resolver knows no deadline: one that hangs would block the thread that connects,
     or the threads of an event loop's executor. So a name is looked up in a thread of its own, one
     for each name at a time. Nothing is cached.
     """
@@ -78,75 +65,47 @@ class Resolver:
     def after_fork(self) -> None:
         """Forget the lookups of the parent process, whose threads are not in this one."""
         self._lock = threading.Lock()
-        self._lookups: dict[str, _Lookup] = {}
+        self._lookups: dict[str, Future[list[SocketAddress]]] = {}
 
-    def resolve(self, host: str, port: int, deadline: float) -> list[SocketAddress]:
-        """Return the addresses of *host*; `OSError`, or `TimeoutError` at *deadline*."""
+    def look_up(self, host: str) -> Future[list[SocketAddress]]:
+        """Return the addresses of *host*, with port 0; the error is an `OSError`."""
+        found: Future[list[SocketAddress]] = Future()
+        found.set_running_or_notify_cancel()  # a waiter that gives up does not cancel it
         if is_ip_address(host):
-            return [(family, _at_port(one, port)) for family, one in _numeric(host)]
-        lookup, _ = self._join(host)
-        if not lookup.done.wait(max(deadline - time.monotonic(), 0)):
-            raise TimeoutError
-        return [(family, _at_port(one, port)) for family, one in lookup.result()]
-
-    async def aresolve(self, host: str, port: int) -> list[SocketAddress]:
-        """Return the addresses of *host* in an event loop. The caller sets the deadline."""
-        if is_ip_address(host):
-            return [(family, _at_port(one, port)) for family, one in _numeric(host)]
-        lookup, waiter = self._join(host, asyncio.get_running_loop())
-        if waiter is not None:
-            await waiter
-        return [(family, _at_port(one, port)) for family, one in lookup.result()]
-
-    def _join(
-        self, host: str, loop: asyncio.AbstractEventLoop | None = None
-    ) -> tuple[_Lookup, asyncio.Future[None] | None]:
-        waiter = None if loop is None else loop.create_future()
+            numeric = socket.AI_NUMERICHOST
+            found.set_result(_addresses(socket.getaddrinfo(host, None, flags=numeric, **_STREAM)))
+            return found
         with self._lock:
-            lookup = self._lookups.get(host)
-            is_new = lookup is None
-            if lookup is None:
-                lookup = self._lookups[host] = _Lookup()
-            if loop is not None and waiter is not None:
-                live = [one for one in lookup.waiters if not one[1].done()]
-                lookup.waiters = [*live, (loop, waiter)]
-        if is_new:
+            pending = self._lookups.setdefault(host, found)
+        if pending is found:
             threading.Thread(
-                target=self._find, args=(host, lookup), name="headgate-names", daemon=True
+                target=self._find, args=(host, found), name="headgate-names", daemon=True
             ).start()
-        return lookup, waiter
+        return pending
 
-    def _find(self, host: str, lookup: _Lookup) -> None:
+    def _find(self, host: str, found: Future[list[SocketAddress]]) -> None:
+        error: OSError | None = None
+        addresses: list[SocketAddress] = []
         try:
-            infos = self._look_up(host, None, type=socket.SOCK_STREAM)
-            lookup.found = [(family, address) for family, _, _, _, address in infos]
-        except OSError as error:
-            lookup.error = error
-        except UnicodeError as error:  # not a valid name
-            lookup.error = OSError(str(error))
-        finally:
-            with self._lock:
-                if self._lookups.get(host) is lookup:
-                    del self._lookups[host]
-                waiters = list(lookup.waiters)
-            lookup.done.set()
-            for loop, waiter in waiters:
-                with suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(_wake, waiter)
+            addresses = _addresses(self._look_up(host, None, **_STREAM))
+        except OSError as caught:
+            error = caught
+        except UnicodeError as caught:  # not a valid name
+            error = OSError(str(caught))
+        with self._lock:
+            if self._lookups.get(host) is found:
+                del self._lookups[host]
+        if error is None:
+            found.set_result(addresses)
+        else:
+            found.set_exception(error)
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+_STREAM: Final[dict[str, Any]] = {"type": socket.SOCK_STREAM}
 
 
-def _numeric(host: str) -> list[SocketAddress]:
-    infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+def _addresses(infos: Sequence[Any]) -> list[SocketAddress]:
     return [(family, address) for family, _, _, _, address in infos]
-
-
-def _at_port(address: Any, port: int) -> tuple[Any, ...]:
-    return (address[0], port, *address[2:])
 
 
 def is_ip_address(host: str) -> bool:
@@ -171,12 +130,14 @@ class Endpoint:
     password: str | None = field(default=None, repr=False)
     db: int = 0
     tls: TLSFiles | None = None
+    timeout: float = 0.05
+    """Seconds that a call may take once there is a connection."""
 
     def __str__(self) -> str:
         return str(self.address)
 
     def greeting(self, question: Sequence[str]) -> list[tuple[str, ...]]:
-        """The commands that begin a connection, with *question* as the last if there is one."""
+        """Return the commands that begin a connection; *question* is the last, if there is one."""
         auth: list[tuple[str, ...]] = []
         if self.password is not None:
             auth = [("AUTH", *([self.username] if self.username else []), self.password)]
@@ -196,19 +157,19 @@ class Endpoint:
 
 
 def server_at(url: RedisURL, address: Address) -> Endpoint:
-    """The server or cluster node of *url* at *address*."""
-    return Endpoint(address, url.username, url.password, url.db, url.tls)
+    """Return the server or cluster node of *url* at *address*."""
+    return Endpoint(address, url.username, url.password, url.db, url.tls, url.timeout)
 
 
 def sentinel_at(url: RedisURL, address: Address) -> Endpoint:
-    """The Sentinel of *url* at *address*; Sentinels have credentials of their own."""
+    """Return the Sentinel of *url* at *address*; Sentinels have credentials of their own."""
     options = url.options
-    return Endpoint(address, options.sentinel_username, options.sentinel_password, 0, url.tls)
+    name, secret = options.sentinel_username, options.sentinel_password
+    return Endpoint(address, name, secret, 0, url.tls, url.timeout)
 
 
-def _packed(commands: Sequence[tuple[str, ...]]) -> list[bytes]:
-    pack: Callable[[tuple[str, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
-    return list(map(pack, commands))
+pack_command = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
+"""Pack a command as it is sent."""
 
 
 def _tls_context(files: TLSFiles) -> ssl.SSLContext:
@@ -232,224 +193,88 @@ def _tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-class _Attempt:
-    """One attempt to connect to *endpoint* until *deadline*; *stage* is for error messages."""
+class _Step(Effect):
+    """One step of connecting: *blocking* in a thread, *waiting* in an event loop.
 
-    def __init__(self, endpoint: Endpoint, deadline: float) -> None:
-        self.endpoint = endpoint
-        self.deadline = deadline
-        self.stage = "connect"
-        self._begin = time.monotonic()
-
-    def left(self, share: float = 1.0) -> float:
-        return max((self.deadline - time.monotonic()) * share, _LEAST)
-
-    def failed(self, error: BaseException) -> StoreError:
-        """The `StoreError` for *error*: it says which stage failed, and after how long."""
-        if isinstance(error, TimeoutError) and not isinstance(error, ConnectionError):
-            took_ms = (time.monotonic() - self._begin) * 1_000
-            return StoreError(
-                f"no connection to {self.endpoint}: {self.stage} not done after {took_ms:.0f} ms",
-                reason="timeout",
-                is_undone=True,
-            )
-        return errors.not_connected(error, str(self.endpoint), self.stage)
-
-
-def open_blocking(
-    endpoint: Endpoint, deadline: float, call_timeout: float, question: Sequence[str] = ()
-) -> tuple[BlockingConnection, Reply]:
-    """Open a connection for calls of up to *call_timeout*; return the reply to *question* too.
-
-    Everything is done by *deadline* (monotonic seconds). Raises `StoreError`.
+    Both get *arguments*; the blocking form gets the seconds left until *deadline* too.
     """
-    attempt = _Attempt(endpoint, deadline)
-    sock: socket.socket | None = None
+
+    __slots__ = ("_arguments", "_blocking", "_deadline", "_waiting")
+
+    def __init__(
+        self,
+        blocking: Callable[..., Any],
+        waiting: Callable[..., Awaitable[Any]],
+        deadline: float,
+        *arguments: Any,
+    ) -> None:
+        self._blocking = blocking
+        self._waiting = waiting
+        self._deadline = deadline
+        self._arguments = arguments
+
+    def _left(self) -> float:
+        return max(self._deadline - time.monotonic(), _LEAST)
+
+    def perform(self) -> Any:
+        return self._blocking(*self._arguments, self._left())
+
+    async def aperform(self) -> Any:
+        async with asyncio.timeout(self._left()):
+            return await self._waiting(*self._arguments)
+
+
+def open_connection(
+    endpoint: Endpoint, deadline: float, question: Sequence[str] = ()
+) -> Effects[tuple[Any, Reply]]:
+    """Open a `BlockingConnection` in a thread, an `AsyncConnection` in an event loop.
+
+    Returns it with the reply to *question*. Everything is done by *deadline* (monotonic seconds).
+    Raises `StoreError`, which says which stage failed, and after how long.
+    """
+    began, stage = time.monotonic(), ["connect"]
+    opened: Any = None
     try:
-        sock = _connected(attempt)
+        opened = yield from _open_socket(endpoint.address, deadline, stage)
         if endpoint.tls is not None:
-            attempt.stage = "TLS handshake"
-            context = _tls_context(endpoint.tls)
-            sock.settimeout(attempt.left())
-            sock = context.wrap_socket(
-                sock, server_hostname=endpoint.address.host, do_handshake_on_connect=False
-            )
-            sock.do_handshake()
-        attempt.stage = "greeting"
-        connection = BlockingConnection(sock, str(endpoint), call_timeout)
+            stage[0] = "TLS handshake"
+        opened = yield _Step(_wrap, _awrap, deadline, opened, endpoint)
+        stage[0] = "greeting"
         commands = endpoint.greeting(question)
-        connection.send(b"".join(_packed(commands)), deadline)
-        return connection, endpoint.accepted(commands, connection.receive(len(commands), deadline))
+        packed = list(map(pack_command, commands))
+        replies = yield _Step(_greet, _agreet, deadline, opened, packed)
+        return opened, endpoint.accepted(commands, replies)
     except BaseException as error:
-        if sock is not None:
-            sock.close()
+        if opened is not None:
+            opened.close()
+        if isinstance(error, TimeoutError) and not isinstance(error, ConnectionError):
+            took_ms = (time.monotonic() - began) * 1_000
+            text = f"no connection to {endpoint}: {stage[0]} not done after {took_ms:.0f} ms"
+            raise StoreError(text, reason="timeout", is_undone=True) from error
         if isinstance(error, errors.DRIVER_ERRORS):
-            raise attempt.failed(error) from error
+            raise errors.not_connected(error, str(endpoint), stage[0]) from error
         raise
 
 
-def _connected(attempt: _Attempt) -> socket.socket:
-    """Connect to the first address of the endpoint that answers."""
-    host, port = attempt.endpoint.address
+def _open_socket(address: Address, deadline: float, stage: list[str]) -> Effects[socket.socket]:
+    """Connect to the first address of a host that answers; set *stage*."""
+    host, port = address
     places: list[SocketAddress] = [(socket.AF_UNIX, host)]
     if port:
-        attempt.stage = "name lookup"
-        places = RESOLVER.resolve(host, port, attempt.deadline)
-        attempt.stage = "TCP connect"
+        stage[0] = "name lookup"
+        found = yield _Step(Future.result, asyncio.wrap_future, deadline, RESOLVER.look_up(host))
+        places = [(family, (one[0], port, *one[2:])) for family, one in found]
+        stage[0] = "TCP connect"
     error: OSError = OSError("no address")
-    for tried, (family, address) in enumerate(places):
-        sock = socket.socket(family, socket.SOCK_STREAM)
+    for tried, place in enumerate(places):
+        until = _share_of(deadline, 1 / (len(places) - tried))
         try:
-            sock.settimeout(attempt.left(1 / (len(places) - tried)))
-            sock.connect(address)
-            _tune(sock)
-        except BaseException as caught:
-            sock.close()
-            if not isinstance(caught, OSError):
-                raise
+            sock: socket.socket = yield _Step(_connect, _aconnect, until, place)
+        except OSError as caught:
             error = caught
         else:
             return sock
     raise error
-
-
-async def open_async(
-    endpoint: Endpoint, deadline: float, call_timeout: float, question: Sequence[str] = ()
-) -> tuple[AsyncConnection, Reply]:
-    """Open a connection in an event loop: `open_blocking` without blocking."""
-    attempt = _Attempt(endpoint, deadline)
-    loop = asyncio.get_running_loop()
-    sock: socket.socket | None = None
-    connection: AsyncConnection | None = None
-
-    def protocol() -> AsyncConnection:
-        return AsyncConnection(str(endpoint), call_timeout)
-
-    try:
-        async with asyncio.timeout(attempt.left()):
-            sock = await _aconnected(attempt, loop)
-            if not endpoint.address.port:
-                _, connection = await loop.create_unix_connection(protocol, sock=sock)
-            elif endpoint.tls is None:
-                _, connection = await loop.create_connection(protocol, sock=sock)
-            else:
-                attempt.stage = "TLS handshake"
-                _, connection = await loop.create_connection(
-                    protocol,
-                    sock=sock,
-                    ssl=_tls_context(endpoint.tls),
-                    server_hostname=endpoint.address.host,
-                )
-            attempt.stage = "greeting"
-            commands = endpoint.greeting(question)
-            replies = await connection.greet(_packed(commands))
-            return connection, endpoint.accepted(commands, replies)
-    except BaseException as error:
-        if connection is not None:
-            connection.close()
-        elif sock is not None:
-            sock.close()
-        if isinstance(error, errors.DRIVER_ERRORS):
-            raise attempt.failed(error) from error
-        raise
-
-
-async def _aconnected(attempt: _Attempt, loop: asyncio.AbstractEventLoop) -> socket.socket:
-    """Connect to the first address of the endpoint that answers, in an event loop."""
-    host, port = attempt.endpoint.address
-    places: list[SocketAddress] = [(socket.AF_UNIX, host)]
-    if port:
-        attempt.stage = "name lookup"
-        places = await RESOLVER.aresolve(host, port)
-        attempt.stage = "TCP connect"
-    error: OSError = OSError("no address")
-    for tried, (family, address) in enumerate(places):
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setblocking(False)  # noqa: FBT003
-            async with asyncio.timeout(attempt.left(1 / (len(places) - tried))):
-                await loop.sock_connect(sock, address)
-            _tune(sock)
-        except BaseException as caught:
-            sock.close()
-            if not isinstance(caught, OSError):
-                raise
-            error = caught
-        else:
-            return sock
-    raise error
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Open a connection; the reply is the connection and the server's reply to *question*.
-
-    It may take *share* of the time that is left, from 0 to 1.
-    """
-
-    endpoint: Endpoint
-    question: Sequence[str] = ()
-    share: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait for some seconds."""
-
-    seconds: float
-
-
-class Closable(Protocol):
-    """A connection of either kind."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-Dial = Generator[Open | Pause, Any, R]
-"""Yields steps, is sent their results or thrown a `StoreError`, returns what was found."""
-
-
-def run_dial(dial: Dial[R], deadline: float, call_timeout: float) -> R:
-    """Carry out *dial* until *deadline* (monotonic seconds), for callers that may block."""
-    step: Callable[[], Open | Pause] = dial.__next__
-    while True:
-        try:
-            wanted = step()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        result: object = None
-        try:
-            if isinstance(wanted, Pause):
-                time.sleep(wanted.seconds)
-            else:
-                until = _share_of(deadline, wanted.share)
-                result = open_blocking(wanted.endpoint, until, call_timeout, wanted.question)
-        except StoreError as error:
-            step = _throwing(dial, error)
-        else:
-            step = _sending(dial, result)
-
-
-async def arun_dial(dial: Dial[R], deadline: float, call_timeout: float) -> R:
-    """Carry out *dial* in an event loop."""
-    step: Callable[[], Open | Pause] = dial.__next__
-    while True:
-        try:
-            wanted = step()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        result: object = None
-        try:
-            if isinstance(wanted, Pause):
-                await asyncio.sleep(wanted.seconds)
-            else:
-                until = _share_of(deadline, wanted.share)
-                result = await open_async(wanted.endpoint, until, call_timeout, wanted.question)
-        except StoreError as error:
-            step = _throwing(dial, error)
-        else:
-            step = _sending(dial, result)
 
 
 def _share_of(deadline: float, share: float) -> float:
@@ -457,35 +282,92 @@ def _share_of(deadline: float, share: float) -> float:
     return now + (deadline - now) * share
 
 
-def _throwing(dial: Dial[R], error: StoreError) -> Callable[[], Open | Pause]:
-    return lambda: dial.throw(error)
+@contextmanager
+def _new_socket(family: int) -> Iterator[socket.socket]:
+    """Yield a socket, which is closed if an error comes out of the block."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        yield sock
+        if family != socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
 
 
-def _sending(dial: Dial[R], result: object) -> Callable[[], Open | Pause]:
-    return lambda: dial.send(result)
+def _connect(place: SocketAddress, timeout: float) -> socket.socket:
+    with _new_socket(place[0]) as sock:
+        sock.settimeout(timeout)
+        sock.connect(place[1])
+    return sock
 
 
-def dial_server(endpoint: Endpoint) -> Callable[[float], Dial[Any]]:
+async def _aconnect(place: SocketAddress) -> socket.socket:
+    with _new_socket(place[0]) as sock:
+        sock.setblocking(False)  # noqa: FBT003
+        await asyncio.get_running_loop().sock_connect(sock, place[1])
+    return sock
+
+
+def _wrap(sock: socket.socket, endpoint: Endpoint, timeout: float) -> BlockingConnection:
+    if endpoint.tls is not None:
+        sock.settimeout(timeout)
+        context = _tls_context(endpoint.tls)
+        sock = context.wrap_socket(sock, server_hostname=endpoint.address.host)
+    return BlockingConnection(sock, str(endpoint), endpoint.timeout)
+
+
+async def _awrap(sock: socket.socket, endpoint: Endpoint) -> AsyncConnection:
+    loop = asyncio.get_running_loop()
+
+    def protocol() -> AsyncConnection:
+        return AsyncConnection(str(endpoint), endpoint.timeout)
+
+    host, port = endpoint.address
+    if not port:
+        return (await loop.create_unix_connection(protocol, sock=sock))[1]
+    context = None if endpoint.tls is None else _tls_context(endpoint.tls)
+    name = None if context is None else host
+    connected = await loop.create_connection(protocol, sock=sock, ssl=context, server_hostname=name)
+    return connected[1]
+
+
+def _greet(connection: BlockingConnection, packed: Sequence[bytes], timeout: float) -> list[Reply]:
+    deadline = time.monotonic() + timeout
+    connection.send(b"".join(packed), deadline)
+    return connection.receive(len(packed), deadline)
+
+
+async def _agreet(connection: AsyncConnection, packed: Sequence[bytes]) -> list[Reply]:
+    return await connection.greet(packed)
+
+
+def dial_server(endpoint: Endpoint) -> Dialer:
     """Dial one server."""
 
-    def dial(deadline: float) -> Dial[Any]:  # noqa: ARG001 (as others)
-        connection, _ = yield Open(endpoint)
+    def dial(deadline: float) -> Effects[Any]:
+        connection, _ = yield from open_connection(endpoint, deadline)
         return connection
 
     return dial
 
 
 def ask_each(
-    endpoints: Sequence[Endpoint], command: Sequence[str], read: Callable[[Endpoint, Reply], R]
-) -> Dial[tuple[Endpoint, R]]:
-    """Ask one server after the other; return the first that gave an answer that *read* accepts.
+    endpoints: Sequence[Endpoint],
+    deadline: float,
+    command: Sequence[str],
+    read: Callable[[Endpoint, Reply], R],
+) -> Effects[tuple[Endpoint, R]]:
+    """Ask one server after the other; return the first whose reply *read* accepts.
 
     A server that hangs takes up its share of the time only. Raises the last `StoreError`.
     """
     error = StoreError("no server to ask", is_undone=True)
     for asked, endpoint in enumerate(endpoints):
+        until = _share_of(deadline, 1 / (len(endpoints) - asked + 1))
         try:
-            connection, reply = yield Open(endpoint, command, 1 / (len(endpoints) - asked + 1))
+            connection, reply = yield from open_connection(endpoint, until, command)
             connection.close()
             return endpoint, read(endpoint, reply)
         except StoreError as caught:
@@ -503,10 +385,11 @@ class SentinelDialer:
         self._url = url
         self._order = [sentinel_at(url, address) for address in url.addresses]
 
-    def __call__(self, deadline: float) -> Dial[Any]:
+    def __call__(self, deadline: float) -> Effects[Any]:
         while True:
-            address = yield from self._primary()
-            connection, role = yield Open(server_at(self._url, address), ("ROLE",))
+            address = yield from self._primary(deadline)
+            server = server_at(self._url, address)
+            connection, role = yield from open_connection(server, deadline, ("ROLE",))
             if not isinstance(role, list) or role[0] == b"master":  # not a list: ROLE is forbidden
                 return connection
             connection.close()
@@ -516,13 +399,13 @@ class SentinelDialer:
                     "a failover is in progress",
                     reason="readonly",
                 )
-            yield Pause(_FAILOVER_PAUSE)
+            yield Sleep(_FAILOVER_PAUSE)
 
-    def _primary(self) -> Dial[Address]:
+    def _primary(self, deadline: float) -> Effects[Address]:
         name = self._url.primary_name
         command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
         try:
-            first, address = yield from ask_each(self._order, command, self._read)
+            first, address = yield from ask_each(self._order, deadline, command, self._read)
         except StoreError as error:
             raise StoreError(
                 f"no Sentinel names a primary for {name!r}; the last error: {error}",
@@ -543,3 +426,10 @@ class SentinelDialer:
             return Address(host.decode(), int(port))
         except (TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"{asked} is no Sentinel: its reply is {reply!r}") from error
+
+
+def dialer_for(url: RedisURL) -> Dialer:
+    """Dial the one server of *url*, or the primary that its Sentinels name."""
+    if url.topology == "sentinel":
+        return SentinelDialer(url)
+    return dial_server(server_at(url, url.addresses[0]))

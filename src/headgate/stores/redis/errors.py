@@ -1,4 +1,4 @@
-"""From what a server or its driver says to a `StoreError` that a person understands."""
+"""The `StoreError` for each error reply of a server, and for errors of sockets and the parser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import ssl
 from typing import TYPE_CHECKING, Final
 
 import hiredis
-from redis import exceptions as driver
 
 from headgate.errors import StoreError, StoreFault
 
@@ -16,17 +15,11 @@ if TYPE_CHECKING:
 
     from headgate.stores.redis.request import Reply, Request
 
-DRIVER_ERRORS: Final = (
-    driver.RedisError,
-    driver.RedisClusterException,
-    driver.IncorrectPolicyType,
-    driver.ChildDeadlockedError,
-    hiredis.HiredisError,
-    OSError,  # with it TimeoutError, which is asyncio's and the socket's, and ssl.SSLError
-    EOFError,
-    ValueError,
-)
-"""All that connecting, sending and reading may raise; `fault` makes a `StoreError` of it."""
+DRIVER_ERRORS: Final = (hiredis.HiredisError, OSError, EOFError, ValueError)
+"""All that connecting, sending and reading may raise; `fault` makes a `StoreError` of it.
+
+`OSError` includes `TimeoutError` and `ssl.SSLError`.
+"""
 
 _CODES: Final[Mapping[str, tuple[StoreFault, str]]] = {
     "READONLY": ("readonly", "is a replica and takes no writes"),
@@ -49,39 +42,17 @@ _AUTH_TROUBLE: Final = ("ERR invalid password", "ERR AUTH ", "ERR Client sent AU
 _ACL_TROUBLE: Final = re.compile("The user executing the script can't|ACL failure in script")
 _INNER_CODE: Final = re.compile(r"Error running script.*?-([A-Z]+) ")
 _ARGUMENTS: Final = re.compile(r",? with args beginning with.*", re.DOTALL)
-_CLASSES: Final[tuple[tuple[type[Exception], StoreFault], ...]] = (
-    (driver.AuthenticationError, "denied"),
-    (driver.AuthorizationError, "denied"),
-    (driver.ExternalAuthProviderError, "denied"),
-    (driver.NoPermissionError, "denied"),
-    (driver.AuthenticationWrongNumberOfArgsError, "denied"),
-    (driver.BusyLoadingError, "loading"),
-    (driver.ReadOnlyError, "readonly"),
-    (driver.MasterDownError, "readonly"),
-    (driver.OutOfMemoryError, "out_of_memory"),
-    (driver.ClusterDownError, "cluster_down"),
-    (driver.TryAgainError, "cluster_down"),
-    (driver.SlotNotCoveredError, "cluster_down"),
-    (driver.ResponseError, "refused"),
-    (driver.TimeoutError, "timeout"),
-    (TimeoutError, "timeout"),
-    (driver.InvalidResponse, "unreachable"),
-    (hiredis.ProtocolError, "unreachable"),
-    (driver.ConnectionError, "unreachable"),
-    (OSError, "unreachable"),
-    (EOFError, "unreachable"),
-)
 
 
 def code_of(text: str) -> str:
-    """The word by which an error reply says what it is, such as NOSCRIPT."""
-    inner = _INNER_CODE.search(text)  # before Redis 7 what a script met stands inside
+    """Return the code of an error reply, such as NOSCRIPT."""
+    inner = _INNER_CODE.search(text)  # before Redis 7 the error inside a script is wrapped
     return inner[1] if inner else text.partition(" ")[0]
 
 
 def store_error(text: str, where: str) -> StoreError:
-    """The error that the server at *where* meant by an error reply, whose text is *text*."""
-    text = _ARGUMENTS.sub("", text)  # they may be somebody's keys
+    """Return the `StoreError` for the error reply *text* of the server at *where*."""
+    text = _ARGUMENTS.sub("", text)  # they may contain keys
     if text.startswith(_AUTH_TROUBLE):
         return StoreError(
             f"{where} does not accept the password of the store URL: {text}", reason="denied"
@@ -92,28 +63,28 @@ def store_error(text: str, where: str) -> StoreError:
 
 
 def fault(error: BaseException, where: str) -> StoreError:
-    """The `StoreError` for what a driver, a socket or a parser raised about *where*."""
+    """Return the `StoreError` for what a socket or a parser raised about *where*."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, hiredis.ReplyError):
         return store_error(str(error), where)
-    reason: StoreFault = "unavailable"
-    reason = next((word for kind, word in _CLASSES if isinstance(error, kind)), reason)
     said = str(error) or type(error).__name__
-    if reason == "timeout":
-        return StoreError(f"{where} did not answer in time: {said}", reason=reason)
-    cause = error.__cause__ or error.__context__ or error
-    if isinstance(error, ssl.SSLError) or isinstance(cause, ssl.SSLError):
-        return StoreError(f"no TLS connection to {where}: {said}", reason="unreachable")
-    if isinstance(error, (driver.InvalidResponse, hiredis.ProtocolError)):
-        return StoreError(f"{where} does not speak the Redis protocol: {said}", reason=reason)
-    if reason == "unreachable":
-        return StoreError(f"no connection to {where}: {said}", reason=reason)
-    return StoreError(f"{where}: {said}", reason=reason)
+    match error:
+        case TimeoutError():
+            return StoreError(f"{where} did not answer in time: {said}", reason="timeout")
+        case ssl.SSLError():
+            return StoreError(f"no TLS connection to {where}: {said}", reason="unreachable")
+        case hiredis.ProtocolError():
+            text = f"{where} does not speak the Redis protocol: {said}"
+            return StoreError(text, reason="unreachable")
+        case OSError() | EOFError():
+            return StoreError(f"no connection to {where}: {said}", reason="unreachable")
+        case _:
+            return StoreError(f"{where}: {said}", reason="unavailable")
 
 
 def not_connected(error: BaseException, where: str, stage: str) -> StoreError:
-    """The `StoreError` for what *stage* of connecting to *where* raised."""
+    """Return the `StoreError` for what *stage* of connecting to *where* raised."""
     own = fault(error, where)
     if isinstance(error, StoreError | hiredis.ReplyError | ssl.SSLError):
         return own.copied(is_undone=True)
@@ -124,7 +95,7 @@ def not_connected(error: BaseException, where: str, stage: str) -> StoreError:
 
 
 def timed_out(where: str, timeout: float) -> StoreError:
-    """What was sent to *where* was not answered within *timeout* seconds."""
+    """Return the error of requests without a reply from *where* within *timeout* seconds."""
     return StoreError(
         f"{where} did not answer within {timeout:g} s; what was asked may have been done, once",
         reason="timeout",
@@ -132,7 +103,7 @@ def timed_out(where: str, timeout: float) -> StoreError:
 
 
 def broken(where: str, error: BaseException | None = None) -> StoreError:
-    """The connection to *where* broke after something had been written on it."""
+    """Return the error of requests that were written on a connection that then broke."""
     said = f": {error}" if error is not None and str(error) else ""
     return StoreError(
         f"the connection to {where} broke{said}; what was asked may have been done, once",
@@ -141,12 +112,12 @@ def broken(where: str, error: BaseException | None = None) -> StoreError:
 
 
 def closed(where: str, *, is_undone: bool = True) -> StoreError:
-    """The store was closed by its owner; with `is_undone=False` after something had been sent."""
+    """Return the error of requests to a closed store; *is_undone* if nothing was sent."""
     return StoreError(f"the store at {where} is closed", reason="closed", is_undone=is_undone)
 
 
 def too_late(where: str, timeout: float) -> StoreError:
-    """Time was up before anything could be sent."""
+    """Return the error of requests whose time was up before they could be sent."""
     return StoreError(
         f"{where} could not be asked within {timeout:g} s; nothing was sent",
         reason="timeout",
@@ -155,27 +126,27 @@ def too_late(where: str, timeout: float) -> StoreError:
 
 
 def loss(error: BaseException, where: str, timeout: float) -> StoreError:
-    """What became of requests that were written on a connection that then raised *error*."""
-    if isinstance(error, (TimeoutError, driver.TimeoutError)):
+    """Return the error of requests that were written on a connection that then raised *error*."""
+    if isinstance(error, TimeoutError):
         return timed_out(where, timeout)
-    if isinstance(error, (driver.InvalidResponse, hiredis.ProtocolError)):
+    if isinstance(error, hiredis.ProtocolError):
         return fault(error, where)
     return broken(where, error)
 
 
 def fail_all(requests: Iterable[Request], error: StoreError) -> None:
-    """Fail all *requests* with *error*, each with a copy: exceptions are not for sharing."""
+    """Fail all *requests* with *error*, each with a copy: an exception belongs to one caller."""
     for request in requests:
         request.failed(error.copied())
 
 
 def unsent(error: StoreError) -> StoreError:
-    """*error*, which came before anything was sent."""
+    """Return *error* for requests that were not sent."""
     return error.copied(is_undone=True)
 
 
 def deliver(request: Request, reply: Reply, where: str) -> None:
-    """Hand *reply* to *request*, which fails if it is no reply to what was asked."""
+    """Pass *reply* to *request*, which fails if the reply is malformed."""
     try:
         request.answered(reply)
     except UNREADABLE as error:
@@ -183,11 +154,11 @@ def deliver(request: Request, reply: Reply, where: str) -> None:
 
 
 UNREADABLE: Final = (TypeError, ValueError, LookupError, AttributeError)
-"""What reading a reply raises that is not what it should be."""
+"""Errors that reading a malformed reply raises."""
 
 
 def unreadable(where: str, error: BaseException) -> StoreError:
-    """The server at *where* answered, and nobody knows what."""
+    """Return the error for a malformed reply of *where*."""
     own = StoreError(
         f"{where} answered what is no answer: {error}", reason="refused", is_undone=False
     )

@@ -1,131 +1,60 @@
-"""Finding counters for a person to look at. It reads, and never writes.
+"""Finding and reading counters, for a person to look at. It reads, and never writes.
 
-Names are found with SCAN, a step at a time, on every primary: KEYS would hold everybody up. A name
-that Headgate could not have written, or a value, is somebody else's and left out; and so is a
-counter that is gone by the time it is read. The figures are as of the server's own clock.
+Names are found with SCAN, a step at a time, on every primary: KEYS would block everybody. A name or
+a value that Headgate could not have written is somebody else's and left out, and so is a counter
+that is gone by the time it is read. The figures are as of the server's own clock.
 """
 
 from __future__ import annotations
 
 import re
-from binascii import crc32
+import time
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import hiredis
 
 from headgate.algorithms import LeakyQueueAlgorithm, algorithm_for
 from headgate.algorithms.leaky_queue import Line, Vacancy
 from headgate.algorithms.sliding_log import Log
 from headgate.errors import LimitError
 from headgate.limits import FixedWindow, LeakyQueue, SlidingWindowCounter, SlidingWindowLog
+from headgate.runtime.drivers import drive
 from headgate.stores.base import group_name
+from headgate.stores.redis import errors
+from headgate.stores.redis.cluster import Nodes, Redirection, redirection
 from headgate.stores.redis.codec import EXTRA_MANTISSAS
-from headgate.stores.redis.naming import DEFAULT_NAMESPACE, LONGEST_KEY, TAGS, Names, prefix, tags
-from headgate.units import DAY, HOUR, MICROSECOND, MINUTE, SECOND, WEEK
+from headgate.stores.redis.connect import dial_server, dialer_for, pack_command, server_at
+from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, ParsedName, parse_name, prefix
+from headgate.units import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headgate.limits import Limit
+    from headgate.server_urls import Address
+    from headgate.stores.redis.connection import BlockingConnection
+    from headgate.stores.redis.url import RedisURL
 
+    Command = tuple[bytes | str | int, ...]
 
-_NAME: Final = re.compile(rb"(\{[^{}:]*\})?([^:{}]*?)(!?)([+~]?):(.+)", re.DOTALL)
-_GROUP: Final = re.compile(
-    r"@(?P<other>.+)"
-    r"|(?P<namespace>[^@#=/]*)(?:#(?P<place>[0-9]{1,9})|=(?P<name>.+)|/(?P<limit>.+))?",
-    re.DOTALL,
-)
-_DIGEST: Final = re.compile("[0-9a-f]{32}")
 _WILD: Final = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 _SPECIAL: Final = re.compile(rb"([*?\[\]\\^-])")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedName:
-    """What the name of a counter says.
-
-    The counter is one of a limiter's stack (`place`, from 0), one of `hit_all` with a `name` or
-    with a `limit` in place of one, or one of any `other` group; the rest are None.
-    """
-
-    tag: bytes
-    namespace: str | None
-    place: int | None
-    name: str | None
-    limit: str | None
-    other: str | None
-    is_hashed: bool
-    """Whether `key` is the digest of a long key."""
-    beside: str
-    """"+" for the list of a log, "~" for slots, "" for a counter itself."""
-    key: str
-
-    @property
-    def group(self) -> str:
-        """The group as a store is given it."""
-        if self.namespace is None:
-            return self.other or ""
-        if self.limit is not None:
-            return f"{len(self.namespace)}/{self.namespace}/{self.limit}"
-        return group_name(self.namespace, self.name or self.place or 0)
-
-    @property
-    def counter(self) -> str:
-        """Which counter of its key it is, for people."""
-        if self.place is not None:
-            return f"limits[{self.place}]"
-        if self.name is not None:
-            return f"name={self.name}"
-        return f"limit={self.limit}" if self.limit is not None else f"group={self.other}"
-
-
-def parse_name(name: bytes) -> ParsedName | None:
-    """What *name* says; None if it is none that Headgate gives."""
-    found = _NAME.fullmatch(name)
-    if not found:
-        return None
-    tag, text, hashed, beside, raw = found.groups(b"")
-    try:
-        group = _GROUP.fullmatch(text.decode("ascii"))
-        key = raw.decode("utf-8", "surrogatepass")
-        words = {word: _plain(text) for word, text in group.groupdict().items()} if group else {}
-    except UnicodeDecodeError:
-        return None
-    if not words or not _is_own_key(tag, raw, key, is_hashed=bool(hashed)):
-        return None
-    marks = (hashed + beside).decode()
-    parsed = _parsed(tag, words, marks, key)
-    return parsed if prefix(parsed.group, marks) == b"%b%b%b:" % (text, hashed, beside) else None
-
-
-def _plain(text: str | None) -> str | None:
-    """What was encoded as *text* (see `naming.prefix`)."""
-    if not text:
-        return DEFAULT_NAMESPACE if text == "" else None
-    return "" if text == "%" else unquote(text, errors="surrogatepass")
-
-
-def _parsed(tag: bytes, words: dict[str, str | None], marks: str, key: str) -> ParsedName:
-    other, name, limit = words["other"], words["name"], words["limit"]
-    namespace = None if other is not None else words["namespace"]
-    in_stack = other is None and name is None and limit is None
-    place = int(words["place"] or 0) if in_stack else None
-    hashed, beside = "!" in marks, marks.lstrip("!")
-    return ParsedName(tag, namespace, place, name, limit, other, hashed, beside, key)
-
-
-def _is_own_key(tag: bytes, raw: bytes, key: str, *, is_hashed: bool) -> bool:
-    """Whether *raw* is as long as a key can be, and the tag the one that it gets."""
-    if is_hashed:
-        return _DIGEST.fullmatch(key) is not None and (not tag or tag in tags())
-    return len(raw) <= LONGEST_KEY and (not tag or tag == tags()[crc32(raw) % TAGS])
+_STEP: Final = 1_000
+"""Keys that the server examines in one step of SCAN: a fraction of a millisecond."""
+_PATIENCE: Final = 5.0
+"""Seconds that a reply may take, at least: the URL's timeout is for decisions."""
+_MOST_REDIRECTIONS: Final = 3
+_AT_ONCE: Final = 100
+"""Counters that are read in one round trip: each may have a long list beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which counters are looked for: those of *key*, or of keys like *pattern*, or all.
+    """A search for the counters of *key*, or of keys like *pattern*, or all.
 
     *pattern* is a glob as in a shell: `*`, `?`, `[abc]`, `[!abc]`. A key that is too long to be
     stored is found by *key* alone, in full or by its digest.
@@ -136,7 +65,7 @@ class Search:
     key: str | None = None
 
     def match(self, *, has_tags: bool) -> bytes:
-        """A pattern for SCAN that finds all these names, and perhaps others."""
+        """Return a pattern for SCAN that matches all these names, and perhaps others."""
         start = b"{*}" if has_tags else b""
         if self.namespace is not None:
             start += escaped(prefix(group_name(self.namespace, 0)).rstrip(b":"))
@@ -145,7 +74,7 @@ class Search:
         return b"%b*:%b" % (start, _loosened(self.pattern or "*"))
 
     def accepts(self, found: ParsedName) -> bool:
-        """Whether it is one of those looked for. The list beside a log is none."""
+        """Return True if the search is for *found*. The list beside a log is no counter."""
         if found.beside == "+" or self.namespace not in (None, found.namespace):
             return False
         if self.key is not None:
@@ -154,25 +83,25 @@ class Search:
 
     @property
     def _raw_key(self) -> bytes:
-        """The key as it stands in names: itself or its digest."""
+        """The key as it is written in names: itself or its digest."""
         name = Names(has_tags=False).counter(group_name(DEFAULT_NAMESPACE, 0), self.key or "")
         return name.partition(b":")[2]
 
 
 def escaped(literal: bytes) -> bytes:
-    """A pattern for SCAN that matches *literal* and nothing else."""
+    """Return a pattern for SCAN that matches *literal* and nothing else."""
     return _SPECIAL.sub(rb"\\\1", literal)
 
 
 def _loosened(pattern: str) -> bytes:
-    """The shell's *pattern* for SCAN, every wildcard a star: to Redis a character is a byte."""
+    """Translate a glob for SCAN, every wildcard a star: to Redis a character is a byte."""
     literals = (escaped(text.encode("utf-8", "surrogatepass")) for text in _WILD.split(pattern))
     return b"*".join(literals)
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter that was found: its name in Redis, what that says, its state, its time to live."""
+    """A counter that was found: its name in Redis, parsed too, its state, its time to live."""
 
     redis_name: bytes
     name: ParsedName
@@ -186,14 +115,14 @@ class Primary(Protocol):
     has_tags: bool
 
     def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
-        """The names like *match*, a step at a time; a name may come twice."""
+        """Yield the names like *match*, a step at a time; a name may come twice."""
 
     def read(self, names: Sequence[bytes]) -> Iterable[tuple[bytes, State, int]]:
-        """Those of *names* that are counters: the name, the state, nanoseconds to live."""
+        """Yield those of *names* that are counters: name, state, nanoseconds to live."""
 
 
 def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Counter]:
-    """The counters that *search* is for, each once, in no order. Looks as they are asked for."""
+    """Yield the counters that *search* is for, each once, in no order."""
     seen: set[bytes] = set()
     for primary in primaries:
         for step in primary.scan(search.match(has_tags=primary.has_tags)):
@@ -208,14 +137,154 @@ def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Coun
                 yield Counter(name, wanted[name], state, ttl_ns)
 
 
-# What the value of a counter means to a person: states as `lua/counters.lua` writes them, read.
-#
-# A value comes in as bytes and goes out as a `State`, or as None if Headgate did not write it. The
-# figures of windows are those of the pure algorithms. Nothing here talks to a server.
+class Server:
+    """One primary, to be read from; a *node* of a cluster has an address. Raises `StoreError`."""
 
+    def __init__(
+        self, connection: BlockingConnection, url: RedisURL, node: Address | None = None
+    ) -> None:
+        self._connection = connection
+        self._url = url
+        self._node = node
+        self.has_tags = node is not None
+
+    def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
+        cursor = b""
+        while cursor != b"0":
+            command = ("SCAN", cursor or b"0", "MATCH", match, "COUNT", _STEP)
+            cursor, names = self._accepted(self._ask([command])[0])
+            yield names
+
+    def read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
+        likely = self._likely(names)
+        for first in range(0, len(likely), _AT_ONCE):
+            yield from self._read(likely[first : first + _AT_ONCE])
+
+    def _likely(self, names: Sequence[bytes]) -> list[bytes]:
+        """Return those of *names* that are worth reading: other values may be of any size."""
+        likely = [name for name in names if _is_for_slots(name)]
+        others = [name for name in names if not _is_for_slots(name)]
+        beginnings = self._ask([("GETRANGE", name, 0, BEGINNING - 1) for name in others])
+        for name, beginning in zip(others, beginnings, strict=True):
+            if isinstance(beginning, hiredis.ReplyError):
+                if not _is_wrong_type(beginning):  # `_read` handles the other errors
+                    likely.append(name)
+            elif looks_like_state(beginning):
+                likely.append(name)
+        return likely
+
+    def _read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
+        commands = [command for name in names for command in _reading(name)]
+        *replies, now = self._ask([*commands, ("TIME",)])  # last: no state is younger
+        seconds, micros = map(int, self._accepted(now))
+        now_ns = (seconds * 1_000_000 + micros) * MICROSECOND
+        for n, name in enumerate(names):
+            value, entries, ttl = self._settled(name, replies[3 * n :][:3])
+            # Every key of ours has a TTL, so one without is somebody else's.
+            state = _state(name, value, entries or (), now_ns) if ttl and ttl > 0 else None
+            if state:
+                yield name, state, ttl * MILLISECOND
+
+    def _settled(self, name: bytes, replies: Sequence[Any]) -> list[Any]:
+        """Return the replies about *name*, from another node if its slot is being moved."""
+        for _ in range(_MOST_REDIRECTIONS):
+            found = [self._redirected(reply) for reply in replies]
+            to = next(filter(None, found), None)
+            if to is None:
+                break
+            asking = [one for each in _reading(name) for one in (("ASKING",), each)]
+            with closing(_open(self._url, to.address)) as connection:
+                replies = _exchange(connection, asking, self._url.timeout)[1::2]
+        return [self._accepted(reply) for reply in replies]
+
+    def _redirected(self, reply: Any) -> Redirection | None:
+        if self._node is None or not isinstance(reply, hiredis.ReplyError):
+            return None
+        return redirection(str(reply), self._node)
+
+    def _accepted(self, reply: Any) -> Any:
+        """Return *reply*, or None if the key is of another type; raise any other error."""
+        if isinstance(reply, hiredis.ReplyError):
+            if _is_wrong_type(reply):
+                return None
+            raise errors.store_error(str(reply), self._connection.where)
+        return reply
+
+    def _ask(self, commands: Sequence[Command]) -> list[Any]:
+        return _exchange(self._connection, commands, self._url.timeout)
+
+
+def _reading(name: bytes) -> tuple[Command, Command, Command]:
+    """Return the commands that read the value of *name*, the key beside it, and its TTL in ms."""
+    if _is_for_slots(name):
+        value: Command = ("ZRANGE", name, 0, -1, "WITHSCORES")
+        beside: Command = ("ZRANGE", name.replace(b":", b"|:", 1), 0, -1)
+    else:
+        value = ("GET", name)
+        beside = ("LRANGE", name.replace(b":", b"+:", 1), 0, -1)
+    return value, beside, ("PTTL", name)
+
+
+def _is_wrong_type(error: Exception) -> bool:
+    return str(error).startswith("WRONGTYPE")
+
+
+def _is_for_slots(name: bytes) -> bool:
+    return name.partition(b":")[0].endswith(b"~")
+
+
+def _state(name: bytes, value: Any, entries: Sequence[bytes], now_ns: int) -> State | None:
+    if value is None:
+        return None
+    if _is_for_slots(name):
+        leases = list(zip(value[::2], map(float, value[1::2]), strict=True))
+        return read_slots(leases, entries, now_ns)
+    return read_state(value, entries, now_ns)
+
+
+def _open(url: RedisURL, address: Address) -> BlockingConnection:
+    until = time.monotonic() + url.timeout
+    connection: BlockingConnection = drive(dial_server(server_at(url, address))(until))
+    return connection
+
+
+def _exchange(
+    connection: BlockingConnection, commands: Sequence[Command], timeout: float
+) -> list[Any]:
+    """Return the replies to *commands*, error replies among them."""
+    deadline = time.monotonic() + timeout
+    if not commands:
+        return []
+    try:
+        connection.send(b"".join(map(pack_command, commands)), deadline)
+        return connection.receive(len(commands), deadline)
+    except errors.DRIVER_ERRORS as error:
+        raise errors.fault(error, connection.where) from error
+
+
+@contextmanager
+def open_primaries(url: RedisURL) -> Iterator[list[Server]]:
+    """Connect to the primaries of *url*. Raises `StoreError`."""
+    url = replace(url, options=replace(url.options, timeout=max(_PATIENCE, url.timeout)))
+    deadline = time.monotonic() + url.timeout
+    with ExitStack() as stack:
+        if url.is_cluster:
+            nodes = sorted({one for one in drive(Nodes(url).dial(deadline)) if one is not None})
+            opened = [(stack.enter_context(closing(_open(url, one))), one) for one in nodes]
+            yield [Server(connection, url, node) for connection, node in opened]
+            return
+        connection = stack.enter_context(closing(drive(dialer_for(url)(deadline))))
+        (info,) = _exchange(connection, [("INFO", "cluster")], url.timeout)
+        if isinstance(info, bytes) and b"cluster_enabled:1" in info:
+            # A node by itself has only a part of the counters, and under other names.
+            raise errors.store_error("MOVED", connection.where)
+        yield [Server(connection, url)]
+
+
+# The values of counters, as lua/counters.lua writes them.
 
 BEGINNING: Final = 25
-"""Bytes of a value that `looks_like_state` needs to see."""
+"""Bytes of a value that `looks_like_state` needs."""
 _STATE: Final = re.compile(rb"\d{16}(?:\d{3},\d|/\d)|[FCL]\d{1,16},|Q\d{1,23}")
 _PACED: Final = re.compile(
     rb"(\d{16})(?:(?:(\d\d)(\d)|/(\d{1,24})),\d{1,16}|/(\d{1,24})/(\d{1,16})/\d{1,16}/(\d{1,16}))"
@@ -238,7 +307,7 @@ _PERIODS: Final = (("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY), ("w", 
 class Held:
     """An open reservation of *amount* units, or the lease of a slot; it ends by itself.
 
-    *part* is the part of the callers that has the slot, if it is one that has a share.
+    *part* is the partition that has the slot, if it has a share.
     """
 
     name: str
@@ -251,10 +320,9 @@ class Held:
 class State:
     """A counter as it is now.
 
-    `kind` is the algorithm; "paced" stands for token bucket, GCRA and leaky bucket, which leave the
-    same trace. `limit` is the rate, or the quota and the window, without the algorithm. `quota` is
-    None where a counter does not know it: a paced one and a queue know their rate, slots not even
-    that.
+    `kind` is the algorithm; "paced" stands for token bucket, GCRA and leaky bucket, whose values
+    are alike. `limit` is the rate, or the quota and the window, without the algorithm. `quota` is
+    None where it is not stored: for "paced" and queues, which store their rate, and for slots.
     """
 
     kind: str
@@ -268,17 +336,17 @@ class State:
 
     @property
     def held(self) -> int:
-        """What open reservations have set aside. It is not in use, and not free either."""
+        """The units that open reservations have set aside: neither in use nor free."""
         return sum(one.amount for one in self.reservations)
 
 
 def looks_like_state(beginning: bytes) -> bool:
-    """Whether a value with this beginning may be a counter's; the rest is worth reading then."""
+    """Return True if a value with this beginning may be that of a counter."""
     return _STATE.match(beginning) is not None
 
 
 def read_state(value: bytes, entries: Sequence[bytes], now_ns: int) -> State | None:
-    """The state in *value*, with the *entries* of the list beside it; None if it is none."""
+    """Read the state in *value*, with the *entries* of the list beside it; None if it is none."""
     text, *rest = value.split(b"|")
     holds = [_HOLD.fullmatch(one) for one in rest]
     if not all(holds):
@@ -296,7 +364,7 @@ def read_state(value: bytes, entries: Sequence[bytes], now_ns: int) -> State | N
 
 
 def read_slots(leases: Sequence[tuple[bytes, float]], parts: Sequence[bytes], now_ns: int) -> State:
-    """The slots whose *leases* run out at the given microseconds; *parts* says whose they are."""
+    """Read the slots whose *leases* expire at some microseconds; *parts* names their owners."""
     owners: dict[str, str] = {}
     for found in filter(None, map(_PART.fullmatch, parts)):
         owners[_word(found[2])] = found[1].decode("ascii")
@@ -309,7 +377,7 @@ def read_slots(leases: Sequence[tuple[bytes, float]], parts: Sequence[bytes], no
 
 
 def _live(held: Sequence[tuple[bytes, int, int]], now_ns: int) -> tuple[Held, ...]:
-    """Those of *held* (name, amount, end in microseconds) that have not ended, soonest first."""
+    """Return those of *held* (name, amount, end in microseconds) that last, soonest first."""
     ends = sorted((end * MICROSECOND - now_ns, name, amount) for name, amount, end in held)
     return tuple(
         Held(_word(name), amount, ends_in) for ends_in, name, amount in ends if ends_in > 0
@@ -317,7 +385,7 @@ def _live(held: Sequence[tuple[bytes, int, int]], now_ns: int) -> tuple[Held, ..
 
 
 def _word(name: bytes) -> str:
-    """A name as its owner gave it (see `requests._word`)."""
+    """Undo the escapes in the name of a reservation."""
     plain = name.replace(b"%7C", b"|").replace(b"%25", b"%")
     return plain.decode("utf-8", "backslashreplace")
 
@@ -339,7 +407,7 @@ def _read_paced(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
 
 
 def _rate(per_ns: Fraction) -> str:
-    """A rate as one would write it: 100/m rather than 1.666.../s."""
+    """Write a rate as a person does: 100/m rather than 1.666.../s."""
     for name, period in _PERIODS:
         if (per_ns * period).denominator == 1:
             return f"{per_ns * period}/{name}"
@@ -377,7 +445,7 @@ def _read_log(text: bytes, entries: Sequence[bytes], now_ns: int) -> State | Non
     for entry in map(_ENTRY.fullmatch, entries):
         if entry:
             log.add((int(entry[1]) + offset) * MICROSECOND, int(entry[2] or 1))
-    if not log.total:  # somebody deleted the list: what is left is debt that nothing works off
+    if not log.total:  # the list was deleted: what is left is debt that nothing works off
         ends = max(0, log.high + window * MICROSECOND - now_ns)
         return State(limit.algorithm, _numbers(limit), quota, debt, ends if debt else 0)
     log.debt = debt
@@ -414,7 +482,7 @@ def _computed(limit: Limit, state: object, now_ns: int) -> State:
 
 
 def _numbers(limit: Limit) -> str:
-    """A limit's notation without the algorithm's name, which is told apart."""
+    """Return the notation of *limit* without the algorithm's name."""
     return str(limit).replace(f" {limit.algorithm}", "")
 
 

@@ -26,10 +26,13 @@ from __future__ import annotations
 
 import re
 from binascii import crc32, crc_hqx
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
+
+from headgate.stores.base import group_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +55,13 @@ LONGEST_KEY: Final = 200
 DEFAULT_NAMESPACE: Final = "headgate"
 
 _GROUP: Final = re.compile(r"(\d+)([:=/])(.*)", re.DOTALL)
+_NAME: Final = re.compile(rb"(\{[^{}:]*\})?([^:{}]*?)(!?)([+~]?):(.+)", re.DOTALL)
+_PREFIX: Final = re.compile(
+    r"@(?P<other>.+)"
+    r"|(?P<namespace>[^@#=/]*)(?:#(?P<place>[0-9]{1,9})|=(?P<name>.+)|/(?P<limit>.+))?",
+    re.DOTALL,
+)
+_DIGEST: Final = re.compile("[0-9a-f]{32}")
 _PLAIN: Final = " .-_"
 
 
@@ -122,7 +132,7 @@ def _group(group: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """*text* without the characters of a prefix's syntax; a lone `%` if there is no text."""
+    """Percent-encode the characters of a prefix's syntax; an empty text becomes a lone `%`."""
     return quote(text, safe=_PLAIN, errors="surrogatepass").replace("~", "%7E") or "%"
 
 
@@ -139,3 +149,84 @@ def _tag(part: int) -> bytes:
         if crc_hqx(tag, 0) % CLUSTER_SLOTS * TAGS // CLUSTER_SLOTS == part:
             return b"{%b}" % tag
         number += 1
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedName:
+    """The parts of the name of a counter.
+
+    The counter is one of a limiter's stack (`place`, from 0), one of `hit_all` with a `name` or
+    with a `limit` in place of one, or one of any `other` group; the rest are None.
+    """
+
+    tag: bytes
+    namespace: str | None
+    place: int | None
+    name: str | None
+    limit: str | None
+    other: str | None
+    is_hashed: bool
+    """True if `key` is the digest of a long key."""
+    beside: str
+    """"+" for the list of a log, "~" for slots, "" for a counter itself."""
+    key: str
+
+    @property
+    def group(self) -> str:
+        """The group, as stores know it."""
+        if self.namespace is None:
+            return self.other or ""
+        if self.limit is not None:
+            return f"{len(self.namespace)}/{self.namespace}/{self.limit}"
+        return group_name(self.namespace, self.name or self.place or 0)
+
+    @property
+    def counter(self) -> str:
+        """The counter among those of its key, for people."""
+        if self.place is not None:
+            return f"limits[{self.place}]"
+        if self.name is not None:
+            return f"name={self.name}"
+        return f"limit={self.limit}" if self.limit is not None else f"group={self.other}"
+
+
+def parse_name(name: bytes) -> ParsedName | None:
+    """Parse *name*; None if it is not a name of Headgate's."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        return None
+    tag, text, hashed, beside, raw = found.groups(b"")
+    try:
+        group = _PREFIX.fullmatch(text.decode("ascii"))
+        key = raw.decode("utf-8", "surrogatepass")
+        words = {word: _plain(text) for word, text in group.groupdict().items()} if group else {}
+    except UnicodeDecodeError:
+        return None
+    if not words or not _is_own_key(tag, raw, key, is_hashed=bool(hashed)):
+        return None
+    marks = (hashed + beside).decode()
+    parsed = _parsed(tag, words, marks, key)
+    return parsed if prefix(parsed.group, marks) == b"%b%b%b:" % (text, hashed, beside) else None
+
+
+def _plain(text: str | None) -> str | None:
+    """Undo `_quoted`; an empty text is the default namespace."""
+    if not text:
+        return DEFAULT_NAMESPACE if text == "" else None
+    return "" if text == "%" else unquote(text, errors="surrogatepass")
+
+
+def _parsed(tag: bytes, words: dict[str, str | None], marks: str, key: str) -> ParsedName:
+    other, name, limit = words["other"], words["name"], words["limit"]
+    namespace = None if other is not None else words["namespace"]
+    in_stack = other is None and name is None and limit is None
+    place = int(words["place"] or 0) if in_stack else None
+    hashed, beside = "!" in marks, marks.lstrip("!")
+    return ParsedName(tag, namespace, place, name, limit, other, hashed, beside, key)
+
+
+def _is_own_key(tag: bytes, raw: bytes, key: str, *, is_hashed: bool) -> bool:
+    """Return True if *raw* is short enough for a key, and *tag* is the tag that it gets."""
+    if is_hashed:
+        return _DIGEST.fullmatch(key) is not None and (not tag or tag in tags())
+    return len(raw) <= LONGEST_KEY and (not tag or tag == tags()[crc32(raw) % TAGS])

@@ -14,22 +14,19 @@ import random
 import time
 from collections import deque
 from threading import Condition
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from headgate.errors import StoreError
+from headgate.runtime.drivers import adrive, drive
 from headgate.stores.redis import errors
-from headgate.stores.redis.connect import arun_dial, run_dial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.stores.redis.connect import Dial
+    from headgate.stores.redis.connect import Dialer
     from headgate.stores.redis.connection import AsyncConnection, BlockingConnection, InFlight
     from headgate.stores.redis.request import Request
     from headgate.stores.redis.url import RedisURL
-
-    Dialer = Callable[[float], Dial[Any]]
-    """Makes a dial that ends at a deadline (monotonic seconds)."""
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
@@ -217,7 +214,7 @@ class ConnectionPool:
         connection: BlockingConnection | None = None
         error: StoreError | None = None
         try:
-            connection = run_dial(self._dialer(until), until, self._timeout)
+            connection = drive(self._dialer(until))
             connection.generation, connection.used_at = generation, _monotonic()
         except StoreError as caught:
             error = caught
@@ -354,7 +351,7 @@ class ReconnectingConnection:
     async def _connect(self) -> None:
         until = _monotonic() + self._connect_timeout
         try:
-            connection: AsyncConnection = await arun_dial(self._dialer(until), until, self._timeout)
+            connection: AsyncConnection = await adrive(self._dialer(until))
         except StoreError as error:
             self._give_up(error)
         except asyncio.CancelledError:  # this object is closed, or the loop

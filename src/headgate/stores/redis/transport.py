@@ -20,7 +20,7 @@ from headgate.stores.redis.cluster import (
     Failure,
     action_for,
 )
-from headgate.stores.redis.connect import SentinelDialer, dial_server, server_at
+from headgate.stores.redis.connect import dialer_for
 from headgate.stores.redis.pool import ConnectionPool, ReconnectingConnection
 from headgate.stores.redis.request import AsyncTransport, Request, Transport
 from headgate.stores.redis.url import RedisURL, parse_redis_url
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from headgate.stores.redis.connection import AsyncConnection, BlockingConnection, InFlight
-    from headgate.stores.redis.pool import Dialer
 
 _ReplyError: Final = hiredis.ReplyError
 _CLOSE_SECONDS: Final = 1.0  # that another loop may take to close its connections
@@ -48,12 +47,6 @@ def open_async_transport(url: str) -> AsyncTransport:
     return LoopTransport(lambda: kind(read), str(read), is_cluster=read.is_cluster)
 
 
-def _dialer(url: RedisURL) -> Dialer:
-    if url.topology == "sentinel":
-        return SentinelDialer(url)
-    return dial_server(server_at(url, url.addresses[0]))
-
-
 class StandaloneTransport(Transport):
     """Blocking requests to one server, or to the primary that Sentinels name."""
 
@@ -67,7 +60,7 @@ class StandaloneTransport(Transport):
 
     def after_fork(self) -> None:
         """Begin with an empty pool, in a new transport or a forked process."""
-        self._pool = ConnectionPool(_dialer(self._url), str(self._url), self._url)
+        self._pool = ConnectionPool(dialer_for(self._url), str(self._url), self._url)
         if self._is_closed:
             self._pool.close()
 
@@ -158,7 +151,7 @@ class StandaloneConnections:
 
     def __init__(self, url: RedisURL) -> None:
         self._timeout = url.timeout
-        self._link = ReconnectingConnection(_dialer(url), self._on_error_reply, str(url), url)
+        self._link = ReconnectingConnection(dialer_for(url), self._on_error_reply, str(url), url)
         self.submit = self._link.submit
         self.aclose = self._link.aclose
 

@@ -1,4 +1,4 @@
-"""Names are looked up in time, or the caller goes on without."""
+"""Names are looked up in time, or connecting fails."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ import time
 import pytest
 
 from headgate.errors import StoreError
+from headgate.runtime.drivers import adrive, drive
 from headgate.server_urls import Address
 from headgate.stores.redis import connect as connecting
-from headgate.stores.redis.connect import (
-    Endpoint,
-    Resolver,
-    is_ip_address,
-    open_async,
-    open_blocking,
-)
+from headgate.stores.redis.connect import Endpoint, Resolver, is_ip_address, open_connection
 
 SOON = 0.001
 
 
 class Names:
-    """A resolver of the system that hangs until it is told what to say."""
+    """A system resolver that hangs until it may go on."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -39,7 +34,7 @@ class Names:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))]
 
 
-FOUND = [(socket.AF_INET, ("192.0.2.1", 6379))]
+FOUND = [(socket.AF_INET, ("192.0.2.1", 0))]
 
 
 @pytest.fixture
@@ -56,11 +51,15 @@ def later(seconds: float = 10) -> float:
     return time.monotonic() + seconds
 
 
+async def awaited(resolver: Resolver, seconds: float = 10) -> object:
+    async with asyncio.timeout(seconds):
+        return await asyncio.wrap_future(resolver.look_up("redis"))
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%lo"])
 def test_an_address_is_not_looked_up(resolver: Resolver, names: Names, host: str) -> None:
-    ((_, address),) = resolver.resolve(host, 6379, later())
-    assert address[:2] == (host.partition("%")[0], 6379)
-    assert asyncio.run(resolver.aresolve(host, 6379)) == resolver.resolve(host, 6379, later())
+    ((_, address),) = resolver.look_up(host).result(0)
+    assert address[0] == host.partition("%")[0]
     assert names.asked == []
 
 
@@ -72,46 +71,43 @@ def test_a_name_is_no_address() -> None:
 def test_a_resolver_that_hangs_holds_one_thread_however_many_wait(
     resolver: Resolver, names: Names
 ) -> None:
-    async def wait() -> None:
-        async with asyncio.timeout(SOON):
-            await resolver.aresolve("redis", 6379)
-
     for _ in range(20):
         with pytest.raises(TimeoutError):
-            resolver.resolve("redis", 6379, later(SOON))
+            resolver.look_up("redis").result(SOON)
         with pytest.raises(TimeoutError):
-            asyncio.run(wait())
+            asyncio.run(awaited(resolver, SOON))
     assert names.asked == ["redis"]
-    assert len(resolver._lookups["redis"].waiters) == 1
+    pending = resolver.look_up("redis")
     names.goes_on.set()
-    resolver.resolve("redis", 6379, later())
+    assert pending.result(10) == FOUND
 
 
 def test_a_name_that_is_found_is_waited_for(resolver: Resolver, names: Names) -> None:
     names.goes_on.set()
-    assert resolver.resolve("redis", 6379, later()) == FOUND
-    assert asyncio.run(resolver.aresolve("redis", 6379)) == FOUND
+    assert resolver.look_up("redis").result(10) == FOUND
+    assert asyncio.run(awaited(resolver)) == FOUND
     assert names.asked == ["redis", "redis"]
 
 
 @pytest.mark.parametrize(
     "error", [socket.gaierror(socket.EAI_NONAME, "unknown"), UnicodeError("label too long")]
 )
-def test_what_goes_wrong_is_told(resolver: Resolver, names: Names, error: Exception) -> None:
+def test_an_error_of_the_lookup_is_an_os_error(
+    resolver: Resolver, names: Names, error: Exception
+) -> None:
     names.error = error
     names.goes_on.set()
     with pytest.raises(OSError, match=r"unknown|label"):
-        resolver.resolve("redis", 6379, later())
+        resolver.look_up("redis").result(10)
     with pytest.raises(OSError, match=r"unknown|label"):
-        asyncio.run(resolver.aresolve("redis", 6379))
+        asyncio.run(awaited(resolver))
 
 
-def test_a_forked_process_looks_up_anew(resolver: Resolver, names: Names) -> None:
-    with pytest.raises(TimeoutError):
-        resolver.resolve("redis", 6379, later(SOON))
+def test_a_forked_process_starts_its_own_lookup(resolver: Resolver, names: Names) -> None:
+    resolver.look_up("redis")
     resolver.after_fork()
     names.goes_on.set()
-    resolver.resolve("redis", 6379, later())
+    resolver.look_up("redis").result(10)
     assert names.asked == ["redis", "redis"]
 
 
@@ -121,15 +117,15 @@ def test_connecting_gives_up_when_the_name_is_not_found_in_time(
     monkeypatch.setattr(connecting, "RESOLVER", resolver)
     server = Endpoint(Address("redis.invalid", 6379))
     with pytest.raises(StoreError, match=r"redis\.invalid:6379: name lookup not done") as failure:
-        open_blocking(server, later(SOON), 1.0)
+        drive(open_connection(server, later(SOON)))
     assert failure.value.reason == "timeout"
     with pytest.raises(StoreError, match=r"redis\.invalid:6379: name lookup not done") as failure:
-        asyncio.run(open_async(server, later(SOON), 1.0))
+        asyncio.run(adrive(open_connection(server, later(SOON))))
     assert failure.value.reason == "timeout"
     names.error = socket.gaierror(socket.EAI_NONAME, "unknown")
     names.goes_on.set()
     with pytest.raises(StoreError, match=r"name lookup failed: .*unknown") as failure:
-        open_blocking(server, later(), 1.0)
+        drive(open_connection(server, later()))
     assert failure.value.reason == "unreachable"
     with pytest.raises(StoreError, match=r"name lookup failed: .*unknown"):
-        asyncio.run(open_async(server, later(), 1.0))
+        asyncio.run(adrive(open_connection(server, later())))

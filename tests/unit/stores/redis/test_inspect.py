@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headgate import FixedWindow
 from headgate.stores.base import group_name
-from headgate.stores.redis.inspect import Search, State, escaped, find_counters, parse_name
-from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names
+from headgate.stores.redis.inspect import Search, State, escaped, find_counters
+from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, parse_name
 
 NASTY = st.text(
     st.sampled_from("a1:#=/@!+~{}%*?[]\\^- é\0\n") | st.characters(codec="utf-8"), min_size=1
