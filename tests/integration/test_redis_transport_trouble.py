@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import StoreError
-from headgate.stores.redis.transport import open_async_transport, open_transport
+from headgate.stores.redis.async_transport import AsyncTransport
+from headgate.stores.redis.transport import Transport
+from headgate.stores.redis.url import parse_redis_url
 from tests.support.redis_transport import KINDS, LoopDriver, Script, drive, reason
 from tests.support.servers import (
     RedisServer,
@@ -28,7 +30,6 @@ from tests.support.servers import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.stores.redis.request import AsyncTransport
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 
@@ -195,7 +196,7 @@ class TestClosing:
 
     def test_what_is_on_its_way_fails_as_closed(self, server: RedisServer) -> None:
         async def main(url: str) -> list[Any]:
-            transport = open_async_transport(url)
+            transport = AsyncTransport(parse_redis_url(url))
             requests = [Script("key") for _ in range(2)]
             for request in requests:
                 request.done = asyncio.Event()
@@ -214,7 +215,7 @@ class TestClosing:
 
     def test_a_thread_that_waits_is_told(self, server: RedisServer) -> None:
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(with_options(proxy.url, timeout=20))
+            transport = Transport(parse_redis_url(with_options(proxy.url, timeout=20)))
             transport.perform([Script("key")])
             proxy.swallow_replies()
             request = Script("key")
@@ -235,7 +236,9 @@ class TestSharing:
     def test_threads_share_as_many_connections_as_allowed(self, server: RedisServer) -> None:
         server.cli("flushall")
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(with_options(proxy.url, connections=3, timeout=20))
+            transport = Transport(
+                parse_redis_url(with_options(proxy.url, connections=3, timeout=20))
+            )
             requests = [[Script("key") for _ in range(50)] for _ in range(8)]
 
             def work(mine: list[Script]) -> None:
@@ -255,7 +258,9 @@ class TestSharing:
         self, server: RedisServer
     ) -> None:
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(with_options(proxy.url, connections=1, timeout=0.3))
+            transport = Transport(
+                parse_redis_url(with_options(proxy.url, connections=1, timeout=0.3))
+            )
             transport.perform([Script("key")])
             proxy.swallow_replies()
             first, second = Script("key"), Script("key")
@@ -271,7 +276,7 @@ class TestSharing:
     def test_a_forked_child_opens_its_own_connection(self, server: RedisServer) -> None:
         server.cli("flushall")
         with SilentProxy(server.port) as proxy:
-            transport = open_transport(proxy.url)
+            transport = Transport(parse_redis_url(proxy.url))
             transport.perform([Script("parent")])
             child = os.fork()
             if child == 0:
@@ -288,7 +293,7 @@ class TestSharing:
 
     def test_each_event_loop_has_a_connection_of_its_own(self, server: RedisServer) -> None:
         server.cli("flushall")
-        transport = open_async_transport(server.url)
+        transport = AsyncTransport(parse_redis_url(server.url))
         outcomes: list[Any] = []
 
         async def ask() -> None:
@@ -329,7 +334,7 @@ class TestSharing:
             return request.outcome
 
         with SilentProxy(server.port) as proxy:
-            transport = open_async_transport(proxy.url)
+            transport = AsyncTransport(parse_redis_url(proxy.url))
             for number in (1, 2, 3):
                 assert asyncio.run(ask(transport)) == number
                 wait_until(lambda: proxy.open_now == 0, "the connection is closed")

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import hiredis
 
 from headgate.errors import StoreError
-from headgate.stores.redis.request import Request
-from headgate.stores.redis.transport import open_async_transport, open_transport
+from headgate.stores.redis.async_transport import AsyncTransport
+from headgate.stores.redis.requests import Request
+from headgate.stores.redis.transport import Transport
+from headgate.stores.redis.url import parse_redis_url
 from tests.support.servers import PATIENCE, with_options
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ class BlockingDriver(Driver):
     """The blocking one."""
 
     def __init__(self, url: str) -> None:
-        self.transport: Any = open_transport(url)
+        self.transport: Any = Transport(parse_redis_url(url))
 
     def perform(self, requests: Sequence[Script]) -> None:
         self.transport.perform(requests)
@@ -144,7 +146,7 @@ class LoopDriver(Driver):
     """The one for event loops, in a loop that runs while something is asked."""
 
     def __init__(self, url: str) -> None:
-        self.transport: Any = open_async_transport(url)
+        self.transport: Any = AsyncTransport(parse_redis_url(url))
         self.runner = asyncio.Runner()
 
     def perform(self, requests: Sequence[Script]) -> None:

@@ -26,15 +26,15 @@ from headgate.errors import StoreError
 from headgate.runtime.holds import new_name
 from headgate.service.rlqs.ledger import NEVER, Ledger
 from headgate.service.rlqs.shared import Board
-from headgate.stores.redis.request import Script
-from headgate.stores.redis.script_calls import ScriptRequest
-from headgate.stores.redis.transport import open_async_transport
+from headgate.stores.redis.async_transport import AsyncTransport
+from headgate.stores.redis.requests import Script, ScriptRequest
+from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from headgate.service.rlqs.shared import Step
     from headgate.service.rlqs.turn import Turned
-    from headgate.stores.redis.request import Reply
+    from headgate.stores.redis.requests import Reply
 
 _ATTEMPTS: Final = 16
 _PAUSE: Final = 0.002
@@ -59,7 +59,7 @@ class RedisBoard(Board):
     """Ledgers in the servers that *url* names, a store URL; those of *namespace*."""
 
     def __init__(self, url: str, *, namespace: str = "headgate") -> None:
-        self._transport = open_async_transport(url)
+        self._transport = AsyncTransport(parse_redis_url(url))
         self._prefix = f"{quote(namespace, safe='')}&rlqs:".encode()
         self._seen: dict[str, _Seen] = {}
         self._offset_ns: int | None = None

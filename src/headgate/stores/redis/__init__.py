@@ -1,4 +1,8 @@
-"""Counters in Redis or Valkey: the limit of a whole fleet, exact, in one round trip."""
+"""Counters in Redis or Valkey, exact for a whole fleet, in one round trip.
+
+A check goes from `store` through `prepared`, `batching` and a transport to a script in `lua`.
+Read `store` first, then `requests` and `codec`.
+"""
 
 from headgate.stores.redis.store import RedisStore
 

@@ -22,15 +22,17 @@ from headgate.runtime.effects import Reply
 from headgate.stores.operations import Operation, Take
 from headgate.stores.redis.cluster_split import first_name
 from headgate.stores.redis.prepared import MOST_HITS, HitBatch, LoneHit, PreparedHit, StackTake
-from headgate.stores.redis.script_calls import TakeBatch, Waiter, request_for
+from headgate.stores.redis.requests import TakeBatch, Waiter, request_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.stores.operations import Outcomes
+    from headgate.stores.redis.async_transport import AsyncTransport
     from headgate.stores.redis.naming import Names
     from headgate.stores.redis.prepared import PreparedStack
-    from headgate.stores.redis.request import AsyncTransport, Request, Transport
+    from headgate.stores.redis.requests import Request
+    from headgate.stores.redis.transport import Transport
 
 MOST_TAKES: Final = 16
 """Takes in one call; each may have several checks, and takes the server a few times as long."""

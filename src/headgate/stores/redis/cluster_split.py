@@ -1,15 +1,14 @@
-"""Operations whose keys are in different slots of a cluster, as steps of such as are in one.
+"""Operations whose keys are in different slots of a cluster, as steps of operations of one slot.
 
-A step is a list of operations that may be carried out at the same time. What is all or nothing on
-one server takes two steps here: every part is reserved, and then all are confirmed or all given
-back. Nobody else can take what is reserved, so a check that was admitted is charged in full. If the
-caller dies in between, what it had reserved is set aside until the reservation lapses, after
-`CONFIRM_WITHIN_NS` at most, and no longer: the check is then as if it had not been made in those
-slots that it had not confirmed.
+A step is a list of operations that may run at the same time. All or nothing takes two steps here:
+every part is reserved, and then all parts are confirmed or all are given back. Reserved units are
+not free for other callers, so a check that was allowed is charged in full. If the caller dies in
+between, its units stay reserved until the reservation expires, after `CONFIRM_WITHIN_NS` at most:
+in those slots that were not confirmed, nothing is charged.
 
-A turn in a queue cannot be reserved and confirmed: it is taken. So queues are looked at first, and
-taken from once all else is reserved. Only if one of several has filled up in between, turns are
-given up again; one that has come by then is lost.
+A place in a queue cannot be reserved and confirmed: it is taken. So queues are read first, and
+taken from once all else is reserved. Only if one of several has filled up in between, places are
+given up again; one whose time has come by then is lost.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ if TYPE_CHECKING:
     from headgate.stores.redis.naming import Names
 
 CONFIRM_WITHIN_NS: Final = 10 * SECOND
-"""How long a part of a check stays reserved if its caller dies before it confirms."""
+"""Time that a part of a check stays reserved if its caller dies before it confirms."""
 
 Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
-"""Yields operations to carry out, is sent their results (or a `StoreError` each), returns one."""
+"""Yields operations to run, is sent their results (or a `StoreError` each), returns one."""
 
 Splittable = (
     Take
@@ -72,7 +71,7 @@ Single = GrantLease | PublishValue
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What a reservation that is to be confirmed at once says: before it, and after the charge."""
+    """Outcomes of a reservation that is confirmed at once: before it, and after the charge."""
 
     before: Outcomes
     after: Outcomes
@@ -80,7 +79,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Reserve(Hold):
-    """A hold that is to be confirmed at once. Its reply is a `Reserved`."""
+    """A hold that is confirmed at once. Its reply is a `Reserved`."""
 
 
 Group = list[int]
@@ -88,7 +87,7 @@ Group = list[int]
 
 
 def slot_groups(operation: Splittable | Single, names: Names) -> list[Group]:
-    """The checks of *operation* by slot; one group if it can be carried out at once.
+    """Return the checks of *operation* by slot; one group if one request is enough.
 
     Raises `UsageError` for one that is not for slots, or whose keys have to be in one slot.
     """
@@ -110,7 +109,7 @@ def slot_groups(operation: Splittable | Single, names: Names) -> list[Group]:
 
 
 def independent_results(results: Sequence[Any]) -> tuple[Any, ...]:
-    """The results of takes that have nothing to do with each other.
+    """Return the results of independent takes.
 
     A `StoreError` stays in its place, unless all are such: then one is raised, if there is any one
     after which something may have been done. Other errors are raised.
@@ -125,7 +124,7 @@ def independent_results(results: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def first_name(operation: Splittable | Single, names: Names) -> bytes:
-    """The name of the first counter of *operation*: if it is in one slot, in that."""
+    """Return the name of the first counter of *operation*."""
     if isinstance(operation, PublishValue):
         return names.counter(operation.group, operation.key)
     first = operation.check if isinstance(operation, GrantLease) else operation.checks[0]
@@ -133,7 +132,7 @@ def first_name(operation: Splittable | Single, names: Names) -> bytes:
 
 
 def split(operation: Splittable, groups: list[Group]) -> Steps:
-    """The steps of *operation*, whose checks are in several *groups*."""
+    """Return the steps of *operation*, whose checks are in several *groups*."""
     match operation:
         case Take(consume=True):
             return _take(operation, groups)
@@ -144,7 +143,7 @@ def split(operation: Splittable, groups: list[Group]) -> Steps:
 
 
 def _each(operation: Splittable, groups: list[Group]) -> Steps:
-    """Every part for itself."""
+    """Run each part by itself."""
     results = yield [_part(operation, group) for group in groups]
     _raise_first(results, is_given_back=False)
     if isinstance(operation, Take | Charge | Refund | MergeUsage):
@@ -180,7 +179,7 @@ def _take(operation: Take, groups: list[Group]) -> Steps:
             places.append(queues)
     results = yield parts
     if all(_is_granted(result) for result in results):
-        yield from _turns(parts, results)
+        yield from _enter_queues(parts, results)
     if all(_is_granted(result) for result in results):
         yield [Settle(part.checks, name, charge_lapsed=True)
                for part in parts if isinstance(part, Reserve)]  # fmt: skip
@@ -190,19 +189,18 @@ def _take(operation: Take, groups: list[Group]) -> Steps:
     return _in_order(places, [_before(result) for result in results])
 
 
-def _turns(parts: list[Reserve | Take], results: list[Any]) -> Steps:
-    """Take the turns in those queues that were looked at; the *parts* and *results* are replaced by
-    what was asked then, and what came of it."""
+def _enter_queues(parts: list[Reserve | Take], results: list[Any]) -> Steps:
+    """Take places in the queues that were read; replace their *parts* and *results*."""
     looks = [n for n, part in enumerate(parts) if isinstance(part, Take) and not part.consume]
     if looks:
         takes = [Take(parts[n].checks) for n in looks]
-        told = yield takes
-        for n, take, result in zip(looks, takes, told, strict=True):
+        taken = yield takes
+        for n, take, result in zip(looks, takes, taken, strict=True):
             parts[n], results[n] = take, result
 
 
 def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation[Any]]:
-    """What gives back all that was reserved or taken, or may have been."""
+    """Return operations that give back all that was reserved or taken, or may have been."""
     undoing: list[Operation[Any]] = []
     for part, result in zip(parts, results, strict=True):
         if not _may_be_granted(result):
@@ -218,7 +216,7 @@ def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation
 
 
 def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[CancelQueued]:
-    """What gives up the turns among *outcomes* that have not come."""
+    """Return operations that give up the places in queues among *outcomes*."""
     turns = [(c, one.turn_ns) for c, one in zip(checks, outcomes, strict=True) if one.turn_ns]
     return (
         [CancelQueued(tuple([c for c, _ in turns]), tuple([t for _, t in turns]))] if turns else []
@@ -226,7 +224,7 @@ def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[CancelQueued]
 
 
 def _part(operation: Splittable, group: Group) -> Splittable:
-    """What of *operation* concerns the checks of *group*."""
+    """Return the part of *operation* for the checks of *group*."""
     checks = _checks(operation, group)
     if isinstance(operation, CancelQueued):
         return CancelQueued(checks, tuple([operation.turns_ns[place] for place in group]))
@@ -240,7 +238,7 @@ def _is_granted(result: Any) -> bool:
 
 
 def _may_be_granted(result: Any) -> bool:
-    """Whether something is reserved, or may be: a server that did not answer may have done it."""
+    """Return True if units are or may be reserved: a server without a reply may have done it."""
     return isinstance(result, StoreError) or _is_granted(result)
 
 
@@ -257,7 +255,7 @@ def _checks(operation: Splittable, group: Group) -> tuple[Check, ...]:
 
 
 def _in_order(groups: list[Group], results: list[Outcomes]) -> Outcomes:
-    """The outcomes of all groups, in the order of the checks."""
+    """Return the outcomes of all groups, in the order of the checks."""
     by_place: dict[int, Outcome] = {}
     for group, outcomes in zip(groups, results, strict=True):
         by_place.update(zip(group, outcomes, strict=True))
@@ -265,8 +263,10 @@ def _in_order(groups: list[Group], results: list[Outcomes]) -> Outcomes:
 
 
 def _raise_first(results: list[Any], *, is_given_back: bool) -> None:
-    """Raise the first error, if there is one. What was asked was not done if no part of it was, or
-    if the parts that were *is_given_back*."""
+    """Raise the first error, if there is one.
+
+    It is undone if no part was done, or if the parts that were done are given back.
+    """
     errors = [result for result in results if isinstance(result, StoreError)]
     if not errors:
         return

@@ -149,7 +149,7 @@ class LogCounter(Counter):
 
 
 class SlotsCounter(Counter):
-    """Slots: how many are free, when all leases have expired, and when the cost fits."""
+    """Slots: the free ones, and the times at which all leases have expired and the cost fits."""
 
     __slots__ = ("_ends", "_free_at", "_now", "_room")
 
@@ -171,7 +171,7 @@ class SlotsCounter(Counter):
 
 
 def rounded_up(nanoseconds: int) -> int:
-    """*nanoseconds* rounded up to whole microseconds."""
+    """Round *nanoseconds* up to whole microseconds."""
     return -(-nanoseconds // MICROSECOND) * MICROSECOND
 
 
@@ -200,7 +200,7 @@ EXTRA_MANTISSAS: Final = {
     625: 80,
     864: 90,
 }
-"""The mantissas that two digits ending in zero stand for, as in lua/gcra.lua."""
+"""The mantissas that two digits ending in zero mean, as in lua/counters.lua."""
 
 
 class Spec(ABC):
@@ -256,7 +256,7 @@ class SteadySpec(Spec):
         self._per_tick = MICROSECOND // shared
 
     def duration(self, cost: int) -> tuple[int, int]:
-        """Return how long *cost* takes to refill: microseconds and ticks."""
+        """Return the time that *cost* takes to refill: microseconds and ticks."""
         whole, ticks = divmod(cost * self.unit, self.ticks)
         return min(whole, LARGEST_CHARGE), ticks
 
@@ -313,7 +313,7 @@ class PacedSpec(SteadySpec):
 
 
 class QueueSpec(SteadySpec):
-    """A queue: the instant at which all of it is worked off, and turns that were given up."""
+    """A queue: the instant at which it is empty, and places that were given up."""
 
     kind = b"Q"
 
@@ -351,7 +351,7 @@ class QueueSpec(SteadySpec):
 
 
 class FixedWindowSpec(Spec):
-    """Which window, and the count in it."""
+    """Fixed window: the start of the window, and the count in it."""
 
     kind = b"F"
 
@@ -372,7 +372,7 @@ class FixedWindowSpec(Spec):
 
 
 class SlidingWindowCounterSpec(Spec):
-    """Which cell, and the counts of the cells."""
+    """Sliding window counter: the index of the current cell, and the counts of all."""
 
     kind = b"C"
 
@@ -397,7 +397,7 @@ class SlidingWindowCounterSpec(Spec):
 
 
 class SlidingWindowLogSpec(Spec):
-    """One entry for each admitted request."""
+    """Sliding window log: one entry for each allowed request."""
 
     kind = b"L"
 
@@ -407,7 +407,7 @@ class SlidingWindowLogSpec(Spec):
         if limit.limit > LARGEST_LOG:
             warnings.warn(
                 f"{limit} keeps up to {limit.limit} entries a key in Redis, and reading through "
-                "them holds everybody up; sliding_window_counter needs a few numbers",
+                "them blocks the server; sliding_window_counter needs a few numbers",
                 HeadgateWarning,
                 stacklevel=2,
             )
@@ -421,7 +421,7 @@ class SlidingWindowLogSpec(Spec):
 
 
 class SlotsSpec(Spec):
-    """Leases, and when they run out."""
+    """Concurrency: leases, and the times at which they expire."""
 
     kind = b"S"
     mark = SLOTS
@@ -440,7 +440,7 @@ class SlotsSpec(Spec):
 
 @lru_cache(maxsize=4096)
 def spec_of(limit: Limit) -> Spec:
-    """The spec of *limit*. Raises `LimitError` for one whose numbers Lua cannot hold."""
+    """Return the spec of *limit*. Raises `LimitError` if Lua cannot represent its numbers."""
     match limit:
         case PacedLimit():
             return PacedSpec(limit)
@@ -459,7 +459,7 @@ def spec_of(limit: Limit) -> Spec:
 
 
 def _shares_text(limit: Concurrency) -> bytes:
-    """What the scripts have to know of the shares of *limit*; nothing if there are none."""
+    """Return the shares of *limit* for the scripts; empty if there are none."""
     if not limit.shares:
         return b""
     shares = ":".join(f"{name}={slots}" for name, slots in limit.shares)
@@ -467,7 +467,7 @@ def _shares_text(limit: Concurrency) -> bytes:
 
 
 def paced_suffix(unit: int, ticks: int, quota: int) -> bytes:
-    """Return what follows the instant of a counter: how long a unit takes, and the quota.
+    """Return the text after the instant of a counter: the time of a unit, and the quota.
 
     Where they can, three digits are the unit: two of a mantissa and one of a power of ten, in
     microseconds: 065 is 6 * 10^5, a hundred a minute.

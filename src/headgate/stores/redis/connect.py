@@ -11,6 +11,7 @@ threads and for event loops.
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import ssl
 import threading
@@ -32,7 +33,7 @@ from headgate.stores.redis import errors
 from headgate.stores.redis.connection import AsyncConnection, BlockingConnection
 
 if TYPE_CHECKING:
-    from headgate.stores.redis.request import Reply
+    from headgate.stores.redis.requests import Reply
     from headgate.stores.redis.url import RedisURL, TLSFiles
 
 R = TypeVar("R")
@@ -230,7 +231,7 @@ def open_connection(
     """Open a `BlockingConnection` in a thread, an `AsyncConnection` in an event loop.
 
     Returns it with the reply to *question*. Everything is done by *deadline* (monotonic seconds).
-    Raises `StoreError`, which says which stage failed, and after how long.
+    The message of a `StoreError` has the stage that failed, and the time it took.
     """
     began, stage = time.monotonic(), ["connect"]
     opened: Any = None
@@ -379,7 +380,7 @@ _FAILOVER_PAUSE: Final = 0.05  # seconds between two attempts to find the new pr
 
 
 class SentinelDialer:
-    """Dials the primary that the Sentinels of *url* name, if it says itself that it is one."""
+    """Dials the primary that the Sentinels of *url* name, if its ROLE is that of a primary."""
 
     def __init__(self, url: RedisURL) -> None:
         self._url = url
@@ -433,3 +434,45 @@ def dialer_for(url: RedisURL) -> Dialer:
     if url.topology == "sentinel":
         return SentinelDialer(url)
     return dial_server(server_at(url, url.addresses[0]))
+
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+
+
+class Backoff:
+    """Pauses between attempts to connect that double from 50 ms to 1 s, with full jitter.
+
+    So a dead server sees few attempts, and a fleet does not come back in step. *chance* gives
+    numbers from 0 to 1. Times are seconds of a monotonic clock.
+    """
+
+    __slots__ = ("_chance", "_error", "_failures", "_until")
+
+    def __init__(self, chance: Callable[[], float] = random.random) -> None:
+        self._chance = chance
+        self._failures = 0
+        self._until = 0.0
+        self._error: StoreError | None = None
+
+    def failed(self, error: StoreError, now: float) -> None:
+        """Begin a pause at *now*, longer than the last."""
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 10))
+        self._failures += 1
+        self._until = now + longest * self._chance()
+        self._error = error
+
+    def succeeded(self) -> None:
+        """Forget the failures."""
+        self._failures, self._until, self._error = 0, 0.0, None
+
+    def pause_error(self, now: float) -> StoreError | None:
+        """Return the last error during a pause, with the time until the next attempt; else None."""
+        if self._error is None or now >= self._until:
+            return None
+        wait_ms = (self._until - now) * 1_000
+        return StoreError(
+            f"{self._error} (the next attempt is in {wait_ms:.0f} ms)",
+            reason=self._error.reason,
+            is_undone=True,
+        )

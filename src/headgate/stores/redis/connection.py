@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import hiredis
 
 from headgate.stores.redis import errors
-from headgate.stores.redis.request import Request
+from headgate.stores.redis.requests import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.errors import StoreError
-    from headgate.stores.redis.request import Reply
+    from headgate.stores.redis.requests import Reply
 
 _INCOMPLETE: Final = object()  # the parser's value for a reply that has not arrived as a whole
 _CHUNK: Final = 65_536
@@ -324,7 +324,7 @@ class AsyncConnection(asyncio.Protocol):
             self.end(errors.timed_out(self.where, self._timeout))
 
     def _settle(self, reply: Reply) -> None:
-        """Hand *reply* to the first request in flight."""
+        """Pass *reply* to the first request in flight."""
         if not self._in_flight:
             self.end(errors.broken(self.where))  # an unexpected message
             return

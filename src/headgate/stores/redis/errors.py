@@ -13,7 +13,7 @@ from headgate.errors import StoreError, StoreFault
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headgate.stores.redis.request import Reply, Request
+    from headgate.stores.redis.requests import Reply, Request
 
 DRIVER_ERRORS: Final = (hiredis.HiredisError, OSError, EOFError, ValueError)
 """All that connecting, sending and reading may raise; `fault` makes a `StoreError` of it.
@@ -159,8 +159,6 @@ UNREADABLE: Final = (TypeError, ValueError, LookupError, AttributeError)
 
 def unreadable(where: str, error: BaseException) -> StoreError:
     """Return the error for a malformed reply of *where*."""
-    own = StoreError(
-        f"{where} answered what is no answer: {error}", reason="refused", is_undone=False
-    )
+    own = StoreError(f"{where} sent a malformed reply: {error}", reason="refused", is_undone=False)
     own.__cause__ = error
     return own

@@ -1,8 +1,8 @@
 """Finding and reading counters, for a person to look at. It reads, and never writes.
 
-Names are found with SCAN, a step at a time, on every primary: KEYS would block everybody. A name or
-a value that Headgate could not have written is somebody else's and left out, and so is a counter
-that is gone by the time it is read. The figures are as of the server's own clock.
+Names are found with SCAN, a step at a time, on every primary: KEYS would block the server. Names
+and values that Headgate could not have written are left out, and so are counters that are gone by
+the time they are read. The figures are as of the server's own clock.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Server:
         now_ns = (seconds * 1_000_000 + micros) * MICROSECOND
         for n, name in enumerate(names):
             value, entries, ttl = self._settled(name, replies[3 * n :][:3])
-            # Every key of ours has a TTL, so one without is somebody else's.
+            # Every key of ours has a TTL, so one without is not ours.
             state = _state(name, value, entries or (), now_ns) if ttl and ttl > 0 else None
             if state:
                 yield name, state, ttl * MILLISECOND

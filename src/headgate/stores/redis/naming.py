@@ -12,7 +12,7 @@ the key follows as it is. A group is one of
     namespace/limit      a counter of `hit_all` without one
     @group               any other group that a store was given
 
-and marks may follow: `!` the key is long and its digest stands in its place, `+` the list of a
+and marks may follow: `!` the key is long and its digest takes its place, `+` the list of a
 sliding window log, `~` slots and `~|` their partitions, `^` the lease ledger, `<` usage merged from
 other regions, `,` published values. In namespaces, names and limits every character that could be
 mistaken for one of these is percent-encoded.

@@ -15,15 +15,16 @@ import hiredis
 from headgate.algorithms.base import new_outcome
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import store_error
-from headgate.stores.redis.request import Request, script
-from headgate.stores.redis.script_calls import (
+from headgate.stores.redis.requests import (
     Arguments,
+    Request,
     TakeBatch,
     Waiter,
     expect_list,
     fail_waiters,
     pack,
     packed_arguments,
+    script,
 )
 from headgate.units import MICROSECOND
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
     from headgate.stores.redis.naming import Names
-    from headgate.stores.redis.request import Reply
+    from headgate.stores.redis.requests import Reply
 
 MOST_HITS: Final = 32
 """Entries in one call: more would make the server's other callers wait, fewer cost it more."""

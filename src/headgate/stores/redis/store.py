@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from headgate.errors import OptionError, StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Effect
 from headgate.stores.base import Prepared, Store, checks_at
 from headgate.stores.constants import divide
 from headgate.stores.operations import Operation, Take, TakeEach
+from headgate.stores.redis.async_transport import AsyncTransport
 from headgate.stores.redis.batching import Batch, BlockingResult, LoopBatcher, ThreadBatcher
 from headgate.stores.redis.cluster_split import (
     Single,
@@ -25,7 +28,7 @@ from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
 from headgate.stores.redis.prepared import LoneHit, PreparedHit, PreparedStack, StackTake
-from headgate.stores.redis.transport import open_async_transport, open_transport
+from headgate.stores.redis.transport import Transport
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND
 
@@ -33,14 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from headgate.clock import Clock
+    from headgate.runtime.effects import Effects
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
-    from headgate.stores.redis.request import AsyncTransport, Request, Transport
+    from headgate.stores.redis.requests import Request
 
 R = TypeVar("R")
 
 LATEST: Final = 4_500_000_000_000_000
-"""The last microsecond of a given clock, in the year 2112; later ones count as it."""
+"""The last microsecond of a given clock, in the year 2112; later ones count as this."""
 
 
 def part_finder(transport: Transport, loop_transport: AsyncTransport) -> Callable[[str], str]:
@@ -59,7 +63,7 @@ class RedisStore(Store):
 
     *url* names one server, Sentinels or a cluster. *clock* replaces the server's clock in tests and
     simulations. The store connects when it is first used. It is safe to share among threads and
-    event loops, and usable in a process forked off the one that made it.
+    event loops, and usable in a forked process.
     """
 
     grants_leases = True
@@ -69,15 +73,17 @@ class RedisStore(Store):
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         parsed = parse_redis_url(url)
         if clock is not None and type(clock()) is not int:
-            raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
+            raise OptionError(
+                f"the clock returns {clock()!r}; expected a function like time.time_ns"
+            )
         self.where = str(parsed)
         """The addresses of its servers, without credentials."""
         self.clock = clock
         self._timeout = parsed.timeout
         self._connections = parsed.options.connections
         self._names = Names(has_tags=parsed.is_cluster)
-        self._transport = open_transport(url)
-        self._loop_transport = open_async_transport(url)
+        self._transport = Transport(parsed)
+        self._loop_transport = AsyncTransport(parsed)
         self._loop_batchers: dict[asyncio.AbstractEventLoop, LoopBatcher] = {}
         self._splitting: set[asyncio.Future[Any]] = set()
         if parsed.is_cluster:
@@ -170,7 +176,7 @@ class RedisStore(Store):
     def _perform(
         self, name: bytes, add: Callable[[Batch], object], *results: BlockingResult
     ) -> None:
-        """Send what *add* adds to a batch; fail those of *results* that are late."""
+        """Send the requests that *add* adds to a batch; fail those of *results* that are late."""
         was_sent = self._thread_batcher(name).perform(add)
         self._fail_late(results, was_sent=was_sent)
 
@@ -185,37 +191,47 @@ class RedisStore(Store):
         if divided is not None:
             rest = divided.rest
             return cast("R", divided.join(None if rest is None else self.run(rest)))
+        if self._is_split(operation):
+            return cast("R", drive(self._steps(operation)))
+        return cast("R", self.run_all([operation])[0].result())
+
+    def _is_split(self, operation: Operation[Any]) -> bool:
+        """Return True if *operation* takes several requests."""
         if isinstance(operation, TakeEach):
-            return cast("R", self._take_each(operation))
+            return True
+        return len(slot_groups(cast("Splittable", operation), self._names)) > 1
+
+    def _steps(self, operation: Operation[Any]) -> Effects[Any]:
+        """Perform an operation that takes several requests."""
+        if isinstance(operation, TakeEach):
+            return independent_results((yield from self._take_each(operation)))
         splittable = cast("Splittable", operation)
-        groups = slot_groups(splittable, self._names)
-        if len(groups) > 1:
-            return cast("R", self._run_split(splittable, groups))
-        return cast("R", self._run_all([operation])[0].result())
-
-    def _take_each(self, operation: TakeEach) -> tuple[Any, ...]:
-        if any(len(slot_groups(take, self._names)) > 1 for take in operation.takes):
-            return independent_results([self._outcome(take) for take in operation.takes])
-        return independent_results([one.outcome() for one in self._run_all(operation.takes)])
-
-    def _outcome(self, take: Take) -> Any:
-        try:
-            return self.run(take)
-        except StoreError as error:
-            return error
-
-    def _run_split(self, operation: Splittable, groups: list[list[int]]) -> Any:
-        steps = split(operation, groups)
+        steps = split(splittable, slot_groups(splittable, self._names))
         results: list[Any] | None = None
         while True:
             try:
                 step = next(steps) if results is None else steps.send(results)
             except StopIteration as end:
                 return end.value
-            results = [one.outcome() for one in self._run_all(step)]
+            results = yield _RunParts(self, step)
 
-    def _run_all(self, operations: Sequence[Operation[Any]]) -> list[BlockingResult]:
-        """Carry out all *operations*, each of them in one slot."""
+    def _take_each(self, operation: TakeEach) -> Effects[list[Any]]:
+        results: list[Any] = []
+        if not any(map(self._is_split, operation.takes)):
+            results = yield _RunParts(self, operation.takes)
+            return results
+        for take in operation.takes:
+            try:
+                if self._is_split(take):
+                    results.append((yield from self._steps(take)))
+                else:
+                    results += yield _RunParts(self, [take])
+            except StoreError as error:
+                results.append(error)
+        return results
+
+    def run_all(self, operations: Sequence[Operation[Any]]) -> list[BlockingResult]:
+        """Run all *operations*, each of them in one slot, at the same time."""
         results = [BlockingResult() for _ in operations]
 
         def add(batch: Batch) -> None:
@@ -236,7 +252,7 @@ class RedisStore(Store):
     def _thread_batcher(self, name: bytes) -> ThreadBatcher:
         """Return the batcher for requests that can be sent together with *name*.
 
-        In a cluster there is one for each tag: a node that hangs holds up its own keys only.
+        In a cluster there is one for each tag: a node that hangs delays its own keys only.
         """
         tag = self._names.tag(name)
         batcher = self._thread_batchers.get(tag)
@@ -261,57 +277,27 @@ class RedisStore(Store):
         if divided is not None:
             rest = divided.rest
             return cast("R", divided.join(None if rest is None else await self.arun(rest)))
-        batcher = self._loop_batcher()
-        if isinstance(operation, TakeEach):
-            return cast("R", await self._atake_each(operation, batcher))
-        splittable = cast("Splittable", operation)
-        groups = slot_groups(splittable, self._names)
-        if len(groups) > 1:
-            steps = asyncio.ensure_future(self._arun_split(splittable, groups, batcher))
-            self._splitting.add(steps)
-            steps.add_done_callback(self._has_split)
-            return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or undone
-        return cast("R", await batcher.operation(operation))
+        if not self._is_split(operation):
+            return cast("R", await self._loop_batcher().operation(operation))
+        steps = asyncio.ensure_future(adrive(self._steps(operation)))
+        self._splitting.add(steps)
+        steps.add_done_callback(self._has_split)
+        return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or undone
 
     def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
-        if isinstance(operation, TakeEach) or divide(operation) is not None:
-            return super().submit(operation)
-        if len(slot_groups(cast("Splittable", operation), self._names)) > 1:
+        if divide(operation) is not None or self._is_split(operation):
             return super().submit(operation)
         return self._loop_batcher().operation(operation)
 
-    async def _atake_each(self, operation: TakeEach, batcher: LoopBatcher) -> tuple[Any, ...]:
-        if any(len(slot_groups(take, self._names)) > 1 for take in operation.takes):
-            return independent_results([await self._aoutcome(take) for take in operation.takes])
-        asked = [batcher.operation(take) for take in operation.takes]
-        return independent_results(await asyncio.gather(*asked, return_exceptions=True))
-
-    async def _aoutcome(self, take: Take) -> Any:
-        try:
-            return await self.arun(take)
-        except StoreError as error:
-            return error
-
-    async def _arun_split(
-        self, operation: Splittable, groups: list[list[int]], batcher: LoopBatcher
-    ) -> Any:
-        steps = split(operation, groups)
-        results: list[Any] | None = None
-        while True:
-            try:
-                step = next(steps) if results is None else steps.send(results)
-            except StopIteration as end:
-                return end.value
-            asked = [batcher.operation(part) for part in step]
-            results = await asyncio.gather(*asked, return_exceptions=True)
-            for result in results:
-                if isinstance(result, BaseException) and not isinstance(result, StoreError):
-                    raise result
+    def submit_all(self, operations: Sequence[Operation[Any]]) -> list[asyncio.Future[Any]]:
+        """Submit all *operations*, each of them in one slot, to be sent together."""
+        batcher = self._loop_batcher()
+        return [batcher.operation(one) for one in operations]
 
     def _has_split(self, steps: asyncio.Future[Any]) -> None:
         self._splitting.discard(steps)
         if not steps.cancelled():
-            steps.exception()  # retrieved, should its caller have gone away
+            steps.exception()  # retrieved, in case its caller was cancelled
 
     def _loop_batcher(self) -> LoopBatcher:
         """Return the batcher of the running event loop."""
@@ -325,3 +311,24 @@ class RedisStore(Store):
             )
             self._loop_batchers[loop] = batcher
         return batcher
+
+
+class _RunParts(Effect):
+    """Run operations of one slot each; the result has the reply or the `StoreError` of each."""
+
+    __slots__ = ("_operations", "_store")
+
+    def __init__(self, store: RedisStore, operations: Sequence[Operation[Any]]) -> None:
+        self._store = store
+        self._operations = operations
+
+    def perform(self) -> list[Any]:
+        return [one.outcome() for one in self._store.run_all(self._operations)]
+
+    async def aperform(self) -> list[Any]:
+        submitted = self._store.submit_all(self._operations)
+        results = await asyncio.gather(*submitted, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, StoreError):
+                raise result
+        return results

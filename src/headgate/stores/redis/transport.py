@@ -1,56 +1,241 @@
-"""From a store URL to a transport. Opening does no I/O: the first request connects."""
+"""Requests of threads: a pool of connections to each server, and the way to the right one.
+
+A pool connects when that is needed, one attempt at a time. When an attempt fails, those that wait
+for it fail too, and so does every caller until a pause is over, which grows with each failure. A
+call that has to connect, or waits while another one does, waits up to the connect timeout for that;
+its own timeout begins when the connection is open.
+
+Requests are executed in rounds: all that are to be sent are grouped by server, written to each
+server in one write, and read back; what has to be sent again goes into the next round. Opening a
+transport does no I/O.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from collections import deque
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 import hiredis
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
+from headgate.runtime.drivers import drive
 from headgate.stores.redis import errors
-from headgate.stores.redis.cluster import (
-    MOST_DETOURS,
-    ClusterConnections,
-    ClusterTransport,
-    Failure,
-    action_for,
-)
-from headgate.stores.redis.connect import dialer_for
-from headgate.stores.redis.pool import ConnectionPool, ReconnectingConnection
-from headgate.stores.redis.request import AsyncTransport, Request, Transport
-from headgate.stores.redis.url import RedisURL, parse_redis_url
+from headgate.stores.redis.cluster import Failure, Nodes, Redirection, Retry, action_for, pause
+from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, server_at
+from headgate.stores.redis.connection import ASKING
+from headgate.stores.redis.naming import slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from headgate.stores.redis.connection import AsyncConnection, BlockingConnection, InFlight
+    from headgate.server_urls import Address
+    from headgate.stores.redis.connect import Dialer
+    from headgate.stores.redis.connection import BlockingConnection
+    from headgate.stores.redis.requests import Reply, Request
+    from headgate.stores.redis.url import RedisURL
 
 _ReplyError: Final = hiredis.ReplyError
-_CLOSE_SECONDS: Final = 1.0  # that another loop may take to close its connections
+_monotonic: Final = time.monotonic
 
 
-def open_transport(url: str) -> Transport:
-    """Return a transport for callers that may block; `StoreURLError` if *url* is malformed."""
-    read = parse_redis_url(url)
-    return ClusterTransport(read) if read.is_cluster else StandaloneTransport(read)
+class ConnectionPool:
+    """At most `connections` blocking connections to the server *where*, shared among threads."""
+
+    def __init__(self, dialer: Dialer, where: str, url: RedisURL) -> None:
+        self._dialer = dialer
+        self._where = where
+        self._most = url.options.connections
+        self._timeout, self._connect_timeout = url.timeout, url.connect_timeout
+        self._idle: deque[BlockingConnection] = deque()
+        self._connections: set[BlockingConnection] = set()
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._open = 0
+        self._is_closed = False
+        self._generation = 0
+        self._backoff = Backoff()
+        self.connecting_until = 0.0
+        """The deadline of the attempt to connect that is in progress; 0.0 if none is."""
+
+    def acquire(self, deadline: float) -> tuple[BlockingConnection, float]:
+        """Return a connection for one's own, until `release` or `drop`, and the call's deadline.
+
+        The deadline is *deadline*, or the timeout from now on if the call waited for connecting.
+        Raises `StoreError`.
+        """
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection, deadline = self._acquire_slowly(deadline)
+            if connection.is_usable(_monotonic()):
+                return connection, deadline
+            self.drop(connection)  # nothing was sent on it: open another
+
+    def acquire_idle(self) -> BlockingConnection | None:
+        """Return a connection that is open and not in use, if there is one; never wait."""
+        while (connection := self._pop_idle()) is not None:
+            if connection.is_usable(_monotonic()):
+                return connection
+            self.drop(connection)
+        return None
+
+    def release(self, connection: BlockingConnection) -> None:
+        """Put *connection* aside for the next caller."""
+        connection.used_at = _monotonic()
+        if self._is_closed or connection.generation != self._generation:
+            self.drop(connection)
+            return
+        self._idle.append(connection)
+        if self._waiting:
+            with self._changed:
+                self._changed.notify()
+        if self._is_closed:  # in this very moment
+            self._drop_idle()
+
+    def drop(self, connection: BlockingConnection) -> None:
+        """Close *connection*, which cannot be used any more."""
+        connection.close()
+        with self._changed:
+            self._connections.discard(connection)
+            self._open -= 1
+            self._changed.notify_all()
+
+    def renew(self) -> None:
+        """Use none of the open connections again: the server has failed or changed its role."""
+        self._generation += 1
+        self._drop_idle()
+
+    def close(self) -> None:
+        """Drop all connections; wake those who wait for a reply."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            connections = list(self._connections)
+        self._drop_idle()
+        for connection in connections:
+            connection.interrupt()
+
+    def _drop_idle(self) -> None:
+        while (connection := self._pop_idle()) is not None:
+            self.drop(connection)
+
+    def _pop_idle(self) -> BlockingConnection | None:
+        try:
+            return self._idle.pop()  # others do so without the lock
+        except IndexError:
+            return None
+
+    def _acquire_slowly(self, deadline: float) -> tuple[BlockingConnection, float]:
+        connect_until = 0.0
+        with self._changed:
+            self._waiting += 1
+            try:
+                while not self._may_dial():
+                    if (connection := self._pop_idle()) is not None:
+                        return connection, deadline
+                    now = _monotonic()
+                    if self.connecting_until:
+                        connect_until = connect_until or now + self._connect_timeout
+                        is_changed = self._changed.wait(max(connect_until - now, 0.0))
+                        deadline = max(deadline, _monotonic() + self._timeout)
+                    else:
+                        is_changed = self._changed.wait(max(deadline - now, 0.0))
+                    if not is_changed:
+                        raise self._out_of_time()
+                connect_until = connect_until or _monotonic() + self._connect_timeout
+                self.connecting_until = connect_until
+                self._open += 1
+            finally:
+                self._waiting -= 1
+        connection = self._connect(connect_until)
+        return connection, _monotonic() + self._timeout
+
+    def _may_dial(self) -> bool:
+        """Return True if this thread is to connect; raise if there is nothing to wait for."""
+        if self._is_closed:
+            raise errors.closed(self._where)
+        if self._idle or self.connecting_until or self._open >= self._most:
+            return False
+        error = self._backoff.pause_error(_monotonic())
+        if error is None:
+            return True
+        if self._open:
+            return False  # another thread's connection will do
+        raise error
+
+    def _out_of_time(self) -> StoreError:
+        if self._is_closed:
+            return errors.closed(self._where)
+        if self.connecting_until:
+            text = f"no connection to {self._where} within {self._connect_timeout:g} s"
+        else:
+            text = (
+                f"all {self._open} connections to {self._where} were in use for "
+                f"{self._timeout:g} s; nothing was sent (the option connections allows more)"
+            )
+        return StoreError(text, reason="timeout", is_undone=True)
+
+    def _connect(self, until: float) -> BlockingConnection:
+        generation = self._generation
+        connection: BlockingConnection | None = None
+        error: StoreError | None = None
+        try:
+            connection = drive(self._dialer(until))
+            connection.generation, connection.used_at = generation, _monotonic()
+        except StoreError as caught:
+            error = caught
+            raise
+        finally:
+            with self._changed:
+                self.connecting_until = 0.0
+                if connection is None:
+                    self._open -= 1
+                else:
+                    self._connections.add(connection)
+                    self._backoff.succeeded()
+                if error is not None:
+                    self._backoff.failed(error, _monotonic())
+                self._changed.notify_all()
+        return connection
 
 
-def open_async_transport(url: str) -> AsyncTransport:
-    """Return a transport for event loops."""
-    read = parse_redis_url(url)
-    kind = ClusterConnections if read.is_cluster else StandaloneConnections
-    return LoopTransport(lambda: kind(read), str(read), is_cluster=read.is_cluster)
+class _Routed:
+    """A request for the owner of its slot, or for *target* if it was redirected there."""
+
+    __slots__ = ("asking", "detours", "request", "target", "waits", "whole")
+
+    def __init__(
+        self,
+        request: Request,
+        target: Address | None = None,
+        detours: int = 0,
+        *,
+        asking: bool = False,
+        whole: bool = False,
+        waits: bool = False,
+    ) -> None:
+        self.request = request
+        self.target = target
+        self.detours = detours
+        self.asking = asking
+        self.whole = whole
+        self.waits = waits
+
+    def packed(self) -> bytes:
+        command = self.request.packed_whole() if self.whole else self.request.packed()
+        return ASKING.packed() + command if self.asking else command
 
 
-class StandaloneTransport(Transport):
-    """Blocking requests to one server, or to the primary that Sentinels name."""
+_Asked = tuple["Address", "BlockingConnection", list[_Routed]]
 
-    is_cluster = False
+
+class Transport:
+    """Requests to one server, the primary of Sentinels, or a cluster. Safe to share by threads."""
 
     def __init__(self, url: RedisURL) -> None:
         self._url = url
@@ -59,205 +244,244 @@ class StandaloneTransport(Transport):
         watch_forks(self)
 
     def after_fork(self) -> None:
-        """Begin with an empty pool, in a new transport or a forked process."""
-        self._pool = ConnectionPool(dialer_for(self._url), str(self._url), self._url)
-        if self._is_closed:
-            self._pool.close()
+        """Begin without connections, locks and map, in a new transport or a forked process."""
+        url = self._url
+        self._nodes = Nodes(url) if url.is_cluster else None
+        self._pools: dict[Address, ConnectionPool] = {}
+        self._lock = threading.Lock()
+        self._asking_for_map = threading.Lock()
+        self._map_until = 0.0
+        if not url.is_cluster:
+            pool = ConnectionPool(dialer_for(url), str(url), url)
+            self._pools[url.addresses[0]] = pool
+            if self._is_closed:
+                pool.close()
 
     def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
-        if not requests:
-            return
-        pool = self._pool
-        try:
-            connection, deadline = pool.acquire(deadline or time.monotonic() + self._url.timeout)
-        except StoreError as error:
-            errors.fail_all(requests, errors.unsent(error))
-            return
-        try:
-            is_stale = self._exchange(connection, requests, deadline)
-        except BaseException:
-            pool.drop(connection)
-            raise
-        if is_stale is None:
-            pool.drop(connection)
-            pool.renew()  # the other connections have likely failed too
-        else:
-            pool.release(connection)
-            if is_stale:
-                pool.renew()
+        """Send all *requests* and wait until each is answered or has failed.
+
+        Requests for one server are sent in one write and executed in their order. Returns at the
+        *deadline* (monotonic seconds; the store's timeout from now on if there is none), whatever
+        the server does. A call that has to connect has the connect timeout for that, and its full
+        timeout afterwards.
+        """
+        if deadline is None:
+            deadline = _monotonic() + self._url.timeout
+        routed = [_Routed(request) for request in requests]
+        while routed:
+            if self._nodes is not None and (self._nodes.is_stale or not self._nodes.is_known):
+                deadline = self._refresh(self._nodes, deadline)
+            if _monotonic() >= deadline:
+                self._fail(routed, errors.too_late(str(self._url), self._url.timeout))
+                return
+            routed, deadline = self._round(routed, deadline)
+            if routed and any(one.whole for one in routed):  # nothing was executed
+                deadline = _monotonic() + self._url.timeout
+            if routed and any(one.waits for one in routed):
+                routed = self._wait(routed, deadline)
+
+    def owner_of(self, slot: int) -> str:
+        """Return the address of the node that serves *slot*; "" if that is not known."""
+        address = None if self._nodes is None else self._nodes.owners[slot]
+        return "" if address is None else _shown(address)
 
     def connecting_until(self, key: bytes) -> float:
-        return self._pool.connecting_until
+        """Return the deadline of connecting to the server of *key*; 0.0 if it is not in progress.
+
+        A call that waits for it waits longer than its timeout.
+        """
+        address = self._owner(key)
+        pool = None if address is None else self._pools.get(address)
+        return max(self._map_until, 0.0 if pool is None else pool.connecting_until)
 
     def close(self) -> None:
-        self._is_closed = True
-        self._pool.close()
+        """Drop all connections. Requests from now on fail."""
+        with self._lock:
+            self._is_closed = True
+            pools = list(self._pools.values())
+        for pool in pools:
+            pool.close()
 
-    def _exchange(
-        self, connection: BlockingConnection, requests: Sequence[Request], deadline: float
-    ) -> bool | None:
-        """Send *requests*, and once more with its text those whose script is unknown.
+    def _refresh(self, nodes: Nodes, deadline: float) -> float:
+        """Ask for the map, if it is time to and no other thread does; return the new deadline.
 
-        These were not carried out, so they have the timeout once more.
-        Each request is answered or has failed afterwards. Returns True if the server is a replica,
-        None if the connection cannot be used any more.
+        The first map has the time of connecting; a later one is found within half the time left.
         """
-        packed = [request.packed() for request in requests]
-        is_stale, detours = False, 0
-        while True:
-            try:
-                connection.send(packed[0] if len(packed) == 1 else b"".join(packed), deadline)
-                replies = connection.receive(len(packed), deadline)
-            except errors.DRIVER_ERRORS as error:
-                errors.fail_all(requests, self._loss(error, connection))
-                return None
-            unknown: list[Request] = []
-            for request, reply in zip(requests, replies, strict=True):
-                if reply.__class__ is not _ReplyError:
-                    errors.deliver(request, reply, connection.where)
-                    continue
-                action = action_for(str(reply), connection.where, detours)
-                if isinstance(action, Failure):
-                    is_stale = is_stale or action.is_stale
-                    request.failed(action.error)
+        url = self._url
+        is_first = not nodes.is_known  # then there is nothing to do but wait for it
+        if not self._asking_for_map.acquire(timeout=url.connect_timeout if is_first else 0):
+            return deadline
+        try:
+            now = _monotonic()
+            if nodes.is_due(now) and not self._is_closed:
+                nodes.begin(now)
+                until = now + url.connect_timeout if is_first else now + (deadline - now) / 2
+                self._map_until = until if is_first else 0.0
+                nodes.learned(drive(nodes.dial(until)))
+                self._forget(set(nodes.owners))
+        except StoreError as error:
+            nodes.failed(error, _monotonic())
+        finally:
+            self._map_until = 0.0
+            self._asking_for_map.release()
+        return _monotonic() + url.timeout if is_first else deadline
+
+    def _forget(self, known: set[Address | None]) -> None:
+        with self._lock:
+            gone = [self._pools.pop(one) for one in list(self._pools) if one not in known]
+        for pool in gone:
+            pool.close()
+
+    def _round(self, routed: Iterable[_Routed], deadline: float) -> tuple[list[_Routed], float]:
+        """Send *routed*, read the replies; return what to send again, and the new deadline.
+
+        Servers that are connected come first: one that has to be connected to may hang, and take
+        all the time there is. No thread waits for a connection while it holds one, or threads could
+        wait for each other.
+        """
+        groups: dict[Address, list[_Routed]] = {}
+        for one in routed:
+            address = one.target or self._owner(one.request.key)
+            if address is None:
+                one.request.failed(self._unowned(slot_of(one.request.key)))
+            else:
+                groups.setdefault(address, []).append(one)
+        at_hand: list[_Asked] = []
+        for address, group in groups.items():
+            connection = self._pool(address).acquire_idle()
+            if connection is not None:
+                at_hand.append((address, connection, group))
+        again = self._exchange(at_hand, deadline)
+        if len(at_hand) < len(groups):
+            for address, _, _ in at_hand:
+                del groups[address]
+            for address, group in groups.items():
+                try:
+                    connection, deadline = self._pool(address).acquire(deadline)
+                except StoreError as error:
+                    self._fail(group, errors.unsent(error))
                 else:
-                    unknown.append(request)
-            if not unknown:
-                return is_stale
-            detours, deadline = MOST_DETOURS, time.monotonic() + self._url.timeout
-            requests, packed = unknown, [request.packed_whole() for request in unknown]
+                    again += self._exchange([(address, connection, group)], deadline)
+        return again, deadline
+
+    def _exchange(self, asked: list[_Asked], deadline: float) -> list[_Routed]:
+        """Send to all servers before reading from any; return what to send again."""
+        again: list[_Routed] = []
+        held = deque(asked)
+        try:
+            lost = [_send(connection, group, deadline) for _, connection, group in asked]
+            for (address, connection, group), error in zip(asked, lost, strict=True):
+                replies = error or _receive(connection, group, deadline)
+                pool = self._pool(address)
+                held.popleft()
+                if isinstance(replies, list):
+                    pool.release(connection)
+                    for one, reply in zip(group, replies, strict=True):
+                        if reply.__class__ is _ReplyError:
+                            again += self._react(address, connection.where, one, str(reply))
+                        else:
+                            errors.deliver(one.request, reply, connection.where)
+                else:
+                    pool.drop(connection)
+                    pool.renew()  # the other connections have likely failed too
+                    self._fail(group, self._loss(replies, connection))
+        except BaseException:
+            for address, connection, _ in held:
+                self._pool(address).drop(connection)
+            raise
+        return again
+
+    def _owner(self, key: bytes) -> Address | None:
+        if self._nodes is None:
+            return self._url.addresses[0]
+        return None if self._is_closed else self._nodes.owners[slot_of(key)]
+
+    def _unowned(self, slot: int) -> StoreError:
+        if self._is_closed or self._nodes is None:
+            return errors.closed(str(self._url))
+        self._nodes.is_stale = True
+        return errors.unsent(self._nodes.pause_error(_monotonic()) or self._nodes.unowned(slot))
+
+    def _react(self, address: Address, where: str, one: _Routed, text: str) -> Sequence[_Routed]:
+        """React to an error reply: fail the request, or return what to send instead."""
+        nodes = self._nodes
+        action = action_for(text, where, one.detours, node=None if nodes is None else address)
+        if isinstance(action, Failure):
+            one.request.failed(action.error)
+            if action.is_stale:
+                self._pool(address).renew()
+                if nodes is not None:
+                    nodes.is_stale = True
+            return ()
+        detours = one.detours + 1
+        if isinstance(action, Redirection):
+            if not action.asking and nodes is not None:
+                nodes.owners[action.slot] = action.address
+                nodes.is_stale = True
+            return (_Routed(one.request, action.address, detours, asking=action.asking),)
+        if action is Retry.SEND_SCRIPT:
+            return (_Routed(one.request, address, detours, asking=one.asking, whole=True),)
+        parts = one.request.parts()
+        return [_Routed(part, waits=len(parts) == 1) for part in parts]
+
+    def _wait(self, routed: Sequence[_Routed], deadline: float) -> list[_Routed]:
+        """Wait a little after TRYAGAIN, or give up those that would be too late."""
+        left = max(deadline - _monotonic(), 0.0)
+        wait = pause(self._url.timeout, left)
+        if wait < left:
+            time.sleep(wait)
+            for one in routed:
+                one.waits = False
+            return list(routed)
+        error = errors.store_error("TRYAGAIN", str(self._url))
+        errors.fail_all((one.request for one in routed if one.waits), error)
+        return [one for one in routed if not one.waits]
 
     def _loss(self, error: BaseException, connection: BlockingConnection) -> StoreError:
         if self._is_closed:
             return errors.closed(str(self._url), is_undone=False)
         return errors.loss(error, connection.where, self._url.timeout)
 
+    def _fail(self, group: Iterable[_Routed], error: StoreError) -> None:
+        if self._nodes is not None:
+            self._nodes.is_stale = True
+        errors.fail_all((one.request for one in group), error)
 
-class LoopConnections(Protocol):
-    """The connections of one event loop."""
-
-    def submit(self, request: Request) -> None:
-        """Send *request*."""
-
-    def owner_of(self, slot: int) -> str:
-        """Return the owner of *slot*, as `AsyncTransport.owner_of` does."""
-
-    async def aclose(self) -> None:
-        """Drop all connections."""
-
-
-class StandaloneConnections:
-    """The one connection of an event loop to one server, or to the primary of Sentinels."""
-
-    def __init__(self, url: RedisURL) -> None:
-        self._timeout = url.timeout
-        self._link = ReconnectingConnection(dialer_for(url), self._on_error_reply, str(url), url)
-        self.submit = self._link.submit
-        self.aclose = self._link.aclose
-
-    def owner_of(self, slot: int) -> str:
-        """Return "": there are no slots."""
-        return ""
-
-    def _on_error_reply(
-        self, link: ReconnectingConnection, via: AsyncConnection, pending: InFlight, text: str
-    ) -> None:
-        request, _, detours = pending
-        action = action_for(text, via.where, detours)
-        if not isinstance(action, Failure):
-            deadline = time.monotonic() + self._timeout
-            via.forward((request, deadline, MOST_DETOURS), request.packed_whole())
-            return
-        request.failed(action.error)
-        if action.is_stale:
-            link.renew()
+    def _pool(self, address: Address) -> ConnectionPool:
+        pool = self._pools.get(address)
+        if pool is None:
+            with self._lock:
+                dialer = dial_server(server_at(self._url, address))
+                new = ConnectionPool(dialer, str(address), self._url)
+                pool = self._pools.setdefault(address, new)
+                if self._is_closed:
+                    pool.close()
+        return pool
 
 
-class _LoopEntry:
-    """The connections of a loop, closed with it if they are not closed before.
-
-    A loop that ends, as `asyncio.run` ends it, closes the asynchronous generators that were begun
-    in it (`shutdown_asyncgens`), and a generator that is collected is closed in its loop.
-    """
-
-    def __init__(self, connections: LoopConnections) -> None:
-        self.connections = connections
-        self._guard = _closing_with_loop(connections)
-        with suppress(StopIteration):
-            self._guard.__anext__().send(None)
-
-    async def aclose(self) -> None:
-        await self._guard.aclose()
-
-
-async def _closing_with_loop(connections: LoopConnections) -> AsyncGenerator[None, None]:
+def _send(connection: BlockingConnection, group: list[_Routed], until: float) -> Exception | None:
+    """Send the requests of *group*; return the error if that fails."""
     try:
-        yield
-    finally:
-        await connections.aclose()
+        connection.send(b"".join([one.packed() for one in group]), until)
+    except errors.DRIVER_ERRORS as error:
+        return error
+    return None
 
 
-class LoopTransport(AsyncTransport):
-    """Requests of several event loops, each with the connections that *connect* makes for it.
+def _receive(
+    connection: BlockingConnection, group: list[_Routed], until: float
+) -> list[Reply] | Exception:
+    """Return the replies to *group*, those to ASKING left out, or the error."""
+    try:
+        replies = connection.receive(len(group) + sum([one.asking for one in group]), until)
+    except errors.DRIVER_ERRORS as error:
+        return error
+    if len(replies) > len(group):
+        rest = iter(replies)
+        return [(next(rest), next(rest))[1] if one.asking else next(rest) for one in group]
+    return replies
 
-    Loops may run in different threads. The entry of a closed loop is forgotten.
-    """
 
-    def __init__(
-        self, connect: Callable[[], LoopConnections], where: str, *, is_cluster: bool
-    ) -> None:
-        self.is_cluster = is_cluster
-        self._connect = connect
-        self._where = where
-        self._entries: dict[asyncio.AbstractEventLoop, _LoopEntry] = {}
-        self._is_closed = False
-        self.after_fork()
-        watch_forks(self)
-
-    def after_fork(self) -> None:
-        """Begin without a current loop, in a new transport or a forked process."""
-        self._lock = threading.Lock()
-        # One tuple, so that another thread cannot come between the two.
-        self._current: tuple[object, Callable[[Request], None]] = (None, self._fail)
-
-    def submit(self, request: Request) -> None:
-        loop, submit = self._current
-        if loop is not asyncio.get_running_loop():
-            submit = self._enter()
-        submit(request)
-
-    def owner_of(self, slot: int) -> str:
-        try:
-            entry = self._entries.get(asyncio.get_running_loop())
-        except RuntimeError:  # this thread has no loop
-            return ""
-        return "" if entry is None else entry.connections.owner_of(slot)
-
-    async def aclose(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            self._current = (None, self._fail)
-            entries, self._entries = self._entries, {}
-        here = asyncio.get_running_loop()
-        for loop, entry in entries.items():
-            if loop is here:
-                await entry.aclose()
-            elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(entry.aclose(), loop)
-                with suppress(TimeoutError):  # a loop that stops meanwhile closes its own
-                    await asyncio.wait_for(asyncio.wrap_future(closing), _CLOSE_SECONDS)
-
-    def _enter(self) -> Callable[[Request], None]:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if self._is_closed:
-                return self._fail
-            self._entries = {one: e for one, e in self._entries.items() if not one.is_closed()}
-            entry = self._entries.get(loop)
-            if entry is None:
-                entry = self._entries[loop] = _LoopEntry(self._connect())
-            self._current = (loop, entry.connections.submit)
-            return entry.connections.submit
-
-    def _fail(self, request: Request) -> None:
-        asyncio.get_running_loop().call_soon(request.failed, errors.closed(self._where))
+@lru_cache(maxsize=256)
+def _shown(address: Address) -> str:
+    return str(address)

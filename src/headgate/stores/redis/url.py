@@ -11,42 +11,50 @@ are percent-encoded.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from headgate.errors import StoreURLError
 from headgate.server_urls import Address, URLReader
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Topology = Literal["single", "sentinel", "cluster"]
+CertificateCheck = Literal["none", "optional", "required"]
 
-
-_COUNT: Final = re.compile("[1-9][0-9]{0,3}")
-_SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
-_LONGEST: Final = 600.0
-_YES: Final = ("true", "1", "yes")
-_NO: Final = ("false", "0", "no")
-_OWN: Final = ("connections", "db", "timeout")
-_TLS: Final = (
-    "ssl_ca_certs",
-    "ssl_cert_reqs",
-    "ssl_certfile",
-    "ssl_check_hostname",
-    "ssl_keyfile",
+_SCHEME: Final = re.compile(r"(?:(redis|valkey)(s)?(?:\+(sentinel|cluster))?|unix)", re.IGNORECASE)
+_EXPECTED: Final = (
+    "expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// "
+    "(or valkey in place of redis)"
 )
-_SENTINEL: Final = ("sentinel_password", "sentinel_username")
+_LONGEST_TIMEOUT: Final = 600
+_OWN: Final = {
+    "connections": ("[1-9][0-9]{0,3}", "1 to 9999"),
+    "db": ("[0-9]{1,6}", "a number such as 0"),
+    "timeout": (
+        r"[0-9]{1,6}(\.[0-9]{1,9})?|\.[0-9]{1,9}",
+        "seconds above 0, up to 600, such as 0.05",
+    ),
+}
+_TLS: Final = {
+    "ssl_ca_certs": (".+", "a path"),
+    "ssl_cert_reqs": ("none|optional|required", "none or optional or required"),
+    "ssl_certfile": (".+", "a path"),
+    "ssl_check_hostname": ("(?i:true|1|yes|false|0|no)", "true or false"),
+    "ssl_keyfile": (".+", "a path"),
+}
+_SENTINEL: Final = {
+    "sentinel_password": ("(?s:.+)", "a password"),
+    "sentinel_username": ("(?s:.+)", "a name"),
+}
+"""The options: a pattern of the value, and its description."""
 
 LEAST_CONNECT_TIMEOUT: Final = 0.25
 """Seconds that connecting may take, at least."""
 
-CertificateCheck = Literal["none", "optional", "required"]
-
 
 @dataclass(frozen=True, slots=True)
 class TLSFiles:
-    """The paths of PEM files, and how to verify the server."""
+    """The paths of PEM files, and the checks of the server's certificate."""
 
     ca_certs: str | None = None
     certfile: str | None = None
@@ -63,113 +71,6 @@ class Options:
     connections: int = 2
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
-
-
-def read_options(
-    scheme: str, pairs: Sequence[tuple[str, str]], *, is_tls: bool, is_sentinel: bool
-) -> tuple[Options, TLSFiles | None, str]:
-    """The options, the TLS files if *is_tls*, and the text of `db`, "" if there is none."""
-    given = dict(pairs)
-    if len(given) < len(pairs):
-        raise StoreURLError(f"{scheme}://: an option is given twice")
-    _refuse_unknown(scheme, given, is_tls=is_tls, is_sentinel=is_sentinel)
-    for name, value in given.items():
-        if not value:
-            raise StoreURLError(f"{scheme}://: the option {name} has no value; leave it out")
-    tls = _tls(scheme, given) if is_tls else None
-    return _own(scheme, given), tls, given.get("db", "")
-
-
-def _refuse_unknown(scheme: str, given: dict[str, str], *, is_tls: bool, is_sentinel: bool) -> None:
-    known = (*_OWN, *(_TLS if is_tls else ()), *(_SENTINEL if is_sentinel else ()))
-    for name in given:
-        if name in known:
-            continue
-        if name in _TLS:
-            raise StoreURLError(f"{scheme}://: {name} is for TLS; did you mean rediss://?")
-        if name in _SENTINEL:
-            raise StoreURLError(f"{scheme}://: {name} is for redis+sentinel://")
-        raise StoreURLError(
-            f"{scheme}://: unknown option {name!r}; there are {', '.join(sorted(known))}"
-        )
-
-
-def _own(scheme: str, given: dict[str, str]) -> Options:
-    name, secret = given.get("sentinel_username"), given.get("sentinel_password")
-    if name and not secret:
-        raise StoreURLError(f"{scheme}://: sentinel_username needs a sentinel_password")
-    return Options(
-        timeout=_seconds(scheme, given.get("timeout", "0.05")),
-        connections=_count(scheme, given.get("connections", "2")),
-        sentinel_username=name,
-        sentinel_password=secret,
-    )
-
-
-def _tls(scheme: str, given: dict[str, str]) -> TLSFiles:
-    check = _one_of(
-        scheme,
-        "ssl_cert_reqs",
-        given.get("ssl_cert_reqs", "required"),
-        ("none", "optional", "required"),
-    )
-    hostname = _boolean(scheme, "ssl_check_hostname", given.get("ssl_check_hostname"))
-    if check == "none" and (hostname or "ssl_ca_certs" in given):
-        raise StoreURLError(
-            f"{scheme}://: ssl_cert_reqs=none looks at no certificate: leave out "
-            "ssl_check_hostname and ssl_ca_certs, or ssl_cert_reqs"
-        )
-    if "ssl_keyfile" in given and "ssl_certfile" not in given:
-        raise StoreURLError(f"{scheme}://: ssl_keyfile needs an ssl_certfile")
-    return TLSFiles(
-        ca_certs=given.get("ssl_ca_certs"),
-        certfile=given.get("ssl_certfile"),
-        keyfile=given.get("ssl_keyfile"),
-        cert_reqs=check,  # type: ignore[arg-type]
-        check_hostname=check != "none" and hostname is not False,
-    )
-
-
-def _seconds(scheme: str, text: str) -> float:
-    value = float(text) if _SECONDS.fullmatch(text) else math.nan
-    if not 0 < value <= _LONGEST:
-        raise StoreURLError(
-            f"{scheme}://: timeout is {text!r}; expected seconds above 0, up to {_LONGEST:.0f}, "
-            "such as 0.05"
-        )
-    return value
-
-
-def _count(scheme: str, text: str) -> int:
-    if not _COUNT.fullmatch(text):
-        raise StoreURLError(f"{scheme}://: connections is {text!r}; expected 1 to 9999")
-    return int(text)
-
-
-def _one_of(scheme: str, name: str, text: str, words: tuple[str, ...]) -> str:
-    if text not in words:
-        raise StoreURLError(f"{scheme}://: {name} is {text!r}; expected {' or '.join(words)}")
-    return text
-
-
-def _boolean(scheme: str, name: str, text: str | None) -> bool | None:
-    if text is None:
-        return None
-    if text.lower() in _YES:
-        return True
-    if text.lower() in _NO:
-        return False
-    raise StoreURLError(f"{scheme}://: {name} is {text!r}; expected true or false")
-
-
-Topology = Literal["single", "sentinel", "cluster"]
-
-_SCHEME: Final = re.compile(r"(?:(redis|valkey)(s)?(?:\+(sentinel|cluster))?|unix)", re.IGNORECASE)
-_DB: Final = re.compile(r"[0-9]{1,6}")
-_EXPECTED: Final = (
-    "expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// "
-    "(or valkey in place of redis)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,17 +123,80 @@ def parse_redis_url(url: str) -> RedisURL:
     username, password = _credentials(reader, authority)
     hosts = authority.rpartition("@")[2]
     topology: Topology = (match[3] or "single").lower()  # type: ignore[assignment]
-    options, tls, db_text = read_options(
-        scheme, pairs, is_tls=bool(match[2]), is_sentinel=topology == "sentinel"
-    )
     if match[1] is None:
         addresses: tuple[Address, ...] = (_socket_address(reader, hosts, rest),)
         rest = ""
     else:
         addresses = _addresses(reader, hosts, topology)
-    name, path_db = _path(reader, rest, topology)
-    db = _database(scheme, path_db, db_text, topology)
+    name, in_path = _path(reader, rest, topology)
+    given = _given(reader, pairs, in_path, is_tls=bool(match[2]), topology=topology)
+    tls = _tls(reader, given) if match[2] else None
+    db = int(given.get("db", 0))
+    if topology == "cluster" and db:
+        raise reader.wrong("a cluster has no database but 0; leave it out")
+    if "sentinel_username" in given and "sentinel_password" not in given:
+        raise reader.wrong("sentinel_username needs a sentinel_password")
+    options = Options(
+        timeout=float(given.get("timeout", "0.05")),
+        connections=int(given.get("connections", "2")),
+        sentinel_username=given.get("sentinel_username"),
+        sentinel_password=given.get("sentinel_password"),
+    )
     return RedisURL(topology, addresses, username, password, db, name, tls, options)
+
+
+def _given(
+    reader: URLReader, pairs: list[tuple[str, str]], in_path: str, *, is_tls: bool, topology: str
+) -> dict[str, str]:
+    """Return the options in *pairs*, and the database *in_path*, each of them valid."""
+    if in_path:
+        pairs = [*pairs, ("db", in_path)]
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise reader.wrong("an option is given twice, or the database in the path and as db")
+    known = {
+        **_OWN,
+        **(_TLS if is_tls else {}),
+        **(_SENTINEL if topology == "sentinel" else {}),
+    }
+    for name, value in given.items():
+        if name not in known:
+            raise _unknown(reader, name, sorted(known))
+        if not value:
+            raise reader.wrong(f"the option {name} has no value; leave it out")
+        pattern, expected = known[name]
+        is_valid = re.fullmatch(pattern, value)
+        if not is_valid or (name == "timeout" and not 0 < float(value) <= _LONGEST_TIMEOUT):
+            raise reader.wrong(f"{name} is {value!r}; expected {expected}")
+    return given
+
+
+def _unknown(reader: URLReader, name: str, known: list[str]) -> Exception:
+    if name in _TLS:
+        return reader.wrong(f"{name} is for TLS; did you mean rediss://?")
+    if name in _SENTINEL:
+        return reader.wrong(f"{name} is for redis+sentinel://")
+    return reader.wrong(f"unknown option {name!r}; there are {', '.join(known)}")
+
+
+def _tls(reader: URLReader, given: dict[str, str]) -> TLSFiles:
+    check = given.get("ssl_cert_reqs", "required")
+    hostname = given.get("ssl_check_hostname", "").lower()
+    is_checked = hostname in ("true", "1", "yes")
+    if check == "none" and (is_checked or "ssl_ca_certs" in given):
+        raise reader.wrong(
+            "ssl_cert_reqs=none looks at no certificate: leave out "
+            "ssl_check_hostname and ssl_ca_certs, or ssl_cert_reqs"
+        )
+    if "ssl_keyfile" in given and "ssl_certfile" not in given:
+        raise reader.wrong("ssl_keyfile needs an ssl_certfile")
+    return TLSFiles(
+        ca_certs=given.get("ssl_ca_certs"),
+        certfile=given.get("ssl_certfile"),
+        keyfile=given.get("ssl_keyfile"),
+        cert_reqs=check,  # type: ignore[arg-type]
+        check_hostname=check != "none" and (is_checked or not hostname),
+    )
 
 
 def _credentials(reader: URLReader, authority: str) -> tuple[str | None, str | None]:
@@ -270,7 +234,7 @@ def _addresses(reader: URLReader, hosts: str, topology: Topology) -> tuple[Addre
 
 
 def _path(reader: URLReader, path: str, topology: Topology) -> tuple[str, str]:
-    """The primary's name and the text of the database, "" where there is none."""
+    """Return the primary's name and the text of the database, "" where there is none."""
     parts = path.strip("/").split("/") if path.strip("/") else []
     name = ""
     if topology == "sentinel":
@@ -283,14 +247,3 @@ def _path(reader: URLReader, path: str, topology: Topology) -> tuple[str, str]:
     if len(parts) > 1:
         raise reader.wrong("a path too long; only the database's number belongs in")
     return name, parts[0] if parts else ""
-
-
-def _database(scheme: str, in_path: str, in_query: str, topology: Topology) -> int:
-    if in_path and in_query:
-        raise StoreURLError(f"{scheme}://: the database is given twice, in the path and as db")
-    text = in_path or in_query or "0"
-    if not _DB.fullmatch(text):
-        raise StoreURLError(f"{scheme}://: the database is {text!r}; expected a number such as 0")
-    if topology == "cluster" and int(text):
-        raise StoreURLError(f"{scheme}://: a cluster has no database but 0; leave it out")
-    return int(text)

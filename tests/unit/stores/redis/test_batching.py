@@ -11,10 +11,12 @@ from headgate.limits import FixedWindow
 from headgate.stores.operations import Check, Reset
 from headgate.stores.redis.batching import Batch, BlockingResult, ThreadBatcher
 from headgate.stores.redis.naming import Names
-from headgate.stores.redis.request import Request, Transport
+from headgate.stores.redis.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from headgate.stores.redis.requests import Request
 
 
 class Gate(Transport):

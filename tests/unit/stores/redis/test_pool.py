@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from headgate.errors import StoreError
-from headgate.stores.redis.pool import Backoff
+from headgate.stores.redis.connect import Backoff
 
 ERROR = StoreError("no connection to a:1", reason="unreachable")
 
 
 def test_at_first_nothing_is_in_the_way() -> None:
-    assert Backoff(lambda: 1.0).refusal(0.0) is None
+    assert Backoff(lambda: 1.0).pause_error(0.0) is None
 
 
 def test_pauses_double_up_to_a_second() -> None:
@@ -17,19 +17,19 @@ def test_pauses_double_up_to_a_second() -> None:
     now = 100.0
     for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
         backoff.failed(ERROR, now)
-        refusal = backoff.refusal(now + pause - 0.001)
+        refusal = backoff.pause_error(now + pause - 0.001)
         assert refusal is not None
         assert refusal.reason == "unreachable"
         assert str(refusal) == "no connection to a:1 (the next attempt is in 1 ms)"
-        assert backoff.refusal(now + pause) is None
+        assert backoff.pause_error(now + pause) is None
         now += pause
 
 
 def test_a_pause_is_a_random_part_of_the_longest() -> None:
     backoff = Backoff(lambda: 0.5)
     backoff.failed(ERROR, 0.0)
-    assert backoff.refusal(0.024) is not None
-    assert backoff.refusal(0.0251) is None
+    assert backoff.pause_error(0.024) is not None
+    assert backoff.pause_error(0.0251) is None
 
 
 def test_a_success_ends_it() -> None:
@@ -37,14 +37,14 @@ def test_a_success_ends_it() -> None:
     for _ in range(5):
         backoff.failed(ERROR, 0.0)
     backoff.succeeded()
-    assert backoff.refusal(0.0) is None
+    assert backoff.pause_error(0.0) is None
     backoff.failed(ERROR, 0.0)
-    assert backoff.refusal(0.0501) is None
+    assert backoff.pause_error(0.0501) is None
 
 
 def test_very_many_failures_are_no_trouble() -> None:
     backoff = Backoff(lambda: 1.0)
     for _ in range(5_000):
         backoff.failed(ERROR, 0.0)
-    assert backoff.refusal(1.0) is None
-    assert backoff.refusal(0.99) is not None
+    assert backoff.pause_error(1.0) is None
+    assert backoff.pause_error(0.99) is not None

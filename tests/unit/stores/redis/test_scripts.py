@@ -7,7 +7,7 @@ from hashlib import sha1
 
 import pytest
 
-from headgate.stores.redis.request import script
+from headgate.stores.redis.requests import script
 
 NAMES = (
     "hit",

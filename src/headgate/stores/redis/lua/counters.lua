@@ -8,22 +8,24 @@
 --   queue      Qq,p,w,f;w:f:units;...                                     (see queues.lua)
 --   each       |expires:amount:lasts:name|expires:amount:lasts:name
 --
--- A `spec` is what a check asks under: {kind, quota, cost, ...}. Each algorithm offers
+-- A `spec` is the limit and the cost of a check: {kind, quota, cost, ...}. Each algorithm offers
 --   new(spec)                  the state of an untouched counter
 --   read(spec, text)           the state in `text`, written under `spec`, as of now
 --   writer(text)               the spec under which `text` was written
---   keeps(spec, old)           whether a state under `old` is one under `spec` as it is
---   fits(spec, state, units)   whether so many units fit; or, where there are turns,
---   ask(spec, counter)         whether the spec's cost fits behind what was asked before
+--   keeps(spec, old)           true if a state under `old` is one under `spec` as it is
+--   fits(spec, state, units)   true if so many units fit; or, for queues,
+--   ask(spec, counter)         true if the spec's cost fits behind the costs asked before
 --   charge, refund             change the state
 --   used(spec, state)          units in use, rounded up
---   write(spec, state)         the text, and when the state is as new
---   tell(spec, state, units)   what the client needs to compute all figures
+--   write(spec, state)         the text, and the time at which the state is as new
+--   tell(spec, state, units)   the state from which the client computes all figures
 
 local UNITS = { [10] = 108, [20] = 125, [30] = 144, [40] = 216, [50] = 288, [60] = 375, [70] = 432,
   [80] = 625, [90] = 864 }
 
 local build = {}
+
+--@ gcra
 
 -- How long so many units take: whole microseconds, and ticks of 1/p of one.
 local function time_of(spec, units)
@@ -32,9 +34,8 @@ local function time_of(spec, units)
 end
 
 local function later(spec, w, f, units)
-  local dw, df = time_of(spec, units)
-  w, f = w + dw, f + df
-  if f >= spec.p then w, f = w + 1, f - spec.p end
+  local cost_w, cost_f = time_of(spec, units)
+  w, f = gcra_add(w, f, cost_w, cost_f, spec.p)
   if w >= FAR then return FAR, 0 end
   return w, f
 end
@@ -50,7 +51,7 @@ build.P = function()
   function paced.new(spec) return { w = now, f = 0, fresh = true } end
 
   local function is_beyond(spec, w, f)
-    return w > now + spec.span_w or (w == now + spec.span_w and f > spec.span_f)
+    return not gcra_within(w, f, now + spec.span_w, spec.span_f)
   end
 
   function paced.writer(text)
@@ -104,7 +105,7 @@ build.P = function()
     if units > spec.quota then return false end
     local w, f = in_use(state)
     w, f = later(spec, w, f, units)
-    return w < spec.span_w or (w == spec.span_w and f <= spec.span_f)
+    return gcra_within(w, f, spec.span_w, spec.span_f)
   end
 
   function paced.charge(spec, state, units)

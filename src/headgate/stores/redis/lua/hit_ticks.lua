@@ -10,7 +10,7 @@
 -- reply  now, and for each counter two numbers, the instant where it stood before in microseconds
 --        and ticks; or in place of the first of them a list as take.lua's, or an error
 
---@ clock failures slowly
+--@ clock failures gcra slowly
 
 local format, sub = string.format, string.sub
 local span_w, span_f, p, suffix = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -24,16 +24,15 @@ local function known(value)
   if type(value) == 'string' and sub(value, 17, 16 + n) == suffix then
     local w, f = tonumber(sub(value, 1, 16)), tonumber(sub(value, 17 + n))
     if f and w < now then return now, 0 end
-    if f and (w < last_w or (w == last_w and f <= span_f)) then return w, f end
+    if f and gcra_within(w, f, last_w, span_f) then return w, f end
   end
 end
 
 -- The instant after as many of `times` hits as fit, and how many those are.
 local function after(w, f, cost_w, cost_f, times)
   for taken = 0, times do
-    local next_w, next_f = w + cost_w, f + cost_f
-    if next_f >= p then next_w, next_f = next_w + 1, next_f - p end
-    if taken == times or next_w > last_w or (next_w == last_w and next_f > span_f) then
+    local next_w, next_f = gcra_add(w, f, cost_w, cost_f, p)
+    if taken == times or not gcra_within(next_w, next_f, last_w, span_f) then
       return w, f, taken
     end
     w, f = next_w, next_f

@@ -1,4 +1,10 @@
-"""Operations as requests: the script and its arguments, and the result made of the reply.
+"""Requests to servers, and the operations of the store as such requests.
+
+A request is one command for one server, sent at most once. The transport finds the server, sends
+the request, and calls exactly one of `answered` and `failed`, exactly once. It sends a request
+again only when the server has replied that it did not execute it: NOSCRIPT, MOVED, ASK, TRYAGAIN. A
+request that may have been executed, because the connection broke or time was up after it was
+written, fails.
 
 A *waiter* waits for a result: an `asyncio.Future`, or a thread's `BlockingResult`. Several takes
 make one request, each with a waiter of its own; an error of one of them reaches its waiter alone.
@@ -6,8 +12,13 @@ make one request, each with a waiter of its own; an error of one of them reaches
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from hashlib import sha1
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import hiredis
 
@@ -36,7 +47,6 @@ from headgate.stores.redis.cluster_split import Reserve, Reserved
 from headgate.stores.redis.codec import LARGEST_CHARGE, Counter, QueueCounter, rounded_up, spec_of
 from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.naming import LEASES, LOG, PARTITIONS, SLOTS, VALUES
-from headgate.stores.redis.request import Reply, Request, Script, script
 from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
@@ -50,6 +60,69 @@ Arguments = list[bytes | int]
 pack = cast("Callable[[tuple[bytes | int, ...]], bytes]", hiredis.pack_command)
 """Pack a command as it is sent."""
 
+Reply = Any
+"""A parsed reply: int, bytes, None, or a list of them.
+
+An error inside a list is an instance of `hiredis.ReplyError`.
+"""
+
+
+class Request(ABC):
+    """One command for one server. All its keys are in one slot."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def key(self) -> bytes:
+        """One of its keys: it decides which node of a cluster the request is for."""
+
+    @abstractmethod
+    def packed(self) -> bytes:
+        """Return the command, ready to be written; a script by its digest."""
+
+    @abstractmethod
+    def packed_whole(self) -> bytes:
+        """Return the command with the script's text, to be written after NOSCRIPT."""
+
+    @abstractmethod
+    def answered(self, reply: Reply) -> None:
+        """Accept the *reply* of the server, which executed the command; it is no error."""
+
+    @abstractmethod
+    def failed(self, error: StoreError) -> None:
+        """Accept the *error*: the command was not executed, or that is unknown."""
+
+    def parts(self) -> Sequence[Request]:
+        """Return smaller requests that together do the same, to be sent after TRYAGAIN."""
+        return (self,)
+
+
+# A line `--@ name name` in a Lua file includes the fragments of those names: what several scripts
+# share is written once, and each script is still one text.
+_INCLUDED: Final = re.compile(r"^ *--@ ([a-z_ ]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and the digest by which the server knows it."""
+
+    name: str
+    text: bytes
+    digest: bytes
+
+
+@cache
+def script(name: str) -> Script:
+    """Return the script of the operation *name*."""
+    text = _text(name).encode()
+    return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def _text(name: str) -> str:
+    source = files("headgate.stores.redis").joinpath("lua", f"{name}.lua").read_text("utf-8")
+    return _INCLUDED.sub(lambda found: "\n".join(map(_text, found[1].split())), source)
+
 
 class Waiter(Protocol):
     """The part of `asyncio.Future` that requests need."""
@@ -60,7 +133,7 @@ class Waiter(Protocol):
 
 
 def fail_waiters(waiters: Iterable[Waiter], error: StoreError) -> None:
-    """Fail all *waiters* with *error*, each with a copy: exceptions are not for sharing."""
+    """Fail all *waiters* with *error*, each with a copy: an exception belongs to one caller."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_exception(error.copied())
@@ -74,17 +147,26 @@ def expect_list(reply: Reply) -> list[Reply]:
 
 
 class ScriptRequest(Request):
-    """One call of one script for one waiter."""
+    """One call of one script for one waiter.
 
-    __slots__ = ("arguments", "keys", "script", "waiter")
+    *read* makes the result of a reply; it raises one of `errors.UNREADABLE` if that is malformed.
+    """
+
+    __slots__ = ("arguments", "keys", "read", "script", "waiter")
 
     def __init__(
-        self, the_script: Script, keys: list[bytes], arguments: Arguments, waiter: Waiter
+        self,
+        the_script: Script,
+        keys: list[bytes],
+        arguments: Arguments,
+        waiter: Waiter,
+        read: Callable[[Reply], object] = expect_list,
     ) -> None:
         self.script = the_script
         self.keys = keys
         self.arguments = arguments
         self.waiter = waiter
+        self.read = read
 
     @property
     def key(self) -> bytes:
@@ -98,16 +180,27 @@ class ScriptRequest(Request):
         return pack((b"EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments))
 
     def answered(self, reply: Reply) -> None:
-        result = self.result(reply)
+        result = self.read(reply)
         if not self.waiter.done():
             self.waiter.set_result(result)
 
-    def result(self, reply: Reply) -> object:
-        """Return the result for *reply*; raise one of `errors.UNREADABLE` if it is malformed."""
-        return expect_list(reply)
-
     def failed(self, error: StoreError) -> None:
         fail_waiters((self.waiter,), error)
+
+
+_SCRIPTS: Final[dict[type, str]] = {
+    CancelQueued: "cancel_queued",
+    Charge: "charge",
+    GrantLease: "grant_lease",
+    Hold: "hold",
+    MergeUsage: "merge_usage",
+    Refund: "refund",
+    ReleaseSlot: "release_slot",
+    RenewSlot: "renew_slot",
+    Reserve: "hold",
+    Settle: "settle",
+    TakeUpTo: "take_up_to",
+}
 
 
 def request_for(operation: Operation[Any], names: Names, now: bytes, waiter: Waiter) -> Request:
@@ -115,76 +208,89 @@ def request_for(operation: Operation[Any], names: Names, now: bytes, waiter: Wai
 
     *now* is the time for the scripts, empty for the server's clock.
     """
+    if isinstance(operation, Reset):
+        marks = ("", LOG, SLOTS, PARTITIONS, LEASES)
+        found = [names.counter(one.group, one.key, mark)
+                 for one in operation.checks for mark in marks]  # fmt: skip
+        return ScriptRequest(script("reset"), found, [], waiter, lambda _: None)
+    if isinstance(operation, PublishValue):
+        name = names.counter(operation.group, operation.key, VALUES)
+        arguments = [now, *_own_arguments(operation)]
+        return ScriptRequest(script("publish_value"), [name], arguments, waiter, _read_values)
+    checks = (operation.check,) if isinstance(operation, GrantLease) else operation.checks  # type: ignore[attr-defined]
+    keys, specs = check_arguments(checks, names)
+    arguments = [now, *_own_arguments(operation), len(checks), *specs]
+    read = partial(_read, operation)
+    return ScriptRequest(script(_SCRIPTS[type(operation)]), keys, arguments, waiter, read)
+
+
+def _own_arguments(operation: Operation[Any]) -> Arguments:
+    """Return the arguments of *operation* that come before its checks."""
     match operation:
-        case Reset():
-            return ResetRequest(operation, names, waiter)
+        case Hold(_, name, ttl_ns):
+            return [_escaped(name), ttl_ns // MICROSECOND]
+        case Settle(_, name, charge_lapsed):
+            return [_escaped(name), int(charge_lapsed)]
+        case RenewSlot(_, lease) | ReleaseSlot(_, lease):
+            return [_encoded(lease)]
+        case CancelQueued(_, turns_ns):
+            return [b",".join([b"%d" % (turn // MICROSECOND) for turn in turns_ns])]
+        case MergeUsage(_, origin, window, ttl_ns):
+            return [_encoded(origin), window, ttl_ns // MICROSECOND]
         case GrantLease():
-            return GrantLeaseRequest(operation, names, now, waiter)
-        case MergeUsage():
-            return MergeUsageRequest(operation, names, now, waiter)
-        case PublishValue():
-            return PublishValueRequest(operation, names, now, waiter)
+            cap = b"" if operation.cap is None else _bounded(operation.cap)
+            amounts = map(_bounded, (operation.unused, operation.used, operation.told))
+            limits = [_bounded(operation.most), operation.ttl_ns // MICROSECOND]
+            return [_encoded(operation.holder), *limits, *amounts, cap, int(operation.is_charged)]
+        case PublishValue(_, _, origin, value, weight, ttl_ns):
+            numbers = [_digits(value), _digits(weight) if weight > 0 else b""]
+            return [_encoded(origin), *numbers, ttl_ns // MICROSECOND, MOST_ORIGINS]
         case _:
-            return OperationRequest(operation, names, now, waiter)
+            return []
 
 
-class OperationRequest(ScriptRequest):
-    """An operation on checks, other than a take."""
-
-    __slots__ = ("_operation",)
-
-    def __init__(self, operation: Operation[Any], names: Names, now: bytes, waiter: Waiter) -> None:
-        name, arguments, checks = _parts(operation)
-        keys, specs = check_arguments(checks, names)
-        super().__init__(script(name), keys, [now, *arguments, len(checks), *specs], waiter)
-        self._operation = operation
-
-    def result(self, reply: Reply) -> object:
-        match self._operation:
-            case Reserve(checks=checks):
-                now, states = expect_list(reply)[:2]
-                before, after = (
-                    outcomes_of_take(checks, states, now, consume=consume)
-                    for consume in (False, True)
-                )
-                return Reserved(before, after)
-            case Hold(checks=checks) if expect_list(reply)[1][0]:
-                return _outcomes_of_hold(checks, reply[1:], reply[0])
-            case Hold(checks=checks):
-                return outcomes_of_take(checks, reply[1], reply[0], consume=False)
-            case Charge(checks=checks) | Refund(checks=checks):
-                now, states = expect_list(reply)
-                return outcomes_of_one_unit(checks, states, now)
-            case TakeUpTo(checks=checks):
-                now, granted, states = expect_list(reply)
-                rest = [replace(check, cost=check.cost - granted) for check in checks]
-                return granted, outcomes_of_take(rest, states, now, consume=False)
-            case _:
-                return reply == 1
-
-
-def _parts(operation: Operation[Any]) -> tuple[str, Arguments, tuple[Check, ...]]:
-    """Return the script of *operation*, its own arguments, and its checks."""
+def _read(operation: Operation[Any], reply: Reply) -> object:
+    """Return the result of *operation*."""
     match operation:
-        case Hold(checks, name, ttl_ns):
-            return "hold", [_escaped(name), ttl_ns // MICROSECOND], checks
-        case Settle(checks, name, charge_lapsed):
-            return "settle", [_escaped(name), int(charge_lapsed)], checks
-        case TakeUpTo(checks):
-            return "take_up_to", [], checks
-        case Charge(checks):
-            return "charge", [], checks
-        case Refund(checks):
-            return "refund", [], checks
-        case RenewSlot(checks, lease):
-            return "renew_slot", [_encoded(lease)], checks
-        case ReleaseSlot(checks, lease):
-            return "release_slot", [_encoded(lease)], checks
-        case CancelQueued(checks, turns_ns):
-            turns = [str(turn // MICROSECOND) for turn in turns_ns]
-            return "cancel_queued", [",".join(turns).encode()], checks
+        case Reserve(checks=checks):
+            now, states = expect_list(reply)[:2]
+            before = outcomes_of_take(checks, states, now, consume=False)
+            return Reserved(before, outcomes_of_take(checks, states, now, consume=True))
+        case Hold(checks=checks) if expect_list(reply)[1][0]:
+            return _outcomes_of_hold(checks, reply[1:], reply[0])
+        case Hold(checks=checks):
+            return outcomes_of_take(checks, reply[1], reply[0], consume=False)
+        case Charge(checks=checks) | Refund(checks=checks) | MergeUsage(checks=checks):
+            now, states = expect_list(reply)
+            return outcomes_of_one_unit(checks, states, now)
+        case TakeUpTo(checks=checks):
+            now, granted, states = expect_list(reply)
+            rest = [replace(check, cost=check.cost - granted) for check in checks]
+            return granted, outcomes_of_take(rest, states, now, consume=False)
+        case GrantLease():
+            return _read_lease(operation, reply)
         case _:
-            raise TypeError(f"no script for {operation!r}")
+            return reply == 1
+
+
+def _read_lease(operation: GrantLease, reply: Reply) -> LeaseGrant:
+    now, states, amount, lasts, holders, granted, after = expect_list(reply)
+    check = operation.check
+    (outcome,) = outcomes_of_take((check,), states, now, consume=True)
+    wanted = check.cost + operation.most
+    counter = spec_of(check.limit).counter(after, now * MICROSECOND)
+    wait = counter.wait(wanted) if wanted else 0
+    wait_ns = None if wait is None else rounded_up(wait)
+    return LeaseGrant(outcome, amount, lasts * MICROSECOND, holders, granted, wait_ns)
+
+
+def _read_values(reply: Reply) -> tuple[tuple[str, float, float], ...]:
+    if type(reply) is not list or len(reply) % 3:
+        raise TypeError(f"expected origins, values and weights, not {reply!r}")
+    return tuple(
+        (origin.decode("utf-8", "surrogatepass"), float(value), float(weight))
+        for origin, value, weight in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+    )
 
 
 def _encoded(text: str) -> bytes:
@@ -192,135 +298,18 @@ def _encoded(text: str) -> bytes:
 
 
 def _escaped(name: str) -> bytes:
-    """The name of a reservation, without the character that separates them."""
+    """Encode the name of a reservation without the character that separates names."""
     return _encoded(name).replace(b"%", b"%25").replace(b"|", b"%7C")
 
 
-class ResetRequest(Request):
-    """One command that deletes counters; no script is needed."""
-
-    __slots__ = ("_keys", "_waiter")
-
-    def __init__(self, operation: Reset, names: Names, waiter: Waiter) -> None:
-        self._waiter = waiter
-        self._keys = [
-            names.counter(check.group, check.key, mark)
-            for check in operation.checks
-            for mark in ("", LOG, SLOTS, PARTITIONS, LEASES)
-        ]
-
-    @property
-    def key(self) -> bytes:
-        return self._keys[0]
-
-    def packed(self) -> bytes:
-        return pack((b"UNLINK", *self._keys))
-
-    packed_whole = packed
-
-    def answered(self, reply: Reply) -> None:
-        if not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def failed(self, error: StoreError) -> None:
-        fail_waiters((self._waiter,), error)
-
-
-class GrantLeaseRequest(ScriptRequest):
-    """A check, and a lease of the same counter."""
-
-    __slots__ = ("_operation",)
-
-    def __init__(self, operation: GrantLease, names: Names, now: bytes, waiter: Waiter) -> None:
-        keys, specs = check_arguments((operation.check,), names)
-        arguments: Arguments = [
-            now,
-            _encoded(operation.holder),
-            _bounded(operation.most),
-            operation.ttl_ns // MICROSECOND,
-            _bounded(operation.unused),
-            _bounded(operation.used),
-            _bounded(operation.told),
-            b"" if operation.cap is None else _bounded(operation.cap),
-            int(operation.is_charged),
-            1,
-            *specs,
-        ]
-        super().__init__(script("grant_lease"), keys, arguments, waiter)
-        self._operation = operation
-
-    def result(self, reply: Reply) -> object:
-        now, states, amount, lasts, holders, granted, after = expect_list(reply)
-        check = self._operation.check
-        (outcome,) = outcomes_of_take((check,), states, now, consume=True)
-        wanted = check.cost + self._operation.most
-        counter = spec_of(check.limit).counter(after, now * MICROSECOND)
-        wait = counter.wait(wanted) if wanted else 0
-        wait_ns = None if wait is None else rounded_up(wait)
-        return LeaseGrant(outcome, amount, lasts * MICROSECOND, holders, granted, wait_ns)
-
-
-class MergeUsageRequest(ScriptRequest):
-    """The usage of several counters in another region."""
-
-    __slots__ = ("_checks",)
-
-    def __init__(self, operation: MergeUsage, names: Names, now: bytes, waiter: Waiter) -> None:
-        keys, specs = check_arguments(operation.checks, names)
-        arguments: Arguments = [
-            now,
-            _encoded(operation.origin),
-            operation.window,
-            operation.ttl_ns // MICROSECOND,
-            len(operation.checks),
-            *specs,
-        ]
-        super().__init__(script("merge_usage"), keys, arguments, waiter)
-        self._checks = operation.checks
-
-    def result(self, reply: Reply) -> object:
-        now, states = expect_list(reply)
-        return outcomes_of_one_unit(self._checks, states, now)
-
-
 def _bounded(amount: int) -> int:
-    """*amount* as doubles can add it up."""
+    """Return *amount*, at most what doubles can add up exactly."""
     return min(max(amount, 0), LARGEST_CHARGE)
 
 
-class PublishValueRequest(ScriptRequest):
-    """The value of one origin, and those of all."""
-
-    __slots__ = ()
-
-    def __init__(self, operation: PublishValue, names: Names, now: bytes, waiter: Waiter) -> None:
-        name = names.counter(operation.group, operation.key, VALUES)
-        arguments: Arguments = [
-            now,
-            _encoded(operation.origin),
-            _digits(operation.value),
-            _digits(operation.weight) if operation.weight > 0 else b"",
-            operation.ttl_ns // MICROSECOND,
-            MOST_ORIGINS,
-        ]
-        super().__init__(script("publish_value"), [name], arguments, waiter)
-
-    def result(self, reply: Reply) -> object:
-        if type(reply) is not list or len(reply) % 3:
-            raise TypeError(f"expected origins, values and weights, not {reply!r}")
-        return tuple(
-            (origin.decode("utf-8", "surrogatepass"), float(value), float(weight))
-            for origin, value, weight in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-        )
-
-
 def _digits(number: float) -> bytes:
-    """*number* in digits from which the very same is read."""
+    """Write *number* in digits from which the very same number is read."""
     return repr(float(number)).encode()
-
-
-Read = "Callable[[Reply, int], Outcomes]"
-"""Makes outcomes of a take's part of the reply and the time of the script."""
 
 
 class TakeBatch(Request):
@@ -454,7 +443,7 @@ def _asked(
 def _outcomes_of_hold(checks: Sequence[Check], replies: Reply, now: int) -> Outcomes:
     """Return the outcomes of checks that fit, from the states before and after.
 
-    The states before say when the turns of queues are.
+    The places in queues come from the states before.
     """
     before, (_, *after) = replies
     pairs = zip(checks, after, strict=True)

@@ -1,0 +1,440 @@
+"""Requests of event loops: a connection of each loop to each server, and the way to the right one.
+
+A connection opens when it is needed and again after it is lost, one attempt at a time. When an
+attempt fails, the requests that wait for it fail too, and so does every request until a pause is
+over, which grows with each failure. The timeout of a request begins when its connection is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.errors import StoreError
+from headgate.fork import watch_forks
+from headgate.runtime.drivers import adrive
+from headgate.stores.redis import errors
+from headgate.stores.redis.cluster import Failure, Nodes, Redirection, Retry, action_for, pause
+from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, server_at
+from headgate.stores.redis.naming import CLUSTER_SLOTS, slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from headgate.server_urls import Address
+    from headgate.stores.redis.cluster import SlotMap
+    from headgate.stores.redis.connect import Dialer
+    from headgate.stores.redis.connection import AsyncConnection, InFlight
+    from headgate.stores.redis.requests import Request
+    from headgate.stores.redis.url import RedisURL
+
+_CLOSE_SECONDS: Final = 1.0  # that another loop may take to close its connections
+_monotonic: Final = time.monotonic
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    packed: bytes
+    detours: int
+    asking: bool
+
+
+class ReconnectingConnection:
+    """Requests to one server in one event loop, in their order.
+
+    It is used in the thread of its loop. *owner* is notified of error replies and lost connections.
+    *node* is the address of a node of a cluster.
+    """
+
+    def __init__(
+        self, dialer: Dialer, url: RedisURL, owner: LoopConnections, node: Address | None = None
+    ) -> None:
+        self.where = str(node or url)
+        self.node = node
+        self._dialer = dialer
+        self._owner = owner
+        self._timeout, self._connect_timeout = url.timeout, url.connect_timeout
+        self._loop = asyncio.get_running_loop()
+        self._connection: AsyncConnection | None = None
+        self._connections: list[AsyncConnection] = []
+        self._waiting: deque[_Waiting] = deque()
+        self._attempt: asyncio.Task[None] | None = None
+        self._backoff = Backoff()
+        self._is_closed = False
+
+    def submit(self, request: Request) -> None:
+        """Send *request* now, or as soon as there is a connection."""
+        connection = self._connection
+        if connection is not None:
+            connection.send(request)
+        else:
+            self._wait(_Waiting(request, request.packed(), 0, asking=False))
+
+    def forward(self, pending: InFlight, packed: bytes, *, asking: bool = False) -> None:
+        """Send a request that has been sent before; after ASKING if it was redirected by ASK."""
+        request, deadline, detours = pending
+        if self._connection is None:
+            self._wait(_Waiting(request, packed, detours, asking))
+        elif deadline <= _monotonic():
+            self._fail_soon(request, errors.too_late(self.where, self._timeout))
+        else:
+            self._connection.forward(pending, packed, asking=asking)
+
+    def _wait(self, one: _Waiting) -> None:
+        if self._attempt is None:
+            error = self._unavailable()
+            if error is not None:
+                self._fail_soon(one.request, error)
+                self._owner.want_map()
+                return
+            self._attempt = self._loop.create_task(self._connect())
+        self._waiting.append(one)
+
+    def _fail_soon(self, request: Request, error: StoreError) -> None:
+        # Later: the caller may not be ready for it.
+        self._loop.call_soon(request.failed, errors.unsent(error))
+
+    def renew(self) -> None:
+        """Stop using the connection: the server has changed its role."""
+        if self._connection is not None:
+            self._connection.retire()
+            self._connection = None
+
+    def error_reply(self, connection: AsyncConnection, pending: InFlight, text: str) -> None:
+        """Handle a request that the server answered with an error."""
+        self._owner.error_reply(self, connection, pending, text)
+
+    def lost(self, connection: AsyncConnection) -> None:
+        """Stop using *connection*."""
+        if self._connection is connection:
+            self._connection = None
+            self._owner.want_map()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it holds nothing: no connection and no request."""
+        is_waiting = self._attempt is not None or self._waiting
+        return not is_waiting and all(one.is_closed for one in self._connections)
+
+    async def aclose(self) -> None:
+        """Drop all connections, and fail what is in flight."""
+        self._is_closed = True
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.cancel()
+            await asyncio.gather(attempt, return_exceptions=True)
+        self._fail_waiting(errors.closed(self.where))
+        for connection in self._connections:
+            connection.end(errors.closed(self.where, is_undone=False))
+            await connection.wait_closed()
+
+    def _unavailable(self) -> StoreError | None:
+        if self._is_closed:
+            return errors.closed(self.where)
+        return self._backoff.pause_error(_monotonic())
+
+    async def _connect(self) -> None:
+        until = _monotonic() + self._connect_timeout
+        try:
+            connection: AsyncConnection = await adrive(self._dialer(until))
+        except StoreError as error:
+            self._give_up(error)
+        except asyncio.CancelledError:  # this object is closed, or the loop
+            self._attempt = None
+            self._fail_waiting(errors.closed(self.where))
+            raise
+        except Exception as error:
+            self._give_up(errors.fault(error, self.where))  # no caller may wait for ever
+            raise
+        else:
+            self._serve(connection)
+
+    def _serve(self, connection: AsyncConnection) -> None:
+        if connection.is_over:  # the server closed it after the greeting
+            self._give_up(errors.broken(connection.where))
+            return
+        self._backoff.succeeded()
+        self._attempt = None
+        self._connection = connection
+        self._connections = [connection, *(one for one in self._connections if not one.is_closed)]
+        connection.serve(self)
+        deadline = _monotonic() + self._timeout
+        waiting, self._waiting = self._waiting, deque()
+        for request, packed, detours, asking in waiting:
+            self.forward((request, deadline, detours), packed, asking=asking)
+
+    def _give_up(self, error: StoreError) -> None:
+        self._backoff.failed(error, _monotonic())
+        self._attempt = None
+        self._fail_waiting(error)
+        self._owner.want_map()
+
+    def _fail_waiting(self, error: StoreError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        errors.fail_all((one.request for one in waiting), errors.unsent(error))
+
+
+class LoopConnections:
+    """The connections of one event loop to the servers that *url* names."""
+
+    def __init__(self, url: RedisURL) -> None:
+        self._url = url
+        self._loop = asyncio.get_running_loop()
+        self._nodes = Nodes(url)
+        self._links: dict[Address, ReconnectingConnection] = {}
+        self._by_slot: list[ReconnectingConnection | None] = [None] * CLUSTER_SLOTS
+        self._waiting: list[InFlight] = []  # for the map
+        self._pausing: dict[InFlight, asyncio.TimerHandle] = {}  # after TRYAGAIN
+        self._asking: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        if not url.is_cluster:
+            link = ReconnectingConnection(dialer_for(url), url, self)
+            self._links[url.addresses[0]] = link
+            self.submit = link.submit  # type: ignore[method-assign]
+
+    def submit(self, request: Request) -> None:
+        """Send *request* to the node that owns its slot."""
+        link = self._by_slot[slot_of(request.key)]
+        if link is not None:
+            link.submit(request)
+        else:
+            self._route((request, _monotonic() + self._url.timeout, 0))
+
+    def owner_of(self, slot: int) -> str:
+        """Return the address of the node that serves *slot*; "" if that is not known."""
+        link = self._by_slot[slot]
+        return "" if link is None else link.where
+
+    async def aclose(self) -> None:
+        """Drop all connections, and fail what is in flight."""
+        self._is_closed = True
+        if self._later is not None:
+            self._later.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        for timer in self._pausing.values():
+            timer.cancel()
+        waiting = [*self._waiting, *self._pausing]
+        self._waiting.clear()
+        self._pausing.clear()
+        errors.fail_all((request for request, _, _ in waiting), errors.closed(str(self._url)))
+        for link in list(self._links.values()):
+            await link.aclose()
+
+    def _route(self, pending: InFlight) -> None:
+        """Send a request that has a deadline already, now or when the map is known."""
+        slot = slot_of(pending[0].key)
+        link = self._by_slot[slot]
+        if link is not None:
+            link.forward(pending, pending[0].packed())
+            return
+        self.want_map()
+        if self._asking is not None:
+            self._waiting.append(pending)
+            return
+        error = errors.unsent(self._nodes.pause_error(_monotonic()) or self._nodes.unowned(slot))
+        self._loop.call_soon(
+            pending[0].failed, errors.closed(str(self._url)) if self._is_closed else error
+        )
+
+    def want_map(self) -> None:
+        """Ask for the map, if that is not in progress and it is time to; else a little later."""
+        nodes, now = self._nodes, _monotonic()
+        nodes.is_stale = True
+        if self._is_closed or self._asking is not None or not self._url.is_cluster:
+            return
+        if nodes.is_due(now):
+            nodes.begin(now)
+            self._asking = self._loop.create_task(self._ask_for_map())
+        elif self._later is None and (wait := nodes.spacing(now)):
+            self._later = self._loop.call_later(wait, self._want_map_again)
+
+    def _want_map_again(self) -> None:
+        self._later = None
+        if self._nodes.is_stale:
+            self.want_map()
+
+    async def _ask_for_map(self) -> None:
+        nodes, url = self._nodes, self._url
+        error: StoreError | None = None
+        try:
+            until = _monotonic() + url.connect_timeout
+            found = await adrive(nodes.dial(until))
+        except StoreError as caught:
+            error = caught
+            nodes.failed(error, _monotonic())
+        else:
+            nodes.learned(found)
+            self._adopt(found)
+        finally:
+            self._asking = None
+        waiting, self._waiting = self._waiting, []
+        deadline = _monotonic() + url.timeout
+        for request, _, detours in waiting:
+            slot = slot_of(request.key)
+            if self._by_slot[slot] is not None:
+                self._route((request, deadline, detours))
+            else:
+                errors.fail_all((request,), errors.unsent(error or nodes.unowned(slot)))
+
+    def _adopt(self, found: SlotMap) -> None:
+        known = {address for address in found if address is not None}
+        links = {address: self._link_to(address) for address in known}
+        self._by_slot[:] = [None if one is None else links[one] for one in found]
+        for address, link in list(self._links.items()):
+            if address not in known:
+                link.renew()  # it closes when all that is in flight has been answered
+                if link.is_idle:
+                    del self._links[address]
+
+    def _link_to(self, address: Address) -> ReconnectingConnection:
+        link = self._links.get(address)
+        if link is None:
+            dialer = dial_server(server_at(self._url, address))
+            link = ReconnectingConnection(dialer, self._url, self, address)
+            self._links[address] = link
+        return link
+
+    def error_reply(
+        self, link: ReconnectingConnection, via: AsyncConnection, pending: InFlight, text: str
+    ) -> None:
+        """React to an error reply to the *pending* request, which was sent on *via*."""
+        request, deadline, detours = pending
+        action = action_for(text, via.where, detours, node=link.node)
+        if isinstance(action, Failure):
+            request.failed(action.error)
+            if action.is_stale:
+                link.renew()
+                self.want_map()
+        elif isinstance(action, Redirection):
+            self._redirect((request, deadline, detours + 1), action)
+        elif action is Retry.SEND_SCRIPT:
+            # After a redirection the node may be one that needs ASKING.
+            packed, deadline = request.packed_whole(), _monotonic() + self._url.timeout
+            via.forward((request, deadline, detours + 1), packed, asking=detours > 0)
+        else:
+            self._try_again(pending, text, via.where)
+
+    def _redirect(self, pending: InFlight, to: Redirection) -> None:
+        link = self._link_to(to.address)
+        if not to.asking:
+            self._by_slot[to.slot] = link
+            self.want_map()
+        link.forward(pending, pending[0].packed(), asking=to.asking)
+
+    def _try_again(self, pending: InFlight, text: str, where: str) -> None:
+        request, deadline, detours = pending
+        parts = request.parts()
+        if len(parts) > 1:
+            for part in parts:
+                self._route((part, deadline, detours))
+            return
+        left = deadline - _monotonic()
+        wait = pause(self._url.timeout, left)
+        if wait >= left:
+            request.failed(errors.store_error(text, where))
+            return
+        self._pausing[pending] = self._loop.call_later(wait, self._resume, pending)
+
+    def _resume(self, pending: InFlight) -> None:
+        del self._pausing[pending]
+        self._route(pending)
+
+
+class _LoopEntry:
+    """The connections of a loop, closed with it if they are not closed before.
+
+    A loop that ends, as `asyncio.run` ends it, closes the asynchronous generators that were begun
+    in it (`shutdown_asyncgens`), and a generator that is collected is closed in its loop.
+    """
+
+    def __init__(self, connections: LoopConnections) -> None:
+        self.connections = connections
+        self._guard = _closing_with_loop(connections)
+        with suppress(StopIteration):
+            self._guard.__anext__().send(None)
+
+    async def aclose(self) -> None:
+        await self._guard.aclose()
+
+
+async def _closing_with_loop(connections: LoopConnections) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await connections.aclose()
+
+
+class AsyncTransport:
+    """Requests of several event loops, each with connections of its own.
+
+    Loops may run in different threads. The entry of a closed loop is forgotten.
+    """
+
+    def __init__(self, url: RedisURL) -> None:
+        self._url = url
+        self._entries: dict[asyncio.AbstractEventLoop, _LoopEntry] = {}
+        self._is_closed = False
+        self.after_fork()
+        watch_forks(self)
+
+    def after_fork(self) -> None:
+        """Begin without a current loop, in a new transport or a forked process."""
+        self._lock = threading.Lock()
+        # One tuple: another thread must not change one of the two alone.
+        self._current: tuple[object, Callable[[Request], None]] = (None, self._fail)
+
+    def submit(self, request: Request) -> None:
+        """Send *request* now, if its server is connected, else as soon as it is.
+
+        To be called in a running event loop, where `answered` or `failed` is called too, as soon
+        as by `Transport.perform`. Requests for one server are executed in their order.
+        """
+        loop, submit = self._current
+        if loop is not asyncio.get_running_loop():
+            submit = self._enter()
+        submit(request)
+
+    def owner_of(self, slot: int) -> str:
+        """Return the owner of *slot* as far as is known in the running event loop; else ""."""
+        try:
+            entry = self._entries.get(asyncio.get_running_loop())
+        except RuntimeError:  # this thread has no loop
+            return ""
+        return "" if entry is None else entry.connections.owner_of(slot)
+
+    async def aclose(self) -> None:
+        """Drop all connections. Requests from now on fail."""
+        with self._lock:
+            self._is_closed = True
+            self._current = (None, self._fail)
+            entries, self._entries = self._entries, {}
+        here = asyncio.get_running_loop()
+        for loop, entry in entries.items():
+            if loop is here:
+                await entry.aclose()
+            elif loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(entry.aclose(), loop)
+                with suppress(TimeoutError):  # a loop that stops meanwhile closes its own
+                    await asyncio.wait_for(asyncio.wrap_future(closing), _CLOSE_SECONDS)
+
+    def _enter(self) -> Callable[[Request], None]:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._is_closed:
+                return self._fail
+            self._entries = {one: e for one, e in self._entries.items() if not one.is_closed()}
+            entry = self._entries.get(loop)
+            if entry is None:
+                entry = self._entries[loop] = _LoopEntry(LoopConnections(self._url))
+            self._current = (loop, entry.connections.submit)
+            return entry.connections.submit
+
+    def _fail(self, request: Request) -> None:
+        asyncio.get_running_loop().call_soon(request.failed, errors.closed(str(self._url)))
