@@ -229,8 +229,7 @@ def test_the_unix_socket_and_tls_are_ways_in(keys: Any) -> None:
 
 def test_head_may_leave_early(server: RedisServer) -> None:
     with RateLimiter(SLOW, store=server.url, name="api") as limiter:
-        for n in range(2_000):
-            limiter.hit(f"user:{n}")
+        limiter.hit_many([f"user:{n}" for n in range(2_000)])
     line = f"{sys.executable} -m headgate.cli keys --limit 2000 | head -n 1"
     call = ["sh", "-c", line]
     done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603

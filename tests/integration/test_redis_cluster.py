@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headgate import Hit
+from headgate.errors import StoreError
+from headgate.stores.operations import Check, Take
+from headgate.stores.redis import RedisStore
+from headgate.stores.redis.naming import Names, slot_of
 from headgate.testing import ManualClock
 from tests.support.limiters import KINDS, bucket, limiting
-from tests.support.servers import ClusterSetup, is_installed, wait_until
+from tests.support.redis_transport import Bundle, drive, reason
+from tests.support.servers import ClusterSetup, RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.limiters import Limiting
-    from tests.support.servers import RedisServer
 
 pytestmark = [
     pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers"),
@@ -47,24 +53,34 @@ with limiting(kind, url, bucket(10), **options) as one:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterSetup]:
-    with ClusterSetup() as cluster:
+    with ClusterSetup(password=token_hex(8)) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def tag() -> str:
+    """A slot of one's own, most likely."""
+    return token_hex(4)
+
+
+def neighbour(cluster: ClusterSetup, node: RedisServer) -> RedisServer:
+    return next(one for one in cluster.primaries() if one is not node)
 
 
 def homes(one: Limiting, cluster: ClusterSetup) -> dict[str, RedisServer]:
     """Keys, one on each primary, and where they are; the node with the lowest port is first."""
-    found: dict[str, RedisServer] = {}
+    primaries = [member for member in cluster.members() if member.is_primary]
+    nodes = {node.port: node for node in cluster.nodes}
+    ports: dict[int, str] = {}
     for key in (f"key-{n}" for n in range(30)):
-        one.driven.charge(key, 1)
-        for node in cluster.primaries():
-            names = node.cli("--scan", "--pattern", f"*{one.namespace}*:{key}").split()
-            if names and node not in found.values():
-                found[key] = node
-        one.driven.reset(key)
+        slot = slot_of(Names(has_tags=True).counter("", key))
+        owner = next(one for one in primaries if any(slot in part for part in one.slots))
+        ports.setdefault(owner.port, key)
+    found = {key: nodes[port] for port, key in sorted(ports.items())}
     assert len(found) == 3
     # So that all nodes know the scripts.
     assert one.driven.hit_all([Hit(key, bucket(1), name="known") for key in found])
-    return dict(sorted(found.items(), key=lambda item: item[1].port))
+    return found
 
 
 @contextmanager
@@ -210,23 +226,120 @@ class TestNodes:
     def test_one_node_of_the_url_that_answers_is_enough(
         self, kind: str, cluster: ClusterSetup
     ) -> None:
-        dead = "127.0.0.1:1"
-        with limiting(kind, f"redis+cluster://{dead},{cluster.nodes[5].address}") as one:
+        dead, node = "127.0.0.1:1", cluster.nodes[5]
+        with limiting(kind, f"redis+cluster://{node.credentials}{dead},{node.address}") as one:
             one.wait_until_decided()
             assert {one.hit(f"key-{n}").source for n in range(30)} == {"store"}
 
     def test_a_hung_node_fails_its_own_keys_alone(self, kind: str, cluster: ClusterSetup) -> None:
-        with limiting(kind, cluster.url, timeout=1.0) as one:
+        with limiting(kind, cluster.url, timeout=0.5) as one:
             (silent, hung), (first, _), (second, _) = homes(one, cluster).items()
             with paused(hung):
-                asked = [(key, 1) for key in (silent, first, second)] * 20
+                asked = [(key, 1) for key in (silent, first, second)] * 6
                 decisions = one.hit_together(asked)
             for (key, _), decision in zip(asked, decisions, strict=True):
                 assert decision.source == ("fail_closed" if key == silent else "store")
             one.wait_until_decided(silent)
-            assert (one.used(first), one.used(second)) == (20, 20)
+            assert (one.used(first), one.used(second)) == (6, 6)
 
     def test_no_node_that_answers_is_unreachable(self, kind: str, cluster: ClusterSetup) -> None:
         with limiting(kind, "redis+cluster://127.0.0.1:1,127.0.0.1:2") as one:
             assert one.reason() == "unreachable"
             assert one.hit().source == "fail_closed"
+
+
+def test_requests_go_to_the_nodes_that_own_their_keys(
+    cluster: ClusterSetup, kind: str, tag: str
+) -> None:
+    keys = [f"{tag}-{number}" for number in range(60)]
+    with drive(kind, cluster.url, timeout=5) as driver:
+        assert driver.ask_all(*keys, *keys) == [1] * 60 + [2] * 60
+        for node in cluster.primaries():
+            node.cli("script", "flush")
+        assert driver.ask_all(*keys) == [3] * 60
+    for key in ("", "key", "{tag}key", "a{b}{c}", "{}key", "{open", "a}b{c}", "ключ"):
+        assert slot_of(key.encode()) == cluster.slot_of(key)
+
+
+def test_a_key_is_asked_for_where_it_is_while_its_slot_moves(
+    cluster: ClusterSetup, kind: str, tag: str
+) -> None:
+    old, new = f"{{{tag}}}old", f"{{{tag}}}new"
+    slot = cluster.slot_of(old)
+    target = neighbour(cluster, cluster.owner_of(slot))
+    with drive(kind, cluster.url, timeout=5) as driver:
+        assert driver.ask(old) == 1
+        with cluster.migrating(slot, target) as migration:
+            target.cli("script", "flush")
+            assert driver.ask_all(old, new, old) == [2, 1, 3]  # the new one lives with the target
+            migration.move_keys()
+            assert driver.ask_all(old, new) == [4, 2]
+        assert driver.ask_all(old, new) == [5, 3]
+
+
+def test_keys_that_are_apart_are_asked_for_one_by_one_if_they_can_be(
+    cluster: ClusterSetup, kind: str, tag: str
+) -> None:
+    keys = [f"{{{tag}}}{number}" for number in range(4)]
+    slot = cluster.slot_of(keys[0])
+    target = neighbour(cluster, cluster.owner_of(slot))
+    with drive(kind, cluster.url, timeout=5) as driver:
+        assert driver.ask_all(*keys) == [1] * 4
+        with cluster.migrating(slot, target) as migration:
+            assert migration.move_keys(most=2) == 2
+            bundle = Bundle(*keys)
+            driver.perform([bundle])
+            assert [piece.outcome for piece in bundle.pieces] == [2] * 4
+        assert driver.ask_all(*keys) == [3] * 4
+
+
+def test_keys_that_stay_apart_fail_at_the_deadline(
+    cluster: ClusterSetup, kind: str, tag: str
+) -> None:
+    keys = [f"{{{tag}}}{number}" for number in range(2)]
+    slot = cluster.slot_of(keys[0])
+    target = neighbour(cluster, cluster.owner_of(slot))
+    with drive(kind, cluster.url, timeout=0.4) as driver:
+        assert driver.ask_all(*keys) == [1] * 2
+        with cluster.migrating(slot, target) as migration:
+            migration.move_keys(most=1)
+            # It is asked again until the deadline, which may come while a reply is awaited.
+            assert reason(driver.ask(*keys)) in ("cluster_down", "timeout")
+
+
+def test_a_server_that_is_no_cluster_says_so(kind: str) -> None:
+    with RedisServer() as server, drive(kind, f"redis+cluster://{server.address}") as driver:
+        error = driver.ask("key")
+    assert reason(error) == "refused"
+    assert "cluster support disabled" in str(error)
+
+
+def test_a_node_asked_as_a_single_server_says_what_would_be_right(
+    cluster: ClusterSetup, kind: str, tag: str
+) -> None:
+    node = neighbour(cluster, cluster.primary_of(tag))
+    with drive(kind, node.url) as driver:
+        error = driver.ask(tag)
+    assert reason(error) == "refused"
+    assert "redis+cluster://" in str(error)
+
+
+def test_a_closed_store_fails_as_closed(kind: str, cluster: ClusterSetup) -> None:
+    take = Take((Check("group", "key", bucket(10)),))
+
+    async def use() -> None:
+        await store.arun(take)
+        await store.aclose()
+        with pytest.raises(StoreError, match="is closed") as failure:
+            await store.arun(take)
+        assert failure.value.reason == "closed"
+
+    store = RedisStore(cluster.url)
+    if kind == "async":
+        asyncio.run(use())
+        return
+    store.run(take)
+    store.close()
+    with pytest.raises(StoreError, match="is closed") as failure:
+        store.run(take)
+    assert failure.value.reason == "closed"

@@ -46,10 +46,10 @@ def server() -> Iterator[RedisServer]:
         yield server
 
 
-def assert_decides_by_policy(kind: str, url: str, *reasons: str) -> None:
+def assert_decides_by_policy(kind: str, url: str, *reasons: str, timeout: float = SHORT) -> None:
     """Check that the store at *url* fails for one of *reasons*, and that a limiter says so."""
     for policy in POLICIES:
-        with limiting(kind, url, timeout=SHORT, policy=policy) as one:
+        with limiting(kind, url, timeout=timeout, policy=policy) as one:
             reason = one.reason()
             assert reason in reasons
             assert reason in STORE_FAULTS
@@ -159,7 +159,7 @@ class TestOutages:
         self, kind: str, server: RedisServer
     ) -> None:
         server.pause()
-        assert_decides_by_policy(kind, server.url, "timeout")
+        assert_decides_by_policy(kind, server.url, "timeout", timeout=0.05)
         with limiting(kind, server.url, timeout=SHORT) as one:
             assert one.reason() == "timeout"
             server.resume()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -78,8 +79,9 @@ class ConnectionPool:
 
     def acquire_idle(self) -> BlockingConnection | None:
         """Return a connection that is open and not in use, if there is one; never wait."""
-        while (connection := self._pop_idle()) is not None:
-            if connection.is_usable(_monotonic()):
+        while self._idle:
+            connection = self._pop_idle()
+            if connection is None or connection.is_usable(_monotonic()):
                 return connection
             self.drop(connection)
         return None
@@ -205,33 +207,38 @@ class ConnectionPool:
 
 
 class _Routed:
-    """A request for the owner of its slot, or for *target* if it was redirected there."""
+    """A request for the owner of its slot."""
 
-    __slots__ = ("asking", "detours", "request", "target", "waits", "whole")
+    __slots__ = ("request",)
+    target: Address | None = None
+    detours = 0
+    asking = whole = waits = False
 
-    def __init__(
-        self,
-        request: Request,
-        target: Address | None = None,
-        detours: int = 0,
-        *,
-        asking: bool = False,
-        whole: bool = False,
-        waits: bool = False,
-    ) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = request
-        self.target = target
-        self.detours = detours
-        self.asking = asking
-        self.whole = whole
-        self.waits = waits
+
+    def packed(self) -> bytes:
+        return self.request.packed()
+
+
+@dataclass(slots=True)
+class _Rerouted(_Routed):
+    """A request that is sent again, to *target* if it was redirected there."""
+
+    request: Request
+    target: Address | None = None
+    detours: int = 0
+    asking: bool = False
+    whole: bool = False
+    waits: bool = False
 
     def packed(self) -> bytes:
         command = self.request.packed_whole() if self.whole else self.request.packed()
         return ASKING.packed() + command if self.asking else command
 
 
-_Asked = tuple["Address", "BlockingConnection", list[_Routed]]
+_Asked = tuple["Address", "ConnectionPool", "BlockingConnection", list[_Routed]]
+"""A server, a connection to it out of its pool, and the requests for it."""
 
 
 class Transport:
@@ -267,7 +274,7 @@ class Transport:
         """
         if deadline is None:
             deadline = _monotonic() + self._url.timeout
-        routed = [_Routed(request) for request in requests]
+        routed: list[_Routed] = [_Routed(request) for request in requests]
         while routed:
             if self._nodes is not None and (self._nodes.is_stale or not self._nodes.is_known):
                 deadline = self._refresh(self._nodes, deadline)
@@ -332,13 +339,36 @@ class Transport:
         for pool in gone:
             pool.close()
 
-    def _round(self, routed: Iterable[_Routed], deadline: float) -> tuple[list[_Routed], float]:
+    def _round(self, routed: list[_Routed], deadline: float) -> tuple[list[_Routed], float]:
         """Send *routed*, read the replies; return what to send again, and the new deadline.
 
         Servers that are connected come first: one that has to be connected to may hang, and take
         all the time there is. No thread waits for a connection while it holds one, or threads could
         wait for each other.
         """
+        asked: list[_Asked] = []
+        not_connected: list[tuple[Address, ConnectionPool, list[_Routed]]] = []
+        for address, group in self._grouped(routed).items():
+            pool = self._pool(address)
+            connection = pool.acquire_idle()
+            if connection is None:
+                not_connected.append((address, pool, group))
+            else:
+                asked.append((address, pool, connection, group))
+        again = self._exchange(asked, deadline)
+        for address, pool, group in not_connected:
+            try:
+                connection, deadline = pool.acquire(deadline)
+            except StoreError as error:
+                self._fail(group, errors.unsent(error))
+            else:
+                again += self._exchange([(address, pool, connection, group)], deadline)
+        return again, deadline
+
+    def _grouped(self, routed: list[_Routed]) -> dict[Address, list[_Routed]]:
+        """Return the requests of each server; fail those that none serves."""
+        if self._nodes is None:
+            return {self._url.addresses[0]: routed}
         groups: dict[Address, list[_Routed]] = {}
         for one in routed:
             address = one.target or self._owner(one.request.key)
@@ -346,48 +376,31 @@ class Transport:
                 one.request.failed(self._unowned(slot_of(one.request.key)))
             else:
                 groups.setdefault(address, []).append(one)
-        at_hand: list[_Asked] = []
-        for address, group in groups.items():
-            connection = self._pool(address).acquire_idle()
-            if connection is not None:
-                at_hand.append((address, connection, group))
-        again = self._exchange(at_hand, deadline)
-        if len(at_hand) < len(groups):
-            for address, _, _ in at_hand:
-                del groups[address]
-            for address, group in groups.items():
-                try:
-                    connection, deadline = self._pool(address).acquire(deadline)
-                except StoreError as error:
-                    self._fail(group, errors.unsent(error))
-                else:
-                    again += self._exchange([(address, connection, group)], deadline)
-        return again, deadline
+        return groups
 
     def _exchange(self, asked: list[_Asked], deadline: float) -> list[_Routed]:
         """Send to all servers before reading from any; return what to send again."""
         again: list[_Routed] = []
-        held = deque(asked)
+        done = 0
         try:
-            lost = [_send(connection, group, deadline) for _, connection, group in asked]
-            for (address, connection, group), error in zip(asked, lost, strict=True):
+            lost = [_send(connection, group, deadline) for _, _, connection, group in asked]
+            for (address, pool, connection, group), error in zip(asked, lost, strict=True):
                 replies = error or _receive(connection, group, deadline)
-                pool = self._pool(address)
-                held.popleft()
-                if isinstance(replies, list):
-                    pool.release(connection)
-                    for one, reply in zip(group, replies, strict=True):
-                        if reply.__class__ is _ReplyError:
-                            again += self._react(address, connection.where, one, str(reply))
-                        else:
-                            errors.deliver(one.request, reply, connection.where)
-                else:
+                done += 1
+                if isinstance(replies, Exception):
                     pool.drop(connection)
                     pool.renew()  # the other connections have likely failed too
                     self._fail(group, self._loss(replies, connection))
+                    continue
+                pool.release(connection)
+                for one, reply in zip(group, replies, strict=True):
+                    if reply.__class__ is _ReplyError:
+                        again += self._react(address, connection.where, one, str(reply))
+                    else:
+                        errors.deliver(one.request, reply, connection.where)
         except BaseException:
-            for address, connection, _ in held:
-                self._pool(address).drop(connection)
+            for _, pool, connection, _ in asked[done:]:
+                pool.drop(connection)
             raise
         return again
 
@@ -418,11 +431,11 @@ class Transport:
             if not action.asking and nodes is not None:
                 nodes.owners[action.slot] = action.address
                 nodes.is_stale = True
-            return (_Routed(one.request, action.address, detours, asking=action.asking),)
+            return (_Rerouted(one.request, action.address, detours, asking=action.asking),)
         if action is Retry.SEND_SCRIPT:
-            return (_Routed(one.request, address, detours, asking=one.asking, whole=True),)
+            return (_Rerouted(one.request, address, detours, one.asking, whole=True),)
         parts = one.request.parts()
-        return [_Routed(part, waits=len(parts) == 1) for part in parts]
+        return [_Rerouted(part, waits=len(parts) == 1) for part in parts]
 
     def _wait(self, routed: Sequence[_Routed], deadline: float) -> list[_Routed]:
         """Wait a little after TRYAGAIN, or give up those that would be too late."""
@@ -430,9 +443,7 @@ class Transport:
         wait = pause(self._url.timeout, left)
         if wait < left:
             time.sleep(wait)
-            for one in routed:
-                one.waits = False
-            return list(routed)
+            return [_Rerouted(one.request) if one.waits else one for one in routed]
         error = errors.store_error("TRYAGAIN", str(self._url))
         errors.fail_all((one.request for one in routed if one.waits), error)
         return [one for one in routed if not one.waits]
@@ -472,11 +483,15 @@ def _receive(
     connection: BlockingConnection, group: list[_Routed], until: float
 ) -> list[Reply] | Exception:
     """Return the replies to *group*, those to ASKING left out, or the error."""
+    count = len(group)
+    for one in group:
+        if one.asking:
+            count += 1
     try:
-        replies = connection.receive(len(group) + sum([one.asking for one in group]), until)
+        replies = connection.receive(count, until)
     except errors.DRIVER_ERRORS as error:
         return error
-    if len(replies) > len(group):
+    if count > len(group):
         rest = iter(replies)
         return [(next(rest), next(rest))[1] if one.asking else next(rest) for one in group]
     return replies
