@@ -20,7 +20,7 @@ from headgate.runtime.drivers import adrive
 from headgate.stores.redis import errors
 from headgate.stores.redis.cluster import Failure, Nodes, Redirection, Retry, action_for, pause
 from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, server_at
-from headgate.stores.redis.naming import CLUSTER_SLOTS, slot_of
+from headgate.stores.redis.naming import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -186,7 +186,7 @@ class LoopConnections:
         self._loop = asyncio.get_running_loop()
         self._nodes = Nodes(url)
         self._links: dict[Address, ReconnectingConnection] = {}
-        self._by_slot: list[ReconnectingConnection | None] = [None] * CLUSTER_SLOTS
+        self._by_slot: list[ReconnectingConnection | None] = [None] * len(self._nodes.owners)
         self._waiting: list[InFlight] = []  # for the map
         self._pausing: dict[InFlight, asyncio.TimerHandle] = {}  # after TRYAGAIN
         self._asking: asyncio.Task[None] | None = None

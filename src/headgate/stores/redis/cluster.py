@@ -115,7 +115,7 @@ class Nodes:
     """
 
     def __init__(self, url: RedisURL) -> None:
-        self.owners: SlotMap = [None] * CLUSTER_SLOTS
+        self.owners: SlotMap = [None] * (CLUSTER_SLOTS if url.is_cluster else 0)
         self.is_known = False
         self.is_stale = True
         self._url = url

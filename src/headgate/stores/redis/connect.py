@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import hiredis
 
@@ -31,6 +31,7 @@ from headgate.runtime.effects import Effect, Effects, Sleep
 from headgate.server_urls import Address
 from headgate.stores.redis import errors
 from headgate.stores.redis.connection import AsyncConnection, BlockingConnection
+from headgate.stores.redis.requests import pack
 
 if TYPE_CHECKING:
     from headgate.stores.redis.requests import Reply
@@ -164,13 +165,8 @@ def server_at(url: RedisURL, address: Address) -> Endpoint:
 
 def sentinel_at(url: RedisURL, address: Address) -> Endpoint:
     """Return the Sentinel of *url* at *address*; Sentinels have credentials of their own."""
-    options = url.options
-    name, secret = options.sentinel_username, options.sentinel_password
+    name, secret = url.sentinel_username, url.sentinel_password
     return Endpoint(address, name, secret, 0, url.tls, url.timeout)
-
-
-pack_command = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
-"""Pack a command as it is sent."""
 
 
 def _tls_context(files: TLSFiles) -> ssl.SSLContext:
@@ -186,12 +182,6 @@ def _tls_context(files: TLSFiles) -> ssl.SSLContext:
     if files.ca_certs is not None:
         context.load_verify_locations(files.ca_certs)
     return context
-
-
-def _tune(sock: socket.socket) -> None:
-    if sock.family != socket.AF_UNIX:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class _Step(Effect):
@@ -242,13 +232,13 @@ def open_connection(
         opened = yield _Step(_wrap, _awrap, deadline, opened, endpoint)
         stage[0] = "greeting"
         commands = endpoint.greeting(question)
-        packed = list(map(pack_command, commands))
+        packed = list(map(pack, commands))
         replies = yield _Step(_greet, _agreet, deadline, opened, packed)
         return opened, endpoint.accepted(commands, replies)
     except BaseException as error:
         if opened is not None:
             opened.close()
-        if isinstance(error, TimeoutError) and not isinstance(error, ConnectionError):
+        if isinstance(error, TimeoutError):
             took_ms = (time.monotonic() - began) * 1_000
             text = f"no connection to {endpoint}: {stage[0]} not done after {took_ms:.0f} ms"
             raise StoreError(text, reason="timeout", is_undone=True) from error

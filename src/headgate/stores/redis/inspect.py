@@ -27,8 +27,9 @@ from headgate.stores.base import group_name
 from headgate.stores.redis import errors
 from headgate.stores.redis.cluster import Nodes, Redirection, redirection
 from headgate.stores.redis.codec import EXTRA_MANTISSAS
-from headgate.stores.redis.connect import dial_server, dialer_for, pack_command, server_at
+from headgate.stores.redis.connect import dial_server, dialer_for, server_at
 from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, ParsedName, parse_name, prefix
+from headgate.stores.redis.requests import pack
 from headgate.units import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ def _exchange(
     if not commands:
         return []
     try:
-        connection.send(b"".join(map(pack_command, commands)), deadline)
+        connection.send(b"".join(map(pack, commands)), deadline)
         return connection.receive(len(commands), deadline)
     except errors.DRIVER_ERRORS as error:
         raise errors.fault(error, connection.where) from error
@@ -265,7 +266,7 @@ def _exchange(
 @contextmanager
 def open_primaries(url: RedisURL) -> Iterator[list[Server]]:
     """Connect to the primaries of *url*. Raises `StoreError`."""
-    url = replace(url, options=replace(url.options, timeout=max(_PATIENCE, url.timeout)))
+    url = replace(url, timeout=max(_PATIENCE, url.timeout))
     deadline = time.monotonic() + url.timeout
     with ExitStack() as stack:
         if url.is_cluster:

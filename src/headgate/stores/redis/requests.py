@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 Arguments = list[bytes | int]
 
-pack = cast("Callable[[tuple[bytes | int, ...]], bytes]", hiredis.pack_command)
+pack = cast("Callable[[tuple[bytes | str | int, ...]], bytes]", hiredis.pack_command)
 """Pack a command as it is sent."""
 
 Reply = Any

@@ -80,7 +80,7 @@ class RedisStore(Store):
         """The addresses of its servers, without credentials."""
         self.clock = clock
         self._timeout = parsed.timeout
-        self._connections = parsed.options.connections
+        self._connections = parsed.connections
         self._names = Names(has_tags=parsed.is_cluster)
         self._transport = Transport(parsed)
         self._loop_transport = AsyncTransport(parsed)

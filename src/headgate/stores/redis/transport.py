@@ -49,7 +49,7 @@ class ConnectionPool:
     def __init__(self, dialer: Dialer, where: str, url: RedisURL) -> None:
         self._dialer = dialer
         self._where = where
-        self._most = url.options.connections
+        self._most = url.connections
         self._timeout, self._connect_timeout = url.timeout, url.connect_timeout
         self._idle: deque[BlockingConnection] = deque()
         self._connections: set[BlockingConnection] = set()

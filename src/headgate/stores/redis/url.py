@@ -64,22 +64,12 @@ class TLSFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Headgate's own options."""
-
-    timeout: float = 0.05
-    connections: int = 2
-    sentinel_username: str | None = None
-    sentinel_password: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class RedisURL:
     """A parsed URL, with defaults filled in.
 
     `addresses` are those of the server, the Sentinels or some nodes of the cluster. `timeout` is
-    the time that a call may take once there is a connection, `connect_timeout` the time that
-    connecting may take, in seconds; `connections` the most blocking ones per server.
+    the time that a call may take once there is a connection, in seconds; `connections` is the
+    number of blocking connections to each server, at most.
     """
 
     topology: Topology
@@ -89,7 +79,10 @@ class RedisURL:
     db: int = 0
     primary_name: str = ""
     tls: TLSFiles | None = None
-    options: Options = field(default_factory=Options)
+    timeout: float = 0.05
+    connections: int = 2
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
 
     @property
     def is_cluster(self) -> bool:
@@ -97,14 +90,9 @@ class RedisURL:
         return self.topology == "cluster"
 
     @property
-    def timeout(self) -> float:
-        """Seconds that a call may take once there is a connection."""
-        return self.options.timeout
-
-    @property
     def connect_timeout(self) -> float:
         """Seconds that connecting may take: several round trips, however short the timeout."""
-        return max(4 * self.options.timeout, LEAST_CONNECT_TIMEOUT)
+        return max(4 * self.timeout, LEAST_CONNECT_TIMEOUT)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
@@ -136,13 +124,19 @@ def parse_redis_url(url: str) -> RedisURL:
         raise reader.wrong("a cluster has no database but 0; leave it out")
     if "sentinel_username" in given and "sentinel_password" not in given:
         raise reader.wrong("sentinel_username needs a sentinel_password")
-    options = Options(
+    return RedisURL(
+        topology,
+        addresses,
+        username,
+        password,
+        db,
+        name,
+        tls,
         timeout=float(given.get("timeout", "0.05")),
         connections=int(given.get("connections", "2")),
         sentinel_username=given.get("sentinel_username"),
         sentinel_password=given.get("sentinel_password"),
     )
-    return RedisURL(topology, addresses, username, password, db, name, tls, options)
 
 
 def _given(

@@ -17,10 +17,10 @@ def test_pauses_double_up_to_a_second() -> None:
     now = 100.0
     for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
         backoff.failed(ERROR, now)
-        refusal = backoff.pause_error(now + pause - 0.001)
-        assert refusal is not None
-        assert refusal.reason == "unreachable"
-        assert str(refusal) == "no connection to a:1 (the next attempt is in 1 ms)"
+        error = backoff.pause_error(now + pause - 0.001)
+        assert error is not None
+        assert error.reason == "unreachable"
+        assert str(error) == "no connection to a:1 (the next attempt is in 1 ms)"
         assert backoff.pause_error(now + pause) is None
         now += pause
 
