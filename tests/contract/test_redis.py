@@ -51,34 +51,32 @@ class OnServer(StoreContract):
     server: ClassVar[str]
     url: ClassVar[str]
 
-
-class Sync(OnServer):
     def make_store(self, clock: ManualClock) -> RedisStore:
         return RedisStore(self.url, clock=clock)
 
 
-class Async(OnServer):
-    def make_store(self, clock: ManualClock) -> RedisStore:
-        return RedisStore(self.url, clock=clock)
-
-
-class TestRedisStore(Sync):
+class TestRedisStore(OnServer):
     server = "redis_url"
 
 
-class TestAsyncRedisStore(Async):
+class TestAsyncRedisStore(OnServer):
     server = "redis_url"
+    in_loop = True
+    histories = 1
 
 
 @needs_valkey
-class TestRedisStoreOnValkey(Sync):
+class TestRedisStoreOnValkey(OnServer):
     server = "valkey_url"
+    histories = 1
 
 
-@needs_valkey
-class TestRedisStoreOnCluster(Sync):
+class TestRedisStoreOnCluster(OnServer):
     server = "cluster_url"
+    histories = 1
 
 
-class TestAsyncRedisStoreOnCluster(Async):
+class TestAsyncRedisStoreOnCluster(OnServer):
     server = "cluster_url"
+    in_loop = True
+    histories = 1
