@@ -42,7 +42,7 @@ from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.algorithms.base import ALLOWED, DENIED, Algorithm, Outcome
+from headgate.algorithms.base import Algorithm, Outcome
 
 if TYPE_CHECKING:
     from headgate.limits import LeakyQueue
@@ -74,34 +74,23 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
     Ticks are counted from *origin*. The clock goes in steps of *grain_ns* nanoseconds.
     """
 
-    __slots__ = (
-        "_grain",
-        "_per_ns",
-        "_unit",
-        "largest_cost",
-        "origin",
-        "pace",
-        "patience",
-        "per_second",
-    )
+    __slots__ = ("_grain", "_unit", "largest_cost", "origin", "pace", "patience")
 
     def __init__(self, limit: LeakyQueue, origin: int = 0, *, grain_ns: int = 1) -> None:
         super().__init__(limit)
-        self.per_second = limit.per_second
         self.pace = limit.pace
-        self.patience = limit.patience_at(self.pace)
+        self.patience = limit.patience
         self.largest_cost = limit.largest_cost
         self.origin = origin
-        self._per_ns, self._unit = self.pace.ticks_per_ns, self.pace.ticks_per_unit
-        self._grain = grain_ns * self._per_ns
+        self._unit = self.pace.ticks_per_unit
+        self._grain = grain_ns * self.pace.ticks_per_ns
 
     def asked_under(self, limit: LeakyQueue) -> LeakyQueueAlgorithm:
         """Return the arithmetic of *limit*, which differs only in its longest wait."""
         if limit.max_wait is None:
             return self
         twin = copy(self)
-        twin.limit, twin.patience = limit, limit.patience_at(self.pace)
-        twin.quota = twin.patience // self.pace.ticks_per_unit + 1
+        twin.limit, twin.patience, twin.quota = limit, limit.patience, limit.quota
         return twin
 
     def rebase(self, state: Line, now: int) -> Line:
@@ -110,33 +99,26 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
             return state if state.ends <= latest else Line(latest)
         if now >= state.since:
             return state
-        return Line(state.ends - (state.since - now) * self._per_ns, (), now)
+        return Line(state.ends - (state.since - now) * self.pace.ticks_per_ns, (), now)
 
     def wait(self, state: Line | None, cost: int, now: int) -> int | None:
         if cost > self.largest_cost:
             return None
-        state = self._seen(state, now)
-        turn = self._turn(state, cost, now) - self._ticks(now)
-        return self.pace.to_ns(turn - self.patience)
+        return self.pace.to_ns(self._ahead(state, cost, now) - self.patience)
 
     def delay(self, state: Line | None, cost: int, now: int) -> int:
         """Return the nanoseconds, rounded up, until the place that *cost* would get."""
-        state = self._seen(state, now)
-        return self.pace.to_ns(self._turn(state, cost, now) - self._ticks(now))
+        return self.pace.to_ns(self._ahead(state, cost, now))
 
     def charge(self, state: Line | None, amount: int, now: int) -> Line:
-        state = self._seen(state, now)
-        begin, unit = self._ticks(now), self.pace.ticks_per_unit
-        if state is None or state.ends <= begin:
-            return self._line(begin + amount * unit, (), now)
-        open_at = self._open_at(state, now)
-        for place, vacancy in enumerate(open_at):
+        line = self._at(state, now)
+        for n, vacancy in enumerate(line.vacancies):
             if vacancy.units >= amount:
-                rest = Vacancy(vacancy.start + amount * unit, vacancy.units - amount)
+                rest = Vacancy(vacancy.start + amount * self._unit, vacancy.units - amount)
                 left = (rest,) if rest.units else ()
-                vacancies = (*open_at[:place], *left, *open_at[place + 1 :])
-                return self._line(state.ends, vacancies, now)
-        return self._line(state.ends + amount * unit, open_at, now)
+                vacancies = (*line.vacancies[:n], *left, *line.vacancies[n + 1 :])
+                return self._line(line.ends, vacancies, now)
+        return self._line(line.ends + amount * self._unit, line.vacancies, now)
 
     def refund(self, state: Line, amount: int, now: int) -> Line:
         return self.rebase(state, now)
@@ -149,114 +131,96 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
 
         Return None if there is no such place, or it has come.
         """
-        state = self._seen(state, now)
-        start = None if state is None or turn <= now else self._start(state, turn, cost)
-        if state is None or start is None:
+        line = self._at(state, now)
+        start = None if turn <= now else self._start(line, turn, cost)
+        if start is None:
             return None
-        vacancies = list(self._open_at(state, now))
-        end = start + cost * self.pace.ticks_per_unit
-        place = sum(one.start < end for one in vacancies)
+        vacancies = list(line.vacancies)
+        place = sum(one.start < start + cost * self._unit for one in vacancies)
         if place and self._end(vacancies[place - 1]) > start:
             return None
         vacancies.insert(place, Vacancy(start, cost))
-        return self._tidied(state.ends, vacancies, now)
+        return self._tidied(line.ends, vacancies, now)
 
     def remaining(self, state: Line | None, now: int) -> int:
-        state = self._seen(state, now)
-        latest, unit = self._ticks(now) + self.patience, self.pace.ticks_per_unit
-        begin = self._ticks(now) if state is None else max(state.ends, self._ticks(now))
-        places = 0 if begin > latest else (latest - begin) // unit + 1
-        for one in self._open_at(state, now):
+        line, latest = self._at(state, now), self._ticks(now) + self.patience
+        places = max(0, (latest - line.ends) // self._unit + 1)
+        for one in line.vacancies:
             if one.start <= latest:
-                places += min(one.units, (latest - one.start) // unit + 1)
+                places += min(one.units, (latest - one.start) // self._unit + 1)
         return places
 
     def fresh_in(self, state: Line | None, now: int) -> int:
-        if state is None:
-            return 0
-        return self.pace.to_ns(self.rebase(state, now).ends - self._ticks(now))
+        return self.pace.to_ns(self._at(state, now).ends - self._ticks(now))
 
     def used(self, state: Line | None, now: int) -> int:
-        state = self._seen(state, now)
-        if state is None or state.ends <= self._ticks(now):
-            return 0
-        queued = -((self._ticks(now) - state.ends) // self.pace.ticks_per_unit)
-        return queued - sum(one.units for one in self._open_at(state, now))
+        line = self._at(state, now)
+        queued = -((self._ticks(now) - line.ends) // self._unit)
+        return queued - sum(one.units for one in line.vacancies)
 
     def adopt(self, state: Line, old: Algorithm[Line], now: int) -> Line | None:
         if not isinstance(old, LeakyQueueAlgorithm):
             return None
-        state = old.rebase(state, now)
-        if self.per_second == old.per_second and self.origin == old.origin:
+        state, per_ns = old.rebase(state, now), self.pace.ticks_per_ns
+        is_same = (per_ns, self._unit) == (old.pace.ticks_per_ns, old._unit)
+        if is_same and self.origin == old.origin:
             return self._line(state.ends, state.vacancies, now)
-        ahead = (state.ends - old._ticks(now)) * self._per_ns
-        return self._line(self._ticks(now) - (-ahead // old._per_ns), (), now)
+        ahead = (state.ends - old._ticks(now)) * per_ns
+        return self._line(self._ticks(now) - (-ahead // old.pace.ticks_per_ns), (), now)
 
     def take(self, state: Line | None, cost: int, now: int) -> tuple[Line | None, Outcome]:
-        if state is not None and cost:
+        if not cost:
+            return state, self.outcome(state, 0, now)
+        if state is not None:
             state = self.rebase(state, now)
-        if not 0 < cost <= self.largest_cost or (state is not None and state.vacancies):
-            return self._take_slowly(state, cost, now)
-        per_ns, unit, patience = self._per_ns, self._unit, self.patience
-        begin = (now - self.origin) * per_ns
-        turn = begin if state is None or state.ends < begin else state.ends
-        wait = turn - begin
-        if wait > patience:
-            return state, Outcome(DENIED, 0, -((patience - wait) // per_ns), -(-wait // per_ns))
-        ends = turn + cost * unit
-        busy = ends - begin
-        remaining = (patience - busy) // unit + 1 if busy <= patience else 0
-        delay = -(-wait // per_ns)
-        turn_ns = now + delay if delay else 0
-        outcome = Outcome(ALLOWED, remaining, 0, -(-busy // per_ns), delay, turn_ns)
-        return self._line(ends, (), now), outcome
-
-    def _take_slowly(self, state: Line | None, cost: int, now: int) -> tuple[Line | None, Outcome]:
-        wait = self.wait(state, cost, now) if cost else 0
-        if wait != 0 or not cost:
+        wait = self.wait(state, cost, now)
+        if wait != 0:
             return state, self.outcome(state, wait, now)
         delay = self.delay(state, cost, now)
         state = self.charge(state, cost, now)
-        return state, with_turn(self.outcome(state, wait, now), delay, now)
+        return state, _with_place(self.outcome(state, wait, now), delay, now)
 
     def _line(self, ends: int, vacancies: tuple[Vacancy, ...], now: int) -> Line:
         is_long = ends > self._ticks(now) + self.pace.span
         return Line(ends, vacancies, now if is_long else None)
 
-    def _seen(self, state: Line | None, now: int) -> Line | None:
-        return None if state is None else self.rebase(state, now)
-
     def _ticks(self, now: int) -> int:
-        return (now - self.origin) * self._per_ns
+        return (now - self.origin) * self.pace.ticks_per_ns
 
     def _end(self, vacancy: Vacancy) -> int:
-        return vacancy.start + vacancy.units * self.pace.ticks_per_unit
+        return vacancy.start + vacancy.units * self._unit
 
-    def _turn(self, state: Line | None, cost: int, now: int) -> int:
-        """Return the place that *cost* would get, in ticks."""
-        for vacancy in self._open_at(state, now):
-            if vacancy.units >= cost:
-                return vacancy.start
-        return self._ticks(now) if state is None else max(state.ends, self._ticks(now))
+    def _ahead(self, state: Line | None, cost: int, now: int) -> int:
+        """Return the ticks until the place that *cost* would get."""
+        line = self._at(state, now)
+        starts = [vacancy.start for vacancy in line.vacancies if vacancy.units >= cost]
+        return (starts[0] if starts else line.ends) - self._ticks(now)
 
-    def _open_at(self, state: Line | None, now: int) -> tuple[Vacancy, ...]:
-        """Return the vacancies that have not passed, of each the whole units that have not."""
-        if state is None or not state.vacancies or state.ends <= self._ticks(now):
-            return ()
-        begin, unit = self._ticks(now) - self._grain + 1, self.pace.ticks_per_unit
-        found = []
-        for vacancy in state.vacancies:
-            gone = -((vacancy.start - begin) // unit) if vacancy.start < begin else 0
-            if vacancy.units > gone:
-                found.append(Vacancy(vacancy.start + gone * unit, vacancy.units - gone))
-        return tuple(found)
+    def _at(self, state: Line | None, now: int) -> Line:
+        """Return the queue as of *now*: it ends now at the earliest, and what has passed of its
+        vacancies, in whole units, is gone."""
+        begin = self._ticks(now)
+        if state is None:
+            return Line(begin)
+        state = self.rebase(state, now)
+        if state.ends <= begin:
+            return Line(begin)
+        if not state.vacancies:
+            return state
+        begin += 1 - self._grain
+        left = []
+        for start, units in state.vacancies:
+            gone = -((start - begin) // self._unit) if start < begin else 0
+            if units > gone:
+                left.append(Vacancy(start + gone * self._unit, units - gone))
+        return state._replace(vacancies=tuple(left))
 
-    def _start(self, state: Line, turn: int, cost: int) -> int | None:
+    def _start(self, line: Line, turn: int, cost: int) -> int | None:
         """Return the start, in ticks, of a place of *cost* that was promised for *turn*; None if
         there can be none. Of several in one grain of the clock it is the last."""
-        pace, latest = self.pace, self._ticks(turn)
-        units = max(cost, -((latest - state.ends) // pace.ticks_per_unit))
-        start = state.ends - units * pace.ticks_per_unit
+        latest = self._ticks(turn)
+        units = max(cost, -((latest - line.ends) // self._unit))
+        start = line.ends - units * self._unit
         return start if start > latest - self._grain else None
 
     def _tidied(self, ends: int, vacancies: list[Vacancy], now: int) -> Line:
@@ -272,18 +236,15 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         return self._line(ends, tuple(merged[-MOST_VACANCIES:]), now)
 
 
-def with_turn(outcome: Outcome, delay: int, now: int) -> Outcome:
+def _with_place(outcome: Outcome, delay: int, now: int) -> Outcome:
     """Return *outcome* with the place that comes *delay* nanoseconds from *now*."""
     return outcome._replace(delay_ns=delay, turn_ns=now + delay) if delay else outcome
 
 
-# The checks of one operation on one queue, one after the other.
+class QueuedChecks:
+    """The checks of one operation on one queue, each behind those before it, as if they were taken.
 
-
-class Turns:
-    """Checks of one queue, each behind those before it, as if they were taken.
-
-    Ask `wait` of every check, then `told` of every check, in the same order.
+    Ask `wait` of every check, then `placed` of every check, in the same order.
     """
 
     __slots__ = ("_algorithm", "_asked", "_delays", "_line", "_now")
@@ -309,7 +270,7 @@ class Turns:
             return None
         return wait
 
-    def told(self, outcome: Outcome) -> Outcome:
+    def placed(self, outcome: Outcome) -> Outcome:
         """Return *outcome*, that of the next check, with its place."""
         delay = self._delays.popleft() if self._delays else 0
-        return with_turn(outcome, delay, self._now) if outcome.allowed else outcome
+        return _with_place(outcome, delay, self._now) if outcome.allowed else outcome

@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Self, cast
 
 from headgate.errors import LimitError
 from headgate.units import (
@@ -30,6 +30,9 @@ from headgate.units import (
     plain_rate,
     plain_seconds,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # A steady rate in exact integers.
 #
@@ -137,14 +140,31 @@ class Limit(ABC):
 
 
 class PacedLimit(Limit):
-    """A quota that refills at a steady rate. Subclasses differ in the words they use."""
+    """A quota that refills at a steady rate. Subclasses differ in the names of their fields."""
 
     __slots__ = ()
+    quota_field: ClassVar[str]
+    rate_field: ClassVar[str]
+
+    @classmethod
+    def of(cls, quota: int, per_second: Rate) -> Self:
+        """Return the limit of this type with *quota* units that refills at *per_second*."""
+        make: Callable[..., Self] = cls
+        return make(**{cls.quota_field: quota, cls.rate_field: per_second})
+
+    def __post_init__(self) -> None:
+        check_whole(self.quota, self.quota_field)
+        rate = checked_rate(getattr(self, self.rate_field), self.rate_field, self.quota)
+        object.__setattr__(self, self.rate_field, rate)
 
     @property
-    @abstractmethod
+    def quota(self) -> int:
+        return cast("int", getattr(self, self.quota_field))
+
+    @property
     def per_second(self) -> Fraction:
         """The exact refill rate, in units a second."""
+        return exact_rate(getattr(self, self.rate_field), self.rate_field)
 
     @property
     def pace(self) -> Pace:
@@ -167,20 +187,8 @@ class TokenBucket(PacedLimit):
     capacity: int
     refill_rate: Rate
     algorithm: ClassVar[str] = "token_bucket"
-
-    def __post_init__(self) -> None:
-        _check_quota(self.capacity, "capacity")
-        object.__setattr__(
-            self, "refill_rate", checked_rate(self.refill_rate, "refill_rate", self.capacity)
-        )
-
-    @property
-    def quota(self) -> int:
-        return self.capacity
-
-    @property
-    def per_second(self) -> Fraction:
-        return exact_rate(self.refill_rate, "refill_rate")
+    quota_field: ClassVar[str] = "capacity"
+    rate_field: ClassVar[str] = "refill_rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +201,8 @@ class GCRA(PacedLimit):
     rate: Rate
     burst: int
     algorithm: ClassVar[str] = "gcra"
-
-    def __post_init__(self) -> None:
-        _check_quota(self.burst, "burst")
-        object.__setattr__(self, "rate", checked_rate(self.rate, "rate", self.burst))
-
-    @property
-    def quota(self) -> int:
-        return self.burst
-
-    @property
-    def per_second(self) -> Fraction:
-        return exact_rate(self.rate, "rate")
+    quota_field: ClassVar[str] = "burst"
+    rate_field: ClassVar[str] = "rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,28 +212,20 @@ class LeakyBucket(PacedLimit):
     capacity: int
     leak_rate: Rate
     algorithm: ClassVar[str] = "leaky_bucket"
-
-    def __post_init__(self) -> None:
-        _check_quota(self.capacity, "capacity")
-        object.__setattr__(
-            self, "leak_rate", checked_rate(self.leak_rate, "leak_rate", self.capacity)
-        )
-
-    @property
-    def quota(self) -> int:
-        return self.capacity
-
-    @property
-    def per_second(self) -> Fraction:
-        return exact_rate(self.leak_rate, "leak_rate")
+    quota_field: ClassVar[str] = "capacity"
+    rate_field: ClassVar[str] = "leak_rate"
 
 
+@dataclass(frozen=True, slots=True)
 class WindowedLimit(Limit):
     """A quota per window of time."""
 
-    __slots__ = ()
     limit: int
     window: Seconds
+
+    def __post_init__(self) -> None:
+        check_whole(self.limit, "limit")
+        object.__setattr__(self, "window", plain_seconds(duration_ns(self.window, "window")))
 
     @property
     def quota(self) -> int:
@@ -249,10 +239,6 @@ class WindowedLimit(Limit):
     def period_ns(self) -> int:
         return self.window_ns
 
-    def _check(self) -> None:
-        _check_quota(self.limit, "limit")
-        object.__setattr__(self, "window", plain_seconds(duration_ns(self.window, "window")))
-
     def __str__(self) -> str:
         return f"{self.limit}/{_duration_text(self.window_ns)} {self.algorithm}"
 
@@ -261,38 +247,26 @@ class WindowedLimit(Limit):
 class FixedWindow(WindowedLimit):
     """*limit* in each window; windows are aligned to the epoch."""
 
-    limit: int
-    window: Seconds
     algorithm: ClassVar[str] = "fixed_window"
-
-    def __post_init__(self) -> None:
-        self._check()
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowLog(WindowedLimit):
     """*limit* in any window, exactly: each allowed request is remembered for one window."""
 
-    limit: int
-    window: Seconds
     algorithm: ClassVar[str] = "sliding_window_log"
-
-    def __post_init__(self) -> None:
-        self._check()
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowCounter(WindowedLimit):
     """*limit* in any window, estimated from counts per sub-window; more of them are more exact."""
 
-    limit: int
-    window: Seconds
     subwindows: int = 1
     algorithm: ClassVar[str] = "sliding_window_counter"
 
     def __post_init__(self) -> None:
-        self._check()
-        _check_whole(self.subwindows, "subwindows", 1, 1_000)
+        WindowedLimit.__post_init__(self)
+        check_whole(self.subwindows, "subwindows", most=1_000)
 
     def __str__(self) -> str:
         text = WindowedLimit.__str__(self)
@@ -319,7 +293,7 @@ class Concurrency(Limit):
     is_divisible: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_quota(self.limit, "limit")
+        check_whole(self.limit, "limit")
         object.__setattr__(self, "ttl", plain_seconds(duration_ns(self.ttl, "ttl")))
         if self.shares or self.partition is not None or not self.lends:
             check_shares(self.limit, self.shares, self.partition)
@@ -380,15 +354,12 @@ class Unlimited(ConstantLimit):
         return "unlimited"
 
 
-def _check_whole(value: object, what: str, least: int, most: int) -> None:
+def check_whole(value: object, what: str, *, least: int = 1, most: int = LARGEST_QUOTA) -> None:
+    """Raise `LimitError` unless *value* is a whole number from *least* to *most*."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise LimitError(f"{what} is {value!r}; expected a whole number from {least} to {most}")
     if not least <= value <= most:
         raise LimitError(f"{what} is {value}; it must be from {least} to {most}")
-
-
-def _check_quota(value: object, what: str) -> None:
-    _check_whole(value, what, 1, LARGEST_QUOTA)
 
 
 def checked_rate(value: Rate, what: str, quota: int) -> Rate:

@@ -1,4 +1,4 @@
-"""The leaky bucket as a queue: requests above the rate wait for their turn."""
+"""The leaky bucket as a queue: requests above the rate wait for their place."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from headgate.errors import LimitError
-from headgate.limits.model import LARGEST_QUOTA, Limit, Pace, checked_rate, rate_text
+from headgate.limits.model import (
+    LARGEST_QUOTA,
+    Limit,
+    Pace,
+    check_whole,
+    checked_rate,
+    rate_text,
+)
 from headgate.units import (
     CENTURY,
     MICROSECOND,
@@ -43,10 +49,7 @@ class LeakyQueue(Limit):
     is_divisible: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.queue, bool) or not isinstance(self.queue, int):
-            raise LimitError(f"queue is {self.queue!r}; expected a whole number from 0")
-        if not 0 <= self.queue <= LONGEST_QUEUE:
-            raise LimitError(f"queue is {self.queue}; it must be from 0 to {LONGEST_QUEUE}")
+        check_whole(self.queue, "queue", least=0, most=LONGEST_QUEUE)
         object.__setattr__(self, "rate", checked_rate(self.rate, "rate", self.queue + 1))
         if self.max_wait is not None and self.max_wait != 0:
             wait = plain_seconds(duration_ns(self.max_wait, "max_wait"))
@@ -65,19 +68,18 @@ class LeakyQueue(Limit):
     def patient(self) -> LeakyQueue:
         """The same queue without *max_wait*. The counter is kept under it: the state of a queue
         does not depend on how long a caller is willing to wait."""
-        return self if self.max_wait is None else _patient(self.rate, self.queue)
+        return self if self.max_wait is None else _with_max_wait(self, None)
 
     def within(self, timeout_ns: int | None) -> LeakyQueue:
         """Return the same queue with a *max_wait* of at most *timeout_ns*, in microseconds."""
-        return self if timeout_ns is None else _within(self, timeout_ns // MICROSECOND)
+        if timeout_ns is None:
+            return self
+        return _with_max_wait(self, max(timeout_ns // MICROSECOND, 0))
 
     @property
     def patience(self) -> int:
         """The longest wait of an allowed request, in ticks of the pace."""
-        return self.patience_at(self.pace)
-
-    def patience_at(self, pace: Pace) -> int:
-        """Return `patience` for a *pace* that is known already."""
+        pace = self.pace
         longest = self.queue * pace.ticks_per_unit
         if self.max_wait is None:
             return longest
@@ -87,14 +89,12 @@ class LeakyQueue(Limit):
     @property
     def patience_ns(self) -> int:
         """The longest wait of an allowed request, in nanoseconds, rounded up."""
-        pace = self.pace
-        return pace.to_ns(self.patience_at(pace))
+        return self.pace.to_ns(self.patience)
 
     @property
     def quota(self) -> int:
         """The single units that an empty queue takes at once: one leaves, the others wait."""
-        pace = self.pace
-        return self.patience_at(pace) // pace.ticks_per_unit + 1
+        return self.patience // self.pace.ticks_per_unit + 1
 
     @property
     def largest_cost(self) -> int:
@@ -104,7 +104,7 @@ class LeakyQueue(Limit):
     @property
     def period_ns(self) -> int:
         pace = self.pace
-        return pace.to_ns(self.patience_at(pace) + pace.ticks_per_unit)
+        return pace.to_ns(self.patience + pace.ticks_per_unit)
 
     def __str__(self) -> str:
         rate = rate_text(self.per_second, self.per_second.numerator)
@@ -113,12 +113,10 @@ class LeakyQueue(Limit):
 
 
 @lru_cache(maxsize=1024)
-def _patient(rate: Rate, queue: int) -> LeakyQueue:
-    return LeakyQueue(rate, queue)
-
-
-@lru_cache(maxsize=1024)
-def _within(limit: LeakyQueue, microseconds: int) -> LeakyQueue:
+def _with_max_wait(limit: LeakyQueue, microseconds: int | None) -> LeakyQueue:
+    """Return *limit* without a longest wait, or with one of at most *microseconds*."""
+    if microseconds is None:
+        return replace(limit, max_wait=None)
     if microseconds * MICROSECOND >= limit.patience_ns:
         return limit
-    return replace(limit, max_wait=Fraction(max(microseconds, 0) * MICROSECOND, SECOND))
+    return replace(limit, max_wait=Fraction(microseconds * MICROSECOND, SECOND))

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 from headgate.errors import LimitError
 from headgate.limits.model import (
     FINEST_RATE,
-    GCRA,
     Concurrency,
     ConstantLimit,
-    FixedWindow,
-    LeakyBucket,
-    SlidingWindowCounter,
-    SlidingWindowLog,
-    TokenBucket,
+    PacedLimit,
+    WindowedLimit,
 )
 from headgate.limits.queues import LeakyQueue
 from headgate.units import CENTURY, MICROSECOND, SECOND
@@ -38,19 +34,12 @@ def scaled(limit: Limit, factor: Fraction) -> Limit:
     if not 0 < factor < 1:
         raise LimitError(f"the factor is {factor}; it must be more than 0 and at most 1")
     match limit:
-        case TokenBucket():
-            size = _part(limit.capacity, factor)
-            return TokenBucket(size, _slower(limit.per_second, factor, size))
-        case LeakyBucket():
-            size = _part(limit.capacity, factor)
-            return LeakyBucket(size, _slower(limit.per_second, factor, size))
-        case GCRA():
-            size = _part(limit.burst, factor)
-            return GCRA(_slower(limit.per_second, factor, size), size)
+        case PacedLimit():
+            size = _part(limit.quota, factor)
+            return limit.of(size, _slower(limit.per_second, factor, size))
         case LeakyQueue():
-            rate = _slower(limit.per_second, factor, limit.queue + 1)
-            return replace(limit, rate=rate)
-        case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter():
+            return replace(limit, rate=_slower(limit.per_second, factor, limit.queue + 1))
+        case WindowedLimit():
             return replace(limit, limit=_part(limit.limit, factor))
         case Concurrency():
             shares = tuple((name, _part(slots, factor)) for name, slots in limit.shares)
@@ -85,11 +74,9 @@ def with_extra(limit: Limit, extra: int) -> Limit:
     a counter is returned as it is. Raises `LimitError` if no limit can be that large.
     """
     match limit:
-        case TokenBucket() | LeakyBucket():
-            return replace(limit, capacity=limit.capacity + extra)
-        case GCRA():
-            return replace(limit, burst=limit.burst + extra)
-        case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter() | Concurrency():
+        case PacedLimit():
+            return limit.of(limit.quota + extra, limit.per_second)
+        case WindowedLimit() | Concurrency():
             return replace(limit, limit=limit.limit + extra)
         case LeakyQueue():
             return replace(limit, queue=limit.queue + extra)

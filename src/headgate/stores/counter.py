@@ -11,7 +11,7 @@ from headgate.algorithms import (
     LeakyQueueAlgorithm,
     algorithm_for,
 )
-from headgate.algorithms.leaky_queue import Turns
+from headgate.algorithms.leaky_queue import QueuedChecks
 from headgate.algorithms.reservations import (
     Hold,
     Holds,
@@ -45,9 +45,9 @@ class CounterTransaction(ABC):
         "_holds",
         "_is_changed",
         "_now",
+        "_queued",
         "_settled",
         "_state",
-        "_turns",
     )
 
     def __init__(self, algorithm: Algorithm[Any], state: Any, holds: Holds, now: int) -> None:
@@ -65,14 +65,14 @@ class CounterTransaction(ABC):
         if holds:
             self._is_changed |= rebase_holds(holds, now) is not holds
             self._holds = open_holds(holds, now)
-        self._turns: Turns | None = None
+        self._queued: QueuedChecks | None = None
         if isinstance(algorithm, LeakyQueueAlgorithm):
-            self._turns = Turns(algorithm, self._state, now)
+            self._queued = QueuedChecks(algorithm, self._state, now)
 
     def wait(self, cost: int) -> int | None:
         """Return the nanoseconds until *cost* fits beside all checks before; None if never."""
-        if self._turns is not None:
-            return self._turns.wait(cost)
+        if self._queued is not None:
+            return self._queued.wait(cost)
         if not cost:
             return 0
         self._asked += cost
@@ -82,8 +82,8 @@ class CounterTransaction(ABC):
 
     def outcome(self, wait: int | None) -> Outcome:
         """Return the figures as they are now, for a cost that has to wait *wait*."""
-        if self._turns is not None:
-            return self._turns.told(self._algorithm.outcome(self._state, wait, self._now))
+        if self._queued is not None:
+            return self._queued.placed(self._algorithm.outcome(self._state, wait, self._now))
         if not self._holds:
             return self._algorithm.outcome(self._state, wait, self._now)
         return outcome_beside(self._algorithm, self._state, self._holds, wait, self._now)
@@ -97,7 +97,7 @@ class CounterTransaction(ABC):
         """Return the figures as they are now, for a cost of 1."""
         self._asked = 0
         if isinstance(self._algorithm, LeakyQueueAlgorithm):
-            self._turns = Turns(self._algorithm, self._state, self._now)
+            self._queued = QueuedChecks(self._algorithm, self._state, self._now)
         return self.outcome(self.wait(1))
 
     def charge(self, amount: int) -> None:
@@ -126,7 +126,7 @@ class CounterTransaction(ABC):
 
     def hold(self, name: str, amount: int, ttl_ns: int) -> None:
         """Set *amount* aside. In a queue it gets its place at once."""
-        if self._turns is not None:
+        if self._queued is not None:
             self.charge(amount)
         if amount:
             self._held += amount
@@ -145,7 +145,7 @@ class CounterTransaction(ABC):
             self._held = self._holds[name].amount
             self._holds = {other: held for other, held in self._holds.items() if other != name}
             self._is_changed = True
-        if self._turns is not None:
+        if self._queued is not None:
             self.charge(max(0, amount - self._held) if was_open else 0)
             self._held = max(0, self._held - amount)
         elif was_open or charge_lapsed:

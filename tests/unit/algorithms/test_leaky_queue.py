@@ -3,7 +3,7 @@
 from typing import Any
 
 from headgate.algorithms import Algorithm, GCRAAlgorithm, LeakyQueueAlgorithm, carry
-from headgate.algorithms.leaky_queue import MOST_VACANCIES, Line, Turns
+from headgate.algorithms.leaky_queue import MOST_VACANCIES, Line, QueuedChecks
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.units import MILLISECOND, SECOND
 
@@ -114,9 +114,9 @@ def test_a_queue_that_is_as_new_knows_how_late_it_is() -> None:
 
 
 def test_checks_that_can_never_be_behind_one_another_are_refused_for_good() -> None:
-    turns = Turns(queue_of(1), None, NOW)
+    turns = QueuedChecks(queue_of(1), None, NOW)
     assert turns.wait(2) == 0
     assert turns.wait(1) is None
-    turns = Turns(queue_of(2), queue_of(2).charge(None, 1, NOW), NOW)
+    turns = QueuedChecks(queue_of(2), queue_of(2).charge(None, 1, NOW), NOW)
     assert turns.wait(2) == 0
     assert turns.wait(1) == TENTH

@@ -20,7 +20,7 @@ from math import gcd
 from typing import Any, Final
 
 from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, Outcome, algorithm_for
-from headgate.algorithms.leaky_queue import Line, Turns, Vacancy
+from headgate.algorithms.leaky_queue import Line, QueuedChecks, Vacancy
 from headgate.algorithms.reservations import Hold, Holds, outcome_beside, wait_beside
 from headgate.errors import HeadgateWarning, LimitError, UsageError
 from headgate.limits import (
@@ -91,22 +91,22 @@ class ComputedCounter(Counter):
 class QueueCounter(Counter):
     """A queue. Each check of it has a place of its own, behind those before."""
 
-    __slots__ = ("_algorithm", "_line", "_now", "_turns")
+    __slots__ = ("_algorithm", "_line", "_now", "_queued")
 
     def __init__(self, algorithm: LeakyQueueAlgorithm, line: Line, now_ns: int) -> None:
         self._algorithm = algorithm
         self._line = line
         self._now = now_ns
-        self._turns = Turns(algorithm, line, now_ns)
+        self._queued = QueuedChecks(algorithm, line, now_ns)
 
     def wait(self, asked: int) -> int | None:
-        return self._turns.wait(asked)
+        return self._queued.wait(asked)
 
     def charge(self, cost: int) -> None:
         self._line = self._algorithm.charge(self._line, cost, self._now)
 
     def outcome(self, wait: int | None) -> Outcome:
-        seen = self._turns.told(self._algorithm.outcome(self._line, wait, self._now))
+        seen = self._queued.placed(self._algorithm.outcome(self._line, wait, self._now))
         delay = rounded_up(seen.delay_ns)
         return Outcome(
             seen.allowed,
