@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.algorithms import algorithm_for
 from headgate.errors import StoreError
 from headgate.limits import ConstantLimit
-from headgate.stores.counter import ConstantCounter
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -126,5 +126,6 @@ def _joined(checks: tuple[Check, ...], outcomes: Outcomes | None) -> Outcomes:
 
 
 def _outcome(check: Check) -> Outcome:
-    counter = ConstantCounter(check.limit, NO_TIME)
-    return counter.outcome(counter.wait(check.cost))
+    algorithm = algorithm_for(check.limit)
+    wait = algorithm.wait(None, check.cost, NO_TIME) if check.cost else 0
+    return algorithm.outcome(None, wait, NO_TIME)

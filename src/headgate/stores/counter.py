@@ -1,33 +1,40 @@
-"""One counter in one operation, wherever it is kept."""
+"""Operations on counters, wherever they are kept: one counter in one operation, and each verb."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from headgate.algorithms import (
-    Algorithm,
-    ConcurrencyAlgorithm,
-    LeakyQueueAlgorithm,
-    algorithm_for,
-)
+from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, LeakyQueueAlgorithm, reservations
 from headgate.algorithms.leaky_queue import QueuedChecks
 from headgate.algorithms.reservations import (
-    Hold,
     Holds,
     open_holds,
     outcome_beside,
     rebase_holds,
     wait_beside,
 )
-from headgate.stores.base import LARGEST_AMOUNT
+from headgate.stores.base import refuse_concurrency, refuse_partial
+from headgate.stores.operations import (
+    CancelQueued,
+    Charge,
+    Check,
+    Hold,
+    Operation,
+    Outcomes,
+    Refund,
+    ReleaseSlot,
+    RenewSlot,
+    Settle,
+    Take,
+    TakeUpTo,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headgate.algorithms import Outcome
-    from headgate.limits import Limit
-    from headgate.stores.operations import Outcomes
+
+R = TypeVar("R")
 
 
 class CounterTransaction(ABC):
@@ -103,14 +110,12 @@ class CounterTransaction(ABC):
     def charge(self, amount: int) -> None:
         """Record *amount*, whether it fits or not."""
         if amount:
-            self._state = self._algorithm.charge(self._state, amount, self._now)
-            self._is_changed = True
+            self._change(self._algorithm.charge(self._state, amount, self._now))
 
     def refund(self, amount: int) -> None:
         """Give *amount* back, newest first."""
         if amount and self._state is not None:
-            self._state = self._algorithm.refund(self._state, amount, self._now)
-            self._is_changed = True
+            self._change(self._algorithm.refund(self._state, amount, self._now))
 
     def vacate(self, turn_ns: int, cost: int) -> bool:
         """Cancel the place of *cost* at *turn_ns*; return False if there is none to come."""
@@ -118,11 +123,9 @@ class CounterTransaction(ABC):
         if not isinstance(algorithm, LeakyQueueAlgorithm):
             return False
         line = algorithm.vacate(self._state, turn_ns, cost, self._now)
-        if line is None:
-            return False
-        self._state = line
-        self._is_changed = True
-        return True
+        if line is not None:
+            self._change(line)
+        return line is not None
 
     def hold(self, name: str, amount: int, ttl_ns: int) -> None:
         """Set *amount* aside. In a queue it gets its place at once."""
@@ -130,8 +133,8 @@ class CounterTransaction(ABC):
             self.charge(amount)
         if amount:
             self._held += amount
-            hold = Hold(self._held, self._now + ttl_ns, ttl_ns)
-            self._holds = {**self._holds, name: hold}
+            held = reservations.Hold(self._held, self._now + ttl_ns, ttl_ns)
+            self._holds = {**self._holds, name: held}
             self._is_changed = True
 
     def settle(self, name: str, amount: int, *, charge_lapsed: bool) -> bool:
@@ -155,27 +158,23 @@ class CounterTransaction(ABC):
     def enter(self, lease: str) -> None:
         """Take the slot *lease* if this is a counter of slots."""
         if isinstance(self._algorithm, ConcurrencyAlgorithm):
-            self._state = self._algorithm.enter(self._state, lease, self._now)
-            self._is_changed = True
+            self._change(self._algorithm.enter(self._state, lease, self._now))
 
     def renew(self, lease: str) -> None:
         """Renew the lease of a slot that is held."""
         if isinstance(self._algorithm, ConcurrencyAlgorithm):
-            self._state = self._algorithm.renew(self._state, lease, self._now)
-            self._is_changed = True
+            self._change(self._algorithm.renew(self._state, lease, self._now))
 
     def deny(self, cost: int) -> None:
         """Record that *cost* slots did not fit, if they were guaranteed."""
         algorithm = self._algorithm
         if isinstance(algorithm, ConcurrencyAlgorithm) and algorithm.share and algorithm.lends:
-            self._state = algorithm.deny(self._state, cost, self._now)
-            self._is_changed = True
+            self._change(algorithm.deny(self._state, cost, self._now))
 
     def leave(self, lease: str) -> None:
         """Release the slot *lease*."""
         if isinstance(self._algorithm, ConcurrencyAlgorithm):
-            self._state = self._algorithm.leave(self._state, lease, self._now)
-            self._is_changed = True
+            self._change(self._algorithm.leave(self._state, lease, self._now))
 
     @property
     def has_slots(self) -> bool:
@@ -184,51 +183,43 @@ class CounterTransaction(ABC):
 
     def has_slot(self, lease: str) -> bool:
         """Return True if *lease* still has its slot."""
-        algorithm = self._algorithm
-        return isinstance(algorithm, ConcurrencyAlgorithm) and algorithm.holds(
-            self._state, lease, self._now
-        )
+        return self.has_slots and self._state is not None and self._state.has(lease, self._now)
+
+    def _change(self, state: Any) -> None:
+        self._state = state
+        self._is_changed = True
 
     @abstractmethod
     def close(self) -> None:
         """Save the counter, if it was changed."""
 
 
-class ConstantCounter(CounterTransaction):
-    """The counter of a limit that needs none: nothing is found, and nothing is saved."""
-
-    __slots__ = ()
-
-    def __init__(self, limit: Limit, now: int) -> None:
-        super().__init__(algorithm_for(limit), None, {}, now)
-
-    @property
-    def remaining(self) -> int:
-        """The largest cost that fits now: any, or none."""
-        return LARGEST_AMOUNT if self._algorithm.quota else 0
-
-    def hold(self, name: str, amount: int, ttl_ns: int) -> None:
-        """Do nothing: there is nothing to set aside."""
-
-    def settle(self, name: str, amount: int, *, charge_lapsed: bool) -> bool:
-        """Return True: what was never set aside does not expire."""
-        return True
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to save."""
+Opened = Sequence[tuple[CounterTransaction, int]]
+"""Counters, and the cost for each."""
 
 
-def take_all(
-    opened: Sequence[tuple[CounterTransaction, int]],
-    *,
-    consume: bool = True,
-    lease: str | None = None,
-) -> Outcomes:
-    """Charge all counters if all fit, else none; of slots, take the one named *lease*.
+def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Opened]) -> R:
+    """Carry out *operation* on the counters that *open_all* opens, and return its reply.
 
-    A denial saves what `rebase` moved, and slots record what they denied. With `consume=False`
-    nothing is saved.
+    Every check has a counter (`constants.divide`). Checks of one counter share its transaction.
     """
+    function = _FUNCTIONS[type(operation)]
+    checks: tuple[Check, ...] = operation.checks  # type: ignore[attr-defined]  # all these have
+    limits = [check.limit for check in checks]
+    if isinstance(operation, TakeUpTo):
+        refuse_partial(limits, "hit_up_to")
+    elif isinstance(operation, Hold | Charge | Refund):
+        verb = "reserve" if isinstance(operation, Hold) else type(operation).__name__.lower()
+        refuse_concurrency(limits, verb)
+    return cast("R", function(operation, open_all(checks)))
+
+
+def _take(operation: Take, opened: Opened) -> Outcomes:
+    """Charge all counters if all fit, else none; of slots, take the one named by the lease.
+
+    A denial saves what `rebase` moved, and slots record what they denied. A peek saves nothing.
+    """
+    consume, lease = operation.consume, operation.lease
     waits = [counter.wait(cost) for counter, cost in opened]
     is_allowed = waits.count(0) == len(waits)
     if consume and is_allowed:
@@ -238,7 +229,7 @@ def take_all(
             else:
                 counter.charge(cost)
             counter.close()
-    outcomes = outcomes_of(opened, waits)
+    outcomes = _outcomes(opened, waits)
     if consume and not is_allowed:
         for (counter, cost), wait in zip(opened, waits, strict=True):
             if wait and lease is not None and counter.has_slots:
@@ -247,11 +238,7 @@ def take_all(
     return outcomes
 
 
-def take_up_to(opened: Sequence[tuple[CounterTransaction, int]]) -> tuple[int, Outcomes]:
-    """Charge as much of the cost, which is the same for all counters, as fits in all of them.
-
-    Return the number of units, and the figures of each counter for the rest.
-    """
+def _take_up_to(_: TakeUpTo, opened: Opened) -> tuple[int, Outcomes]:
     counters = [counter for counter, _ in opened]
     cost = opened[0][1]
     granted = min([cost, *[one.remaining // counters.count(one) for one in counters]])
@@ -260,12 +247,82 @@ def take_up_to(opened: Sequence[tuple[CounterTransaction, int]]) -> tuple[int, O
     for counter in counters:
         counter.close()
     waits = [counter.wait(cost - granted) for counter in counters]
-    return granted, outcomes_of(opened, waits)
+    return granted, _outcomes(opened, waits)
 
 
-def outcomes_of(
-    opened: Sequence[tuple[CounterTransaction, int]], waits: Sequence[int | None]
-) -> Outcomes:
+def _hold(operation: Hold, opened: Opened) -> Outcomes:
+    waits = [counter.wait(cost) for counter, cost in opened]
+    is_allowed = waits.count(0) == len(waits)
+    for counter, cost in opened:
+        if is_allowed:
+            counter.hold(operation.name, cost, operation.ttl_ns)
+        counter.close()
+    return _outcomes(opened, waits)
+
+
+def _settle(operation: Settle, opened: Opened) -> bool:
+    was_open = True
+    for counter, cost in opened:
+        late = operation.charge_lapsed
+        was_open &= counter.settle(operation.name, cost, charge_lapsed=late)
+        counter.close()
+    return was_open
+
+
+def _charge(_: Charge, opened: Opened) -> Outcomes:
+    for counter, cost in opened:
+        counter.charge(cost)
+        counter.close()
+    return tuple([counter.outcome_of_one() for counter, _ in opened])
+
+
+def _refund(_: Refund, opened: Opened) -> Outcomes:
+    for counter, cost in opened:
+        counter.refund(cost)
+        counter.close()
+    return tuple([counter.outcome_of_one() for counter, _ in opened])
+
+
+def _renew(operation: RenewSlot, opened: Opened) -> bool:
+    has_all = all(counter.has_slot(operation.lease) for counter, _ in opened)
+    for counter, _ in opened:
+        if has_all:
+            counter.renew(operation.lease)
+        counter.close()
+    return has_all
+
+
+def _release(operation: ReleaseSlot, opened: Opened) -> bool:
+    had_all = True
+    for counter, _ in opened:
+        had_all &= counter.has_slot(operation.lease)
+        counter.leave(operation.lease)
+        counter.close()
+    return had_all
+
+
+def _cancel(operation: CancelQueued, opened: Opened) -> bool:
+    had_all = True
+    for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
+        had_all &= counter.vacate(turn_ns, cost)
+        counter.close()
+    return had_all
+
+
+_FUNCTIONS: Final[dict[type, Callable[[Any, Opened], Any]]] = {
+    Take: _take,
+    TakeUpTo: _take_up_to,
+    Hold: _hold,
+    Settle: _settle,
+    Charge: _charge,
+    Refund: _refund,
+    RenewSlot: _renew,
+    ReleaseSlot: _release,
+    CancelQueued: _cancel,
+}
+
+
+def _outcomes(opened: Opened, waits: Sequence[int | None]) -> Outcomes:
     """Return the figures of each counter, whose cost has to wait as *waits* say."""
     pairs = zip(opened, waits, strict=True)
     return tuple([counter.outcome(wait) for (counter, _), wait in pairs])

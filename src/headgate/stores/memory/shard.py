@@ -243,25 +243,23 @@ class Group:
         is_shared = self._room.is_full or self._shared_entry(key, now) is not None
         return _number(key) if is_shared else key
 
-    def load(self, key: str, algorithm: Algorithm[State], now: int) -> Entry:
-        """Return the counter of *key* under *algorithm*.
+    def load(self, key: str, algorithm: Algorithm[State], now: int) -> tuple[Entry, bool]:
+        """Return the counter of *key* under *algorithm*; True if its limit has changed.
 
-        The first operation under a changed limit converts the counter, even if it only looks.
+        It is then converted, and stored so when it is saved: a peek leaves it as it is.
         """
         table = self.home_of(key)
         if table is not None:
             old, entry = table.algorithm, table.entry(key)
         else:
-            shared = self._shared_entry(key, now) if self._shared else None
+            shared = self._shared_entry(key, now)
             if shared is None:
-                return UNTOUCHED
+                return UNTOUCHED, False
             old, entry = shared
         if old.limit == algorithm.limit:
-            return entry
-        if entry.state is not None:
-            entry = Entry(carry(old, entry.state, algorithm, now), entry.holds)
-        self.save(key, algorithm, entry, now)
-        return entry
+            return entry, False
+        state = None if entry.state is None else carry(old, entry.state, algorithm, now)
+        return Entry(state, entry.holds), True
 
     def save(self, key: str, algorithm: Algorithm[State], entry: Entry, now: int) -> None:
         """Keep *entry* as the counter of *key*, under *algorithm*."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
@@ -13,21 +14,9 @@ from headgate.decision import Decision, decide
 from headgate.errors import OptionError
 from headgate.fork import watch_forks
 from headgate.limits import Concurrency, ConstantLimit, LeakyQueue, SlidingWindowLog
-from headgate.stores.base import (
-    Prepared,
-    Store,
-    checks_at,
-    refuse_concurrency,
-    refuse_partial,
-    refuse_undivided,
-)
-from headgate.stores.counter import (
-    ConstantCounter,
-    CounterTransaction,
-    outcomes_of,
-    take_all,
-    take_up_to,
-)
+from headgate.stores.base import Prepared, Store, checks_at, refuse_undivided
+from headgate.stores.constants import divide
+from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.memory.leases import (
     Beside,
     Ledger,
@@ -47,25 +36,16 @@ from headgate.stores.memory.prepared import (
 )
 from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep, Table
 from headgate.stores.operations import (
-    CancelQueued,
-    Charge,
     Check,
     GrantLease,
-    Hold,
     LeaseGrant,
     MergeUsage,
     Operation,
     Outcomes,
-    PublishedValues,
     PublishValue,
-    Refund,
-    ReleaseSlot,
-    RenewSlot,
     Reset,
-    Settle,
     Take,
     TakeEach,
-    TakeUpTo,
 )
 
 if TYPE_CHECKING:
@@ -99,8 +79,9 @@ class Opened(CounterTransaction):
         kept: Algorithm[Any],
         now: int,
     ) -> None:
-        state, holds = group.load(key, kept, now)
+        (state, holds), is_converted = group.load(key, kept, now)
         super().__init__(algorithm, state, holds, now)
+        self._is_changed |= is_converted
         self._group = group
         self._key = key
         self._kept = kept
@@ -135,17 +116,12 @@ class Opened(CounterTransaction):
     def give_back(self, amount: int, place: Place) -> None:
         """Give *amount* back that was charged at *place*."""
         if amount and self._state is not None and self.is_own:
-            self._state = self._algorithm.refund_at(self._state, amount, place, self._now)
-            self._is_changed = True
+            self._change(self._algorithm.refund_at(self._state, amount, place, self._now))
 
     def close(self) -> None:
         if self._is_changed:
             entry = Entry(self._state, self._holds)
             self._group.save(self._key, self._kept, entry, self._now)
-
-
-Costs = list[tuple[Opened, int]]
-"""Counters, and the cost for each."""
 
 
 class Arithmetic(NamedTuple):
@@ -199,21 +175,6 @@ class MemoryStore(Store):
         self._sweep = Sweep(self._shards, now)
         self._limits: dict[Limit, Arithmetic] = {}
         watch_forks(self)
-        self._verbs: dict[type, Callable[[Any, int], Any]] = {
-            Take: self._take,
-            TakeUpTo: self._take_up_to,
-            Hold: self._hold,
-            Settle: self._settle,
-            Charge: self._charge,
-            Refund: self._refund,
-            Reset: self._reset,
-            RenewSlot: self._renew,
-            ReleaseSlot: self._leave,
-            CancelQueued: self._cancel,
-            GrantLease: self._grant,
-            MergeUsage: self._merge,
-            PublishValue: self._publish,
-        }
 
     def after_fork(self) -> None:
         """Replace the locks, which threads of the parent may have held."""
@@ -267,6 +228,10 @@ class MemoryStore(Store):
             return sum(table.used(key, now) for table in homes if table is not None)
 
     def run(self, operation: Operation[R]) -> R:
+        divided = divide(operation)
+        if divided is not None:
+            rest = divided.rest
+            return cast("R", divided.join(None if rest is None else self.run(rest)))
         if isinstance(operation, TakeEach):
             return cast("R", tuple([self.run(take) for take in operation.takes]))
         if not isinstance(operation, Take) or operation.consume:
@@ -277,89 +242,32 @@ class MemoryStore(Store):
 
     def _locked(self, operation: Operation[Any], numbers: list[int]) -> Any:
         """Carry *operation* out with the shards *numbers* locked, the last of them first."""
-        if not numbers:
-            return self._verbs[type(operation)](operation, self.clock())
-        with self._shards[numbers[-1]].lock:
-            return self._locked(operation, numbers[:-1])
+        if numbers:
+            with self._shards[numbers[-1]].lock:
+                return self._locked(operation, numbers[:-1])
+        now = self.clock()
+        match operation:
+            case Reset():
+                return self._reset(operation)
+            case GrantLease():
+                return self._grant(operation, now)
+            case MergeUsage():
+                return self._merge(operation, now)
+            case PublishValue():
+                return publish(operation, self._values[hash(operation.key) % SHARDS], now)
+            case _:
+                return execute(operation, partial(self._open, now=now))
 
-    def _take(self, operation: Take, now: int) -> Outcomes:
-        opened = self._open(operation.checks, now)
-        return take_all(opened, consume=operation.consume, lease=operation.lease)
-
-    def _take_up_to(self, operation: TakeUpTo, now: int) -> tuple[int, Outcomes]:
-        refuse_partial([check.limit for check in operation.checks], "hit_up_to")
-        return take_up_to(self._open(operation.checks, now))
-
-    def _hold(self, operation: Hold, now: int) -> Outcomes:
-        refuse_concurrency([check.limit for check in operation.checks], "reserve")
-        opened = self._open(operation.checks, now)
-        waits = [counter.wait(cost) for counter, cost in opened]
-        is_allowed = waits.count(0) == len(waits)
-        for counter, cost in opened:
-            if is_allowed:
-                counter.hold(operation.name, cost, operation.ttl_ns)
-            counter.close()
-        return outcomes_of(opened, waits)
-
-    def _settle(self, operation: Settle, now: int) -> bool:
-        was_open = True
-        for counter, cost in self._open(operation.checks, now):
-            late = operation.charge_lapsed
-            was_open &= counter.settle(operation.name, cost, charge_lapsed=late)
-            counter.close()
-        return was_open
-
-    def _charge(self, operation: Charge, now: int) -> Outcomes:
-        refuse_concurrency([check.limit for check in operation.checks], "charge")
-        opened = self._open(operation.checks, now)
-        for counter, cost in opened:
-            counter.charge(cost)
-            counter.close()
-        return tuple(counter.outcome_of_one() for counter, _ in opened)
-
-    def _refund(self, operation: Refund, now: int) -> Outcomes:
-        refuse_concurrency([check.limit for check in operation.checks], "refund")
-        opened = self._open(operation.checks, now)
-        for counter, cost in opened:
-            counter.refund(cost)
-            counter.close()
-        return tuple(counter.outcome_of_one() for counter, _ in opened)
-
-    def _reset(self, operation: Reset, now: int) -> None:
+    def _reset(self, operation: Reset) -> None:
         for check in operation.checks:
             number = hash(check.key) % SHARDS
             for group in self._shards[number].groups_of(check.group):
                 group.drop(check.key)
             self._ledgers[number].forget((check.group, check.key))
 
-    def _renew(self, operation: RenewSlot, now: int) -> bool:
-        opened = [counter for counter, _ in self._open(operation.checks, now)]
-        has_all = all(counter.has_slot(operation.lease) for counter in opened)
-        for counter in opened:
-            if has_all:
-                counter.renew(operation.lease)
-            counter.close()
-        return has_all
-
-    def _leave(self, operation: ReleaseSlot, now: int) -> bool:
-        had_all = True
-        for counter, _ in self._open(operation.checks, now):
-            had_all &= counter.has_slot(operation.lease)
-            counter.leave(operation.lease)
-            counter.close()
-        return had_all
-
-    def _cancel(self, operation: CancelQueued, now: int) -> bool:
-        opened = self._open(operation.checks, now)
-        had_all = True
-        for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
-            had_all &= counter.vacate(turn_ns, cost)
-            counter.close()
-        return had_all
-
     def _grant(self, operation: GrantLease, now: int) -> LeaseGrant:
         refuse_undivided([operation.check.limit], "lend")
-        ((counter, _),) = self._open_kept((operation.check,), now)
+        ((counter, _),) = self._open((operation.check,), now)
         ledgers = self._ledgers[hash(operation.check.key) % SHARDS]
         return grant_lease(operation, counter, ledgers, now)
 
@@ -370,7 +278,7 @@ class MemoryStore(Store):
         region has: to go back and forth would refill them at its pace, or age nothing.
         """
         refuse_undivided([check.limit for check in operation.checks], "absorb")
-        opened = self._open_kept(operation.checks, now, is_kept=True)
+        opened = self._open(operation.checks, now, is_kept=True)
         for (counter, _), check in zip(opened, operation.checks, strict=True):
             totals = self._totals[hash(check.key) % SHARDS]
             counter.charge(new_usage(operation, check, totals, now))
@@ -378,21 +286,9 @@ class MemoryStore(Store):
         pairs = zip(opened, operation.checks, strict=True)
         return tuple(c.outcome_under(self._of(check.limit).asked) for (c, _), check in pairs)
 
-    def _publish(self, operation: PublishValue, now: int) -> PublishedValues:
-        return publish(operation, self._values[hash(operation.key) % SHARDS], now)
-
-    def _open(self, checks: tuple[Check, ...], now: int) -> list[tuple[CounterTransaction, int]]:
-        """Open the counter of each check, also of those that need none."""
-        kept = tuple([each for each in checks if not isinstance(each.limit, ConstantLimit)])
-        opened = iter(self._open_kept(kept, now))
-        return [
-            (ConstantCounter(check.limit, now), check.cost)
-            if isinstance(check.limit, ConstantLimit)
-            else next(opened)
-            for check in checks
-        ]
-
-    def _open_kept(self, checks: tuple[Check, ...], now: int, *, is_kept: bool = False) -> Costs:
+    def _open(
+        self, checks: tuple[Check, ...], now: int, *, is_kept: bool = False
+    ) -> list[tuple[Opened, int]]:
         """Open the counter of each check; checks of one counter share it.
 
         If *is_kept*, one that is in use stays under the limit that it is kept under.

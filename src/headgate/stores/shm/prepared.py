@@ -14,11 +14,13 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from fcntl import flock
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms.base import new_outcome
 from headgate.errors import StoreError
 from headgate.stores.base import checks_at
+from headgate.stores.counter import execute
 from headgate.stores.operations import Outcomes, Take
 from headgate.stores.shm.file import CLOSED
 from headgate.stores.shm.lock import TRY, UNLOCK
@@ -32,7 +34,7 @@ from headgate.stores.shm.table import (
     WORD,
     write_all,
 )
-from headgate.stores.shm.transaction import Transaction, sweep, take
+from headgate.stores.shm.transaction import Transaction, open_counters, sweep
 
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
@@ -193,7 +195,7 @@ class KnownCounters:
     def _take_and_learn(self, file: File, operation: Take, now: int) -> Outcomes:
         """Search the counters, and remember their cells."""
         transaction = Transaction(file, now)
-        outcomes = take(operation, transaction)
+        outcomes = execute(operation, partial(open_counters, transaction))
         transaction.commit()
         for check in operation.checks:
             cell = transaction.own_cell(check.group, check.key, check.limit)

@@ -11,7 +11,7 @@ from headgate.stores.base import Prepared, Store
 from headgate.stores.operations import Operation, Outcomes, Take
 from headgate.stores.shm.file import File, Files, read_url
 from headgate.stores.shm.prepared import KnownCounters, fixed_states, take_one
-from headgate.stores.shm.transaction import execute, sweep
+from headgate.stores.shm.transaction import run_operation, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,4 +72,4 @@ class ShmStore(Store):
         since_origin = self._read()
         if not isinstance(operation, Take) or operation.consume:  # a look drops nothing
             sweep(file, since_origin)
-        return cast("R", execute(operation, file, since_origin + file.origin))
+        return cast("R", run_operation(operation, file, since_origin + file.origin))

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.reservations import Hold as Held
 from headgate.algorithms.reservations import open_holds
 from headgate.errors import StoreError, UsageError
-from headgate.limits import Concurrency, ConstantLimit, FixedWindow, LeakyQueue
-from headgate.stores.base import refuse_concurrency, refuse_partial
-from headgate.stores.counter import ConstantCounter, CounterTransaction, take_all, take_up_to
+from headgate.limits import Concurrency, FixedWindow, LeakyQueue
+from headgate.stores.constants import divide
+from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.operations import (
     MOST_ORIGINS,
-    CancelQueued,
-    Charge,
     Check,
-    Hold,
+    GrantLease,
+    MergeUsage,
     Operation,
-    Outcomes,
     PublishedValues,
     PublishValue,
-    Refund,
-    ReleaseSlot,
-    RenewSlot,
     Reset,
-    Settle,
-    Take,
     TakeEach,
-    TakeUpTo,
 )
 from headgate.stores.shm.file import LOG, layout_of
 from headgate.stores.shm.records import UNTOUCHED, Entry, State
@@ -47,8 +40,6 @@ from headgate.stores.shm.table import (
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headgate.limits import Limit
     from headgate.stores.shm.file import File
     from headgate.stores.shm.table import Table
@@ -272,8 +263,29 @@ class OpenCounter(CounterTransaction):
             self._transaction.put(self._place, self._algorithm.limit, entry)
 
 
-Costs = list[tuple[CounterTransaction, int]]
-"""Counters, and the cost of each."""
+def run_operation(operation: Operation[Any], file: File, now: int) -> Any:
+    """Carry *operation* out and return its reply. The caller holds the lock."""
+    divided = divide(operation)
+    if divided is not None:
+        rest = divided.rest
+        return divided.join(None if rest is None else run_operation(rest, file, now))
+    if isinstance(operation, TakeEach):
+        return tuple(run_operation(take, file, now) for take in operation.takes)
+    transaction = Transaction(file, now)
+    reply: Any = None
+    match operation:
+        case Reset():
+            for check in operation.checks:
+                transaction.reset(check.group, check.key)
+        case PublishValue():
+            reply = _publish_value(operation, transaction)
+        case GrantLease() | MergeUsage():
+            name = type(operation).__name__
+            raise UsageError(f"a store in shared memory does not support {name}")
+        case _:
+            reply = execute(operation, partial(open_counters, transaction))
+    transaction.commit()
+    return reply
 
 
 def sweep(file: File, since_origin: int) -> None:
@@ -284,101 +296,6 @@ def sweep(file: File, since_origin: int) -> None:
         transaction.commit()
         file.next_bucket = (file.next_bucket + 1) % (len(file.own) + len(file.overflow))
         file.sweep_due = since_origin + SWEEP_NS
-
-
-def execute(operation: Operation[Any], file: File, now: int) -> Any:
-    """Execute *operation* and return its reply. The caller holds the lock."""
-    if isinstance(operation, TakeEach):
-        return tuple(execute(take, file, now) for take in operation.takes)
-    function = _FUNCTIONS.get(type(operation))
-    if function is None:
-        raise UsageError(f"a store in shared memory does not support {type(operation).__name__}")
-    transaction = Transaction(file, now)
-    reply = function(operation, transaction)
-    transaction.commit()
-    return reply
-
-
-def take(operation: Take, transaction: Transaction) -> Outcomes:
-    """Charge all checks if all fit, else none."""
-    opened = _open(operation.checks, transaction)
-    return take_all(opened, consume=operation.consume, lease=operation.lease)
-
-
-def _take_up_to(operation: TakeUpTo, transaction: Transaction) -> tuple[int, Outcomes]:
-    refuse_partial([check.limit for check in operation.checks], "hit_up_to")
-    return take_up_to(_open(operation.checks, transaction))
-
-
-def _hold(operation: Hold, transaction: Transaction) -> Outcomes:
-    refuse_concurrency([check.limit for check in operation.checks], "reserve")
-    opened = _open(operation.checks, transaction)
-    waits = [counter.wait(cost) for counter, cost in opened]
-    if waits.count(0) == len(waits):
-        for counter, cost in opened:
-            counter.hold(operation.name, cost, operation.ttl_ns)
-            counter.close()
-    return _outcomes(opened, waits)
-
-
-def _settle(operation: Settle, transaction: Transaction) -> bool:
-    was_open = True
-    for counter, cost in _open(operation.checks, transaction):
-        late = operation.charge_lapsed
-        was_open &= counter.settle(operation.name, cost, charge_lapsed=late)
-        counter.close()
-    return was_open
-
-
-def _charge(operation: Charge, transaction: Transaction) -> Outcomes:
-    refuse_concurrency([check.limit for check in operation.checks], "charge")
-    opened = _open(operation.checks, transaction)
-    for counter, cost in opened:
-        counter.charge(cost)
-        counter.close()
-    return tuple(counter.outcome_of_one() for counter, _ in opened)
-
-
-def _refund(operation: Refund, transaction: Transaction) -> Outcomes:
-    refuse_concurrency([check.limit for check in operation.checks], "refund")
-    opened = _open(operation.checks, transaction)
-    for counter, cost in opened:
-        counter.refund(cost)
-        counter.close()
-    return tuple(counter.outcome_of_one() for counter, _ in opened)
-
-
-def _reset(operation: Reset, transaction: Transaction) -> None:
-    for check in operation.checks:
-        transaction.reset(check.group, check.key)
-
-
-def _renew_slot(operation: RenewSlot, transaction: Transaction) -> bool:
-    opened = [counter for counter, _ in _open(operation.checks, transaction)]
-    has_all = all(counter.has_slot(operation.lease) for counter in opened)
-    if has_all:
-        for counter in opened:
-            counter.renew(operation.lease)
-            counter.close()
-    return has_all
-
-
-def _release_slot(operation: ReleaseSlot, transaction: Transaction) -> bool:
-    had_all = True
-    for counter, _ in _open(operation.checks, transaction):
-        had_all &= counter.has_slot(operation.lease)
-        counter.leave(operation.lease)
-        counter.close()
-    return had_all
-
-
-def _cancel_queued(operation: CancelQueued, transaction: Transaction) -> bool:
-    opened = _open(operation.checks, transaction)
-    had_all = True
-    for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
-        had_all &= counter.vacate(turn_ns, cost)
-        counter.close()
-    return had_all
 
 
 _VALUES_LIMIT: Final = FixedWindow(1, 1)
@@ -428,37 +345,16 @@ def _parsed(name: str) -> object:
         return None
 
 
-_FUNCTIONS: Final[dict[type, Callable[[Any, Transaction], Any]]] = {
-    Take: take,
-    TakeUpTo: _take_up_to,
-    Hold: _hold,
-    Settle: _settle,
-    Charge: _charge,
-    Refund: _refund,
-    Reset: _reset,
-    RenewSlot: _renew_slot,
-    ReleaseSlot: _release_slot,
-    CancelQueued: _cancel_queued,
-    PublishValue: _publish_value,
-}
-
-
-def _open(checks: tuple[Check, ...], transaction: Transaction) -> Costs:
+def open_counters(
+    transaction: Transaction, checks: tuple[Check, ...]
+) -> list[tuple[OpenCounter, int]]:
     """Open the counter of each check; checks of one counter share it."""
     by_name: dict[bytes, OpenCounter] = {}
-    opened: Costs = []
+    opened = []
     for check in checks:
-        if isinstance(check.limit, ConstantLimit):
-            opened.append((ConstantCounter(check.limit, transaction.now), check.cost))
-            continue
         place = transaction.place(check.group, check.key, check.limit)
         counter = by_name.get(place.name)
         if counter is None:
             counter = by_name[place.name] = OpenCounter(transaction, place, check.limit)
         opened.append((counter, check.cost))
     return opened
-
-
-def _outcomes(opened: Costs, waits: list[int | None]) -> Outcomes:
-    pairs = zip(opened, waits, strict=True)
-    return tuple([counter.outcome(wait) for (counter, _), wait in pairs])

@@ -107,7 +107,7 @@ class AmountsContract(StoreUnderTest):
             name = self.new_name()
             self.limiter(old, name).hit("key", 10)
             lowered = self.limiter(new, name)
-            wait_ns = lowered.peek("key").retry_after_ns
+            wait_ns = lowered.hit("key").retry_after_ns
             assert wait_ns, f"{old} -> {new}"
             self.clock.advance_ns(wait_ns)
             assert lowered.hit("key").allowed, f"{old} -> {new}"
