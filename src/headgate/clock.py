@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from headgate.errors import OptionError
+
 Clock = Callable[[], int]
 """A callable like `time.time_ns`. It may stand still or step back; Headgate never minds."""
 
@@ -23,6 +25,15 @@ class MonotonicClock:
 
     def __call__(self) -> int:
         return time.monotonic_ns() + self.offset
+
+
+def checked_clock(clock: Clock) -> Clock:
+    """Return *clock*. Raises `OptionError` unless it is a callable that returns an integer."""
+    if not callable(clock):
+        raise OptionError(f"the clock is {clock!r}; expected a function like time.time_ns")
+    if type(now := clock()) is not int:
+        raise OptionError(f"the clock says {now!r}; expected a function like time.time_ns")
+    return clock
 
 
 def clock_origin(clock: Clock) -> int:

@@ -58,6 +58,16 @@ def let_go(limiter: RateLimiter, thread: threading.Thread) -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("limiter", [RateLimiter, AsyncRateLimiter])
+@pytest.mark.parametrize("store", ["memory://", "shm://unused", "redis://127.0.0.1:1"])
+@pytest.mark.parametrize("clock", [5, "now", lambda: 1.5])
+def test_a_clock_that_does_not_return_integers_fails_at_construction(
+    limiter: Any, store: str, clock: Any
+) -> None:
+    with pytest.raises(OptionError, match=r"the clock .* expected a function like time\.time_ns"):
+        limiter("5/s", store=store, name="n", clock=clock)
+
+
 def test_a_cost_of_0_and_one_that_never_fits_do_not_line_up() -> None:
     limiter, thread = waiting_limiter()
     assert limiter.acquire("key", 0)

@@ -67,6 +67,19 @@ def test_limiters_of_different_limits_take_turns_on_a_key(clock: ManualClock) ->
     assert not window.hit("key", 1)
 
 
+def test_a_peek_under_another_limit_leaves_the_counter_as_it_is(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock)
+    aligned = RateLimiter("10/m fixed_window", store=store, name="n")
+    paced = RateLimiter("10/m", store=store, name="n")
+    aligned.hit("key", 10)
+    clock.advance(59)
+    assert paced.peek("key").remaining == 0
+    clock.advance(1)
+    assert aligned.peek("key").remaining == 10, "a converted counter would have refilled by one"
+    assert paced.hit("key").allowed
+    assert aligned.peek("key").remaining == 9
+
+
 def test_a_limiter_keeps_its_counters_while_many_other_limits_come_and_go(
     clock: ManualClock,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for, carry
 from headgate.algorithms.reservations import outcome_beside, wait_beside
-from headgate.clock import Clock, MonotonicClock
+from headgate.clock import Clock, MonotonicClock, checked_clock
 from headgate.decision import Decision, decide
 from headgate.errors import OptionError
 from headgate.fork import watch_forks
@@ -161,10 +161,7 @@ class MemoryStore(Store):
     def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
         if type(max_keys) is not int or max_keys < 1:
             raise OptionError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
-        self.clock: Clock = MonotonicClock() if clock is None else clock
-        now = self.clock()
-        if type(now) is not int:
-            raise OptionError(f"the clock says {now!r}; expected a function like time.time_ns")
+        self.clock: Clock = MonotonicClock() if clock is None else checked_clock(clock)
         self._room = Room(max_keys)
         self._rooms = [self._room, Room(max_keys), Room(max_keys), Room(max_keys)]
         self._ledgers = [Beside(Ledger, self._rooms[1]) for _ in range(SHARDS)]
@@ -172,7 +169,7 @@ class MemoryStore(Store):
         self._values = [Beside(Values, self._rooms[3]) for _ in range(SHARDS)]
         beside = zip(self._ledgers, self._totals, self._values, strict=True)
         self._shards = [Shard(self._room, each) for each in beside]
-        self._sweep = Sweep(self._shards, now)
+        self._sweep = Sweep(self._shards, self.clock())
         self._limits: dict[Limit, Arithmetic] = {}
         watch_forks(self)
 

@@ -6,7 +6,8 @@ import asyncio
 from binascii import crc32
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from headgate.errors import OptionError, StoreError
+from headgate.clock import checked_clock
+from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import adrive, drive
@@ -72,10 +73,8 @@ class RedisStore(Store):
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         parsed = parse_redis_url(url)
-        if clock is not None and type(clock()) is not int:
-            raise OptionError(
-                f"the clock returns {clock()!r}; expected a function like time.time_ns"
-            )
+        if clock is not None:
+            checked_clock(clock)
         self.where = str(parsed)
         """The addresses of its servers, without credentials."""
         self.clock = clock

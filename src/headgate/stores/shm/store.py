@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from headgate.errors import OptionError
+from headgate.clock import checked_clock
 from headgate.fork import watch_forks
 from headgate.stores.base import Prepared, Store
 from headgate.stores.operations import Operation, Outcomes, Take
@@ -36,8 +36,8 @@ class ShmStore(Store):
     is_shared = True
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        if clock is not None and type(clock()) is not int:
-            raise OptionError(f"the clock says {clock()!r}; expected a function like time.time_ns")
+        if clock is not None:
+            checked_clock(clock)
         self._files = Files(read_url(url), has_clock=clock is not None)
         self._read: Clock = time.monotonic_ns if clock is None else clock
         self.clock: Clock = self._files.time if clock is None else clock
