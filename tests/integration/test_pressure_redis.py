@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.overload import AsyncPressureControl, PressureControl
-from headgate.stores.operations import MOST_ORIGINS, PublishValue
+from headgate.stores.operations import MOST_PUBLISHERS, PublishValue
 from headgate.stores.redis import RedisStore
 from headgate.stores.redis.naming import parse_name
 from headgate.testing import ManualClock
@@ -123,10 +123,10 @@ def test_what_is_told_lives_on_the_clock_of_the_server_and_has_a_ttl(server: Red
 def test_what_has_lapsed_is_thrown_away_and_there_is_never_too_much(server: RedisServer) -> None:
     clock = ManualClock(1_700_000_000)
     store = RedisStore(server.url, clock=clock)
-    for n in range(MOST_ORIGINS + 10):
+    for n in range(MOST_PUBLISHERS + 10):
         store.run(PublishValue("4=shop=!pressure", "factor", f"origin {n}", 0.5, 1, SECOND))
     name = server.cli("keys", "*")
-    assert server.cli("hlen", name) == str(MOST_ORIGINS)
+    assert server.cli("hlen", name) == str(MOST_PUBLISHERS)
     clock.advance(1)
     store.run(PublishValue("4=shop=!pressure", "factor", "new", 0.5, 1, HOUR))
     assert server.cli("hgetall", name).splitlines()[0] == "new"

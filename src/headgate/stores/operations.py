@@ -164,7 +164,7 @@ class CancelQueued(Operation[bool]):
 PublishedValues = tuple[tuple[str, float, float], ...]
 """An origin, its value and its weight, of each."""
 
-MOST_ORIGINS: Final = 256
+MOST_PUBLISHERS: Final = 256
 """Origins that a store remembers of one value; further ones only read until one expires."""
 
 

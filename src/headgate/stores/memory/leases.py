@@ -10,8 +10,7 @@ reports all that it used of the expired lease, and later usage is charged again.
 use up later what was paid and not used would let it exceed the limit by any amount.)
 
 A holder is remembered for a while after its last call, so that usage that is reported twice is
-charged once. All that happens by itself, an expiry or the removal of a holder, happens in
-`close_expired`, and not before `due`: so most calls look at one holder only.
+charged once.
 
 **Totals** are the usage of a counter in other regions. Each origin reports totals of numbered
 windows that only grow. The largest so far is kept of the latest window and of the one before, so
@@ -32,9 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from headgate.stores.memory.shard import Aging, Room
 from headgate.stores.operations import (
-    MOST_ORIGINS as MOST_PUBLISHERS,
-)
-from headgate.stores.operations import (
+    MOST_PUBLISHERS,
     Check,
     GrantLease,
     LeaseGrant,
@@ -54,7 +51,6 @@ MOST_HOLDERS: Final = 1000
 """Holders that a ledger knows. Beyond them nothing is granted."""
 MOST_ORIGINS: Final = 1000
 """Origins whose usage is known of one counter. The usage of others is not charged."""
-NEVER: Final = 2**63
 
 Name = tuple[str, str]
 """The group and the key of a counter."""
@@ -70,7 +66,7 @@ class Expiring(Protocol):
 V = TypeVar("V", bound=Expiring)
 
 
-class Beside(Aging[Name, V]):
+class ExpiringTable(Aging[Name, V]):
     """Objects that *make* makes, by the name of a counter."""
 
     __slots__ = ("_make",)
@@ -101,11 +97,6 @@ class Beside(Aging[Name, V]):
         return value.is_over(now)
 
 
-def kept_for(ttl_ns: int) -> int:
-    """Return how long a holder is remembered after its last call, or after its lease expired."""
-    return min(max(10 * ttl_ns, MINUTE), HOUR)
-
-
 @dataclass(slots=True)
 class Account:
     """The lease of one holder, and the usage that it has reported."""
@@ -121,154 +112,121 @@ class Account:
     paid: int = 0
     """Units beyond *used* that were charged when its uncharged lease expired."""
     kept_ns: int = 0
+    """How long it is remembered after its last call, or after its lease expired."""
     forgotten_at: int = 0
 
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing has to be remembered of it."""
-        return not (self.amount or self.used or self.paid)
+    def report(self, used: int, charged: int) -> int:
+        """Record what was *used* so far, *charged* included; return what is to be charged."""
+        fresh = used - max(self.used, charged) - self.paid
+        self.used = max(self.used, used, charged)
+        self.paid = 0
+        return max(0, fresh)
 
 
 class Ledger:
-    """The accounts of one counter."""
+    """The accounts of one counter, by holder."""
 
-    __slots__ = ("_accounts", "due", "holders", "leased")
+    __slots__ = ("accounts",)
 
     def __init__(self) -> None:
-        self._accounts: dict[str, Account] = {}
-        self.due = NEVER
-        """Before this nothing happens by itself."""
-        self.leased = 0
-        """Units on lease, all together."""
-        self.holders = 0
-        """Holders that have something on lease."""
+        self.accounts: dict[str, Account] = {}
 
     def is_over(self, now: int) -> bool:
         """Return True if nothing here has an effect any more."""
-        return all(account.forgotten_at <= now for account in self._accounts.values())
+        return all(account.forgotten_at <= now for account in self.accounts.values())
 
-    def rebase(self, now: int, ttl_ns: int) -> None:
-        """Let no lease expire later than *ttl_ns* from *now*."""
-        for account in self._accounts.values():
-            if account.amount and account.expires > now + ttl_ns:
+    @property
+    def leased(self) -> int:
+        """Units on lease, all together."""
+        return sum(account.amount for account in self.accounts.values())
+
+    @property
+    def holders(self) -> int:
+        """Holders that have something on lease."""
+        return sum(account.amount > 0 for account in self.accounts.values())
+
+    def close_expired(self, now: int, ttl_ns: int) -> int:
+        """Close what has expired, forget idle holders; return how much is to be charged.
+
+        No lease lasts longer than *ttl_ns* from *now*; 0: that is not known.
+        """
+        charged = 0
+        for holder, account in list(self.accounts.items()):
+            if account.amount and 0 < ttl_ns < account.expires - now:
                 account.expires = now + ttl_ns
                 account.forgotten_at = account.expires + account.kept_ns
-                self.due = min(self.due, account.expires)
-
-    def close_expired(self, now: int) -> int:
-        """Close what has expired, forget idle holders; return how much is to be charged."""
-        if now < self.due:
-            return 0
-        charged = 0
-        for holder, account in list(self._accounts.items()):
             if account.forgotten_at <= now:
-                self._end(account)
-                del self._accounts[holder]
+                del self.accounts[holder]
             elif account.amount and account.expires <= now:
                 if not account.is_charged:
                     charged += account.amount
                     account.paid = account.amount
-                self._end(account)
+                account.amount = 0
                 self.keep(holder, account, now)
-        self.due = min(map(_due, self._accounts.values()), default=NEVER)
         return charged
-
-    def open(self, holder: str, used: int, told: int) -> tuple[Account, int]:
-        """Return the account of *holder*, and how much of what it *used* is to be charged."""
-        account = self._accounts.get(holder)
-        if account is None:
-            account = Account()
-        fresh = used - max(account.used, told) - account.paid
-        account.used = max(account.used, used, told)
-        account.paid = 0
-        return account, max(0, fresh)
-
-    def end(self, account: Account, unused: int) -> tuple[int, int]:
-        """End the lease; return how much to give back if charged, to grant again if uncharged."""
-        units = min(unused, account.amount)
-        self._end(account)
-        return (units, 0) if account.is_charged else (0, units)
 
     def has_room_for(self, holder: str) -> bool:
         """Return True if *holder* can have an account."""
-        return holder in self._accounts or len(self._accounts) < MOST_HOLDERS
-
-    def grant(self, account: Account, amount: int, *, expires: int, is_charged: bool) -> None:
-        """Record a lease of *amount* for the holder of *account*, which has none."""
-        account.amount, account.expires, account.is_charged = amount, expires, is_charged
-        self.leased += amount
-        self.holders += 1
+        return holder in self.accounts or len(self.accounts) < MOST_HOLDERS
 
     def keep(self, holder: str, account: Account, now: int) -> None:
-        """Keep *account* if it is not empty; with an open lease, for as long after that."""
-        if account.is_empty:
-            self._accounts.pop(holder, None)
+        """Keep *account* unless it is empty; with an open lease, for as long after that."""
+        if not (account.amount or account.used or account.paid):
+            self.accounts.pop(holder, None)
         elif self.has_room_for(holder):
-            account.forgotten_at = max(now, account.expires if account.amount else 0)
-            account.forgotten_at += account.kept_ns
-            self._accounts[holder] = account
-            self.due = min(self.due, _due(account))
-
-    def _end(self, account: Account) -> None:
-        if account.amount:
-            self.leased -= account.amount
-            self.holders -= 1
-            account.amount = 0
-
-
-def _due(account: Account) -> int:
-    return account.expires if account.amount else account.forgotten_at
+            last = max(now, account.expires) if account.amount else now
+            account.forgotten_at = last + account.kept_ns
+            self.accounts[holder] = account
 
 
 def grant_lease(
-    operation: GrantLease, counter: Opened, ledgers: Beside[Ledger], now: int
+    operation: GrantLease, counter: Opened, ledgers: ExpiringTable[Ledger], now: int
 ) -> LeaseGrant:
     """Carry *operation* out on its *counter*."""
     check, holder = operation.check, operation.holder
     known = ledgers.open((check.group, check.key), now)
     ledger = Ledger() if known is None else known
-    if operation.ttl_ns > 0:
-        ledger.rebase(now, operation.ttl_ns)
-    counter.charge(ledger.close_expired(now))
-    account, used = ledger.open(holder, operation.used, operation.told)
-    counter.charge(used)
-    back, least = ledger.end(account, operation.unused)
-    counter.give_back(back, account.place)
+    counter.charge(ledger.close_expired(now, operation.ttl_ns))
+    account = ledger.accounts.get(holder) or Account()
+    counter.charge(account.report(operation.used, operation.told))
+    unused = min(operation.unused, account.amount)
+    account.amount = 0
+    if account.is_charged:
+        counter.give_back(unused, account.place)
+        unused = 0
     wait = counter.wait(check.cost)
     if wait == 0:
         counter.charge(check.cost)
     outcome = counter.outcome(wait)
-    account.kept_ns = kept_for(operation.ttl_ns)
+    account.kept_ns = min(max(10 * operation.ttl_ns, MINUTE), HOUR)
     lasts_ns = 0
     if outcome.allowed and known and counter.is_own and ledger.has_room_for(holder):
-        lasts_ns = _grant(operation, counter, ledger, account, now=now, least=least)
+        amount = _fitting(operation, counter.remaining, ledger.leased, unused)
+        if amount > 0:
+            lasts_ns = _grant(operation, counter, account, amount, now)
     ledger.keep(holder, account, now)
     counter.close()
     wait_ns = counter.wait_again(check.cost + operation.most)
     return LeaseGrant(outcome, account.amount, lasts_ns, ledger.holders, ledger.leased, wait_ns)
 
 
-def _grant(
-    operation: GrantLease,
-    counter: Opened,
-    ledger: Ledger,
-    account: Account,
-    *,
-    now: int,
-    least: int,
-) -> int:
-    """Grant what fits to the holder of *account*, which has no lease; return its lifetime."""
-    amount = min(operation.most, counter.remaining)
+def _fitting(operation: GrantLease, remaining: int, leased: int, least: int) -> int:
+    """Return the units to grant; of an uncharged lease at least *least*, fitting or not."""
+    amount = min(operation.most, remaining)
     if operation.cap is not None:
-        amount = min(amount, operation.cap - ledger.leased)
+        amount = min(amount, operation.cap - leased)
     if not operation.is_charged:
         amount = max(amount, min(least, operation.most))
-    if amount <= 0 or operation.ttl_ns <= 0:
-        return 0
+    return amount if operation.ttl_ns > 0 else 0
+
+
+def _grant(operation: GrantLease, counter: Opened, account: Account, amount: int, now: int) -> int:
+    """Grant *amount* to the holder of *account*, which has no lease; return its lifetime."""
     lasts_ns = counter.lasts(amount)
     account.kept_ns = max(account.kept_ns, lasts_ns)
     lasts_ns = min(operation.ttl_ns, lasts_ns)
-    ledger.grant(account, amount, expires=now + lasts_ns, is_charged=operation.is_charged)
+    account.amount, account.expires = amount, now + lasts_ns
+    account.is_charged = operation.is_charged
     if operation.is_charged:
         counter.charge(amount)
         account.place = counter.place
@@ -277,11 +235,9 @@ def _grant(
 
 @dataclass(slots=True)
 class _Reported:
-    """The usage that one origin has reported of *window* and of the one before it."""
+    """The usage that one origin has reported, of its latest window and of the one before."""
 
-    window: int
-    total: int
-    before: int
+    totals: dict[int, int]
     forgotten_at: int
 
 
@@ -303,33 +259,24 @@ class Totals:
         if report is None or report.forgotten_at <= now:
             if report is None and not self._make_room(now):
                 return 0
-            self._reported[origin] = _Reported(window, total, 0, until)
-            return total
+            report = self._reported[origin] = _Reported({}, until)
         report.forgotten_at = max(report.forgotten_at, until)
-        if window > report.window:
-            report.before = report.total if window == report.window + 1 else 0
-            report.window, report.total = window, 0
-        if window == report.window:
-            fresh = max(0, total - report.total)
-            report.total += fresh
-        elif window == report.window - 1:
-            fresh = max(0, total - report.before)
-            report.before += fresh
-        else:
-            fresh = 0
-        return fresh
+        latest = max([window, *report.totals])
+        if window < latest - 1:
+            return 0
+        before = report.totals.get(window, 0)
+        report.totals[window] = max(before, total)
+        report.totals = {n: kept for n, kept in report.totals.items() if n >= latest - 1}
+        return max(0, total - before)
 
     def _make_room(self, now: int) -> bool:
         if len(self._reported) >= MOST_ORIGINS:
-            self._reported = {
-                origin: report
-                for origin, report in self._reported.items()
-                if report.forgotten_at > now
-            }
+            live = [(name, one) for name, one in self._reported.items() if one.forgotten_at > now]
+            self._reported = dict(live)
         return len(self._reported) < MOST_ORIGINS
 
 
-def new_usage(operation: MergeUsage, check: Check, totals: Beside[Totals], now: int) -> int:
+def new_usage(operation: MergeUsage, check: Check, totals: ExpiringTable[Totals], now: int) -> int:
     """Return how much of the usage that *operation* reports of *check* is to be charged.
 
     Nothing, if there is no room to remember it.
@@ -368,29 +315,25 @@ class Values:
 
     def read(self, now: int) -> PublishedValues:
         """Return all that have not expired."""
-        self._by_origin = {
-            origin: one for origin, one in self._by_origin.items() if one.counts(now)
-        }
-        return tuple((origin, one.value, one.weight) for origin, one in self._by_origin.items())
+        live = [(origin, one) for origin, one in self._by_origin.items() if one.counts(now)]
+        self._by_origin = dict(live)
+        return tuple([(origin, one.value, one.weight) for origin, one in live])
 
     def publish(self, operation: PublishValue, now: int) -> None:
         """Keep the value of *operation*, if there is room for another origin."""
         origin, lasts = operation.origin, operation.ttl_ns
-        if origin not in self._by_origin and len(self._by_origin) >= MOST_PUBLISHERS:
-            self.read(now)
+        self.read(now)
         if origin in self._by_origin or len(self._by_origin) < MOST_PUBLISHERS:
             value = Value(operation.value, operation.weight, now + lasts, lasts)
             self._by_origin[origin] = value
 
 
-def publish(operation: PublishValue, values: Beside[Values], now: int) -> PublishedValues:
+def publish(operation: PublishValue, values: ExpiringTable[Values], now: int) -> PublishedValues:
     """Carry *operation* out. Nothing is kept or returned if there is no room for the thing."""
-    name = (operation.group, operation.key)
-    if not operation.weight > 0:
-        found = values.look(name)
-        return () if found is None else found.read(now)
-    found = values.open(name, now)
+    name, is_published = (operation.group, operation.key), operation.weight > 0
+    found = values.open(name, now) if is_published else values.look(name)
     if found is None:
         return ()
-    found.publish(operation, now)
+    if is_published:
+        found.publish(operation, now)
     return found.read(now)

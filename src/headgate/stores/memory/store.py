@@ -18,7 +18,7 @@ from headgate.stores.base import Prepared, Store, checks_at, refuse_undivided
 from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.memory.leases import (
-    Beside,
+    ExpiringTable,
     Ledger,
     Totals,
     Values,
@@ -164,9 +164,9 @@ class MemoryStore(Store):
         self.clock: Clock = MonotonicClock() if clock is None else checked_clock(clock)
         self._room = Room(max_keys)
         self._rooms = [self._room, Room(max_keys), Room(max_keys), Room(max_keys)]
-        self._ledgers = [Beside(Ledger, self._rooms[1]) for _ in range(SHARDS)]
-        self._totals = [Beside(Totals, self._rooms[2]) for _ in range(SHARDS)]
-        self._values = [Beside(Values, self._rooms[3]) for _ in range(SHARDS)]
+        self._ledgers = [ExpiringTable(Ledger, self._rooms[1]) for _ in range(SHARDS)]
+        self._totals = [ExpiringTable(Totals, self._rooms[2]) for _ in range(SHARDS)]
+        self._values = [ExpiringTable(Values, self._rooms[3]) for _ in range(SHARDS)]
         beside = zip(self._ledgers, self._totals, self._values, strict=True)
         self._shards = [Shard(self._room, each) for each in beside]
         self._sweep = Sweep(self._shards, self.clock())
@@ -326,7 +326,7 @@ class MemoryStore(Store):
         has_twins = len({group for group, _ in kept}) < len(kept)
         if has_slots or has_constants or has_twins or (is_odd and len(kept) > 1):
             return super().prepare(kept)
-        take = self._prepare_one(kept) if len(kept) == 1 else self._prepare_several(kept)
+        take = self._prepare_take(kept)
         if any(isinstance(limit, LeakyQueue) for _, limit in kept):
             return Prepared(take, take)
         return Prepared(take, take, self._prepare_decide(kept))
@@ -344,97 +344,59 @@ class MemoryStore(Store):
             return decide_one(counters, several[0], otherwise)
         return decide_several(counters, several, otherwise)
 
-    def _prepare_one(
-        self, places: tuple[base.Place, ...]
-    ) -> Callable[[Sequence[str], Sequence[int]], Outcomes]:
-        ((name, limit),) = places
-        asked, kept = self._of(limit)
-        take_from, shards, sweep, run = asked.take, self._shards, self._sweep, self.run
-        read, offset = reading_of(self.clock)
-        tables: list[Table | None] = [None] * SHARDS
-
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            key, cost = keys[0], costs[0]
-            number = hash(key) % SHARDS
-            table = tables[number]
-            if table is not None and cost:
-                with shards[number].lock:
-                    now = read() + offset
-                    state = table.live.get(key)
-                    if state is not None and now < sweep.due and not table.holds:
-                        after, outcome = take_from(state, cost, now)
-                        if after is not state:
-                            table.live[key] = after
-                        return (outcome,)
-            outcomes = run(Take(checks_at(places, keys, costs)))
-            tables[number] = table_of(shards[number], name, kept.limit)
-            return outcomes
-
-        return take
-
-    def _prepare_several(
+    def _prepare_take(
         self, places: tuple[base.Place, ...]
     ) -> Callable[[Sequence[str], Sequence[int]], Outcomes]:
         several = [(name, *self._of(limit)) for name, limit in places]
         shards, sweep, run = self._shards, self._sweep, self.run
         read, offset = reading_of(self.clock)
-        by_shard: list[tuple[tuple[Table, Any], ...] | None] = [None] * SHARDS
+        known: list[list[Row] | None] = [None] * SHARDS
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
             key = keys[0]
             number = hash(key) % SHARDS
-            known = by_shard[number]
-            if known is not None and 0 not in costs and keys.count(key) == len(keys):
+            rows = known[number]
+            if rows is not None and 0 not in costs and keys.count(key) == len(keys):
                 with shards[number].lock:
                     now = read() + offset
-                    if now < sweep.due:
-                        outcomes = _take_several(known, key, costs, now)
-                        if outcomes is not None:
-                            return outcomes
+                    outcomes = _take_known(rows, key, costs, now) if now < sweep.due else None
+                    if outcomes is not None:
+                        return outcomes
             taken = run(Take(checks_at(places, keys, costs)))
-            found = [
+            rows = [
                 (table, asked.take)
                 for name, asked, kept in several
                 if (table := table_of(shards[number], name, kept.limit)) is not None
             ]
-            by_shard[number] = tuple(found) if len(found) == len(several) else None
+            known[number] = rows if len(rows) == len(several) else None
             return taken
 
         return take
 
 
-def _take_several(
-    known: Sequence[tuple[Table, Callable[[Any, int, int], tuple[Any, Outcome]]]],
-    key: str,
-    costs: Sequence[int],
-    now: int,
-) -> Outcomes | None:
+Row = tuple[Table, "Callable[[Any, int, int], tuple[Any, Outcome]]"]
+"""The counters of one limit, and its `take`."""
+
+
+def _take_known(rows: list[Row], key: str, costs: Sequence[int], now: int) -> Outcomes | None:
     """Charge all counters of *key* if all costs fit, else none; None if `run` has to decide."""
-    outcomes: list[Outcome] = []
-    saves: list[tuple[dict[str, Any], Any]] = []
-    is_allowed = True
-    for (table, take), cost in zip(known, costs, strict=True):
-        live = table.live
-        state = live.get(key)
+    taken = []
+    is_denied = False
+    for n, (table, take) in enumerate(rows):
+        state = table.live.get(key)
         if state is None or table.holds:
             return None
-        after, outcome = take(state, cost, now)
-        if not outcome[0]:
-            is_allowed = False
-        outcomes.append(outcome)
-        saves.append((live, after))
-    if is_allowed:
-        for live, after in saves:
-            live[key] = after
-        return tuple(outcomes)
-    for n, (live, after) in enumerate(saves):
-        if outcomes[n][0]:  # it would have fitted, but nothing is charged
-            algorithm = known[n][0].algorithm
-            live[key] = algorithm.rebase(live[key], now)
-            outcomes[n] = algorithm.outcome(live[key], 0, now)
-        else:
-            live[key] = after
-    return tuple(outcomes)
+        one = take(state, costs[n], now)
+        taken.append(one)
+        if not one[1][0]:
+            is_denied = True
+    for n, (table, _) in enumerate(rows):
+        after, outcome = taken[n]
+        if is_denied and outcome[0]:  # it would have fitted, but nothing is charged
+            after = table.algorithm.rebase(table.live[key], now)
+            taken[n] = after, table.algorithm.outcome(after, 0, now)
+        table.live[key] = after
+    return tuple([outcome for _, outcome in taken])
 
 
 def _keys(operation: Operation[Any]) -> list[str]:

@@ -24,7 +24,7 @@ import hiredis
 
 from headgate.limits import LeakyQueue
 from headgate.stores.operations import (
-    MOST_ORIGINS,
+    MOST_PUBLISHERS,
     CancelQueued,
     Charge,
     Check,
@@ -244,7 +244,7 @@ def _own_arguments(operation: Operation[Any]) -> Arguments:
             return [_encoded(operation.holder), *limits, *amounts, cap, int(operation.is_charged)]
         case PublishValue(_, _, origin, value, weight, ttl_ns):
             numbers = [_digits(value), _digits(weight) if weight > 0 else b""]
-            return [_encoded(origin), *numbers, ttl_ns // MICROSECOND, MOST_ORIGINS]
+            return [_encoded(origin), *numbers, ttl_ns // MICROSECOND, MOST_PUBLISHERS]
         case _:
             return []
 

@@ -14,7 +14,7 @@ from headgate.limits import Concurrency, FixedWindow, LeakyQueue
 from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.operations import (
-    MOST_ORIGINS,
+    MOST_PUBLISHERS,
     Check,
     GrantLease,
     MergeUsage,
@@ -329,7 +329,7 @@ def _publish_value(operation: PublishValue, transaction: Transaction) -> Publish
                     values[its_origin] = its_origin, value, weight
             case _:
                 continue  # of another key, or damaged
-    if operation.weight > 0 and (origin in values or len(values) < MOST_ORIGINS):
+    if operation.weight > 0 and (origin in values or len(values) < MOST_PUBLISHERS):
         values[origin] = origin, float(operation.value), float(operation.weight)
         kept = {name: hold for name, hold in holds.items() if name != names.get(origin)}
         name = json.dumps([group, key, *values[origin], operation.ttl_ns], separators=(",", ":"))

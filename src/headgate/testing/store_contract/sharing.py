@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.stores import Check, Take
-from headgate.stores.operations import MOST_ORIGINS, PublishedValues, PublishValue
+from headgate.stores.operations import MOST_PUBLISHERS, PublishedValues, PublishValue
 from headgate.testing.store_contract.subject import TENS, StoreUnderTest, needs, seconds
 
 
@@ -65,13 +65,13 @@ class SharingContract(StoreUnderTest):
     def test_one_origin_too_many_only_hears_until_another_lapses(self) -> None:
         group = self.new_name()
         self.share(group, "first", 1, 1, ttl_ns=seconds(1))
-        for n in range(MOST_ORIGINS - 1):
+        for n in range(MOST_PUBLISHERS - 1):
             self.share(group, f"origin {n}", 1, 1)
-        assert len(self.share(group, "late", 0.5, 1)) == MOST_ORIGINS
+        assert len(self.share(group, "late", 0.5, 1)) == MOST_PUBLISHERS
         assert ("first", 0.5, 2) in self.share(group, "first", 0.5, 2, ttl_ns=seconds(1))
         self.clock.advance_ns(seconds(1))
         told = self.share(group, "late", 0.5, 1)
-        assert len(told) == MOST_ORIGINS
+        assert len(told) == MOST_PUBLISHERS
         assert ("late", 0.5, 1) in told
 
     def test_what_is_told_is_no_counter(self) -> None:

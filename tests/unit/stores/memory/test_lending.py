@@ -1,4 +1,4 @@
-"""Loans, pots and totals in the memory store: there is room for so many, and idle ones vanish."""
+"""Leases and totals in the memory store: there is room for so many, and idle ones vanish."""
 
 import pytest
 
@@ -44,6 +44,25 @@ def test_a_holder_too_many_gets_no_loan_and_its_check_is_taken(clock: ManualCloc
     assert late.outcome.remaining == LIMIT.capacity - 2 * MOST_HOLDERS - 1 - 3
     clock.advance(60)
     assert store.run(GrantLease(check("a"), "late", 1, MINUTE)).amount == 1
+
+
+@pytest.mark.parametrize(
+    ("ttl_ns", "kept_ns"), [(SECOND, MINUTE), (MINUTE, 10 * MINUTE), (HOUR, HOUR)]
+)
+def test_a_holder_is_remembered_for_ten_leases_within_bounds(
+    ttl_ns: int, kept_ns: int, clock: ManualClock
+) -> None:
+    store = MemoryStore(clock=clock)
+
+    def remaining(key: str) -> int:
+        nothing = Check("g", key, FixedWindow(100, 86_400), 0)
+        return store.run(GrantLease(nothing, "n", 0, ttl_ns, used=5)).outcome.remaining
+
+    assert (remaining("early"), remaining("late")) == (95, 95)
+    clock.advance_ns(kept_ns - 1)
+    assert remaining("early") == 95, "reported twice, charged once"
+    clock.advance_ns(1)
+    assert remaining("late") == 90
 
 
 def test_what_cannot_be_remembered_is_not_absorbed(clock: ManualClock) -> None:
