@@ -18,16 +18,14 @@ from headgate.algorithms.sliding_counter import SlidingWindowCounterAlgorithm
 from headgate.algorithms.sliding_log import SlidingWindowLogAlgorithm
 from headgate.errors import UsageError
 from headgate.limits import (
-    GCRA,
     Concurrency,
     ConstantLimit,
     FixedWindow,
-    LeakyBucket,
     LeakyQueue,
     Limit,
+    PacedLimit,
     SlidingWindowCounter,
     SlidingWindowLog,
-    TokenBucket,
 )
 
 
@@ -37,7 +35,7 @@ def algorithm_for(limit: Limit, origin: int = 0) -> Algorithm[Any]:
     Ticks are counted from *origin*, for stores that keep them in few bytes.
     """
     match limit:
-        case TokenBucket() | GCRA() | LeakyBucket():
+        case PacedLimit():
             return GCRAAlgorithm(limit, origin)
         case LeakyQueue():
             return LeakyQueueAlgorithm(limit, origin)

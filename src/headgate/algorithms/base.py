@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 ALLOWED: Final = True
-DENIED: Final = False
 
 Place = tuple[str | int, ...]
 """Where units were charged: the kind of counter, its division of time, the window or entry."""

@@ -44,6 +44,8 @@ and expires one TTL from now. So do claims and kept slots, whose lifetimes are c
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -52,7 +54,7 @@ from headgate.errors import UsageError
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from headgate.limits import Concurrency
 
@@ -86,40 +88,28 @@ class Claim(NamedTuple):
     limit: int
 
 
+@dataclass(slots=True)
 class Slots:
     """The leases by name, and by part its claim, and what is kept for it, the first to end first.
 
     *high* is the time of the last lease, if it is known. The owner of one may change it.
     """
 
-    __slots__ = ("_counts", "_soonest", "claims", "high", "kept", "leases")
+    leases: dict[str, Lease] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    kept: dict[str, tuple[Claim, ...]] = field(default_factory=dict)
+    high: int | None = field(default=None, compare=False)
+    _counts: dict[str | None, int] = field(init=False, compare=False, repr=False)
+    """Leases by part, expired ones included."""
+    _soonest: int = field(init=False, compare=False, repr=False)
+    """No lease expires before this."""
 
-    def __init__(
-        self,
-        leases: Mapping[str, Lease] | None = None,
-        claims: Mapping[str, Claim] | None = None,
-        kept: Mapping[str, tuple[Claim, ...]] | None = None,
-        high: int | None = None,
-    ) -> None:
-        self.leases: dict[str, Lease] = {}
-        self.claims: dict[str, Claim] = dict(claims or {})
-        self.kept: dict[str, tuple[Claim, ...]] = dict(kept or {})
-        self.high = high
-        self._counts: dict[str | None, int] = {}
-        self._soonest = _NEVER
-        for name, lease in (leases or {}).items():
-            self._add(name, lease)
+    def __post_init__(self) -> None:
+        self._recount()
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Slots):
-            return NotImplemented
-        mine, others = ((one.leases, one.claims, one.kept) for one in (self, other))
-        return mine == others
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def __repr__(self) -> str:
-        return f"Slots({self.leases!r}, {self.claims!r}, {self.kept!r})"
+    def _recount(self) -> None:
+        self._counts = dict(Counter(lease.part for lease in self.leases.values()))
+        self._soonest = min((lease.ends_ns for lease in self.leases.values()), default=_NEVER)
 
     def rebased(self, now: int) -> Slots:
         """Return these slots with nothing that ends later than it could from *now* on."""
@@ -131,21 +121,14 @@ class Slots:
             if 0 < lease.lasts_ns < lease.ends_ns - now
         }
         claim_end, kept_end = now + CLAIM_NS, _kept_until(now)
-        claims = [claim.until_ns for claim in self.claims.values()]
-        kept = [claim.until_ns for many in self.kept.values() for claim in many]
-        if not leases and max(claims, default=0) <= claim_end and max(kept, default=0) <= kept_end:
+        claims = {part: _ending(claim, claim_end) for part, claim in self.claims.items()}
+        kept = {
+            part: tuple([_ending(claim, kept_end) for claim in each])
+            for part, each in self.kept.items()
+        }
+        if not leases and claims == self.claims and kept == self.kept:
             return self
-        return Slots(
-            {**self.leases, **leases},
-            {part: _ending(claim, claim_end) for part, claim in self.claims.items()},
-            {part: tuple([_ending(c, kept_end) for c in many]) for part, many in self.kept.items()},
-            now,
-        )
-
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing is in it, not even what has expired."""
-        return not self.leases and not self.claims and not self.kept
+        return Slots({**self.leases, **leases}, claims, kept, now)
 
     def has(self, name: str, now: int) -> bool:
         """Return True if the lease *name* has not expired."""
@@ -154,19 +137,13 @@ class Slots:
 
     def used(self, now: int) -> int:
         """Return how many leases have not expired."""
-        if now < self._soonest:
-            return len(self.leases)
-        return sum(lease.ends_ns > now for lease in self.leases.values())
+        return sum(self.used_by_part(now).values())
 
     def used_by_part(self, now: int) -> Mapping[str | None, int]:
         """Return the same by part, not to be changed; parts with none may be missing."""
         if now < self._soonest:
             return self._counts
-        counts: dict[str | None, int] = {}
-        for lease in self.leases.values():
-            if lease.ends_ns > now:
-                counts[lease.part] = counts.get(lease.part, 0) + 1
-        return counts
+        return Counter(lease.part for lease in self.leases.values() if lease.ends_ns > now)
 
     def claimed_by(self, part: str, now: int, limit: int = 0) -> int:
         """Return how many slots *part* claims, of callers that ask under *limit*."""
@@ -181,21 +158,19 @@ class Slots:
         """Return when all leases have expired; *now* if they have."""
         return max([now, *(lease.ends_ns for lease in self.leases.values())])
 
-    def ends(self, now: int) -> int:
-        """Return when all of it has expired; *now* if it has."""
-        return max([self.leases_end(now), *self.claims_end()])
-
-    def claims_end(self) -> Iterator[int]:
-        """Yield when each of the claims expires, and all that is kept."""
-        yield from (claim.until_ns for claim in self.claims.values())
-        yield from (claim.until_ns for claims in self.kept.values() for claim in claims)
+    def claims_end(self) -> list[int]:
+        """Return when each of the claims expires, and all that is kept."""
+        claims = [self.claims.values(), *self.kept.values()]
+        return [claim.until_ns for each in claims for claim in each]
 
     def put(self, name: str, lease: Lease, now: int) -> None:
         """Keep *lease* by its name, and nothing that has expired."""
         self._tidy(now)
         self.high = now
         self.pop(name)
-        self._add(name, lease)
+        self.leases[name] = lease
+        self._counts[lease.part] = self._counts.get(lease.part, 0) + 1
+        self._soonest = min(self._soonest, lease.ends_ns)
 
     def pop(self, name: str) -> Lease | None:
         """Remove and return the lease *name*, if there is one."""
@@ -229,27 +204,19 @@ class Slots:
         for rest in () if claim is None else _less(claim):
             self.claims[part] = rest
 
-    def _add(self, name: str, lease: Lease) -> None:
-        self.leases[name] = lease
-        self._counts[lease.part] = self._counts.get(lease.part, 0) + 1
-        self._soonest = min(self._soonest, lease.ends_ns)
-
     def _tidy(self, now: int) -> None:
+        """Remove what has expired."""
         if self.claims:
-            live = {part: claim for part, claim in self.claims.items() if claim.until_ns > now}
-            self.claims = live
+            self.claims = {part: one for part, one in self.claims.items() if one.until_ns > now}
         if self.kept:
-            self.kept = {
-                part: groups
+            live = {
+                part: tuple([claim for claim in claims if claim.until_ns > now])
                 for part, claims in self.kept.items()
-                if (groups := tuple([claim for claim in claims if claim.until_ns > now]))
             }
-        if now < self._soonest:
-            return
-        for name in [name for name, lease in self.leases.items() if lease.ends_ns <= now]:
-            self.pop(name)
-        self._counts = {part: count for part, count in self._counts.items() if count}
-        self._soonest = min((lease.ends_ns for lease in self.leases.values()), default=_NEVER)
+            self.kept = {part: claims for part, claims in live.items() if claims}
+        if now >= self._soonest:
+            self.leases = {name: one for name, one in self.leases.items() if one.ends_ns > now}
+            self._recount()
 
 
 def _units(claim: Claim, now: int, limit: int) -> int:
@@ -280,7 +247,7 @@ GRAIN_NS: Final = KEEP_NS // 4
 class ConcurrencyAlgorithm(Algorithm[Slots]):
     """The arithmetic of `Concurrency(limit, ttl, shares, partition, lends)`."""
 
-    __slots__ = ("lends", "most", "others", "part", "share", "ttl_ns")
+    __slots__ = ("claims", "lends", "most", "others", "part", "share", "ttl_ns")
 
     def __init__(self, limit: Concurrency) -> None:
         super().__init__(limit)
@@ -289,6 +256,8 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         self.share = dict(limit.shares).get(limit.partition or "", 0)
         self.others = tuple((name, slots) for name, slots in limit.shares if name != self.part)
         self.lends = limit.lends
+        self.claims = limit.lends and self.share > 0
+        """True if slots are kept for this part, and left to it when they were denied."""
         guaranteed = sum(slots for _, slots in self.others)
         self.most = self.quota if limit.lends else self.quota - guaranteed
         """The most that an unused counter has for this part."""
@@ -321,24 +290,18 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         if state is None:
             return None
         state = state.rebased(now)
-        was_held = state.has(lease, now)
+        was_held, part = state.has(lease, now), self.part
         old = state.pop(lease)
-        if was_held and old is not None and old.part == self.part:
-            self._keep(state, now)
-        return None if state.is_empty else state
-
-    def _keep(self, state: Slots, now: int) -> None:
-        part = self.part
-        if part is None or not self.share or not self.lends:
-            return
-        wanted = state.kept_for(part, now) + state.claimed_by(part, now)
-        if wanted < self.share - state.used_by_part(now).get(part, 0):
-            state.keep(part, Claim(1, _kept_until(now), self.quota), now)
+        if was_held and old and self.claims and part is not None and old.part == part:
+            wanted = state.kept_for(part, now) + state.claimed_by(part, now)
+            if wanted < self.share - state.used_by_part(now).get(part, 0):
+                state.keep(part, Claim(1, _kept_until(now), self.quota), now)
+        return state if state.leases or state.claims or state.kept else None
 
     def deny(self, state: Slots | None, cost: int, now: int) -> Slots | None:
         """Record that *cost* did not fit, if slots were denied that the part is guaranteed."""
         part = self.part
-        if state is None or part is None or not self.share or not self.lends or cost > self.most:
+        if state is None or part is None or not self.claims or cost > self.most:
             return state
         state = state.rebased(now)
         missing = self.share - state.used_by_part(now).get(part, 0)
@@ -377,10 +340,13 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         if state is None:
             return self.most
         state = state.rebased(now)
-        return self._room(state, state.used(now), state.used_by_part(now), now)
+        return self._room(state, state.used_by_part(now), now)
 
     def fresh_in(self, state: Slots | None, now: int) -> int:
-        return 0 if state is None else state.rebased(now).ends(now) - now
+        if state is None:
+            return 0
+        state = state.rebased(now)
+        return max([state.leases_end(now), *state.claims_end()]) - now
 
     def used(self, state: Slots | None, now: int) -> int:
         return 0 if state is None else state.used(now)
@@ -395,9 +361,9 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         reset = state.rebased(now).leases_end(now) - now
         return Outcome(wait == 0, self.remaining(state, now), wait, reset)
 
-    def _room(self, state: Slots, used: int, by_part: Mapping[str | None, int], now: int) -> int:
-        """Return what this part could take at *now*, if so much is *used*."""
-        free = self.quota - used
+    def _room(self, state: Slots, by_part: Mapping[str | None, int], now: int) -> int:
+        """Return what this part could take at *now*, if so much is used *by_part*."""
+        free = self.quota - sum(by_part.values())
         if free <= 0:
             return 0
         lacking = self.share - by_part.get(self.part, 0) if self.share else 0
@@ -413,15 +379,12 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
 
     def _room_at(self, state: Slots, cost: int, now: int) -> int:
         """Return the first instant after *now* that has room for *cost*."""
-        used, by_part = state.used(now), dict(state.used_by_part(now))
-        events: list[tuple[int, str | None, bool]]
-        events = [(end, part, True) for end, part, _ in state.leases.values() if end > now]
-        events += [(end, None, False) for end in state.claims_end()]
-        events.sort(key=lambda event: event[0])
-        for at, part, is_lease in events:
-            if is_lease:
-                used -= 1
-                by_part[part] -= 1
-            if at > now and self._room(state, used, by_part, at) >= cost:
-                return at
+        by_part = dict(state.used_by_part(now))
+        leases = [(lease.ends_ns, 1, lease.part) for lease in state.leases.values()]
+        events = leases + [(end, 0, None) for end in state.claims_end()]
+        for at, slots, part in sorted(events, key=lambda event: event[0]):
+            if at > now:
+                by_part[part] = by_part.get(part, 0) - slots
+                if self._room(state, by_part, at) >= cost:
+                    return at
         raise AssertionError(f"no room for {cost} even when all has expired")

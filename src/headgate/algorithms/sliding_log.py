@@ -19,6 +19,7 @@ Clock: entries in the future of the clock become one entry at now. Earlier entri
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.algorithms.base import Algorithm, Place, Taken
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.limits import SlidingWindowLog
 
 
+@dataclass(slots=True, eq=False)
 class Log:
     """Units by time, oldest first; their sum; the debt still to enter; the time of the last change.
 
@@ -34,22 +36,17 @@ class Log:
     as long as a key has few entries, which is the common case.
     """
 
-    __slots__ = ("debt", "head", "high", "times", "total", "units")
-
-    def __init__(self, high: int) -> None:
-        self.times: list[int] = []
-        self.units: list[int] = []
-        self.head = 0
-        self.total = 0
-        self.debt = 0
-        self.high = high
+    high: int
+    times: list[int] = field(default_factory=list)
+    units: list[int] = field(default_factory=list)
+    head: int = 0
+    total: int = 0
+    debt: int = 0
 
     def copy(self) -> Log:
         """Return a log with the same entries that can be changed on its own."""
-        log = Log(self.high)
-        log.times, log.units = self.times[self.head :], self.units[self.head :]
-        log.total, log.debt = self.total, self.debt
-        return log
+        times, units = self.times[self.head :], self.units[self.head :]
+        return Log(self.high, times, units, 0, self.total, self.debt)
 
     def add(self, time: int, units: int) -> None:
         """Append *units* at *time*, which is no earlier than the last entry."""
@@ -70,34 +67,32 @@ class Log:
 
     def drop_newest(self, units: int) -> None:
         """Take back *units*, the latest first."""
-        from_debt = min(units, self.debt)
-        self.debt -= from_debt
-        units = min(units - from_debt, self.total)
-        self.total -= units
-        while units:
-            newest = self.units.pop()
-            if newest > units:
-                self.units.append(newest - units)
-                return
-            units -= newest
-            self.times.pop()
-        if not self.total:
-            self.drop(len(self.times), 0)
+        units -= self._drop_debt(units)
+        while units and self.total:
+            units -= self._drop_from(len(self.units) - 1, units)
 
     def drop_at(self, time: int, units: int) -> None:
         """Take back up to *units* of the entry at *time*, first the debt that would replace it."""
-        from_debt = min(units, self.debt)
-        self.debt -= from_debt
+        units -= self._drop_debt(units)
         place = bisect_left(self.times, time, self.head)
-        if place == len(self.times) or self.times[place] != time:
-            return
-        units = min(units - from_debt, self.units[place])
-        self.units[place] -= units
-        self.total -= units
+        if place < len(self.times) and self.times[place] == time:
+            self._drop_from(place, units)
+
+    def _drop_debt(self, units: int) -> int:
+        dropped = min(units, self.debt)
+        self.debt -= dropped
+        return dropped
+
+    def _drop_from(self, place: int, units: int) -> int:
+        """Take up to *units* out of the entry at *place*; return how many."""
+        dropped = min(units, self.units[place])
+        self.units[place] -= dropped
+        self.total -= dropped
         if not self.units[place]:
             del self.times[place], self.units[place]
         if not self.total:
             self.drop(len(self.times), 0)
+        return dropped
 
 
 class SlidingWindowLogAlgorithm(Algorithm[Log]):

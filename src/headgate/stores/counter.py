@@ -168,7 +168,7 @@ class CounterTransaction(ABC):
     def deny(self, cost: int) -> None:
         """Record that *cost* slots did not fit, if they were guaranteed."""
         algorithm = self._algorithm
-        if isinstance(algorithm, ConcurrencyAlgorithm) and algorithm.share and algorithm.lends:
+        if isinstance(algorithm, ConcurrencyAlgorithm) and algorithm.claims:
             self._change(algorithm.deny(self._state, cost, self._now))
 
     def leave(self, lease: str) -> None:

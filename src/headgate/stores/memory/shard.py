@@ -195,14 +195,12 @@ class Table(Aging[str, State]):
 
     def is_over(self, key: str, value: State, now: int) -> bool:
         holds = self.holds.get(key)
-        if holds is not None:
-            if open_holds(holds, now):
-                return False
-            if value is _ONLY_HELD or not self.algorithm.fresh_in(value, now):
-                del self.holds[key]
-                return True
+        if holds is not None and open_holds(holds, now):
             return False
-        return not self.algorithm.fresh_in(value, now)
+        if value is not _ONLY_HELD and self.algorithm.fresh_in(value, now):
+            return False
+        self.holds.pop(key, None)
+        return True
 
     def interval(self) -> int:
         return min(max(self.algorithm.limit.period_ns, SECOND), _LONGEST_ROUND)
@@ -263,23 +261,19 @@ class Group:
 
     def save(self, key: str, algorithm: Algorithm[State], entry: Entry, now: int) -> None:
         """Keep *entry* as the counter of *key*, under *algorithm*."""
-        is_used = entry.state is not None or bool(entry.holds)
+        if entry.state is None and not entry.holds:
+            self.drop(key)
+            return
         table = self.home_of(key)
-        if table is None:
-            shared = self._shared_entry(key, now) if self._shared else None
-            if not is_used:
-                self._shared.pop(_number(key), None)
-            elif shared is not None or not self._room.reserve():
-                self._shared[_number(key)] = algorithm, entry
-            else:
-                self._table(algorithm).save(key, entry)
-        elif not is_used:
-            table.remove(key)
-        elif table.algorithm.limit == algorithm.limit:
-            table.save(key, entry)
-        else:
+        if table is not None and table.algorithm.limit != algorithm.limit:
             table.pop(key)
             table.holds.pop(key, None)
+            self._table(algorithm).save(key, entry)
+        elif table is not None:
+            table.save(key, entry)
+        elif self._shared_entry(key, now) is not None or not self._room.reserve():
+            self._shared[_number(key)] = algorithm, entry
+        else:
             self._table(algorithm).save(key, entry)
 
     def drop(self, key: str) -> None:
