@@ -47,6 +47,7 @@ from headgate.limits.model import (
     FixedWindow,
     LeakyBucket,
     Limit,
+    PacedLimit,
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
@@ -134,11 +135,15 @@ _UNITS: Final = {
     **dict.fromkeys(("mo", "month", "months"), MONTH),
     **dict.fromkeys(("y", "yr", "yrs", "year", "years"), YEAR),
 }
-_PACED: Final = ("token_bucket", "gcra", "leaky_bucket")
-_WINDOWED: Final = ("fixed_window", "sliding_window_log", "sliding_window_counter")
-_ALGORITHMS: Final = _PACED + _WINDOWED
+_PACED: Final[dict[str, type[PacedLimit]]] = {
+    one.algorithm: one for one in (TokenBucket, GCRA, LeakyBucket)
+}
+_WINDOWED: Final[dict[str, Callable[..., Limit]]] = {
+    one.algorithm: one for one in (FixedWindow, SlidingWindowLog, SlidingWindowCounter)
+}
+_ALGORITHMS: Final = (*_PACED, *_WINDOWED)
 _ALIASES: Final = {"sliding": "sliding_window_counter", "strict": "sliding_window_log"}
-_SERVES: Final = {"burst": _PACED, "subwindows": ("sliding_window_counter",), "peak": _PACED}
+_SERVES: Final = {"burst": _PACED, "subwindows": ["sliding_window_counter"], "peak": _PACED}
 """The options with numbers, and the algorithms that know them."""
 _OPTIONS: Final = {
     **{name: name for name in _SERVES},
@@ -283,32 +288,20 @@ def _read_limit(tokens: deque[_Token]) -> tuple[Limit, ...]:
     if tokens[0].is_last:
         raise tokens[0].wrong("there is no limit here", _A_WHOLE_NUMBER)
     if tokens[0].name == "unlimited":
-        return (_read_unlimited(tokens),)
-    count, period, seconds = _read_rate(tokens, least=0)
-    written = _Written(count, period, seconds, *_read_options(tokens))
+        tokens.popleft()
+        if not tokens[0].is_last:
+            raise tokens[0].wrong(f"{tokens[0].word!r} does not belong to unlimited", _THE_END)
+        return (Unlimited(),)
+    written = _Written(*_read_rate(tokens, least=0), *_read_options(tokens))
     _check_options(written)
-    if not int(count.word):
-        return (_deny_all(written),)
+    if not int(written.count.word):
+        return (DenyAll(),)
     try:
         return (_build(written),) if written.peak is None else _with_peak(written, written.peak)
     except NotationError:
         raise
     except LimitError as error:
         raise _located(error, written) from error
-
-
-def _read_unlimited(tokens: deque[_Token]) -> Limit:
-    tokens.popleft()
-    if not tokens[0].is_last:
-        raise tokens[0].wrong(f"{tokens[0].word!r} does not belong to unlimited", _THE_END)
-    return Unlimited()
-
-
-def _deny_all(written: _Written) -> Limit:
-    for option in _SERVES:
-        if option in written.options:
-            raise written.options[option][0].wrong(f"a limit of 0 has no {option}", f"no {option}")
-    return DenyAll()
 
 
 def _read_rate(tokens: deque[_Token], least: int = 1) -> tuple[_Token, _Token, Fraction]:
@@ -402,45 +395,32 @@ def _not_an_option(token: _Token, options: Mapping[str, tuple[_Token, ...]]) -> 
 
 def _check_options(written: _Written) -> None:
     for option, algorithms in _SERVES.items():
-        if option in written.options and written.algorithm not in algorithms:
+        word = written.options.get(option, (None,))[0]
+        if word is not None and written.algorithm not in algorithms:
             why = ": a window has none apart from its limit" if option == "burst" else ""
             problem = f"{written.algorithm} has no {option}{why}"
-            raise written.options[option][0].wrong(problem, f"no {option}", *algorithms)
+            raise word.wrong(problem, f"no {option}", *algorithms)
+        if word is not None and not int(written.count.word):
+            raise word.wrong(f"a limit of 0 has no {option}", f"no {option}")
 
 
 def _with_peak(written: _Written, peak: _Peak) -> tuple[Limit, ...]:
     burst = int(written.quota.word) if "burst" in written.options else None
-    paced = _paced(written.algorithm)
+    paced = _PACED[written.algorithm]
     try:
         ceiling, at_once = credit_sizes(written.per_second, peak.per_second, peak.seconds, burst)
-        return paced(ceiling, written.per_second), paced(at_once, peak.per_second)
+        return paced.of(ceiling, written.per_second), paced.of(at_once, peak.per_second)
     except LimitError as error:
         if str(error).startswith("duration"):
             raise peak.lasting.wrong(str(error), "another time") from error
         raise peak.word.wrong(str(error), "another peak, or a shorter one") from error
 
 
-def _paced(algorithm: str) -> Callable[[int, Fraction], Limit]:
-    """Return the constructor of a paced limit from its quota and its rate."""
-    match algorithm:
-        case "gcra":
-            return lambda quota, rate: GCRA(rate, quota)
-        case "leaky_bucket":
-            return LeakyBucket
-    return TokenBucket
-
-
 def _build(written: _Written) -> Limit:
-    limit, window = int(written.count.word), written.seconds
-    match written.algorithm:
-        case "fixed_window":
-            return FixedWindow(limit, window)
-        case "sliding_window_log":
-            return SlidingWindowLog(limit, window)
-        case "sliding_window_counter":
-            subwindows = [int(token.word) for token in written.options.get("subwindows", ())[1:]]
-            return SlidingWindowCounter(limit, window, *subwindows)
-    return _paced(written.algorithm)(int(written.quota.word), written.per_second)
+    if written.algorithm in _PACED:
+        return _PACED[written.algorithm].of(int(written.quota.word), written.per_second)
+    subwindows = [int(token.word) for token in written.options.get("subwindows", ())[1:]]
+    return _WINDOWED[written.algorithm](int(written.count.word), written.seconds, *subwindows)
 
 
 def _located(error: LimitError, written: _Written) -> NotationError:
