@@ -2,7 +2,7 @@
 
 A store has one method, `run(operation)`. The type parameter of an operation is the type of its
 reply. Operations are plain data: a store may send them over a wire, a wrapping store may look at
-them, hold them back or answer them itself.
+them, delay them or reply itself.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Outcomes = tuple[Outcome, ...]
 
 @dataclass(slots=True, unsafe_hash=True)
 class Check:
-    """One counter, asked for one amount.
+    """One counter and the amount to check it for.
 
     A counter is named by *group* and *key*. The limit is not part of its name: when the limit of a
-    group changes, what its counters hold is carried over.
+    group changes, what its counters hold is converted.
 
-    (Nobody changes one. It is not frozen because that triples the time it takes to make one, and
-    several are made for every request.)
+    (A check is never changed. It is not frozen because that triples the time it takes to make one,
+    and several are made for every request.)
     """
 
     group: str
@@ -40,17 +40,17 @@ class Check:
 
 
 class Operation(Generic[R]):
-    """Something to be done at once, or not at all."""
+    """Something that a store does atomically, or not at all."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Take(Operation[Outcomes]):
-    """Charge all the checks if all fit, else none; with `consume=False` only look.
+    """Charge all the checks if all fit, else none; with `consume=False` charge nothing (a peek).
 
-    A check of a concurrency limit takes the slot named *lease*. One of a queue takes the turn that
-    its outcome tells; a look tells the turn that it would get.
+    A check of a concurrency limit takes the slot named *lease*. One of a queue takes the place that
+    its outcome reports; a peek reports the place that it would get.
     """
 
     checks: tuple[Check, ...]
@@ -60,9 +60,9 @@ class Take(Operation[Outcomes]):
 
 @dataclass(frozen=True, slots=True)
 class TakeEach(Operation[tuple[Outcomes | StoreError, ...]]):
-    """Several takes that have nothing to do with each other, in one round trip, in order.
+    """Several independent takes in one round trip, in order.
 
-    One that could not be decided, while others were, has its error in its place.
+    If some could not be decided, the reply has their error in their place.
     """
 
     takes: tuple[Take, ...]
@@ -73,7 +73,7 @@ class TakeUpTo(Operation[tuple[int, Outcomes]]):
     """Charge as much of one cost as fits in all the checks.
 
     All checks have the same cost and the same key. The reply is the number of units that was
-    charged, and the outcomes of a look at the rest right after. Not for slots and queues.
+    charged, and the outcomes of a peek for the rest right after. Not for slots and queues.
     """
 
     checks: tuple[Check, ...]
@@ -81,9 +81,9 @@ class TakeUpTo(Operation[tuple[int, Outcomes]]):
 
 @dataclass(frozen=True, slots=True)
 class Hold(Operation[Outcomes]):
-    """Set all the amounts aside under *name* if all fit, else none. They lapse after *ttl_ns*.
+    """Reserve all the amounts under *name* if all fit, else none. They expire after *ttl_ns*.
 
-    In a queue they have their turn at once, and keep it: only `CancelQueued` gives it up.
+    In a queue they get their place at once, and keep it: only `CancelQueued` cancels it.
     """
 
     checks: tuple[Check, ...]
@@ -93,10 +93,10 @@ class Hold(Operation[Outcomes]):
 
 @dataclass(frozen=True, slots=True)
 class Settle(Operation[bool]):
-    """Close the hold *name*, charge the checks' costs; whether it was open.
+    """Close the hold *name* and charge the checks' costs; the reply is True if it was open.
 
-    A cost of 0 cancels. A hold that has lapsed is charged only if *charge_lapsed*: the caller
-    knows then that it was not settled before.
+    A cost of 0 cancels. A hold that has expired is charged only if *charge_lapsed*: the caller
+    then knows that it was not settled before.
     """
 
     checks: tuple[Check, ...]
@@ -106,16 +106,16 @@ class Settle(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Charge(Operation[Outcomes]):
-    """Record all the amounts, fitting or not; the outcomes are those of a cost of 1 afterwards."""
+    """Charge all the amounts, fitting or not; the outcomes are those of a cost of 1 afterwards."""
 
     checks: tuple[Check, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Refund(Operation[Outcomes]):
-    """Give all the amounts back, none beyond as new; the outcomes as for `Charge`.
+    """Return all the amounts, never more than was used; the outcomes as for `Charge`.
 
-    To a queue nothing comes back: a turn is given up by `CancelQueued`.
+    A queue gets nothing back: `CancelQueued` cancels a place.
     """
 
     checks: tuple[Check, ...]
@@ -123,15 +123,15 @@ class Refund(Operation[Outcomes]):
 
 @dataclass(frozen=True, slots=True)
 class Reset(Operation[None]):
-    """Forget the counters of all the checks: holds, slots and loans included, but not what was told
-    from elsewhere (`MergeUsage`), which would be charged again."""
+    """Forget the counters of all the checks: holds, slots and leases included, but not the reports
+    of other regions (`MergeUsage`), which would be charged again."""
 
     checks: tuple[Check, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RenewSlot(Operation[bool]):
-    """Start the lease of the slots named *lease* anew; False if any has been lost."""
+    """Renew the slots named *lease*; the reply is False if any has been lost."""
 
     checks: tuple[Check, ...]
     lease: str
@@ -139,7 +139,7 @@ class RenewSlot(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSlot(Operation[bool]):
-    """Give the slots named *lease* back; False if any had been lost."""
+    """Release the slots named *lease*; the reply is False if any had been lost."""
 
     checks: tuple[Check, ...]
     lease: str
@@ -147,14 +147,14 @@ class ReleaseSlot(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class CancelQueued(Operation[bool]):
-    """Give up the turns in queues that a `Take` was told, before they come; whether all were there.
+    """Cancel places in queues that a `Take` reported, before they come.
 
-    *turns_ns* has the `turn_ns` of each check's outcome. The last in a queue makes it shorter;
-    from the middle a turn goes to whoever asks next and fits into it: nobody who waits is made to
-    wait longer, and what leaves the queue stays spaced. A turn that has come is not given back. The
-    checks are those that were taken, or at least at the same rate; should the queue have another by
-    now, the turn may be lost. Given up twice it is given up once, as long as nobody else has got it
-    in between: ask once for each turn.
+    The reply is True if all were there. *turns_ns* has the `turn_ns` of each check's outcome. The
+    last place makes its queue shorter; one from the middle goes to the next request that fits into
+    it: no caller that waits has to wait longer, and requests leave the queue evenly spaced. A place
+    that has come is not returned. The checks are those that were taken, or at least have the same
+    rate: if the rate has changed, the place may be lost. Cancel each place once: after a second
+    call another caller may have lost it.
     """
 
     checks: tuple[Check, ...]
@@ -170,10 +170,10 @@ MOST_PUBLISHERS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class PublishValue(Operation[PublishedValues]):
-    """Tell what *origin* makes of something, and hear what all do: (origin, value, weight) of each.
+    """Publish the value of *origin*, and return those of all: (origin, value, weight) of each.
 
-    What was told lapses after *ttl_ns* unless it is told again. *group* and *key* name what it is
-    about. A *weight* of 0 tells nothing and only hears.
+    A value expires after *ttl_ns* unless it is published again. *group* and *key* name its subject.
+    With a *weight* of 0 nothing is published, only read.
     """
 
     group: str
@@ -188,12 +188,11 @@ class PublishValue(Operation[PublishedValues]):
 class LeaseGrant:
     """The reply to a `GrantLease`.
 
-    *outcome* is that of the check itself, as a `Take` of it would have told. *amount* is what the
-    holder has now besides, for *lasts_ns* from the moment in the store on: no longer than the loan
-    was asked for, nor past the end of the window that it was charged in; of a paced limit nor
-    longer than it takes to refill from empty. *holders* have something lent now, this one included,
-    *lent* units in all. After *wait_ns* as much as was asked for would fit, if nobody took
-    anything; None: never.
+    *outcome* is that of the check itself, as of a `Take`. *amount* is what the holder has on lease
+    besides, for *lasts_ns* from the decision of the store on: no longer than *ttl_ns* of the
+    request, nor past the end of the window that it was charged in; of a paced limit nor longer than
+    it takes to refill from empty. *holders* have a lease now, this one included, *lent* units in
+    all. After *wait_ns* all that was requested would fit, without other traffic; None: never.
     """
 
     outcome: Outcome
@@ -206,23 +205,23 @@ class LeaseGrant:
 
 @dataclass(frozen=True, slots=True)
 class GrantLease(Operation[LeaseGrant]):
-    """Take one check, and lend *holder* up to *most* units of the same counter for later.
+    """Take one check, and grant *holder* a lease of up to *most* units of the same counter.
 
-    In this order: loans that have lapsed are closed. What *holder* has used without its being
-    charged is charged in full: *used* is all that it has used so far, *told* what of that it knows
-    to be charged; told twice, it is charged once. Its loan of before ends; if it has not lapsed,
-    *unused* units of it, at most all, are given back where they were charged. The check is taken if
-    it fits. Then up to *most* units are lent: no more than fit, and no more than keeps all loans of
-    this counter at *cap* units together. They lapse after *ttl_ns*.
+    In this order: leases that have expired are closed. Usage of *holder* that was not charged yet
+    is charged in full: *used* is all that it has used so far, *told* the part of it that it knows
+    to be charged; usage that is reported twice is charged once. Its previous lease ends; if it has
+    not expired, *unused* units of it, at most all, are returned where they were charged. The check
+    is taken if it fits. Then up to *most* units are granted: no more than fit, and no more than
+    keeps all leases of this counter at *cap* units together. They expire after *ttl_ns*.
 
-    If *is_charged*, they are charged as if used now, so what is lent is never admitted twice (a
-    lease); one that lapses stays charged. Else they only count against *cap*, and *holder* may use
-    them before it tells (a licence); one that lapses is charged in full then, as nobody knows how
-    much was used, and what its holder tells later is charged only beyond that. *unused* of a
-    licence are units that its holder may use before it hears: if the licence has not lapsed, the
-    next one is of as many at least, whether they fit or not, so that they go on counting.
+    If *is_charged*, they are charged as if used now, so a leased unit is never allowed twice; a
+    lease that expires stays charged. Otherwise they only count against *cap*, and *holder* may use
+    them before it reports. Such an uncharged lease is charged in full when it expires, as its usage
+    is unknown, and what its holder reports later is charged only beyond that. *unused* of an
+    uncharged lease are units that its holder may use before it gets the reply: if the lease has not
+    expired, the next one has at least as many, fitting or not, so that they go on counting.
 
-    A check of cost 0 with *most* 0 just ends the loan.
+    A check of cost 0 with *most* 0 just ends the lease.
     """
 
     check: Check
@@ -238,10 +237,10 @@ class GrantLease(Operation[LeaseGrant]):
 
 @dataclass(frozen=True, slots=True)
 class MergeUsage(Operation[Outcomes]):
-    """Charge what *origin* has used of each check's counter elsewhere, however often it is told.
+    """Charge what *origin* has used of each check's counter elsewhere, however often it reports it.
 
     The cost of a check is all that *origin* has used in *window*, a number that grows with time.
-    Only what exceeds the most that was told before of that window is charged, in full. The window
+    Only what exceeds the largest report of that window so far is charged, in full. The window
     before is still known; older ones are not charged any more. A counter that is in use stays under
     the limit it is kept under, whichever the check has: elsewhere the limit may have been changed
     already, or not yet. The outcomes as for `Charge`, under the limit of the check.
