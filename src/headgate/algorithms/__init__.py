@@ -56,13 +56,9 @@ def algorithm_for(limit: Limit, origin: int = 0) -> Algorithm[Any]:
 __all__ = [
     "Algorithm",
     "ConcurrencyAlgorithm",
-    "ConstantAlgorithm",
-    "FixedWindowAlgorithm",
     "GCRAAlgorithm",
     "LeakyQueueAlgorithm",
     "Outcome",
-    "SlidingWindowCounterAlgorithm",
-    "SlidingWindowLogAlgorithm",
     "algorithm_for",
     "carry",
 ]

@@ -1,6 +1,6 @@
 """Where counters live: the one interface, the operations, and the stores behind it."""
 
-from headgate.stores.base import Hit, Store, conclude
+from headgate.stores.base import Hit, Store
 from headgate.stores.factory import open_store
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
@@ -38,6 +38,5 @@ __all__ = [
     "Take",
     "TakeEach",
     "TakeUpTo",
-    "conclude",
     "open_store",
 ]

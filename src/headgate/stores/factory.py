@@ -11,7 +11,7 @@ import re
 import threading
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -24,6 +24,8 @@ from headgate.stores.layers.split import SplitStore
 from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.clock import Clock
     from headgate.stores.base import Accuracies
     from headgate.stores.layers.circuit_breaker.health import StoreHealth
@@ -43,19 +45,13 @@ def open_store(store: str | Store, clock: Clock | None) -> Store:
     """*store* itself, or the one its URL names, on *clock* if one is given."""
     if isinstance(store, str):
         scheme = _scheme(store)
-        if scheme == "memory":
-            return _memory(store, clock)
-        opened: Store
-        if scheme == "shm":
-            opened = _shm().ShmStore(store, clock=clock)
-        else:
-            opened = _redis().RedisStore(store, clock=clock)
-        return opened
+        return (_memory if scheme == "memory" else _backend(scheme))(store, clock=clock)
     if not isinstance(store, Store):
         raise StoreURLError(
             f"the store is {store!r}; expected a URL such as 'memory://' or a Store"
         )
-    _refuse_clock(clock)
+    if clock is not None:
+        raise OptionError("give the clock to the store, not to the limiter, when you make both")
     return store
 
 
@@ -99,15 +95,13 @@ class StoreRegistry:
             of_store[user] = accuracies
             together = {group: own for one in of_store.values() for group, own in one.items()}
             is_split = any(own.split > 1 for own in together.values())
-            if is_split:
-                _insert_split(store)
+            if is_split and isinstance(store, LeasedStore):
+                store.inner = _with_split(store.inner)
             store.set_accuracies(together)
 
 
-def _insert_split(store: Store) -> None:
-    """Put the layer for split counters below the leases of *store*, once."""
-    if isinstance(store, LeasedStore) and not isinstance(store.inner, SplitStore):
-        store.inner = SplitStore(store.inner)
+def _with_split(store: Store) -> Store:
+    return store if isinstance(store, SplitStore) else SplitStore(store)
 
 
 _registry: Final = StoreRegistry()
@@ -143,11 +137,6 @@ def health_of(store: Store) -> StoreHealth | None:
     return None
 
 
-def _refuse_clock(clock: Clock | None) -> None:
-    if clock is not None:
-        raise OptionError("give the clock to the store, not to the limiter, when you make both")
-
-
 def _scheme(url: str) -> str:
     """Return the scheme of *url*, if there is a store for it."""
     found = _SCHEME.match(url)
@@ -162,28 +151,22 @@ def _scheme(url: str) -> str:
     )
 
 
-def _redis() -> Any:
-    """The part of Headgate that needs a client library; told how to install that if it is not."""
+def _backend(scheme: str) -> Callable[..., Store]:
+    """Import the store for *scheme*. Raises `StoreURLError` if what it needs is not there."""
     try:
-        return import_module("headgate.stores.redis")
+        if scheme == "shm":
+            return cast("type[Store]", import_module("headgate.stores.shm").ShmStore)
+        return cast("type[Store]", import_module("headgate.stores.redis").RedisStore)
     except ModuleNotFoundError as error:
-        if error.name not in {"redis", "hiredis"}:
+        if error.name == "fcntl":
+            needs = (
+                "shm:// needs locks on files as Unix has them: there are none here, use redis://"
+            )
+        elif error.name in {"redis", "hiredis"}:
+            needs = f"a Redis store needs the package {error.name!r}: pip install 'headgate[redis]'"
+        else:
             raise
-        raise StoreURLError(
-            f"a Redis store needs the package {error.name!r}: pip install 'headgate[redis]'"
-        ) from error
-
-
-def _shm() -> Any:
-    """The part of Headgate that shares memory, where the system has what it takes."""
-    try:
-        return import_module("headgate.stores.shm")
-    except ModuleNotFoundError as error:
-        if error.name != "fcntl":
-            raise
-        raise StoreURLError(
-            "shm:// needs locks on files as Unix has them: there are none here, use redis://"
-        ) from error
+        raise StoreURLError(needs) from error
 
 
 def _shown(url: str) -> str:
