@@ -1,4 +1,4 @@
-"""How many examples and schedules the tests try: a third, or as many as HEADGATE_EXPLORE says.
+"""How many examples and schedules the tests try: a fifth, or as many as HEADGATE_EXPLORE says.
 
 `HEADGATE_EXPLORE=1 make test` tries as many as are written in the tests, `HEADGATE_EXPLORE=20`
 twenty times as many.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 EXPLORE = int(os.environ.get("HEADGATE_EXPLORE", "0"))
-_FEWEST = 25
+_FEWEST = 20
 
 
 def example_count(count: int) -> int:
-    """*count*, as many times as is to be explored; a third of it in an ordinary run."""
-    return count * EXPLORE or min(count, max(_FEWEST, count // 3))
+    """*count*, as many times as is to be explored; a fifth of it in an ordinary run."""
+    return count * EXPLORE or min(count, max(_FEWEST, count // 5))

@@ -35,12 +35,12 @@ def fill(limiter: RateLimiter, count: int, name: str = "old") -> None:
 def test_idle_counters_vanish_as_calls_go_on(limits: str, clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
     limiter = RateLimiter(limits, store=store)
-    fill(limiter, 1_000)
-    assert len(store) >= 1_000
+    fill(limiter, 300)
+    assert len(store) >= 300
     clock.advance(600)
-    fill(limiter, 1_000, "new")
+    fill(limiter, 300, "new")
     clock.advance(600)
-    for _ in range(1_000):
+    for _ in range(300):
         limiter.hit("key")
         clock.advance(10)
     assert len(store) < 10
@@ -52,11 +52,11 @@ def test_idle_counters_vanish_when_all_calls_are_for_one_busy_key(
 ) -> None:
     store = MemoryStore(clock=clock)
     limiter = RateLimiter(limits, store=store)
-    fill(limiter, 1_000)
+    fill(limiter, 300)
     clock.advance(600)
-    for _ in range(20_000):
+    for _ in range(1_000):
         limiter.hit("busy")
-        clock.advance(0.1)
+        clock.advance(2)
     assert len(store) < 10
 
 
@@ -73,9 +73,9 @@ def test_idle_counters_vanish_when_all_calls_are_for_one_busy_key(
 def test_any_call_sweeps(call: Callable[[RateLimiter], object], clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
     limiter = RateLimiter("10/m", store=store)
-    fill(limiter, 500)
+    fill(limiter, 200)
     clock.advance(600)
-    for _ in range(500):
+    for _ in range(200):
         call(limiter)
         clock.advance(1)
     assert len(store) < 10
@@ -85,29 +85,29 @@ def test_counters_in_use_outlive_every_sweep(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
     limiter = RateLimiter("1000/h", store=store)
     limiter.hit("slow", 1_000)
-    for _ in range(3_000):
+    for _ in range(600):
         limiter.hit("busy")
-        clock.advance(1)
+        clock.advance(5)
     assert limiter.peek("slow").remaining == 833
 
 
 def test_the_counters_of_a_limit_that_was_replaced_vanish(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
-    fill(RateLimiter("10/m", store=store), 1_000)
+    fill(RateLimiter("10/m", store=store), 300)
     changed = RateLimiter("20/m", store=store)
-    for _ in range(2_000):
+    for _ in range(500):
         changed.hit("key")
-        clock.advance(1)
+        clock.advance(4)
     assert len(store) < 10
 
 
 def test_the_counters_of_a_limiter_that_is_gone_vanish(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
-    fill(RateLimiter("10/m", store=store, namespace="gone"), 1_000)
+    fill(RateLimiter("10/m", store=store, namespace="gone"), 300)
     other = RateLimiter("10/m", store=store, namespace="here")
-    for _ in range(2_000):
+    for _ in range(500):
         other.hit("key")
-        clock.advance(1)
+        clock.advance(4)
     assert len(store) < 10
 
 
@@ -120,7 +120,7 @@ def test_idle_counters_of_one_limiter_leave_room_for_another(clock: ManualClock)
         here.hit("first", 0)
         clock.advance(60)
     here.hit("first", 10)
-    fill(here, 20_000, "sprayed")
+    fill(here, 5_000, "sprayed")
     assert here.peek("first").remaining == 90, "it had to share a counter with others"
 
 
@@ -128,11 +128,11 @@ def test_reservations_and_slots_that_lapsed_leave_nothing(clock: ManualClock) ->
     store = MemoryStore(clock=clock)
     limiter = RateLimiter("10/m", store=store)
     slots = RateLimiter(Concurrency(5, 60), store=store, namespace="slots")
-    for n in range(500):
+    for n in range(200):
         limiter.reserve(f"key {n}", 1, ttl=30)
         slots.slot(f"key {n}").take()
     clock.advance(120)
-    for _ in range(500):
+    for _ in range(200):
         limiter.hit("key", 0)
         clock.advance(1)
     assert len(store) == 0
@@ -159,7 +159,7 @@ def test_reservations_that_were_settled_leave_nothing_behind(clock: ManualClock)
     limiter = RateLimiter("10/m", store=store)
     limiter.reserve("key", 1, ttl=86_400).cancel()
     before = size_of(store, set())
-    for _ in range(1_000):
+    for _ in range(100):
         limiter.reserve("key", 1, ttl=86_400).cancel()
     assert size_of(store, set()) < before + 200
 
@@ -168,7 +168,7 @@ def test_limiters_that_are_gone_leave_nothing_behind(clock: ManualClock) -> None
     store = MemoryStore(clock=clock)
     RateLimiter("10/m", store=store)
     before = size_of(store, set())
-    for _ in range(1_000):
+    for _ in range(100):
         RateLimiter("10/m", store=store)
     assert size_of(store, set()) < before + 200
 
@@ -181,7 +181,7 @@ def test_spraying_keys_neither_grows_the_store_nor_frees_anybody(
     limiter = RateLimiter(limits, store=store)
     limiter.hit("victim", 9)
     limiter.hit("attacker", 10)
-    fill(limiter, 5_000, "sprayed")
+    fill(limiter, 2_000, "sprayed")
     assert len(store) <= 50 + OVERFLOW
     assert limiter.peek("victim").remaining == 1
     assert limiter.hit("victim")
@@ -192,7 +192,7 @@ def test_a_caller_gets_no_fresh_counter_by_spraying_in_a_full_store(clock: Manua
     store = MemoryStore(clock=clock, max_keys=1)
     limiter = RateLimiter("10/m", store=store)
     limiter.hit("first")
-    admitted = sum(limiter.hit(f"sprayed {n}").allowed for n in range(50_000))
+    admitted = sum(limiter.hit(f"sprayed {n}").allowed for n in range(15_000))
     assert admitted <= 10 * OVERFLOW
     assert not any(limiter.hit("late", 10) for _ in range(10))
 
@@ -200,9 +200,9 @@ def test_a_caller_gets_no_fresh_counter_by_spraying_in_a_full_store(clock: Manua
 def test_a_full_store_has_room_again_when_counters_are_idle(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock, max_keys=10)
     limiter = RateLimiter("1/m", store=store)
-    fill(limiter, 10_000)
+    fill(limiter, 3_000)
     clock.advance(3_600)
-    for n in range(3_000):
+    for n in range(1_500):
         assert limiter.hit(f"key {n}")
         clock.advance(60)
     assert len(store) < 20 + OVERFLOW
@@ -236,17 +236,17 @@ def test_a_counter_that_is_carried_over_frees_nobody_in_a_full_store(clock: Manu
     store = MemoryStore(clock=clock, max_keys=1)
     before, after = RateLimiter("10/h", store=store), RateLimiter("20/h", store=store)
     before.hit("own")
-    sharers = [f"sharer {n}" for n in range(5 * OVERFLOW)]
+    sharers = [f"sharer {n}" for n in range(2 * OVERFLOW)]
     for sharer in sharers:
         after.charge(sharer, 20)
-    after.peek("own")
+    after.hit("own")
     assert [sharer for sharer in sharers if after.hit(sharer)] == []
 
 
 def test_names_of_counters_come_and_go(clock: ManualClock) -> None:
     store = MemoryStore(clock=clock)
     limiter = RateLimiter("10/m", store=store)
-    for n in range(2_000):
+    for n in range(500):
         limiter.hit_all([Hit("key", "1/s", name=f"rule {n}")])
         clock.advance(60)
     assert len(store) < 50
