@@ -11,9 +11,6 @@ from headgate.units import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from fractions import Fraction
 
-DEFAULT_SYNC_NS: Final = 100 * MILLISECOND
-"""The time between two reports of nodes that decide by themselves."""
-
 DEFAULT_DENIALS_NS: Final = SECOND
 """The time for which a denial is remembered where a limit is not exact."""
 

@@ -319,12 +319,11 @@ class MemoryStore(Store):
 
     def prepare(self, places: Sequence[base.Place]) -> Prepared:
         kept = tuple(places)
-        has_slots = any(isinstance(limit, Concurrency) for _, limit in kept)
-        # The log changes in place, and places in a queue depend on what else is denied.
-        is_odd = any(isinstance(limit, SlidingWindowLog | LeakyQueue) for _, limit in kept)
-        has_constants = any(isinstance(limit, ConstantLimit) for _, limit in kept)
+        odd: tuple[type[Limit], ...] = (Concurrency, ConstantLimit)
+        if len(kept) > 1:  # the log changes in place, a place in a queue depends on what is denied
+            odd = (*odd, SlidingWindowLog, LeakyQueue)
         has_twins = len({group for group, _ in kept}) < len(kept)
-        if has_slots or has_constants or has_twins or (is_odd and len(kept) > 1):
+        if has_twins or any(isinstance(limit, odd) for _, limit in kept):
             return super().prepare(kept)
         take = self._prepare_take(kept)
         if any(isinstance(limit, LeakyQueue) for _, limit in kept):
