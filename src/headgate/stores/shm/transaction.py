@@ -22,6 +22,7 @@ from headgate.stores.operations import (
     PublishedValues,
     PublishValue,
     Reset,
+    Take,
     TakeEach,
 )
 from headgate.stores.shm.file import LOG, layout_of
@@ -284,7 +285,8 @@ def run_operation(operation: Operation[Any], file: File, now: int) -> Any:
             raise UsageError(f"a store in shared memory does not support {name}")
         case _:
             reply = execute(operation, partial(open_counters, transaction))
-    transaction.commit()
+    if not isinstance(operation, Take) or operation.consume:  # a peek converts no counter
+        transaction.commit()
     return reply
 
 
