@@ -27,9 +27,8 @@ local function take()
       end
     end
     for _, counter in ipairs(counters) do
-      -- A peek writes nothing, but for a counter that it has converted from another limit: the wait
-      -- that it reports holds for the converted one.
-      if not consume then counter.moved = false end
+      -- A peek writes nothing, not even a counter that it has converted from another limit.
+      if not consume then counter.changed, counter.moved = false, false end
     end
     close_all(specs, counters)
     if not all and consume and lease ~= '' then
