@@ -20,7 +20,7 @@ from benchmarks.budgets.row import Budget, Effort, Row
 from benchmarks.gateway.servers import DecisionService, Server, Service
 from benchmarks.inprocess.measure import in_turns
 from benchmarks.service.grpc_load import Target, full_load, paced_load
-from headgate.engine import AsyncRuleEngine
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
 from headgate.service.core import Core
 from headgate.service.rls import RateLimitCalls
@@ -306,7 +306,7 @@ def rls(effort: Effort) -> list[Row]:
 def _handler(effort: Effort) -> Row:
     """A call of somebody who has not called before, without a network."""
     engine = AsyncRuleEngine(read_policy(POLICY), salt=b"salt")
-    core = Core(engine=engine, clock=time.time_ns, secret=b"a secret of the benchmark")
+    core = Core(rules=engine, clock=time.time_ns, secret=b"a secret of the benchmark")
     handle, bodies = RateLimitCalls(core).should_rate_limit, map(request_of, addresses())
 
     def sample(calls: int = 1_000) -> float:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from headgate.overload import AsyncFairGate, LoadShedder
-    from headgate.policy.model import Priority
+    from headgate.engine.rule import Priority
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from headgate.policy.model import Priority
+    from headgate.engine.rule import Priority
 
 __all__ = ["GREY", "plt", "save", "smoothed"]
 

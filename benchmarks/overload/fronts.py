@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.overload.clients import Front
     from benchmarks.overload.overload import MakeFront, Plot
     from headgate.overload import Steering
-    from headgate.policy.model import Priority
+    from headgate.engine.rule import Priority
     from headgate.testing.virtual_loop import VirtualLoop
 
 FIXED: Final = 5

@@ -15,7 +15,7 @@ from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.policy.model import Priority
+    from headgate.engine.rule import Priority
 
 MakeFront = Callable[[Backend, VirtualLoop], Front]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.limits import TokenBucket
 from headgate.policy.model import Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.engine.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

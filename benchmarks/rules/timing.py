@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from benchmarks.rules.shapes import Shape
-    from headgate.policy.request import Request
+    from headgate.engine.request import Request
 
 FEW_RULES = 10
 MANY_RULES = 10_000

@@ -1,11 +1,12 @@
 """What the worker needs of the working tree, in the shape that release 0.1 has."""
 
 from headgate import Hit, RateLimiter, limits
-from headgate.engine import RuleEngine, answer_of
+from headgate.engine.verdict import answer_of
+from headgate.rule_engine import RuleEngine
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
+from headgate.engine.request import Request
 from headgate.responses import headers_for
 from headgate.testing import ManualClock
 

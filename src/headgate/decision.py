@@ -25,6 +25,7 @@ __all__ = [
     "Decision",
     "FailurePolicy",
     "Figures",
+    "HeaderMode",
     "OnFailure",
     "PartialHit",
     "RateLimitedError",
@@ -290,6 +291,9 @@ def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision
 
 # What to decide when the store cannot: the one place where open and closed are told apart.
 
+
+HeaderMode = Literal["on", "off", "redacted"]
+"""What a response says of a rule: all, nothing, or only that the request was denied."""
 
 FailurePolicy = Literal["fail_open", "fail_closed", "local"]
 

@@ -1,19 +1,16 @@
-"""`RateLimiter`: one limit or a stack of them, many keys, for code that may block.
+"""`RateLimiter` and `AsyncRateLimiter`: one limit or a stack of them, many keys.
 
-Each verb plans an operation (`plan`), runs it on the store, and concludes. The async twin in `aio`
-has the same verbs in the same order; what they share is in `plan`, `waiting` and `holding`.
+Both are facades. Each verb is written once, as a generator of effects on the engine
+(`headgate.engine.use_cases`); a `RateLimiter` performs it in the calling thread, an
+`AsyncRateLimiter` in the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from headgate.decision import (
@@ -21,56 +18,37 @@ from headgate.decision import (
     FailurePolicy,
     OnFailure,
     RateLimitedError,
-    decide,
     read_on_failure,
 )
+from headgate.engine.recording import begin, record_waited
+from headgate.engine.stack import Limits, Stack, checked_name, read_limits
+from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError, UsageError
-from headgate.observability.named import CountedAsyncVerbs, CountedVerbs
-from headgate.runtime.fallback import fallback_of
-from headgate.runtime.heartbeat import ASYNC_HEART, BEATS, HEART, AsyncBeat, Beat
+from headgate.limits import LeakyQueue
+from headgate.observability.named import DecisionNotes
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Interrupted, Sleep, Wait
+from headgate.runtime.fallback import HERE
+from headgate.runtime.heartbeat import ASYNC_HEART, BEATS, HEART
 from headgate.runtime.holds import AsyncReservation, AsyncSlot, Reservation, Slot, new_name
-from headgate.runtime.limiter_plan import (
-    Concluding,
-    Limits,
-    Stack,
-    checked_name,
-    deadline_ns,
-    decide_now_of,
-    nap,
-    naps,
-    prepared_stack,
-    read_limits,
-    refused_in_line,
-    soonest_ns,
-)
-from headgate.runtime.waiting_lines import Lines, LoopEvent
-from headgate.stores.base import checked_cost, checked_key, checks_of
-from headgate.stores.factory import (
-    health_of,
-    set_accuracies,
-    unwrapped,
-    wrapped,
-)
-from headgate.stores.operations import (
-    Charge,
-    Hold,
-    Refund,
-    ReleaseSlot,
-    RenewSlot,
-    Reset,
-    Settle,
-    Take,
-)
+from headgate.runtime.waiting_lines import Lines, Place, deadline_ns, nap, naps
+from headgate.stores.base import checked_cost, checked_key, refuse_partial
+from headgate.stores.factory import unwrapped
+from headgate.stores.operations import Charge, Refund
+from headgate.units import MILLISECOND, duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable
+    from collections.abc import Awaitable, Iterable
     from typing import Self
 
     from headgate.clock import Clock
     from headgate.decision import PartialHit
+    from headgate.engine.plan import Plan
+    from headgate.engine.verdict import Verdict
     from headgate.limits import Accuracy, Limit
+    from headgate.runtime.effects import Effects
+    from headgate.runtime.holds import Beating
     from headgate.stores.base import Hit, Store
-    from headgate.stores.operations import Operation
     from headgate.units import Seconds
 
 
@@ -183,16 +161,11 @@ def _ask(given: Any, default: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return given(*args, **kwargs) if callable(given) else given
 
 
-class RateLimiter(Concluding):
-    """Decide for each request of each key: allowed or not, and if not, until when.
+class _Limiter:
+    """The verbs of both limiters, as generators of effects."""
 
-    *limits* is a text such as `"100/minute"`, a `Limit`, or a list of them (stacked: all must
-    allow, and if one denies none is charged). *store* is a URL or a `Store`. *name* is the name of
-    its counters and its label in metrics; a shared store (Redis, shared memory) requires one, and
-    limiters of one *name* and *namespace* share their counters. *clock* is for tests and
-    simulations. *on_store_failure* says what to do while the store is gone, *accuracy* how exactly
-    the limits have to be kept by all who use them. Safe to share among threads.
-    """
+    waits_for_store = True
+    """False if `acquire` denies at once what is denied because the store is gone."""
 
     def __init__(
         self,
@@ -206,26 +179,17 @@ class RateLimiter(Concluding):
         name: str | None = None,
     ) -> None:
         read = read_limits(limits)
-        self._stack = Stack(namespace, read, read_on_failure(on_store_failure), name)
-        self._store = wrapped(store, clock)
-        checked_name(name, limits, store, is_shared=self._store.is_shared)
-        store_clock = self._store.clock
-        self._fallback = fallback_of(self._store, store_clock, health_of(self._store))
-        leased = self._stack.terms(accuracy)
-        set_accuracies(self._store, self, leased)
-        self._time: Clock = self._store.clock or time.monotonic_ns
-        self._sleep: Callable[[float], None] | None = getattr(self._time, "sleep", None)
-        self._lines: Lines[threading.Event] = Lines()
-        prepared = prepared_stack(self._store, self._stack)
-        self._take = None if prepared is None else prepared.take
-        self._decide_now = decide_now_of(self._store, prepared)
-        self._limits = self._stack.limits
-        self._count = len(self._limits)
-        self._uncounted_hit: Callable[[str, int], Decision] | None = None
-        if name is not None:
-            self._uncounted_hit = self.hit
-            quick = self._decide_now or (self.hit if leased else None)
-            self.__dict__ |= CountedVerbs(self, name, quick).verbs()
+        self._stack = stack = Stack.of(read, name, namespace, read_on_failure(on_store_failure))
+        self._engine = engine = Engine(store, clock=clock)
+        checked_name(name, limits, store, is_shared=engine.store.is_shared)
+        engine.set_accuracies(self, stack.accuracies(accuracy))
+        self._time: Clock = engine.store.clock or time.monotonic_ns
+        self._lines = Lines()
+        self._decide_now: Callable[[str, int], Decision] | None = None
+        if engine.is_direct and not stack.has_slots:
+            decide = engine.store.prepare(stack.places).decide
+            if decide is not None:
+                self._decide_now = decide if name is None else DecisionNotes(name).wrap(decide)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -234,128 +198,263 @@ class RateLimiter(Concluding):
 
     @property
     def store(self) -> Store:
-        """Where the counters are. (The limiter itself asks by way of a guard.)"""
-        return unwrapped(self._store)
+        """The store of the counters, without the layers that the limiter uses it through."""
+        return unwrapped(self._engine.store)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{'; '.join(map(str, self.limits))}')"
+
+    def _hitting(self, key: str, cost: int) -> Effects[Decision]:
+        return _decision((yield from self._engine.decide(self._stack.plan(key, cost))))
+
+    def _peeking(self, key: str, cost: int) -> Effects[Decision]:
+        plan = self._stack.planned(self._stack.rule_plan(key, cost))
+        return _decision((yield from self._engine.peek(plan)))
+
+    def _hitting_up_to(self, key: str, n: int) -> Effects[PartialHit]:
+        refuse_partial(self._stack.limits, "hit_up_to")
+        plan = self._stack.plan(key, n)
+        return (yield from self._engine.take_up_to(plan))
+
+    def _hitting_many(self, asked: Iterable[str | tuple[str, int]]) -> Effects[list[Decision]]:
+        verdicts = yield from self._engine.decide_each(self._plans(asked))
+        return [_decision(verdict) for verdict in verdicts]
+
+    def _plans(self, asked: Iterable[str | tuple[str, int]]) -> list[Plan]:
+        if isinstance(asked, str):
+            raise UsageError(f"hit_many takes a list of (key, cost); for {asked!r} alone use hit")
+        plans = []
+        for n, item in enumerate(asked):
+            match item:
+                case str():
+                    plans.append(self._stack.plan(item, 1, "hit_many"))
+                case (key, cost):
+                    plans.append(self._stack.plan(key, cost, "hit_many"))
+                case _:
+                    raise UsageError(f"item {n} of hit_many is {item!r}; expected (key, cost)")
+        return plans
+
+    def _hitting_all(self, hits: Iterable[Hit]) -> Effects[Decision]:
+        return _decision((yield from self._engine.decide(self._stack.plan_of_hits(hits))))
+
+    def _acquiring(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
+        stack, began_ns = self._stack, begin()
+        plan = stack.plan(key, cost, "acquire")
+        now = self._time()
+        deadline = deadline_ns(timeout, now)
+        if not stack.is_worth_a_wait(cost):
+            verdict = yield from self._engine.decide(plan, is_recorded=False)
+        else:
+            place = Place()
+            try:
+                if not self._lines.join(key, place):
+                    within = None if deadline is None else timeout
+                    if not (yield Wait(place.signal, within)):
+                        return _denied_in_line((yield from self._peeking(key, cost)))
+                verdict = yield from self._waiting(key, cost, place, deadline)
+            finally:
+                self._lines.leave(key, place)
+        yield from self._until_turn(key, verdict)
+        return _decision(record_waited(verdict, began_ns))
+
+    def _waiting(self, key: str, cost: int, place: Place, deadline: int | None) -> Effects[Verdict]:
+        """Ask the store, as the first in line, until the request is allowed or cannot be in
+        time."""
+        while True:
+            signal = self._lines.arm(place)
+            within_ns = None if deadline is None else max(deadline - self._time(), 0)
+            plan = self._stack.within(within_ns).plan(key, cost)
+            verdict = yield from self._engine.decide(plan, is_recorded=False)
+            decision = _decision(verdict)
+            wait_ns = decision.retry_after_ns
+            if decision.allowed or wait_ns is None:
+                return verdict
+            if decision.source == "fail_closed" and not self.waits_for_store:
+                return verdict
+            if deadline is not None and self._time() + _soonest_ns(decision) > deadline:
+                return verdict
+            if hasattr(self._time, "sleep"):  # a clock for tests
+                yield Sleep(nap(wait_ns), self._time)
+            else:
+                yield Wait(signal, nap(wait_ns))
+
+    def _until_turn(self, key: str, verdict: Verdict) -> Effects[None]:
+        """Wait for the place in a queue that *verdict* grants; an interrupted caller gives it
+        up."""
+        if not verdict.delay_ns:
+            return
+        try:
+            for seconds in naps(verdict.delay_ns):
+                yield Sleep(seconds, self._time)
+        except Interrupted:
+            yield from self._engine.undo(verdict)
+            self._lines.wake(key)
+            raise
+
+    def _hitting_in_turn(self, key: str, cost: int) -> Effects[Decision]:
+        """Hit, and wait for the place in a queue."""
+        verdict = yield from self._engine.decide(self._stack.plan(key, cost))
+        yield from self._until_turn(key, verdict)
+        return _decision(verdict)
+
+    def _reserving(self, key: str, cost: int, name: str, ttl: Seconds) -> Effects[Verdict]:
+        ttl_ns = duration_ns(ttl, "ttl")
+        return (yield from self._engine.reserve(self._stack.plan_of_hold(key, cost), name, ttl_ns))
+
+    def _settling(self, key: str, verdict: Verdict, amount: int) -> Effects[bool]:
+        if not amount:
+            yield from self._engine.vacate(verdict)
+        is_here = _is_decided_here(verdict)
+        try:
+            was_open = yield from self._engine.settle(verdict, {self._stack.rule.id: amount})
+        except StoreError:
+            if not is_here and self._stack.rule.on_failure.mode != "fail_open":
+                raise
+            was_open = False
+        self._lines.wake(key)
+        return was_open or is_here
+
+    def _charging(self, key: str, amount: int) -> Effects[Decision]:
+        one = self._stack.rates(key, amount, "charge")
+        return (yield from self._engine.record_usage(one, Charge(one.checks)))
+
+    def _refunding(self, key: str, amount: int) -> Effects[Decision]:
+        one = self._stack.rates(key, amount, "refund")
+        decision = yield from self._engine.record_usage(one, Refund(one.checks))
+        self._lines.wake(key)
+        return decision
+
+    def _resetting(self, key: str) -> Effects[None]:
+        yield from self._engine.reset(self._stack.rule_plan(key, 0))
+        self._lines.wake(key)
+
+    def _stack_of_slot(self, key: str, partition: str | None) -> Stack:
+        stack = self._stack.of_partition(partition)
+        if not stack.has_slots:
+            raise UsageError("slot needs a Concurrency limit; this limiter has none: use hit")
+        checked_key(key)
+        return stack
+
+
+class _SlotHolder:
+    """The verbs of one slot of *limiter*."""
+
+    __slots__ = ("_engine", "_has_heart", "_in_loop", "_key", "_lines", "_stack", "_verdict")
+
+    def __init__(
+        self, engine: Engine, stack: Stack, key: str, *, heartbeat: bool, in_loop: bool
+    ) -> None:
+        self._engine = engine
+        self._stack = stack
+        self._key = key
+        self._has_heart = heartbeat
+        self._in_loop = in_loop
+        self._verdict: Verdict | None = None
+
+    def enter(self, name: str) -> Effects[Decision]:
+        plan = self._stack.plan_of_slot(self._key, name)
+        verdict = self._verdict = yield from self._engine.decide(plan)
+        return _decision(verdict)
+
+    def renew(self) -> Effects[bool]:
+        assert self._verdict is not None  # noqa: S101 (a slot that is held has one)
+        try:
+            return (yield from self._engine.renew(self._verdict))
+        except StoreError:
+            if self._stack.rule.on_failure.mode == "fail_open":
+                return False
+            raise
+
+    def leave(self) -> Effects[bool]:
+        assert self._verdict is not None  # noqa: S101 (a slot that is held has one)
+        is_open = self._stack.rule.on_failure.mode == "fail_open"
+        return (yield from self._engine.release(self._verdict, raises=not is_open))
+
+    def beat(self, slot: object) -> Beating | None:
+        verdict = self._verdict
+        if not self._has_heart or verdict is None:
+            return None
+        engine, every_ns = self._engine, max(1, self._stack.shortest_lease_ns // BEATS)
+        if not self._in_loop:
+            return HEART.beat(lambda: drive(engine.renew(verdict)), every_ns, slot)
+
+        async def renew() -> bool:
+            return await adrive(engine.renew(verdict))
+
+        return ASYNC_HEART.beat(renew, every_ns, slot)
+
+
+class RateLimiter(_Limiter):
+    """Allow or deny each request of each key, and say when to retry.
+
+    *limits* is a text such as `"100/minute"`, a `Limit`, or a list of them (stacked: all must
+    allow, and if one denies none is charged). *store* is a URL or a `Store`. *name* is the name of
+    its counters and its label in metrics; a shared store (Redis, shared memory) requires one, and
+    limiters of one *name* and *namespace* share their counters. *clock* is for tests and
+    simulations. *on_store_failure* says what to do while the store is gone, *accuracy* how exactly
+    the limits have to be kept by all who use them. Safe to share among threads.
+    """
 
     def hit(self, key: str, cost: int = 1) -> Decision:
-        """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
+        """Allow *cost* units of *key* now, or say when to retry. A denial consumes nothing."""
         decide_now = self._decide_now
-        if decide_now is not None:  # the fast path: a store that never waits and cannot fail
+        if decide_now is not None:
             return decide_now(key, cost)
-        take = self._take
-        if take is None:
-            return self._decide(self._stack.take(key, cost))
-        if type(key) is not str or not key or type(cost) is not int or cost != 1:
-            key, cost = checked_key(key), checked_cost(cost)
-        count = self._count
-        try:
-            outcomes = take((key,) * count, (cost,) * count)
-        except StoreError as error:
-            return self._without_store(self._stack.take(key, cost), error)
-        if self._fallback.wants_word:
-            self._fallback.succeed()
-        return decide(key, self._limits, outcomes)
+        return drive(self._hitting(key, cost))
 
     def peek(self, key: str, cost: int = 1) -> Decision:
-        """What `hit` would say now; nothing is consumed."""
-        return self._decide(Take(self._stack.checks(key, cost), consume=False))
+        """Say what `hit` would say now; nothing is consumed."""
+        return drive(self._peeking(key, cost))
 
     def hit_up_to(self, key: str, n: int) -> PartialHit:
         """Allow as many of *n* units of *key* as fit in all limits now, and charge those."""
-        operation = self._stack.take_up_to(key, n)
-        try:
-            reply = self._store.run(operation)
-        except StoreError as error:
-            return self._part_without_store(operation, error)
-        return self._conclude_part(operation, reply)
+        return drive(self._hitting_up_to(key, n))
 
     def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
         """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
-        operation = self._stack.take_each(asked)
-        try:
-            replies = self._store.run(operation)
-        except StoreError as error:
-            return [self._without_store(take, error) for take in operation.takes]
-        pairs = zip(operation.takes, replies, strict=True)
-        return [self._conclude(take, reply) for take, reply in pairs]
+        return drive(self._hitting_many(asked))
 
     def hit_all(self, hits: Iterable[Hit]) -> Decision:
         """Hit different keys under different limits, all or nothing."""
-        return self._decide(Take(checks_of(hits, self._stack.namespace)))
+        return drive(self._hitting_all(hits))
 
     def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
-        """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
+        """Wait until *cost* is allowed, at most *timeout* seconds; callers of a key in order.
 
-        Under a `LeakyQueue` it waits for its turn too. Refused at once if it can never fit or, once
-        first in line, not in time. A refusal consumes nothing, nor does a caller that is
-        interrupted while it waits.
+        Under a `LeakyQueue` it waits for its place too. Denied at once if it can never fit or, once
+        first in line, not in time. A denial consumes nothing, nor does a caller that is interrupted
+        while it waits.
         """
-        self._stack.take(key, cost, "acquire")
-        now = self._time()
-        deadline = deadline_ns(timeout, now)
-        if not self._stack.is_worth_a_wait(cost):
-            return self._hit_within(key, cost, None)
-        place = threading.Event()
-        try:
-            if not self._lines.join(key, place):
-                if not place.wait(None if deadline is None else timeout):
-                    return refused_in_line(self.peek(key, cost))
-                now = self._time()
-            while True:
-                place.clear()
-                within_ns = None if deadline is None else max(deadline - now, 0)
-                decision = self._hit_within(key, cost, within_ns)
-                wait_ns = decision.retry_after_ns
-                if decision.allowed or wait_ns is None:
-                    break
-                if deadline is not None and self._time() + soonest_ns(decision) > deadline:
-                    break
-                (self._sleep or place.wait)(nap(wait_ns))
-                now = self._time()
-        finally:
-            self._lines.leave(key, place)
-        return self._in_turn(key, cost, decision)
+        return drive(self._acquiring(key, cost, timeout))
 
     def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> Reservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
         name = new_name()
-        decision = self._decide(self._stack.hold(key, cost, name, ttl))
-        settle = partial(self._settle_turn, cost, decision) if decision.delay_ns else self._settle
-        return Reservation(key, cost, name, decision, settle)
+        verdict = drive(self._reserving(key, cost, name, ttl))
+        settle = functools.partial(self._settling, key, verdict)
+        return Reservation(key, cost, name, _decision(verdict), settle)
 
     def charge(self, key: str, amount: int) -> Decision:
-        """Record what has already happened, even beyond the limit; a look at the key after it."""
-        return self._decide(Charge(self._stack.rates(key, amount, "charge")))
+        """Record what has already happened, even beyond the limit; a peek at the key after it."""
+        return drive(self._charging(key, amount))
 
     def refund(self, key: str, amount: int) -> Decision:
-        """Give *amount* back, never more than was charged; a look at the key after it."""
-        decision = self._decide(Refund(self._stack.rates(key, amount, "refund")))
-        self._lines.wake(key)
-        return decision
+        """Give *amount* back, never more than was charged; a peek at the key after it."""
+        return drive(self._refunding(key, amount))
 
     def reset(self, key: str) -> None:
         """Forget all about *key*. Raises `StoreError` if the store cannot be reached."""
-        checks = self._stack.checks(key, 0)
-        self._store.run(Reset(checks))
-        self._fallback.reset(self._asked(checks))
-        self._lines.wake(key)
+        drive(self._resetting(key))
 
     def slot(self, key: str, partition: str | None = None, *, heartbeat: bool = False) -> Slot:
-        """A place under a `Concurrency` limit: `with limiter.slot(key) as slot:`, `if slot:`.
+        """A slot under a `Concurrency` limit: `with limiter.slot(key) as slot:`, `if slot:`.
 
         Where the limit has shares, *partition* is the part of the callers that asks. With a
         *heartbeat* the lease is renewed in the background for as long as the slot is held.
         """
-        stack = self._stack.of_part(partition)
-        stack.enter(key, "")
-        lasts_ns = stack.shortest_lease_ns if heartbeat else None
-        return Slot(
-            key,
-            partial(self._enter, stack),
-            partial(self._renew, stack),
-            partial(self._leave, stack),
-            None if lasts_ns is None else partial(self._beat, stack, lasts_ns),
-        )
+        stack = self._stack_of_slot(key, partition)
+        holder = _SlotHolder(self._engine, stack, key, heartbeat=heartbeat, in_loop=False)
+        return Slot(key, holder)
 
     def limit(
         self,
@@ -367,17 +466,16 @@ class RateLimiter(Concluding):
     ) -> Callable[[F], F]:
         """Decorate a function: each call is a hit of *key* (text, or made from the arguments).
 
-        Without a key all calls share one counter. A refused call raises `RateLimitedError`; with
-        `wait=True` it waits, at most *timeout* seconds. Under a `LeakyQueue` each call has its turn
-        before it goes on.
+        Without a key all calls share one counter. A denied call raises `RateLimitedError`; with
+        `wait=True` it waits, at most *timeout* seconds. Under a `LeakyQueue` each call waits for
+        its place before it goes on.
         """
         limiter = _InTurn(self) if self._stack.has_queues else self
         return decorate(limiter, key, cost, wait=wait, timeout=timeout)
 
     def close(self) -> None:
-        """Give back what the store holds open."""
-        self._fallback.close()
-        self._store.close()
+        """Release what the store holds open."""
+        drive(self._engine.closing())
 
     def __enter__(self) -> Self:
         return self
@@ -385,284 +483,67 @@ class RateLimiter(Concluding):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}('{'; '.join(map(str, self.limits))}')"
 
-    def _decide(self, operation: Take | Hold | Charge | Refund) -> Decision:
-        try:
-            outcomes = self._store.run(operation)
-        except StoreError as error:
-            return self._without_store(operation, error)
-        return self._conclude(operation, outcomes)
+class AsyncRateLimiter(_Limiter):
+    """`RateLimiter` for an event loop, which it never blocks.
 
-    def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
-        """As `hit`, for one whose turn in a queue has to come within *within_ns*."""
-        if within_ns is None or not self._stack.has_queues:
-            return (self._uncounted_hit or self.hit)(key, cost)
-        return self._decide(self._stack.within(within_ns).take(key, cost))
-
-    def _in_turn(self, key: str, cost: int, decision: Decision) -> Decision:
-        """*decision*, when the turn has come that it tells."""
-        if decision.allowed and decision.delay_ns:
-            try:
-                for seconds in naps(decision.delay_ns):
-                    (self._sleep or time.sleep)(seconds)
-            except BaseException:  # an interrupt, above all: whatever it is, others go instead
-                self._tell(self._giving_back(key, cost, decision))
-                self._lines.wake(key)
-                raise
-        return decision
-
-    def _tell(self, steps: Iterable[Operation[Any]]) -> None:
-        """Tell the store what it may miss: it stays charged then, which is the safe side."""
-        for step in steps:
-            with suppress(StoreError):
-                self._store.run(step)
-
-    def _settle_turn(self, cost: int, granted: Decision, key: str, name: str, amount: int) -> bool:
-        """As `_settle`; if nothing came of it, the turn that it has is given up."""
-        if not amount:
-            self._tell(self._vacating(key, cost, granted))
-        return self._settle(key, name, amount)
-
-    def _settle(self, key: str, name: str, amount: int) -> bool:
-        checks = self._stack.checks(key, amount, "actual")
-        asked, fallback = self._asked(checks), self._fallback
-        is_here = fallback.has_decided and fallback.settle(asked, name)
-        try:
-            done = self._store.run(Settle(checks, name, charge_lapsed=True))
-        except StoreError as error:
-            done = False
-            if is_here:
-                fallback.owe(asked, error)
-            elif self._stack.on_failure.mode != "fail_open":
-                raise
-        self._lines.wake(key)
-        return done or is_here
-
-    def _enter(self, stack: Stack, key: str, lease: str) -> Decision:
-        return self._decide(stack.enter(key, lease))
-
-    def _renew(self, stack: Stack, key: str, lease: str) -> bool:
-        slots = stack.slots(key)
-        if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
-            return True
-        return self._report(RenewSlot(slots, lease))
-
-    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str, slot: object) -> Beat:
-        """Renew *lease* again and again. A store that is gone is no lost lease: it is raised."""
-        slots = stack.slots(key)
-
-        def renew() -> bool:
-            if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
-                return True
-            return self._store.run(RenewSlot(slots, lease))
-
-        return HEART.beat(renew, max(1, lasts_ns // BEATS), slot)
-
-    def _leave(self, stack: Stack, key: str, lease: str) -> bool:
-        slots = stack.slots(key)
-        if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
-            return True
-        return self._report(ReleaseSlot(slots, lease))
-
-    def _report(self, operation: RenewSlot | ReleaseSlot) -> bool:
-        """Tell the store something that it may miss if the limiter is to stay open."""
-        try:
-            return self._store.run(operation)
-        except StoreError:
-            if self._stack.on_failure.mode == "fail_open":
-                return False
-            raise
-
-
-class _InTurn:
-    """A limiter with a queue, for the decorator."""
-
-    def __init__(self, limiter: RateLimiter) -> None:
-        self._limiter = limiter
-        self.acquire = limiter.acquire
-
-    def hit(self, key: str, cost: int = 1) -> Decision:
-        return self._limiter._in_turn(key, cost, self._limiter.hit(key, cost))  # noqa: SLF001
-
-
-# `AsyncRateLimiter`: the verbs of `RateLimiter`, awaited. It never blocks the event loop.
-
-
-class AsyncRateLimiter(Concluding):
-    """As `RateLimiter`, for an event loop.
-
-    A `MemoryStore` may be shared with a `RateLimiter`: both then count together.
+    A store may be shared with a `RateLimiter`: both then count together.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        *,
-        store: str | Store = "memory://",
-        clock: Clock | None = None,
-        namespace: str = "headgate",
-        on_store_failure: FailurePolicy | OnFailure = "fail_open",
-        accuracy: Accuracy | None = None,
-        name: str | None = None,
-    ) -> None:
-        read = read_limits(limits)
-        self._stack = Stack(namespace, read, read_on_failure(on_store_failure), name)
-        self._store = wrapped(store, clock)
-        checked_name(name, limits, store, is_shared=self._store.is_shared)
-        store_clock = self._store.clock
-        self._fallback = fallback_of(self._store, store_clock, health_of(self._store))
-        set_accuracies(self._store, self, self._stack.terms(accuracy))
-        self._time: Clock = self._store.clock or time.monotonic_ns
-        self._sleep: Callable[[float], Awaitable[None]] | None
-        self._sleep = getattr(self._time, "asleep", None)
-        self._lines: Lines[LoopEvent] = Lines()
-        self._undoing: set[asyncio.Task[None]] = set()
-        prepared = prepared_stack(self._store, self._stack)
-        self._take = None if prepared is None else prepared.atake
-        self._decide_now = decide_now_of(self._store, prepared)
-        self._limits = self._stack.limits
-        self._count = len(self._limits)
-        self._uncounted_hit: Callable[[str, int], Coroutine[None, None, Decision]] | None = None
-        if name is not None:
-            self._uncounted_hit = self.hit
-            self.__dict__ |= CountedAsyncVerbs(self, name, self._decide_now).verbs()
-
-    @property
-    def limits(self) -> tuple[Limit, ...]:
-        """The limits that each request has to pass."""
-        return self._stack.limits
-
-    @property
-    def store(self) -> Store:
-        """Where the counters are. (The limiter itself asks by way of a guard.)"""
-        return unwrapped(self._store)
-
     async def hit(self, key: str, cost: int = 1) -> Decision:
-        """Admit *cost* units of *key* now, or say when to retry. A refusal consumes nothing."""
+        """Allow *cost* units of *key* now, or say when to retry. A denial consumes nothing."""
         decide_now = self._decide_now
-        if decide_now is not None:  # the fast path: a store that never waits and cannot fail
+        if decide_now is not None:
             return decide_now(key, cost)
-        take = self._take
-        if take is None:
-            return await self._decide(self._stack.take(key, cost))
-        if type(key) is not str or not key or type(cost) is not int or cost != 1:
-            key, cost = checked_key(key), checked_cost(cost)
-        count = self._count
-        try:
-            answer = take((key,) * count, (cost,) * count)
-            outcomes = answer if isinstance(answer, tuple) else await answer
-        except StoreError as error:
-            return self._without_store(self._stack.take(key, cost), error)
-        if self._fallback.wants_word:
-            self._fallback.succeed()
-        return decide(key, self._limits, outcomes)
+        return await adrive(self._hitting(key, cost))
 
     async def peek(self, key: str, cost: int = 1) -> Decision:
-        """What `hit` would say now; nothing is consumed."""
-        return await self._decide(Take(self._stack.checks(key, cost), consume=False))
+        """Say what `hit` would say now; nothing is consumed."""
+        return await adrive(self._peeking(key, cost))
 
     async def hit_up_to(self, key: str, n: int) -> PartialHit:
         """Allow as many of *n* units of *key* as fit in all limits now, and charge those."""
-        operation = self._stack.take_up_to(key, n)
-        try:
-            reply = await self._store.arun(operation)
-        except StoreError as error:
-            return self._part_without_store(operation, error)
-        return self._conclude_part(operation, reply)
+        return await adrive(self._hitting_up_to(key, n))
 
     async def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
         """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
-        operation = self._stack.take_each(asked)
-        try:
-            replies = await self._store.arun(operation)
-        except StoreError as error:
-            return [self._without_store(take, error) for take in operation.takes]
-        pairs = zip(operation.takes, replies, strict=True)
-        return [self._conclude(take, reply) for take, reply in pairs]
+        return await adrive(self._hitting_many(asked))
 
     async def hit_all(self, hits: Iterable[Hit]) -> Decision:
         """Hit different keys under different limits, all or nothing."""
-        return await self._decide(Take(checks_of(hits, self._stack.namespace)))
+        return await adrive(self._hitting_all(hits))
 
-    async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a refusal is a value here, not a TimeoutError)
-        """Wait until *cost* is admitted, at most *timeout* seconds; callers of a key in order.
-
-        Under a `LeakyQueue` it waits for its turn too. Refused at once if it can never fit or, once
-        first in line, not in time. A refusal consumes nothing, nor does a caller that is cancelled.
-        """
-        self._stack.take(key, cost, "acquire")
-        now = self._time()
-        deadline = deadline_ns(timeout, now)
-        if not self._stack.is_worth_a_wait(cost):
-            return await self._hit_within(key, cost, None)
-        place = LoopEvent()
-        try:
-            if not self._lines.join(key, place):
-                if not await _is_set(place, None if deadline is None else timeout):
-                    return refused_in_line(await self.peek(key, cost))
-                now = self._time()
-            while True:
-                place.clear()
-                within_ns = None if deadline is None else max(deadline - now, 0)
-                decision = await self._asked_for(key, cost, self._hit_within(key, cost, within_ns))
-                wait_ns = decision.retry_after_ns
-                if decision.allowed or wait_ns is None:
-                    break
-                if deadline is not None and self._time() + soonest_ns(decision) > deadline:
-                    break
-                if self._sleep is not None:
-                    await self._sleep(nap(wait_ns))
-                else:
-                    await _is_set(place, nap(wait_ns))
-                now = self._time()
-        finally:
-            self._lines.leave(key, place)
-        return await self._in_turn(key, cost, decision)
+    async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a denial is a value here, not a TimeoutError)
+        """Wait until *cost* is allowed, at most *timeout* seconds: see `RateLimiter.acquire`."""
+        return await adrive(self._acquiring(key, cost, timeout))
 
     async def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> AsyncReservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
         name = new_name()
-        decision = await self._or_undo(
-            self._decide(self._stack.hold(key, cost, name, ttl)),
-            lambda granted: self._settle_turn(cost, granted, key, name, 0),
-        )
-        settle = partial(self._settle_turn, cost, decision) if decision.delay_ns else self._settle
-        return AsyncReservation(key, cost, name, decision, settle)
+        verdict = await adrive(self._reserving(key, cost, name, ttl))
+        settle = functools.partial(self._settling, key, verdict)
+        return AsyncReservation(key, cost, name, _decision(verdict), settle)
 
     async def charge(self, key: str, amount: int) -> Decision:
-        """Record what has already happened, even beyond the limit; a look at the key after it."""
-        return await self._decide(Charge(self._stack.rates(key, amount, "charge")))
+        """Record what has already happened, even beyond the limit; a peek at the key after it."""
+        return await adrive(self._charging(key, amount))
 
     async def refund(self, key: str, amount: int) -> Decision:
-        """Give *amount* back, never more than was charged; a look at the key after it."""
-        decision = await self._decide(Refund(self._stack.rates(key, amount, "refund")))
-        self._lines.wake(key)
-        return decision
+        """Give *amount* back, never more than was charged; a peek at the key after it."""
+        return await adrive(self._refunding(key, amount))
 
     async def reset(self, key: str) -> None:
         """Forget all about *key*. Raises `StoreError` if the store cannot be reached."""
-        checks = self._stack.checks(key, 0)
-        await self._store.arun(Reset(checks))
-        self._fallback.reset(self._asked(checks))
-        self._lines.wake(key)
+        await adrive(self._resetting(key))
 
     def slot(self, key: str, partition: str | None = None, *, heartbeat: bool = False) -> AsyncSlot:
-        """A place under a `Concurrency` limit: `async with limiter.slot(key) as slot:`.
+        """A slot under a `Concurrency` limit: `async with limiter.slot(key) as slot:`.
 
-        *partition* and *heartbeat* as in `RateLimiter.slot`.
+        *partition* and *heartbeat* are those of `RateLimiter.slot`.
         """
-        stack = self._stack.of_part(partition)
-        stack.enter(key, "")
-        lasts_ns = stack.shortest_lease_ns if heartbeat else None
-        return AsyncSlot(
-            key,
-            partial(self._enter, stack),
-            partial(self._renew, stack),
-            partial(self._leave, stack),
-            None if lasts_ns is None else partial(self._beat, stack, lasts_ns),
-        )
+        stack = self._stack_of_slot(key, partition)
+        holder = _SlotHolder(self._engine, stack, key, heartbeat=heartbeat, in_loop=True)
+        return AsyncSlot(key, holder)
 
     def limit(
         self,
@@ -672,16 +553,13 @@ class AsyncRateLimiter(Concluding):
         wait: bool = False,
         timeout: float | None = None,
     ) -> Callable[[F], F]:
-        """Decorate an async function; as `RateLimiter.limit`."""
-        limiter = _AioInTurn(self) if self._stack.has_queues else self
+        """Decorate an async function: see `RateLimiter.limit`."""
+        limiter = _AsyncInTurn(self) if self._stack.has_queues else self
         return decorate_async(limiter, key, cost, wait=wait, timeout=timeout)
 
     async def aclose(self) -> None:
-        """Give back what the store holds open."""
-        if self._undoing:
-            await asyncio.wait(self._undoing)
-        self._fallback.close()
-        await self._store.aclose()
+        """Release what the store holds open."""
+        await adrive(self._engine.closing())
 
     async def __aenter__(self) -> Self:
         return self
@@ -689,159 +567,68 @@ class AsyncRateLimiter(Concluding):
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}('{'; '.join(map(str, self.limits))}')"
 
-    async def _decide(self, operation: Take | Hold | Charge | Refund) -> Decision:
-        try:
-            outcomes = await self._store.arun(operation)
-        except StoreError as error:
-            return self._without_store(operation, error)
-        return self._conclude(operation, outcomes)
-
-    async def _or_undo(
-        self, asking: Coroutine[None, None, Decision], undo: Callable[[Decision], Awaitable[object]]
-    ) -> Decision:
-        """Ask; if the caller is cancelled meanwhile, undo what the store may yet grant."""
-        if not self._store.waits:
-            return await asking
-        asked = asyncio.ensure_future(asking)
-        try:
-            return await asyncio.shield(asked)
-        except asyncio.CancelledError:
-            self._keep(asyncio.ensure_future(_undo_if_granted(asked, undo)))
-            raise
-
-    def _keep(self, undoing: asyncio.Task[None]) -> None:
-        """The loop itself forgets tasks that nobody waits for."""
-        self._undoing.add(undoing)
-        undoing.add_done_callback(self._undoing.discard)
-
-    async def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
-        """As `RateLimiter._hit_within`."""
-        if within_ns is None or not self._stack.has_queues:
-            return await (self._uncounted_hit or self.hit)(key, cost)
-        return await self._decide(self._stack.within(within_ns).take(key, cost))
-
-    async def _asked_for(
-        self, key: str, cost: int, asking: Coroutine[None, None, Decision]
-    ) -> Decision:
-        """What comes of *asking* for *cost*; who is cancelled meanwhile takes nothing."""
-        return await self._or_undo(asking, lambda granted: self._give_back(key, cost, granted))
-
-    async def _in_turn(self, key: str, cost: int, decision: Decision) -> Decision:
-        """*decision*, when the turn has come that it tells."""
-        if decision.allowed and decision.delay_ns:
-            try:
-                for seconds in naps(decision.delay_ns):
-                    await (self._sleep or asyncio.sleep)(seconds)
-            except asyncio.CancelledError:
-                giving_back = self._give_back(key, cost, decision)
-                if self._store.waits:
-                    self._keep(asyncio.ensure_future(giving_back))
-                else:
-                    await giving_back
-                raise
-        return decision
-
-    async def _give_back(self, key: str, cost: int, granted: Decision) -> None:
-        """Undo a hit, where it was charged."""
-        await self._tell(self._giving_back(key, cost, granted))
-        self._lines.wake(key)
-
-    async def _tell(self, steps: Iterable[Operation[Any]]) -> None:
-        """As `RateLimiter._tell`."""
-        for step in steps:
-            with suppress(StoreError):
-                await self._store.arun(step)
-
-    async def _settle_turn(
-        self, cost: int, granted: Decision, key: str, name: str, amount: int
-    ) -> bool:
-        """As `RateLimiter._settle_turn`."""
-        if not amount:
-            await self._tell(self._vacating(key, cost, granted))
-        return await self._settle(key, name, amount)
-
-    async def _settle(self, key: str, name: str, amount: int) -> bool:
-        checks = self._stack.checks(key, amount, "actual")
-        asked, fallback = self._asked(checks), self._fallback
-        is_here = fallback.has_decided and fallback.settle(asked, name)
-        try:
-            done = await self._store.arun(Settle(checks, name, charge_lapsed=True))
-        except StoreError as error:
-            done = False
-            if is_here:
-                fallback.owe(asked, error)
-            elif self._stack.on_failure.mode != "fail_open":
-                raise
-        self._lines.wake(key)
-        return done or is_here
-
-    async def _enter(self, stack: Stack, key: str, lease: str) -> Decision:
-        return await self._or_undo(
-            self._decide(stack.enter(key, lease)), lambda _: self._leave(stack, key, lease)
-        )
-
-    async def _renew(self, stack: Stack, key: str, lease: str) -> bool:
-        slots = stack.slots(key)
-        if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
-            return True
-        return await self._report(RenewSlot(slots, lease))
-
-    def _beat(self, stack: Stack, lasts_ns: int, key: str, lease: str, slot: object) -> AsyncBeat:
-        """As `RateLimiter._beat`."""
-        slots = stack.slots(key)
-
-        async def renew() -> bool:
-            if self._fallback.has_decided and self._fallback.renew(self._asked(slots), lease):
-                return True
-            return await self._store.arun(RenewSlot(slots, lease))
-
-        return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS), slot)
-
-    async def _leave(self, stack: Stack, key: str, lease: str) -> bool:
-        slots = stack.slots(key)
-        if self._fallback.has_decided and self._fallback.leave(self._asked(slots), lease):
-            return True
-        return await self._report(ReleaseSlot(slots, lease))
-
-    async def _report(self, operation: RenewSlot | ReleaseSlot) -> bool:
-        """Tell the store something that it may miss if the limiter is to stay open."""
-        try:
-            return await self._store.arun(operation)
-        except StoreError:
-            if self._stack.on_failure.mode == "fail_open":
-                return False
-            raise
-
-
-class _AioInTurn:
+class _InTurn:
     """A limiter with a queue, for the decorator."""
 
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._hitting = limiter._hitting_in_turn  # noqa: SLF001 (a part of it)
+        self.acquire = limiter.acquire
+
+    def hit(self, key: str, cost: int = 1) -> Decision:
+        return drive(self._hitting(key, cost))
+
+
+class _AsyncInTurn:
+    """An async limiter with a queue, for the decorator."""
+
     def __init__(self, limiter: AsyncRateLimiter) -> None:
-        self._limiter = limiter
+        self._hitting = limiter._hitting_in_turn  # noqa: SLF001 (a part of it)
         self.acquire = limiter.acquire
 
     async def hit(self, key: str, cost: int = 1) -> Decision:
-        limiter = self._limiter
-        decision = await limiter._asked_for(key, cost, limiter.hit(key, cost))  # noqa: SLF001
-        return await limiter._in_turn(key, cost, decision)  # noqa: SLF001
+        return await adrive(self._hitting(key, cost))
 
 
-async def _undo_if_granted(
-    asked: asyncio.Future[Decision], undo: Callable[[Decision], Awaitable[object]]
-) -> None:
-    decision = await asked
-    if decision.allowed:
-        await undo(decision)
+def _decision(verdict: Verdict) -> Decision:
+    """The decision of the only rule of *verdict*."""
+    return verdict.rules[0].decision
 
 
-async def _is_set(event: LoopEvent, timeout: float | None) -> bool:  # noqa: ASYNC109
-    """Wait for *event*, at most *timeout* seconds; whether it came."""
-    try:
-        async with asyncio.timeout(timeout):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
+def _is_decided_here(verdict: Verdict) -> bool:
+    """True if this process decided *verdict*, as the store was gone."""
+    held = verdict.held
+    return held is not None and bool(held.decided_in(verdict, HERE))
+
+
+def _soonest_ns(denial: Decision) -> int:
+    """The nanoseconds until a denied request could go on, at the soonest.
+
+    Where a queue denied, a caller that comes when it has room waits for its place besides.
+    """
+    soonest = 0
+    for part in denial.limits:
+        wait_ns = part.delay_ns if part.allowed else part.retry_after_ns or 0
+        if isinstance(part.limit, LeakyQueue) and not part.allowed:
+            wait_ns += part.limit.patience_ns
+        soonest = max(soonest, wait_ns)
+    return max(soonest, denial.retry_after_ns or 0)
+
+
+def _denied_in_line(decision: Decision) -> Decision:
+    """The denial of a caller whose time was up while others were before it in line.
+
+    *decision* is a peek at the counter then. If the counter has room, it is for the others.
+    """
+    if not decision.allowed:
+        return decision
+    return Decision(
+        decision.key,
+        decision.limit,
+        allowed=False,
+        remaining=0,
+        retry_after_ns=MILLISECOND,
+        reset_after_ns=decision.reset_after_ns,
+        source=decision.source,
+        parts=decision.limits if len(decision.limits) > 1 else (),
+    )

@@ -14,10 +14,10 @@ from headgate.control.editor import PolicyEditor, Wish
 from headgate.control.feed import PolicyFeed
 from headgate.control.redis_counters import RedisCounters
 from headgate.control.storage import MemoryStorage
-from headgate.engine import AsyncRuleEngine
+from headgate.engine.request import Request
 from headgate.errors import StoreError
 from headgate.policy.model import Policy
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.admin import AdminApp, Token
 from headgate.service.core import Core
 from tests.support.servers import ClusterSetup, RedisServer
@@ -60,7 +60,7 @@ class Trial:
         storage = MemoryStorage()
         self.editor = PolicyEditor(storage)
         self.feed = PolicyFeed(storage, self.engine.replace)
-        core = Core(engine=self.engine, clock=time.time_ns, secret=b"", namespace=namespace)
+        core = Core(rules=self.engine, clock=time.time_ns, secret=b"", namespace=namespace)
         token = Token.of("ada", "write", SECRET)
         app = AdminApp(core, self.editor, self.feed, [token], AuditLog(), live=self.live)
         self.client = httpx.AsyncClient(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.cli import main
-from headgate.engine import RuleEngine
+from headgate.engine.request import Request
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
+from headgate.rule_engine import RuleEngine
 from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.engine.request import Request
 from headgate.policy.loader import read_policy, read_policy_data
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.testing import ManualClock
 from tests.support.servers import ClusterSetup, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.engine import Verdict
+    from headgate.engine.verdict import Verdict
 
 POLICY = read_policy(
     """
@@ -256,8 +256,6 @@ def test_a_caller_that_goes_away_holds_nothing_there(url: str) -> None:
                 await asyncio.sleep(0)
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
-            if engine.runner._undoing:
-                await asyncio.wait(engine.runner._undoing)
         tokens, budget, _, streams, trial = left_of(await engine.peek(ask(), cost=0))
         assert (tokens, budget, streams, trial) == (100, 1_000, 2, 80)
         await engine.aclose()

@@ -10,9 +10,9 @@ import pytest
 
 from headgate.control.etcd import EtcdStorage
 from headgate.control.feed import PolicyFeed
-from headgate.engine import AsyncRuleEngine
+from headgate.engine.request import Request
 from headgate.policy.model import Policy
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine
 from tests.support.etcd_watch import committed
 from tests.support.policy_storage_contract import revision
 from tests.support.servers.etcd import EtcdServer, etcd_is_installed

@@ -53,7 +53,7 @@ def test_a_process_that_nobody_asks_ends_its_outage_and_tells_the_server() -> No
         server.start()
         looking = RateLimiter(LIMIT, store=RedisStore(server.url), name="api")
         wait_until(lambda: looking.peek("key").remaining <= 11, "the server was told", within=30)
-        assert not limiter._fallback.is_out
+        assert not limiter._engine.fallback.is_out
         looking.close()
         limiter.close()
 
@@ -69,7 +69,7 @@ def test_the_same_in_an_event_loop() -> None:
         async with asyncio.timeout(30):
             while (await looking.peek("key")).remaining > 11:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.05)
-        assert not limiter._fallback.is_out
+        assert not limiter._engine.fallback.is_out
         await looking.aclose()
         await limiter.aclose()
 

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from headgate.config import Address
+from headgate.engine.request import Request
 from headgate.policy.identity.address import client_address, read_address
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
 from tests.support.envoy_edge import HOST, NO_SERVICE, Gateway, echoing, seen
 from tests.support.servers import free_port, release_port, wait_until
 

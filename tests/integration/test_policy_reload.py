@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control import AsyncPolicyWatcher, PolicyFiles, PolicyWatcher
-from headgate.engine import AsyncRuleEngine, RuleEngine
-from headgate.policy.request import Request
+from headgate.engine.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from tests.support.servers import RedisServer, is_installed, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from headgate.engine import Verdict
+    from headgate.engine.verdict import Verdict
 
     Save = Callable[[Path, str], None]
 

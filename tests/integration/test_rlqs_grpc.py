@@ -14,8 +14,8 @@ from envoy.service.rate_limit_quota.v3 import (  # type: ignore[import-untyped] 
 )
 
 from headgate.clock import MonotonicClock
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.grpc import open_server
 from headgate.service.rlqs import PATH, QuotaCalls, RlqsOptions
@@ -38,7 +38,7 @@ Opener = Any
 async def _serving(kind: Kind) -> AsyncIterator[tuple[Opener, QuotaCalls]]:
     clock = MonotonicClock()
     engine = AsyncRuleEngine(read_policy(PER_USER), clock=clock)
-    core = Core(engine=engine, clock=clock, secret=b"secret")
+    core = Core(rules=engine, clock=clock, secret=b"secret")
     calls = QuotaCalls(core, RlqsOptions())
     server = open_server(kind, {}, {PATH: calls.stream_usage})
     listener = socket.create_server((HOST, 0))

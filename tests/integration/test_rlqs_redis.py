@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.clock import MonotonicClock
-from headgate.engine import AsyncRuleEngine
 from headgate.errors import StoreError
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.rates import MILLION, Allowance
@@ -193,7 +193,7 @@ def test_ledgers_are_kept_by_clusters_and_behind_sentinels_too(setup: Any) -> No
 
 def _replica(url: str) -> tuple[QuotaCalls, AsyncRuleEngine]:
     engine = AsyncRuleEngine(read_policy(PER_USER), store=url)
-    core = Core(engine=engine, clock=MonotonicClock(), secret=b"secret")
+    core = Core(rules=engine, clock=MonotonicClock(), secret=b"secret")
     return QuotaCalls(core, OPTIONS, board=RedisBoard(url)), engine
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.envoy_config import read_envoy_config
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RateLimitCalls, RlsOptions
@@ -63,7 +63,7 @@ async def serving(
     """A service on the store at *url*, with counters of its own."""
     engine = AsyncRuleEngine(read_policy(POLICY), store=url, namespace=name, clock=clock)
     core = Core(
-        engine=engine,
+        rules=engine,
         clock=clock or ManualClock(NOON),
         secret=b"x",
         envoy=read_envoy_config([("legacy.yaml", CONFIG)]),

@@ -12,8 +12,8 @@ import httpx
 import pytest
 import uvicorn
 
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
 from tests.support.gateways import service, service_app
@@ -147,7 +147,7 @@ def test_a_reservation_is_settled_once_in_a_fleet_that_shares_redis() -> None:
     async def main(store: str) -> None:
         engines = [AsyncRuleEngine(policy, store=store, salt=b"salt") for _ in range(2)]
         apps = [
-            HttpApp(Core(engine=engine, clock=time.time_ns, secret=b"shared")) for engine in engines
+            HttpApp(Core(rules=engine, clock=time.time_ns, secret=b"shared")) for engine in engines
         ]
         here, there = (
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://h")

@@ -10,8 +10,8 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.admin.reports import ExplainCalls
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
@@ -114,7 +114,7 @@ def test_the_next_check_says_the_same(
 ) -> None:
     clock = ManualClock(1_800_000_000)
     engine = AsyncRuleEngine(read_policy(policy), clock=clock)
-    core = Core(engine=engine, clock=clock, secret=b"x", show_key=str)
+    core = Core(rules=engine, clock=clock, secret=b"x", show_key=str)
     app, calls = HttpApp(core), ExplainCalls(core)
 
     async def explained(request: Answer) -> Answer:

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.engine.request import Request
 from headgate.limits import parse_limits
 from headgate.policy.identity import Identifier, address_key, client_address
 from headgate.policy.identity.parts import hashed, spelled
 from headgate.policy.model import AddressSource, Fallback, Identity, Match, Rule, Source
-from headgate.policy.request import Request
 from tests.support.histories import examples
 
 # ---- keys --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.engine.request import Request
 from headgate.limits import TokenBucket
 from headgate.policy.matcher import (
     CallerMatcher,
@@ -20,15 +21,14 @@ from headgate.policy.matcher import (
     readings,
 )
 from headgate.policy.model import Cost, EndpointCost, Match, Policy, Rule
-from headgate.policy.request import Request
 from tests.support.histories import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
+    from headgate.engine.rule import Mode
     from headgate.limits import Limit
-    from headgate.policy.model import Mode
 
     Lookup = Callable[[str], Sequence[str]]
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.engine.request import Request
 from headgate.policy.matcher import Classifier, readings
-from headgate.policy.model import GLOBAL, PRIORITIES, Match, Priority, PriorityClass, Rule
-from headgate.policy.request import Request
+from headgate.policy.model import (
+    GLOBAL,
+    PRIORITIES,
+    Match,
+    PriorityClass,
+    Rule,
+)
 from tests.property.test_matching_property import callers, fits, rule_fits
 from tests.support.histories import examples
+
+if TYPE_CHECKING:
+    from headgate.engine.rule import Priority
 
 matches = st.builds(
     Match,

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine import RuleEngine
+from headgate.engine.request import Request
 from headgate.policy.loader import read_policy_data
 from headgate.policy.model import Policy
-from headgate.policy.request import Request
+from headgate.rule_engine import RuleEngine
 from headgate.simulator import Arrival, Event, Traffic, replay
 from headgate.simulator.traffic import Given
 from headgate.testing import ManualClock

@@ -123,7 +123,7 @@ class Scene:
 
     @property
     def checks(self) -> list[tuple[Check, ...]]:
-        return [limiter._stack.checks("k", self.cost) for limiter in self.limiters]
+        return [limiter._stack.rule_plan("k", self.cost).checks for limiter in self.limiters]
 
     def ask(self) -> tuple[Decision, tuple[Told, ...]]:
         """What all rules say together, and what each of them does."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.engine.request import Request
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from tests.examples import example_count
 from tests.support.async_stores import Waiting
 
 if TYPE_CHECKING:
-    from headgate.engine import Verdict
+    from headgate.engine.verdict import Verdict
 
 _LIMITS = st.sampled_from(
     ["3/s", "5/m burst 2", "4/m fixed_window", "3/m sliding_window_log", "2/s; 5/m"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.engine import RuleEngine
+from headgate.engine.request import Request
 from headgate.policy.loader import read_policy_data
-from headgate.policy.request import Request
+from headgate.rule_engine import RuleEngine
 from headgate.simulator import Arrival, replay
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock

@@ -12,10 +12,10 @@ from headgate.control.audit import AuditError, AuditEvent, AuditLog
 from headgate.control.editor import PolicyEditor, Wish
 from headgate.control.feed import PolicyFeed
 from headgate.control.storage import MemoryStorage
-from headgate.engine import AsyncRuleEngine
+from headgate.engine.request import Request
 from headgate.policy.identity.parts import hashed_key
 from headgate.policy.model import Policy
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.admin import AdminApp, Certificate, Token
 from headgate.service.core import Core
 from headgate.testing import ManualClock
@@ -73,7 +73,7 @@ class Desk:
         await self.editor.replace({"version": 1, "rules": RULES}, Wish(author="eve"))
         self.feed = PolicyFeed(self.storage, self.engine.replace, clock=self.clock)
         await self.feed.start()
-        core = Core(engine=self.engine, clock=self.clock, secret=b"x", show_key=self.show_key)
+        core = Core(rules=self.engine, clock=self.clock, secret=b"x", show_key=self.show_key)
         self.app = AdminApp(
             core,
             self.editor,

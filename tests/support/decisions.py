@@ -9,8 +9,8 @@ from headgate.limits import parse_limit
 from headgate.responses import Answer, Told
 
 if TYPE_CHECKING:
+    from headgate.decision import HeaderMode
     from headgate.limits import Limit
-    from headgate.policy.model import HeaderMode
 
 NOW = 1_800_000_000_250_000_000
 """A quarter past a second."""

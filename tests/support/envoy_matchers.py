@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from headgate.policy.loader import read_policy
 
 if TYPE_CHECKING:
+    from headgate.engine.request import Request
     from headgate.gateway.envoy.values import HttpFilter
     from headgate.policy.model import Policy
-    from headgate.policy.request import Request
 
 Headers = dict[str, str]
 

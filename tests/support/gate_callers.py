@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from headgate.engine.rule import Priority
     from headgate.overload import AsyncFairGate
-    from headgate.policy.model import Priority
 
 
 class Seen(NamedTuple):

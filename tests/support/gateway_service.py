@@ -13,8 +13,8 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.grpc.method import open_server
 from headgate.service.rlqs import PATH as QUOTAS
@@ -59,7 +59,7 @@ class Service:
 
     async def _run(self) -> None:
         engine = AsyncRuleEngine(read_policy(self._policy), store=self._store)
-        core = Core(engine=engine, clock=time.time_ns, secret=b"secret")
+        core = Core(rules=engine, clock=time.time_ns, secret=b"secret")
         quotas: dict[str, Any] = {}
         calls = None
         if self._store == "memory://":

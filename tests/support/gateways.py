@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.http import HttpApp, HttpOptions
 from tests.support.servers import free_port, release_port, wait_until
@@ -110,7 +110,7 @@ http://:{port} {{
 
 def service_app(policy: str = POLICY, **options: Any) -> HttpApp:
     engine = AsyncRuleEngine(read_policy(policy), salt=b"salt")
-    core = Core(engine=engine, clock=time.time_ns, secret=b"a secret of the service")
+    core = Core(rules=engine, clock=time.time_ns, secret=b"a secret of the service")
     return HttpApp(core, options=HttpOptions(**options))
 
 

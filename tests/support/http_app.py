@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headgate.engine import AsyncRuleEngine
 from headgate.errors import StoreError
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
 from headgate.service.http.replies import LONGEST_DEADLINE, HttpOptions
@@ -75,7 +75,7 @@ def core_of(policy: str = POLICY, *, clock: ManualClock | None = None, **more: A
     clock = clock or ManualClock(START)
     store = more.pop("store", None) or FakeStore(clock)
     engine = AsyncRuleEngine(read_policy(policy), store=store, salt=b"salt")
-    return Core(engine=engine, clock=clock, secret=b"a secret of the service", **more)
+    return Core(rules=engine, clock=clock, secret=b"a secret of the service", **more)
 
 
 def app_of(policy: str = POLICY, **more: Any) -> HttpApp:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from types import MappingProxyType
 
+from headgate.engine.request import Request
 from headgate.limits import parse_limits
 from headgate.policy.model import (
     DEFAULT_SOURCES,
@@ -15,7 +16,6 @@ from headgate.policy.model import (
     Rule,
     Source,
 )
-from headgate.policy.request import Request
 
 PROXY = "10.0.0.1"
 

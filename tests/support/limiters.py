@@ -151,7 +151,7 @@ class Limiting:
         if self.driven.peek(key).source != "store":
             return False
         limiter = self._limiter if self._loop is None else self._async_limiter
-        health = health_of(limiter._store)
+        health = health_of(limiter._engine.store)
         return health is None or health.state == "closed"
 
     @contextmanager

@@ -12,9 +12,9 @@ from headgate.policy.model import Match, Policy, Rule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headgate.engine.request import Request
+    from headgate.engine.rule import Mode
     from headgate.limits import Limit
-    from headgate.policy.model import Mode
-    from headgate.policy.request import Request
 
 LIMITS: Mapping[str | None, tuple[Limit, ...]] = MappingProxyType({None: (TokenBucket(1, 1),)})
 

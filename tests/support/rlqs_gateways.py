@@ -6,8 +6,8 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.messages import REPORTS, RESPONSE
@@ -34,7 +34,7 @@ rules:
 def core_of(text: str, clock: ManualClock) -> Core:
     """A core with the policy in *text*, all on *clock*."""
     engine = AsyncRuleEngine(read_policy(text), clock=clock)
-    return Core(engine=engine, clock=clock, secret=b"secret")
+    return Core(rules=engine, clock=clock, secret=b"secret")
 
 
 class Service:
@@ -63,7 +63,7 @@ class Service:
             await breathe()
 
     def replace(self, text: str) -> None:
-        self.core.engine.replace(read_policy(text))
+        self.core.rules.replace(read_policy(text))
 
 
 class Serving(Protocol):

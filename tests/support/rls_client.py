@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headgate.engine import AsyncRuleEngine
 from headgate.errors import StoreError
 from headgate.policy.envoy_config import read_envoy_config
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.rls import RateLimitCalls, RlsOptions
 from headgate.stores.base import Store
@@ -90,7 +90,7 @@ class Asker:
         engine = AsyncRuleEngine(policy, store=store, namespace=self.namespace, clock=clock)
         config = None if self.envoy is None else read_envoy_config([("envoy.yaml", self.envoy)])
         self.core = Core(
-            engine=engine,
+            rules=engine,
             clock=self.clock,
             secret=b"secret",
             answers=self.answers,
@@ -102,7 +102,7 @@ class Asker:
     def ask(self, domain: str, *descriptors: Desc, hits: int = 0) -> Any:
         """The answer, as a client reads it; it has to come at once if the store never waits."""
         answer = self.calls.should_rate_limit(request(domain, *descriptors, hits=hits))
-        if self.core.engine.runner.store.waits and not isinstance(answer, bytes):
+        if self.core.rules.engine.store.waits and not isinstance(answer, bytes):
             answer = asyncio.run(_awaited(answer))
         assert isinstance(answer, bytes)
         return envoy_messages.service.RateLimitResponse.FromString(answer)

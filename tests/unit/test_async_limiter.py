@@ -16,7 +16,7 @@ from headgate import (
     RateLimiter,
     UsageError,
 )
-from headgate.runtime.waiting_lines import Lines, LoopEvent
+from headgate.runtime.waiting_lines import Lines, Place
 from headgate.stores import Operation
 from headgate.testing import ManualClock
 from tests.support.async_stores import LoopStore
@@ -40,7 +40,7 @@ class SlowStore(LoopStore):
         return await self.store.arun(operation)
 
 
-class AnnouncedLines(Lines[LoopEvent]):
+class AnnouncedLines(Lines):
     """Lines that tell when somebody has lined up."""
 
     __slots__ = ("joined",)
@@ -49,7 +49,7 @@ class AnnouncedLines(Lines[LoopEvent]):
         super().__init__()
         self.joined: asyncio.Queue[str] = asyncio.Queue()
 
-    def join(self, key: str, place: LoopEvent) -> bool:
+    def join(self, key: str, place: Place) -> bool:
         is_first = super().join(key, place)
         self.joined.put_nowait(key)
         return is_first
@@ -161,9 +161,9 @@ def test_what_a_store_charges_to_a_cancelled_caller_is_given_back(limits: str) -
         task = asyncio.create_task(limiter.acquire("key", 4))
         await store.asked.wait()
         task.cancel()
+        store.may_answer.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        store.may_answer.set()
         await limiter.aclose()
         return RateLimiter(limits, store=inner).peek("key").remaining
 
@@ -179,9 +179,9 @@ def test_a_refused_caller_that_is_cancelled_is_given_nothing() -> None:
         task = asyncio.create_task(limiter.acquire("key", 4))
         await store.asked.wait()
         task.cancel()
+        store.may_answer.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        store.may_answer.set()
         await limiter.aclose()
         return RateLimiter("10/h", store=inner).peek("key").remaining
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from headgate import CostError, Decision, KeyInvalidError, MemoryStore, RateLimiter
-from headgate.runtime.waiting_lines import Lines
+from headgate.runtime.waiting_lines import Lines, Place
 from headgate.testing import ManualClock
 
 PATIENCE = 10
 """Seconds after which a test gives up; nothing here takes them."""
 
 
-class AnnouncedLines(Lines[threading.Event]):
+class AnnouncedLines(Lines):
     """Lines that tell when somebody has lined up."""
 
     __slots__ = ("joined",)
@@ -23,7 +23,7 @@ class AnnouncedLines(Lines[threading.Event]):
         super().__init__()
         self.joined: queue.Queue[str] = queue.Queue()
 
-    def join(self, key: str, place: threading.Event) -> bool:
+    def join(self, key: str, place: Place) -> bool:
         is_first = super().join(key, place)
         self.joined.put(key)
         return is_first
@@ -123,7 +123,7 @@ def test_the_timeout_is_for_the_whole_wait() -> None:
         clock.advance(seconds)
         assert limiter.hit("key")
 
-    limiter._sleep = sleep_while_another_takes_it
+    clock.sleep = sleep_while_another_takes_it  # type: ignore[method-assign]
     assert not limiter.acquire("key", timeout=100)
     assert clock.now == 60
 

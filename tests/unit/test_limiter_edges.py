@@ -24,18 +24,18 @@ from headgate import (
     RateLimiter,
     UsageError,
 )
-from headgate.runtime.waiting_lines import Lines
+from headgate.runtime.waiting_lines import Lines, Place
 from headgate.testing import ManualClock
 
 
-class AnnouncedLines(Lines[threading.Event]):
+class AnnouncedLines(Lines):
     """Lines that tell when somebody has joined one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.joined = threading.Event()
 
-    def join(self, key: str, place: threading.Event) -> bool:
+    def join(self, key: str, place: Place) -> bool:
         is_first = super().join(key, place)
         self.joined.set()
         return is_first
@@ -107,7 +107,7 @@ def test_nobody_waits_in_line_in_a_forked_child() -> None:
     limiter, thread = waiting_limiter()
     child = os.fork()
     if not child:
-        os._exit(0 if limiter._lines.join("key", threading.Event()) else 1)
+        os._exit(0 if limiter._lines.join("key", Place()) else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     let_go(limiter, thread)

@@ -16,6 +16,7 @@ from headgate import (
     StoreError,
 )
 from headgate.decision import FailurePolicy
+from headgate.runtime.effects import Wait
 from headgate.stores import Operation
 from headgate.testing import ManualClock
 from tests.support.async_stores import LoopStore
@@ -174,16 +175,17 @@ def test_a_slot_is_given_back_though_it_could_not_be_renewed_in_between() -> Non
     assert limiter.peek("key").remaining == 1
 
 
-def test_acquire_goes_on_when_the_store_is_back() -> None:
+def test_acquire_goes_on_when_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FailingStore()
     limiter = RateLimiter("10/m", store=unbroken(store), on_store_failure="fail_closed")
-    waited: list[float] = []
+    waited: list[float | None] = []
 
-    def sleep(seconds: float) -> None:
-        waited.append(seconds)
+    def wait(effect: Wait) -> bool:
+        waited.append(effect.seconds)
         store.is_down = len(waited) < 3
+        return False
 
-    limiter._sleep = sleep
+    monkeypatch.setattr(Wait, "perform", wait)
     assert limiter.acquire("key").source == "store"
     assert waited == [1, 1, 1]
 

@@ -124,7 +124,6 @@ def test_over_a_store_the_turn_is_given_up_wherever_its_caller_is(after_ms: int)
             cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
-            await asyncio.gather(*limiter._undoing)
             fresh_ms = (await limiter.peek("key")).reset_after_ns // MILLISECOND
             # The first turn was at 10 ms; the look was taken 20 ms ago.
             assert fresh_ms == max(0, 110 - (now_ms() - 20))
@@ -140,7 +139,6 @@ def test_a_reservation_whose_caller_is_cancelled_while_it_asks_keeps_no_turn() -
             await asyncio.sleep(0.02)
             task.cancel()
             await asyncio.wait([task])
-            await asyncio.gather(*limiter._undoing)
             assert task.cancelled()
             assert (await limiter.peek("key")).reset_after_ns < 100 * MILLISECOND
 

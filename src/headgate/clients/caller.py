@@ -157,23 +157,27 @@ class Outset(Generic[Q]):
 
 
 class TurnLimiter(RateLimiter):
-    """A `RateLimiter` whose `acquire` refuses at once if the store cannot be reached."""
+    """A `RateLimiter` whose `acquire` denies at once if the store cannot be reached."""
+
+    waits_for_store = False
 
     def hit(self, key: str, cost: int = 1) -> Decision:
         return _final(super().hit(key, cost))
 
-    def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
-        return _final(super()._hit_within(key, cost, within_ns))
+    def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
+        return _final(super().acquire(key, cost, timeout))
 
 
 class AsyncTurnLimiter(AsyncRateLimiter):
-    """The same for an event loop."""
+    """A `TurnLimiter` for an event loop."""
+
+    waits_for_store = False
 
     async def hit(self, key: str, cost: int = 1) -> Decision:
         return _final(await super().hit(key, cost))
 
-    async def _hit_within(self, key: str, cost: int, within_ns: int | None) -> Decision:
-        return _final(await super()._hit_within(key, cost, within_ns))
+    async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a denial is a value here)
+        return _final(await super().acquire(key, cost, timeout))
 
 
 def _final(decision: Decision) -> Decision:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from headgate.control.documents import Data
     from headgate.control.revision import Revision
+    from headgate.engine.rule import Priority
     from headgate.limits import Limit
-    from headgate.policy.model import Priority, Rule
+    from headgate.policy.model import Rule
     from headgate.policy.problems import Problem
 
 

@@ -1,39 +1,5 @@
-"""The whole way of a request: rules, identity, one store operation, a verdict.
+"""Request in, decision out: each use case once, without I/O.
 
-`Engine` plans and `verdict_of` concludes, both without I/O; `RuleEngine` and `AsyncRuleEngine` run
-the plan on a store.
+A `Plan` (`plan`) says what to ask the store about a request, `Engine` (`use_cases`) asks it, and a
+`Verdict` (`verdict`) says what came of it. Read `use_cases` first.
 """
-
-from headgate.engine.caller import Concern
-from headgate.engine.plan import Plan, RulePlan
-from headgate.engine.planner import Engine
-from headgate.engine.rule_engine import AsyncRuleEngine, PolicyInForce, RuleEngine
-from headgate.engine.runner import AsyncRunner, Runner
-from headgate.engine.verdict import (
-    RuleVerdict,
-    Verdict,
-    answer_of,
-    repeated,
-    verdict_of,
-    verdict_unasked,
-    verdict_without_store,
-)
-
-__all__ = [
-    "AsyncRuleEngine",
-    "AsyncRunner",
-    "Concern",
-    "Engine",
-    "Plan",
-    "PolicyInForce",
-    "RuleEngine",
-    "RulePlan",
-    "RuleVerdict",
-    "Runner",
-    "Verdict",
-    "answer_of",
-    "repeated",
-    "verdict_of",
-    "verdict_unasked",
-    "verdict_without_store",
-]

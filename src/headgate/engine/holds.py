@@ -220,7 +220,7 @@ Owed = Sequence[tuple[RulePlan, int]]
 
 def charged_after(rules: Iterable[RulePlan]) -> tuple[RulePlan, ...]:
     """Those of *rules* that have to be told what a request has cost."""
-    return tuple([one for one in rules if one.rule.cost.after is not None])
+    return tuple([one for one in rules if one.rule.charges_after])
 
 
 def admitting(rules: Iterable[RulePlan], verdict: Verdict) -> Iterator[RulePlan]:

@@ -18,22 +18,18 @@ is asked or charged, shadows neither.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.limits import Concurrency, LeakyQueue, TokenBucket
-from headgate.policy.matcher import normalised_path
-from headgate.stores.base import group_name, groups_of
+from headgate.limits import Concurrency, LeakyQueue
+from headgate.stores.base import groups_of
 from headgate.stores.operations import Check, ReleaseSlot, Take, TakeEach
-from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from headgate.engine.rule import CompiledRule, Priority
     from headgate.limits import Limit
-    from headgate.policy.identity import Found
-    from headgate.policy.model import Priority, Rule
+    from headgate.stores.base import Prepared
 
 
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()
@@ -54,7 +50,7 @@ class RulePlan:
     would triple the time it takes.)
     """
 
-    rule: Rule
+    rule: CompiledRule
     key: str
     cost: int
     limits: tuple[Limit, ...]
@@ -102,7 +98,7 @@ class RulePlan:
 class Queueing:
     """A request takes turns under *rule* with those of other keys, in this process."""
 
-    rule: Rule
+    rule: CompiledRule
     key: str
     cost: int
     weight: int
@@ -125,6 +121,9 @@ class Plan:
     awaits_turns: bool = False
     """Whether it does: then it is not admitted, as far as that is counted, until it has them."""
 
+    is_recorded: bool = True
+    """False for a limiter without a name: nothing is counted for it."""
+
     deciding: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
     """The rules that decide."""
 
@@ -134,14 +133,25 @@ class Plan:
     blocked: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
     """The rules that are not asked because their counters are blocked."""
 
+    is_reusable: bool = field(init=False, repr=False, compare=False)
+    """True if nothing in it belongs to one request or one moment: no slots, holds, markers of
+    repeated requests and blocks. An equal request may use it again."""
+
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """Whether there are only takes that charge, that of the rules that decide and one for each
-    shadow: no slots, holds, marks and blocks."""
+    """True if it is reusable and all its rules decide: one take is all there is to do."""
+
+    handle: Prepared | None = field(default=None, init=False, repr=False, compare=False)
+    """The prepared take of a plain plan, made by *engine* when it is decided first."""
+
+    engine: object = field(default=None, init=False, repr=False, compare=False)
+    keys: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
+    costs: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self.handle = self.engine = None
         self.deciding = rules = self.rules
         self.shadows = self.blocked = ()
-        self.is_plain = self.lease is None and not self.open
+        self.is_plain = self.is_reusable = self.lease is None and not self.open
         for one in rules:
             if one.rule.mode != "enforce" or one.marker is not None or one.block is not None:
                 self._tell_apart()
@@ -149,8 +159,9 @@ class Plan:
 
     def _tell_apart(self) -> None:
         rules = self.rules
+        self.is_plain = False
         if any(one.marker is not None or one.block is not None for one in rules):
-            self.is_plain = False
+            self.is_reusable = False
         self.deciding = tuple([one for one in rules if one.rule.mode == "enforce"])
         self.blocked = tuple([one for one in rules if one.block is not None])
         shadows = [one for one in rules if one.rule.mode == "shadow" and one.block is None]
@@ -210,7 +221,7 @@ class Plan:
 
 
 def plan_rule(
-    rule: Rule,
+    rule: CompiledRule,
     limits: tuple[Limit, ...],
     key: str,
     cost: int,
@@ -233,24 +244,6 @@ def checks_on(counters: Iterable[tuple[str, Limit]], key: str, cost: int) -> tup
     return tuple(
         [Check(group, key, limit, 1 if _has_slots(limit) else cost) for group, limit in counters]
     )
-
-
-def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> Check | None:
-    """The counter that tells whether a request was charged before under *rule*; None if it need not
-    be told, or says nothing that its repetitions have in common."""
-    if rule.idempotency is None or not cost:
-        return None
-    request = found.request
-    given = request.header(rule.idempotency.header)
-    if not given:
-        return None
-    caller = tuple(found.get(name) for name in ("api_key", "user_id", "tenant"))
-    who = caller if any(caller) else (found.ip,)
-    path = normalised_path(request.path)
-    retry = repr((who, request.method.upper(), path, given.strip()))
-    digest = blake2b(retry.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    once = TokenBucket(1, Fraction(SECOND, rule.idempotency.ttl_ns))
-    return Check(group_name(namespace, f"{rule.id}!seen"), f"{key}&{digest}", once, 1)
 
 
 def _has_slots(limit: Limit) -> bool:

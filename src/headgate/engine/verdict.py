@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from headgate.decision import combine, decide_blocked, decide_without_store
+from headgate.decision import combine, decide, decide_blocked, decide_without_store
 from headgate.engine.holds import Once
 from headgate.errors import StoreError
 from headgate.responses import Answer, Told
@@ -18,12 +17,12 @@ from headgate.stores.operations import Outcomes
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from headgate.decision import Decision
     from headgate.engine.holds import Held
     from headgate.engine.plan import Plan, RulePlan
-    from headgate.policy.model import Rule
+    from headgate.engine.rule import CompiledRule
     from headgate.stores.operations import ReleaseSlot
 
 
@@ -38,7 +37,7 @@ class RuleVerdict:
     for every request, and that would triple the time it takes.)
     """
 
-    rule: Rule
+    rule: CompiledRule
     key: str
     cost: int
     decision: Decision
@@ -257,15 +256,16 @@ def verdict_unasked(plan: Plan) -> Verdict | None:
     return _verdict(plan, decisions, is_replay=False)
 
 
-def verdict_on_each(plan: Plan, decisions: Iterable[Decision]) -> Verdict:
-    """The verdict on a plain request, from the decision of each check, in their order."""
+def verdict_on(plan: Plan, outcomes: Outcomes) -> Verdict:
+    """The verdict on a plain plan, from the outcome of each check, in their order."""
     said = []
     allowed = True
-    left = iter(decisions)
+    place = 0
     for one in plan.rules:
-        count = len(one.checks)
-        decision = next(left) if count == 1 else combine(list(islice(left, count)))
-        if not decision.allowed and one.rule.mode == "enforce":
+        end = place + len(one.limits)
+        decision = decide(one.key, one.limits, outcomes[place:end])
+        place = end
+        if not decision.allowed:
             allowed = False
         said.append(_said(one, decision))
     return _verdict_at_once(plan, tuple(said), allowed=allowed)
@@ -328,7 +328,7 @@ def _blocked(one: RulePlan) -> Decision:
 def _without_store(one: RulePlan) -> Decision:
     if one.block is not None:
         return _blocked(one)
-    policy = one.rule.on_store_failure
+    policy = one.rule.on_failure.mode
     asked = [(check.key, check.limit) for check in one.checks]
     return decide_without_store("fail_closed" if policy == "fail_closed" else "fail_open", asked)
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_network
-from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -28,22 +27,16 @@ from typing import (
 )
 from uuid import UUID
 
+from headgate.decision import HeaderMode, OnFailure
 from headgate.engine.plan import RulePlan, plan_rule
+from headgate.engine.rule import CompiledRule, Mode
+from headgate.engine.stack import Limits, read_limits
 from headgate.errors import KeyInvalidError, OptionError, UsageError
 from headgate.limits import Concurrency, Limit, parse_limits
 from headgate.policy.identity import Identifier, hashed
 from headgate.policy.identity.parts import spelled
 from headgate.policy.loader.identity import A_NAME, NAME
-from headgate.policy.model import (
-    AddressSource,
-    HeaderMode,
-    Identity,
-    Match,
-    Mode,
-    OnStoreFailure,
-    Rule,
-)
-from headgate.runtime.limiter_plan import Limits, read_limits
+from headgate.policy.model import AddressSource, Identity, OnStoreFailure
 from headgate.stores.base import checked_cost
 from headgate.stores.operations import Check
 from headgate.units import duration_ns
@@ -52,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
     from ipaddress import IPv4Network, IPv6Network
 
+    from headgate.engine.request import Request
     from headgate.integrations.passage import Responded
-    from headgate.policy.request import Request
     from headgate.units import Seconds
 
 
@@ -203,9 +196,6 @@ ExemptWhen = Callable[[Q], "Told[bool]"]
 ChargeWhen = Callable[["Responded"], bool]
 OwnKey = Callable[[RequestKey | None], object]
 
-_ANY: Final = Match()
-_NOBODY: Final = ("global",)
-
 
 class Names(NamedTuple):
     """What an allowance is called: to clients, and in the store.
@@ -352,17 +342,9 @@ def _prepared(
     on_store_failure: OnStoreFailure,
     headers: HeaderMode,
     namespace: str,
-) -> tuple[Rule, Groups]:
+) -> tuple[CompiledRule, Groups]:
     """What is the same for all callers: the rule that an allowance is, and its counters."""
-    rule = Rule(
-        names.shown,
-        _ANY,
-        _NOBODY,
-        MappingProxyType({None: limits}),
-        mode=mode,
-        on_store_failure=on_store_failure,
-        headers=headers,
-    )
+    rule = CompiledRule(names.shown, mode, headers, OnFailure(on_store_failure))
     checks = plan_rule(rule, limits, "", 1, namespace, counter=names.counter).checks
     slots = (isinstance(check.limit, Concurrency) for check in checks)
     return rule, tuple((c.group, c.limit, s) for c, s in zip(checks, slots, strict=True))

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.clock import Clock
+    from headgate.engine.request import Request
     from headgate.integrations.gate import Gate, Lines
     from headgate.integrations.passage import Passage
-    from headgate.policy.request import Request
     from headgate.responses import ResponseOptions
 
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headgate.errors import not_installed
+from headgate.runtime.drivers import drive
 
 try:
     import rest_framework  # noqa: F401 (to say at once what is missing)
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
     from rest_framework.request import Request
     from rest_framework.views import APIView
 
+    from headgate.engine.stack import Limits
     from headgate.integrations.allowance import KeyValue
     from headgate.integrations.gate import Gate
     from headgate.integrations.passage import Entry, Passage
     from headgate.policy.model import OnStoreFailure
     from headgate.responses import Refusal
-    from headgate.runtime.limiter_plan import Limits
 
 
 class LimitsUnavailable(APIException):
@@ -175,7 +176,7 @@ class RateLimitThrottle(BaseThrottle):
         """Another throttle has refused: what this one would say, without charging anything."""
         if entry is None:
             return True
-        verdict = gate.runner.decide(entry.plan, consume=False)
+        verdict = drive(gate.engine.peek(entry.plan))
         passage.refusal_told += told_of(verdict)
         self._wait = verdict.retry_after
         return verdict.allowed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headgate.engine import Plan
 from headgate.engine.holds import charged_after
+from headgate.engine.plan import Plan
 from headgate.errors import UsageError
 from headgate.integrations.allowance import Allowance, free_name
 from headgate.integrations.passage import NOTHING, Entry
@@ -15,8 +15,7 @@ from headgate.runtime.holds import new_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from headgate.engine import RulePlan
-    from headgate.engine.plan import Queueing
+    from headgate.engine.plan import Queueing, RulePlan
 
 Asked = tuple["RulePlan", Allowance[Any]]
 """What an allowance asks, and which it is."""

@@ -13,7 +13,7 @@ from headgate.policy.matcher import Pattern, compiled, readings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headgate.policy.request import Request
+    from headgate.engine.request import Request
 
 
 REMEMBERED: Final = 4096

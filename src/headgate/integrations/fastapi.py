@@ -31,6 +31,7 @@ except ModuleNotFoundError as error:
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from headgate.engine.stack import Limits
 from headgate.errors import UsageError
 from headgate.integrations.allowance import Allowance, LimitsOf, Names, shown_name
 from headgate.integrations.asgi.request import passage_in
@@ -47,7 +48,6 @@ from headgate.integrations.starlette import (
 from headgate.integrations.starlette.limits import Limited, is_async, named, stacked, wrapped
 from headgate.integrations.starlette.routing import place_of
 from headgate.integrations.starlette.visiting import Visit, status_of
-from headgate.runtime.limiter_plan import Limits
 
 __all__ = [
     "LimitOptions",

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from headgate.control import PolicyFiles, PolicyWatcher
-from headgate.engine import Plan, PolicyInForce, RulePlan, RuleVerdict, Verdict
-from headgate.engine.records import note_refusal
+from headgate.engine.plan import Plan, RulePlan
+from headgate.engine.recording import record_denial
+from headgate.engine.request import Request
+from headgate.engine.rule import CompiledRule
+from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.errors import OptionError
 from headgate.integrations.allowance import (
     Allowance,
@@ -33,10 +36,10 @@ from headgate.integrations.pressure import Counting, Pressing
 from headgate.integrations.turns import Turns
 from headgate.overload import LoadShedder
 from headgate.policy.identity.identifier import UNKNOWN
-from headgate.policy.model import Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.policy.model import Policy
 from headgate.responses import ResponseOptions, Throughput, headers_for, merged, refusal
 from headgate.responses.answer import turned_away
+from headgate.rule_engine import PolicyInForce
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -44,15 +47,18 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.control import State
-    from headgate.engine import AsyncRunner, Engine, Runner
-    from headgate.engine.limit_adjustment import Scale
+    from headgate.decision import HeaderMode
     from headgate.engine.plan import Queueing
+    from headgate.engine.rule import Mode, Priority
+    from headgate.engine.stack import Limits
+    from headgate.engine.use_cases import Engine
     from headgate.integrations.allowance import ChargeWhen, CostOf, ExemptWhen, KeyOf, LimitsOf, Q
     from headgate.integrations.entries import Asked
     from headgate.integrations.passage import Passage
-    from headgate.policy.model import HeaderMode, Mode, OnStoreFailure, Priority
+    from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.limit_adjustment import Scale
+    from headgate.policy.model import OnStoreFailure
     from headgate.responses import Answer, Refusal
-    from headgate.runtime.limiter_plan import Limits
     from headgate.stores.base import Store
     from headgate.units import Seconds
 
@@ -60,7 +66,7 @@ if TYPE_CHECKING:
 # Requests that are refused before anything else is asked: there is too much to do.
 
 
-SHEDDING: Final = Rule("load-shedding", Match(), (), {})
+SHEDDING: Final = CompiledRule("load-shedding")
 """What callers are told has refused them."""
 
 
@@ -72,7 +78,7 @@ def shed_by(shedder: LoadShedder, priority: Priority) -> Entry | None:
     said = RuleVerdict(SHEDDING, "", 1, turned_away(SHEDDING.id, wait_ns).decision)
     plan = Plan(0, (RulePlan(SHEDDING, "", 1, (), (), sheds=True),))
     refusal = Verdict(allowed=False, revision=0, rules=(said,), plan=plan)
-    return Entry(plan, refusal=note_refusal(refusal, "shedder"))
+    return Entry(plan, refusal=record_denial(refusal, "shedder"))
 
 
 # The policy of an app: given as it is, or in files that are watched.
@@ -105,18 +111,18 @@ class AppPolicy:
         self._watchers: dict[int, PolicyWatcher] = {}
 
     @property
-    def engine(self) -> Engine:
-        """That of the rules in force."""
-        return self._in_force.engine
+    def compiled(self) -> CompiledPolicy:
+        """The policy in force."""
+        return self._in_force.compiled
 
     @property
     def scale(self) -> Scale:
         """What pressure has brought limits down to."""
         return self._in_force.scale
 
-    def tell(self, listener: Callable[[Engine], None]) -> None:
+    def tell(self, listener: Callable[[CompiledPolicy], None]) -> None:
         """Have *listener* told the engine that is in force, and each one that is about to be."""
-        self._in_force.tell(listener)
+        self._in_force.subscribe(listener)
 
     def watch(self) -> None:
         """See that the files are watched, in this process too if it was forked."""
@@ -296,7 +302,7 @@ class Gate:
             return self._peers(request.peer)
         if self.rules is None:
             return self._by_address(request) or UNKNOWN
-        return self.rules.engine.identifier.find(request).ip
+        return self.rules.compiled.identifier.find(request).ip
 
     def _peer(self, peer: str) -> str:
         return self._by_address(Request(peer=peer)) or UNKNOWN
@@ -327,8 +333,8 @@ class Gate:
         queues: tuple[Queueing, ...] = ()
         revision, after = 0, False
         if self.rules is not None:
-            engine = self.rules.engine
-            planned, after = engine.plan(request), engine.charges_after
+            compiled = self.rules.compiled
+            planned, after = compiled.plan(request), compiled.charges_after
             rules, revision, queues = planned.rules, planned.revision, planned.queues
         asked: list[Asked] = []
         if self.allowance is not None:
@@ -339,7 +345,7 @@ class Gate:
         )
 
     def _priority(self, request: Request) -> Priority:
-        return "default" if self.rules is None else self.rules.engine.priority_of(request)
+        return "default" if self.rules is None else self.rules.compiled.priority_of(request)
 
     def entry_for(
         self,
@@ -368,7 +374,7 @@ class Gate:
     @property
     def counts_endpoints(self) -> bool:
         """Whether a rule in force counts by endpoint, so that routes make a difference."""
-        return self.rules is not None and self.rules.engine.counts_endpoints
+        return self.rules is not None and self.rules.compiled.counts_endpoints
 
     def _ask(
         self, allowance: Allowance[Q], native: Q, request: Request, names: Names
@@ -429,14 +435,9 @@ class Gate:
     # ---- where it is counted --------------------------------------------------------------
 
     @property
-    def runner(self) -> Runner:
-        """What asks the store, for code that may block."""
-        return self._counting.runner
-
-    @property
-    def async_runner(self) -> AsyncRunner:
-        """What asks the store, for an event loop."""
-        return self._counting.async_runner
+    def engine(self) -> Engine:
+        """The use cases on the store of the app."""
+        return self._counting.engine
 
     def watch(self) -> None:
         """See that the files of the policy are watched, in this process too if it was forked."""

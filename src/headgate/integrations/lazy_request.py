@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from headgate.policy.request import NOTHING, Request
+from headgate.engine.request import NOTHING, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

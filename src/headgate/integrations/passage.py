@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from headgate.clock import Clock
-    from headgate.engine import Plan, RulePlan, Verdict
     from headgate.engine.holds import Owed
-    from headgate.engine.plan import Queueing
+    from headgate.engine.plan import Plan, Queueing, RulePlan
+    from headgate.engine.rule import CompiledRule
+    from headgate.engine.verdict import Verdict
     from headgate.integrations.allowance import ChargeWhen
     from headgate.integrations.gate import Gate
     from headgate.overload import Turn
@@ -99,7 +100,7 @@ class Entry:
     @property
     def counts_bytes(self) -> bool:
         """Whether one of them goes by the bytes of the response."""
-        return any(_goes_by_bytes(one.rule) for one in self.after)
+        return any(_goes_by_bytes(one.rule.declared) for one in self.after)
 
 
 @dataclass(slots=True)
@@ -383,7 +384,7 @@ class Afterwards:
             told = "the store is gone: what requests had cost was not charged (%s); %d so far"
             LOG.warning(told, rules, self.lost)
 
-    def note_unsaid(self, rule: Rule, header: str, lines: list[str]) -> None:
+    def note_unsaid(self, rule: CompiledRule, header: str, lines: list[str]) -> None:
         """Say, once for each rule, that a response does not say what its request has cost."""
         if rule.id in self._unsaid:
             return
@@ -405,7 +406,7 @@ def owed(grant: Grant, passage: Passage, responded: Responded) -> Owed:
 
 def _cost(one: RulePlan, grant: Grant, passage: Passage, responded: Responded) -> int | None:
     """What the request has cost under a rule; None if nobody says it."""
-    after = one.rule.cost.after
+    after = one.rule.declared.cost.after
     assert after is not None  # noqa: S101 (mypy: an entry has no others)
     reported = passage.used.get(one.rule.id)
     if reported is not None:

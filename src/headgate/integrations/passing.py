@@ -7,28 +7,29 @@ the matter. `finish` is called once when the response is over, however it ended.
 from __future__ import annotations
 
 import inspect
-from contextlib import AsyncExitStack, ExitStack
-from functools import partial
+from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from headgate.engine.records import note_further, note_turns
-from headgate.errors import UsageError
+from headgate.engine.recording import record_again, record_places
+from headgate.errors import StoreError, UsageError
 from headgate.integrations.passage import Grant, Responded, owed
 from headgate.integrations.turns import Held, refusal_by
+from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.heartbeat import ASYNC_HEART, BEATS, HEART
+from headgate.runtime.holds import new_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import Any
 
-    from headgate.engine import Verdict
-    from headgate.engine.holds import Owed
     from headgate.engine.plan import Queueing
+    from headgate.engine.verdict import Verdict
     from headgate.integrations.allowance import Asking
     from headgate.integrations.gate import Gate
     from headgate.integrations.passage import Entry, Passage
     from headgate.integrations.turns import Came
     from headgate.overload import Turn
+    from headgate.runtime.effects import Effects
     from headgate.runtime.heartbeat import AsyncBeat, Beat
 
 
@@ -96,13 +97,11 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
     if entry is None:
         return True
     is_counted = bool(passage.grants)
-    runner = gate.runner
-    if entry.refusal is not None:
-        verdict = entry.refusal
-    elif entry.plan.open:
-        verdict = runner.reserve(entry.plan, entry.ttl_ns)
-    else:
-        verdict = runner.decide(entry.plan)
+    verdict = entry.refusal
+    if verdict is None:
+        verdict = gate.engine.decide_now(entry.plan)
+    if verdict is None:
+        verdict = drive(_decide(gate, entry))
     if verdict.allowed:
         came = _turns(passage, gate, entry, verdict)
         if isinstance(came, Grant):
@@ -110,13 +109,19 @@ def enter(passage: Passage, gate: Gate, asking: Asking[Entry | None]) -> bool:
             return True
         verdict = came
     else:
-        runner.release(verdict)
+        drive(gate.engine.release(verdict))
     if is_counted:
-        note_further()
+        record_again()
     for grant in passage.refused(verdict):
         grant.end(_REFUSED, is_refusal=True)
-        _give_back(grant)
+        drive(grant.gate.engine.undo(grant.verdict))
     return False
+
+
+def _decide(gate: Gate, entry: Entry) -> Effects[Verdict]:
+    if entry.plan.open:
+        return gate.engine.reserve(entry.plan, entry.plan.lease or new_name(), entry.ttl_ns)
+    return gate.engine.decide(entry.plan)
 
 
 def _turns(passage: Passage, gate: Gate, entry: Entry, verdict: Verdict) -> Grant | Verdict:
@@ -127,7 +132,7 @@ def _turns(passage: Passage, gate: Gate, entry: Entry, verdict: Verdict) -> Gran
     if not delay_ns and not queues:
         return _granted(gate, entry, verdict, beat)
     with ExitStack() as undoing:
-        undoing.callback(_give_back, Grant(gate, entry, verdict))
+        undoing.callback(_undo, gate, verdict)
         if beat is not None:
             undoing.callback(beat.stop)
         if delay_ns:
@@ -147,12 +152,7 @@ def finish(passage: Passage, responded: Responded) -> None:
         is_refusal = passage.is_refusal(responded.status)
         for grant in passage.take():
             grant.end(responded, is_refusal=is_refusal)
-            if is_refusal:
-                ends.callback(_give_back, grant)
-                continue
-            ends.callback(_settle, grant, responded, passage.used)
-            if grant.entry.after:
-                ends.callback(_charge_after, grant, owed(grant, passage, responded))
+            ends.callback(drive, _end(grant, passage, responded, is_refusal=is_refusal))
 
 
 async def enter_async(
@@ -164,13 +164,11 @@ async def enter_async(
     if entry is None:
         return True
     is_counted = bool(passage.grants)
-    runner = gate.async_runner
-    if entry.refusal is not None:
-        verdict = entry.refusal
-    elif entry.plan.open:
-        verdict = await runner.reserve(entry.plan, entry.ttl_ns)
-    else:
-        verdict = await runner.decide(entry.plan)
+    verdict = entry.refusal
+    if verdict is None:
+        verdict = gate.engine.decide_now(entry.plan)
+    if verdict is None:
+        verdict = await adrive(_decide(gate, entry))
     if verdict.allowed:
         came = await _turns_async(passage, gate, entry, verdict, meanwhile)
         if isinstance(came, Grant):
@@ -178,12 +176,12 @@ async def enter_async(
             return True
         verdict = came
     if is_counted:
-        note_further()
+        record_again()
     async with AsyncExitStack() as ends:  # all of them, should the request be cancelled meanwhile
         for grant in reversed(passage.refused(verdict)):
             grant.end(_REFUSED, is_refusal=True)
-            ends.push_async_callback(grant.gate.async_runner.to_the_end, _give_back_async(grant))
-        await runner.release(verdict)
+            ends.push_async_callback(_undo_async, grant.gate, grant.verdict)
+        await adrive(gate.engine.release(verdict))
     return False
 
 
@@ -201,12 +199,12 @@ async def _turns_async(
         except BaseException:
             if beat is not None:
                 beat.stop()
-            await _undo(Grant(gate, entry, verdict))
+            await _undo_async(gate, verdict)
             raise
         if at_once is not None:
             return _granted_async(gate, entry, verdict, beat, at_once)
     async with AsyncExitStack() as undoing:
-        undoing.push_async_callback(_undo, Grant(gate, entry, verdict))
+        undoing.push_async_callback(_undo_async, gate, verdict)
         if beat is not None:
             undoing.callback(beat.stop)
         waiting = _wait(gate, delay_ns, queues)
@@ -223,8 +221,12 @@ async def _wait(gate: Gate, delay_ns: int, queues: tuple[Queueing, ...]) -> Came
     return await gate.turns.enter_async(queues)
 
 
-async def _undo(grant: Grant) -> None:
-    await grant.gate.async_runner.to_the_end(_give_back_async(grant))
+def _undo(gate: Gate, verdict: Verdict) -> None:
+    drive(gate.engine.undo(verdict))
+
+
+async def _undo_async(gate: Gate, verdict: Verdict) -> None:
+    await adrive(gate.engine.undo(verdict))
 
 
 async def finish_async(passage: Passage, responded: Responded) -> None:
@@ -235,18 +237,9 @@ async def finish_async(passage: Passage, responded: Responded) -> None:
     async with AsyncExitStack() as ends:
         for grant in passage.take():
             grant.end(responded, is_refusal=is_refusal)
-            to_the_end = grant.gate.async_runner.to_the_end
-            ending: Coroutine[None, None, None]
-            if is_refusal:
-                ending = _give_back_async(grant)
-            elif grant.has_an_end:
-                ending = _settle_async(grant, responded, passage.used)
-            else:
-                continue
-            ends.push_async_callback(to_the_end, ending)
-            if grant.entry.after and not is_refusal:
-                more = owed(grant, passage, responded)
-                ends.push_async_callback(to_the_end, _charge_after_async(grant, more))
+            if is_refusal or grant.has_an_end:
+                ending = _end(grant, passage, responded, is_refusal=is_refusal)
+                ends.push_async_callback(adrive, ending)
 
 
 async def abandon_async(passage: Passage) -> None:
@@ -255,7 +248,7 @@ async def abandon_async(passage: Passage) -> None:
     async with AsyncExitStack() as ends:
         for grant in passage.take():
             grant.end(_ABANDONED, is_refusal=True)
-            ends.push_async_callback(_undo, grant)
+            ends.push_async_callback(_undo_async, grant.gate, grant.verdict)
 
 
 async def settle_outcome(passage: Passage, responded: Responded) -> None:
@@ -263,49 +256,35 @@ async def settle_outcome(passage: Passage, responded: Responded) -> None:
     for grant in passage.grants:
         if grant.entry.is_known_at_once and grant.is_open:
             amounts = grant.amounts(responded, passage.used)
-            await grant.gate.async_runner.settle(grant.verdict, amounts)
+            await adrive(_settle(grant.gate, grant.verdict, amounts))
 
 
-def _settle(grant: Grant, responded: Responded, used: Mapping[str, int]) -> None:
-    runner, verdict = grant.gate.runner, grant.verdict
+def _end(
+    grant: Grant, passage: Passage, responded: Responded, *, is_refusal: bool
+) -> Effects[None]:
+    """Undo what a request was granted, or settle it and charge what it has cost besides."""
+    engine, verdict = grant.gate.engine, grant.verdict
+    if is_refusal:
+        yield from engine.undo(verdict)
+        return
     amounts: Mapping[str, int] = {}
     try:
         if grant.is_open:
-            amounts = grant.amounts(responded, used)
-    finally:
-        if grant.is_open:
-            runner.settle(verdict, amounts)
-        runner.release(verdict)
+            amounts = grant.amounts(responded, passage.used)
+    finally:  # should a function of the app raise, what was held is charged
+        try:
+            if grant.is_open:
+                yield from _settle(grant.gate, verdict, amounts)
+        finally:
+            yield from engine.release(verdict)
+    if grant.entry.after:
+        left = yield from engine.charge(owed(grant, passage, responded))
+        grant.gate.afterwards.note_lost(left)
 
 
-async def _settle_async(grant: Grant, responded: Responded, used: Mapping[str, int]) -> None:
-    runner, verdict = grant.gate.async_runner, grant.verdict
-    amounts: Mapping[str, int] = {}
-    try:
-        if grant.is_open:
-            amounts = grant.amounts(responded, used)
-    finally:
-        if grant.is_open:
-            await runner.settle(verdict, amounts)
-        await runner.release(verdict)
-
-
-def _charge_after(grant: Grant, more: Owed) -> None:
-    grant.gate.afterwards.note_lost(grant.gate.runner.charge(more))
-
-
-async def _charge_after_async(grant: Grant, more: Owed) -> None:
-    grant.gate.afterwards.note_lost(await grant.gate.async_runner.charge(more))
-
-
-def _give_back(grant: Grant) -> None:
-    grant.gate.runner.give_back(grant.verdict)
-    grant.gate.runner.release(grant.verdict)
-
-
-async def _give_back_async(grant: Grant) -> None:
-    await grant.gate.async_runner.give_back(grant.verdict)
-    await grant.gate.async_runner.release(grant.verdict)
+def _settle(gate: Gate, verdict: Verdict, amounts: Mapping[str, int]) -> Effects[None]:
+    with suppress(StoreError):  # the hold expires
+        yield from gate.engine.settle(verdict, amounts)
 
 
 def _beat(passage: Passage, gate: Gate, verdict: Verdict) -> Beat | None:
@@ -318,7 +297,11 @@ def _beat(passage: Passage, gate: Gate, verdict: Verdict) -> Beat | None:
     lasts_ns = verdict.slots_last_ns
     if lasts_ns is None:
         return None
-    return HEART.beat(partial(gate.runner.renew, verdict), max(1, lasts_ns // BEATS), passage)
+
+    def renew() -> bool:
+        return drive(gate.engine.renew(verdict))
+
+    return HEART.beat(renew, max(1, lasts_ns // BEATS), passage)
 
 
 def _beat_async(passage: Passage, gate: Gate, verdict: Verdict) -> AsyncBeat | None:
@@ -326,7 +309,10 @@ def _beat_async(passage: Passage, gate: Gate, verdict: Verdict) -> AsyncBeat | N
     lasts_ns = verdict.slots_last_ns
     if lasts_ns is None:
         return None
-    renew = partial(gate.async_runner.renew, verdict)
+
+    async def renew() -> bool:
+        return await adrive(gate.engine.renew(verdict))
+
     return ASYNC_HEART.beat(renew, max(1, lasts_ns // BEATS), passage)
 
 
@@ -334,7 +320,7 @@ def _grant(passage: Passage, grant: Grant, *, is_counted: bool) -> None:
     """Have a request go on with *grant*; it *is_counted* if something was granted to it before."""
     passage.granted(grant)
     if is_counted:
-        note_further()
+        record_again()
 
 
 def _granted(
@@ -342,7 +328,7 @@ def _granted(
 ) -> Grant:
     """What a request that goes on now was granted."""
     if turns:
-        note_turns(verdict)
+        record_places(verdict)
         turns = Held(turns)
     began_ns = None if gate.pressing is None else gate.pressing.begin()
     return Grant(gate, entry, verdict, turns, began_ns, beat)
@@ -353,7 +339,7 @@ def _granted_async(
 ) -> Grant:
     """As `_granted`."""
     if turns:
-        note_turns(verdict)
+        record_places(verdict)
         turns = Held(turns)
     began_ns = None if gate.pressing is None else gate.pressing.begin_async()
     return Grant(gate, entry, verdict, turns, began_ns, beat)

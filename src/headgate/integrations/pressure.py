@@ -8,19 +8,19 @@ from fractions import Fraction
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine import AsyncRunner, Runner
+from headgate.engine.use_cases import Engine
 from headgate.fork import watch_forks
 from headgate.overload import AsyncPressureControl, PressureControl
+from headgate.runtime.drivers import adrive, drive
 from headgate.stores.base import Store
-from headgate.stores.factory import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.clock import Clock
-    from headgate.engine import Engine
-    from headgate.engine.limit_adjustment import Scale
     from headgate.integrations.turns import Turns
+    from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.limit_adjustment import Scale
     from headgate.policy.model import Pressure
     from headgate.stores.base import Accuracies, Store
     from headgate.units import Seconds
@@ -56,7 +56,7 @@ class Pressing:
         self._making = threading.Lock()
         watch_forks(self)
 
-    def adopt(self, engine: Engine) -> None:
+    def adopt(self, engine: CompiledPolicy) -> None:
         """From now on there is pressure when the policy of *engine* says so."""
         self._pressure = pressure = engine.policy.pressure
         control = self._control
@@ -134,7 +134,7 @@ class Pressing:
             if is_async:
                 control = AsyncPressureControl(
                     pressure,
-                    store=self._counting.async_runner.store,
+                    store=self._counting.engine.store,
                     namespace=self._namespace,
                     clock=self._clock,
                     waiting=self._waiting,
@@ -142,7 +142,7 @@ class Pressing:
             else:
                 control = PressureControl(
                     pressure,
-                    store=self._counting.runner.store,
+                    store=self._counting.engine.store,
                     namespace=self._namespace,
                     clock=self._clock,
                     waiting=self._waiting,
@@ -171,70 +171,45 @@ def _is_in_a_loop() -> bool:
     return True
 
 
-# Where the requests of an app are counted, by code that may block and code that may not.
+# Where the requests of an app are counted.
 
 
 class Counting:
-    """The store of an app, opened when it is first used. Both kinds of code count together."""
+    """The engine on the store of an app, opened when it is first used."""
 
     def __init__(self, store: str | Store, clock: Clock | None) -> None:
         self._store, self._clock = store, clock
         self._opening = threading.RLock()
-        self._runner: Runner | None = None
-        self._async_runner: AsyncRunner | None = None
-        self._terms: Accuracies = {}
-        self._opened: Store | None = None
+        self._engine: Engine | None = None
+        self._accuracies: Accuracies = {}
 
-    def adopt(self, terms: Accuracies) -> None:
-        """From now on have the counters of a policy kept as *terms* say."""
+    def adopt(self, accuracies: Accuracies) -> None:
+        """Keep the counters of a policy as exactly as *accuracies* say from now on."""
         with self._opening:
-            self._terms = terms
-            for runner in (self._runner, self._async_runner):
-                if runner is not None:
-                    runner.adopt(terms)
+            self._accuracies = accuracies
+            if self._engine is not None:
+                self._engine.set_accuracies(self, accuracies)
 
     @property
-    def runner(self) -> Runner:
-        """What asks the store, for code that may block."""
-        return self._runner or self._open_runner()
-
-    @property
-    def async_runner(self) -> AsyncRunner:
-        """What asks the store, for an event loop."""
-        return self._async_runner or self._open_async_runner()
+    def engine(self) -> Engine:
+        """The use cases on the store."""
+        return self._engine or self._open()
 
     def close(self) -> None:
-        """Close what code that blocks has opened. It is opened again if it is used again."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            runner.close()
+        """Close the store. It is opened again if it is used again."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            drive(engine.closing())
 
     async def aclose(self) -> None:
-        """Close everything."""
-        runner, self._async_runner = self._async_runner, None
-        if runner is None:
-            self.close()
-        else:
-            self._runner = None
-            await runner.aclose()
-        self._opened = None
+        """Close the store, in an event loop."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await adrive(engine.closing())
 
-    def _open_runner(self) -> Runner:
+    def _open(self) -> Engine:
         with self._opening:  # two threads must not have two stores
-            if self._runner is None:
-                self._runner = Runner(self._open())
-                self._runner.adopt(self._terms)
-            return self._runner
-
-    def _open_async_runner(self) -> AsyncRunner:
-        with self._opening:
-            if self._async_runner is None:
-                self._async_runner = AsyncRunner(self._open())
-                self._async_runner.adopt(self._terms)
-            return self._async_runner
-
-    def _open(self) -> Store:
-        """The one store that both kinds of code use."""
-        if self._opened is None:
-            self._opened = open_store(self._store, self._clock)
-        return self._opened
+            if self._engine is None:
+                self._engine = Engine(self._store, clock=self._clock)
+                self._engine.set_accuracies(self, self._accuracies)
+            return self._engine

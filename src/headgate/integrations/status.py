@@ -15,6 +15,7 @@ from headgate.decision import decide_blocked
 from headgate.errors import StoreError
 from headgate.integrations.passing import answered, answered_async
 from headgate.limits import Concurrency
+from headgate.policy.model import compiled_rule
 from headgate.stores.base import concluded
 from headgate.stores.operations import Take, TakeEach
 from headgate.units import seconds_up
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.decision import Decision
-    from headgate.engine import RulePlan
+    from headgate.engine.plan import RulePlan
+    from headgate.engine.request import Request
+    from headgate.engine.rule import CompiledRule
     from headgate.integrations.allowance import Asking
     from headgate.integrations.gate import Gate
     from headgate.limits import Limit
     from headgate.policy.model import Rule
-    from headgate.policy.request import Request
     from headgate.stores.operations import Outcomes
 
     Replies = tuple[Outcomes | StoreError, ...]
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 class Shown:
     """A rule to be shown, with its limits for the caller, and its counters if there are any."""
 
-    rule: Rule
+    rule: CompiledRule
     limits: tuple[Limit, ...]
     plan: RulePlan | None
 
@@ -54,7 +56,7 @@ def status_body(gate: Gate, request: Request) -> bytes:
     shown = answered(shown_to(gate, request))
     looking = looking_at(shown)
     try:
-        return page_of(shown, gate.runner.store.run(looking), gate.now_ns())
+        return page_of(shown, gate.engine.store.run(looking), gate.now_ns())
     except StoreError:
         return page_of(shown, unknown(looking), gate.now_ns())
 
@@ -64,7 +66,7 @@ async def status_body_async(gate: Gate, request: Request) -> bytes:
     shown = await answered_async(shown_to(gate, request))
     looking = looking_at(shown)
     try:
-        return page_of(shown, await gate.async_runner.store.arun(looking), gate.now_ns())
+        return page_of(shown, await gate.engine.store.arun(looking), gate.now_ns())
     except StoreError:
         return page_of(shown, unknown(looking), gate.now_ns())
 
@@ -74,8 +76,8 @@ def shown_to(gate: Gate, request: Request) -> Asking[list[Shown]]:
     gate.watch()
     shown: list[Shown] = []
     if gate.rules is not None:
-        concerns = gate.rules.engine.concerning(request)
-        shown += [Shown(one.rule, one.limits, one.plan) for one in concerns]
+        concerns = gate.rules.compiled.concerning(request)
+        shown += [Shown(compiled_rule(one.rule), one.limits, one.plan) for one in concerns]
     for plan in (yield from gate.own_plans(request)):
         shown.append(Shown(plan.rule, plan.limits, plan))
     return [one for one in shown if one.rule.headers == "on" and one.rule.mode == "enforce"]
@@ -126,10 +128,11 @@ def _entry(one: Shown, place: int, found: Decisions | None, now_ns: int) -> dict
         entry["remaining"] = decision.remaining
         entry["reset"] = seconds_up(now_ns + decision.reset_after_ns)
         entry["reset_after"] = decision.reset_after
-    if one.rule.match.endpoints:
-        entry["endpoints"] = list(one.rule.match.endpoints)
-    if one.rule.match.methods:
-        entry["methods"] = list(one.rule.match.methods)
+    declared: Rule | None = one.rule.declared
+    if declared is not None and declared.match.endpoints:
+        entry["endpoints"] = list(declared.match.endpoints)
+    if declared is not None and declared.match.methods:
+        entry["methods"] = list(declared.match.methods)
     return entry
 
 

@@ -13,8 +13,9 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headgate.engine import Plan, RulePlan, RuleVerdict, Verdict
-from headgate.engine.records import note_refusal
+from headgate.engine.plan import Plan, RulePlan
+from headgate.engine.recording import record_denial
+from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.fork import watch_forks
 from headgate.overload import AsyncFairGate, FairGate
 from headgate.overload.adaptive import steering_of
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from headgate.clock import Clock
-    from headgate.engine import Engine
     from headgate.engine.plan import Queueing
+    from headgate.engine.rule import CompiledRule, Priority
     from headgate.overload import Turn
     from headgate.overload.gatehouse import Standing
-    from headgate.policy.model import Fair, Priority, Rule
+    from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.model import Fair
 
 G = TypeVar("G", FairGate, AsyncFairGate)
 
@@ -68,7 +70,7 @@ class Turns:
         self._asleep: Callable[[float], Awaitable[object]] = getattr(clock, "asleep", asyncio.sleep)
         watch_forks(self)
 
-    def adopt(self, engine: Engine) -> None:
+    def adopt(self, engine: CompiledPolicy) -> None:
         """From now on take turns as the rules of *engine* say."""
         fair = {rule.id: rule.fair for rule in engine.policy.rules if rule.fair is not None}
         with self._making:
@@ -92,18 +94,18 @@ class Turns:
         for _, async_gate in [*self._async_gates.values()]:
             yield async_gate
 
-    def gate(self, rule: Rule) -> FairGate:
+    def gate(self, rule: CompiledRule) -> FairGate:
         """The gate of *rule*, for code that blocks."""
-        fair = self._fair.get(rule.id, rule.fair)
+        fair = self._fair.get(rule.id, rule.declared.fair)
         known = self._gates.get(rule.id)
         if known is not None and known[0] is fair:
             return known[1]
         with self._making:
             return _changed(self._gates, rule, fair, FairGate, self._clock)
 
-    def async_gate(self, rule: Rule) -> AsyncFairGate:
+    def async_gate(self, rule: CompiledRule) -> AsyncFairGate:
         """The gate of *rule*, for an event loop."""
-        fair = self._fair.get(rule.id, rule.fair)
+        fair = self._fair.get(rule.id, rule.declared.fair)
         known = self._async_gates.get(rule.id)
         if known is not None and known[0] is fair:
             return known[1]
@@ -208,7 +210,7 @@ class Turns:
 
 def _changed(
     gates: dict[str, tuple[Fair, G]],
-    rule: Rule,
+    rule: CompiledRule,
     fair: Fair | None,
     kind: type[G],
     clock: Clock | None,
@@ -268,7 +270,7 @@ def refusal_by(queueing: Queueing, turn: Turn, revision: int) -> Verdict:
     plan = Plan(revision, (asked,), queues=(queueing,))
     said = RuleVerdict(rule, key, cost, decision)
     refusal = Verdict(allowed=False, revision=revision, rules=(said,), plan=plan)
-    return note_refusal(refusal, "gate")
+    return record_denial(refusal, "gate")
 
 
 def load_of(

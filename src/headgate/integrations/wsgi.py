@@ -389,7 +389,7 @@ def blocking(gate: Gate) -> Gate:
     Its store is opened here: not by the first request, as several threads may have that.
     """
     gate.refuse_async()
-    _ = gate.runner
+    _ = gate.engine
     return gate
 
 

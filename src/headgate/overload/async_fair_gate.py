@@ -15,7 +15,7 @@ from headgate.overload.gate_options import read_wait
 from headgate.overload.gatehouse import Gatehouse
 from headgate.overload.shaper import AsyncShaper
 from headgate.overload.turns import Turn, read_rate
-from headgate.runtime.limiter_plan import nap
+from headgate.runtime.waiting_lines import nap
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from headgate.decision import FailurePolicy, OnFailure
+    from headgate.engine.rule import Priority
     from headgate.limits.model import PacedLimit
     from headgate.overload.gatehouse import Standing
     from headgate.overload.turns import Entered, FetchedBudget, Place
-    from headgate.policy.model import Priority
     from headgate.stores.base import Store
     from headgate.units import Rate, Seconds
 

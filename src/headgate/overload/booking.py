@@ -12,7 +12,7 @@ from headgate.fork import watch_forks
 from headgate.limits import LeakyQueue, parse_rate
 from headgate.limits.queues import LONGEST_QUEUE
 from headgate.observability import MEASURES
-from headgate.runtime.limiter_plan import deadline_ns
+from headgate.runtime.waiting_lines import deadline_ns
 from headgate.stores.base import checked_cost, checked_key, group_name
 from headgate.stores.operations import Check
 from headgate.units import SECOND, duration_ns, exact_rate

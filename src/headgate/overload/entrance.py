@@ -24,10 +24,10 @@ from headgate.policy.model import PRIORITIES, ceilings
 from headgate.stores.base import checked_cost, checked_key
 
 if TYPE_CHECKING:
+    from headgate.engine.rule import Priority
     from headgate.overload.fair_queue import Item
     from headgate.overload.gate_options import Tallies, Terms
     from headgate.overload.turns import Budget, Refusal, TurnGate
-    from headgate.policy.model import Priority
 
 _PATIENT: Final[tuple[Priority, ...]] = ("critical", "default")
 """The classes that wait, those that go first first."""

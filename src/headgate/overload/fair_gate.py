@@ -11,16 +11,16 @@ from headgate.overload.fair_queue import checked_weight
 from headgate.overload.gate_options import read_wait
 from headgate.overload.gatehouse import Gatehouse
 from headgate.overload.turns import Place, Turn
-from headgate.runtime.limiter_plan import nap
+from headgate.runtime.waiting_lines import nap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
+    from headgate.engine.rule import Priority
     from headgate.overload.entrance import Entrance
     from headgate.overload.gate_options import Terms
     from headgate.overload.turns import Entered
-    from headgate.policy.model import Priority
     from headgate.units import Seconds
 
 

@@ -12,15 +12,15 @@ from headgate.observability.metrics import MEASURES
 from headgate.overload.fair_queue import checked_weight
 from headgate.overload.turns import Budget, FetchedBudget, PacedBudget, Refusal, read_rate
 from headgate.policy.model import PRIORITIES
-from headgate.runtime.limiter_plan import LONGEST_TIMEOUT
+from headgate.runtime.waiting_lines import LONGEST_TIMEOUT
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headgate.engine.rule import Priority
     from headgate.limits.model import PacedLimit
     from headgate.overload.slot_control import Steering
-    from headgate.policy.model import Priority
     from headgate.units import Rate, Seconds
 
 

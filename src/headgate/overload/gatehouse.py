@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from headgate.clock import Clock
+    from headgate.engine.rule import Priority
     from headgate.limits.model import PacedLimit
     from headgate.overload.gate_options import Terms
     from headgate.overload.slot_control import Steering
     from headgate.overload.turns import Budget, Entered, Turn
-    from headgate.policy.model import Priority
     from headgate.units import Rate, Seconds
 
 Standing = tuple[int, int | None, int, int | None]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headgate.clock import Clock
-    from headgate.policy.model import Priority
+    from headgate.engine.rule import Priority
     from headgate.units import Seconds
 
 _LOG: Final = logging.getLogger("headgate.shedding")

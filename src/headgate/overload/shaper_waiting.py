@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from headgate.errors import StoreError
 from headgate.overload.booking import WAITING, AsyncBooking, Booking, count_asked, count_given_up
-from headgate.runtime.limiter_plan import nap, naps
-from headgate.runtime.waiting_lines import LoopEvent
+from headgate.runtime.waiting_lines import nap, naps
 from headgate.stores.operations import Take
 
 if TYPE_CHECKING:
@@ -21,6 +21,25 @@ if TYPE_CHECKING:
     from headgate.overload.shaper_stores import LocalLines, Stored
     from headgate.stores.base import Store
     from headgate.stores.operations import Check
+
+
+class LoopEvent(asyncio.Event):
+    """An event that may be set from another thread, or another event loop, than waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting_in = asyncio.get_running_loop()
+
+    def set(self) -> None:
+        try:
+            is_here = asyncio.get_running_loop() is self._waiting_in
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            super().set()
+        else:
+            with suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+                self._waiting_in.call_soon_threadsafe(super().set)
 
 
 class Way(Protocol):

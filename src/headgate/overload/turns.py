@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from headgate.engine.rule import Priority
     from headgate.overload.fair_queue import Item
-    from headgate.policy.model import Priority
 
 
 Refusal = Literal[

@@ -20,9 +20,9 @@ from headgate.policy.path import compiled, readings, segments_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from headgate.engine.request import Request
     from headgate.policy.model import After, Cost, Match, Values
     from headgate.policy.path import Segments
-    from headgate.policy.request import Request
 
 
 # The cookies of a request, in all the ways in which servers read them.

@@ -34,10 +34,11 @@ from headgate.policy.path import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from headgate.engine.request import Request
+    from headgate.engine.rule import Priority
     from headgate.policy.conditions import Condition, Facts, Value
-    from headgate.policy.model import Match, Priority, PriorityClass
+    from headgate.policy.model import Match, PriorityClass
     from headgate.policy.path import Segments
-    from headgate.policy.request import Request
 
 __all__ = [
     "Classifier",

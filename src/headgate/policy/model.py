@@ -15,7 +15,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from headgate.decision import OnFailure
+from headgate.decision import HeaderMode, OnFailure
+from headgate.engine.rule import CompiledRule, Mode, Priority
 from headgate.limits import EXACT, Accuracy
 from headgate.units import SECOND
 
@@ -26,14 +27,8 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
 
 
-Mode = Literal["enforce", "shadow", "off"]
-"""Whether a rule decides, only counts and tells what it would have decided, or is out of force."""
-
 OnStoreFailure = Literal["fail_open", "fail_closed", "local"]
 AfterFailOpen = Literal["fail_closed", "local"]
-HeaderMode = Literal["on", "off", "redacted"]
-"""What a response tells of a rule: all, nothing, or only that the request was refused."""
-
 Decide = Literal["exact", "quota", "local"]
 """How a gateway decides: it asks the service about every request; or enforces its share of a quota
 that the service assigns; or limits by itself."""
@@ -168,6 +163,19 @@ class Rule:
         return self.limits.get(None, ()) if found is None else found
 
 
+def compiled_rule(rule: Rule) -> CompiledRule:
+    """*rule* as the engine needs it."""
+    return CompiledRule(
+        rule.id,
+        rule.mode,
+        rule.headers,
+        rule.on_failure,
+        rule.candidate_of,
+        rule.cost.after is not None,
+        rule,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where one thing about a caller is found.
@@ -255,9 +263,6 @@ class Policy:
 # What a policy says for when there is more demand than capacity: who takes turns with whom, which
 # requests matter more, and when limits are lowered. Frozen values, as in `model`.
 
-
-Priority = Literal["critical", "default", "sheddable"]
-"""How much a request matters."""
 
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 """All of them, what matters most first."""

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.policy.request import Request
+    from headgate.engine.request import Request
 
 
 Segments = tuple[str, ...]

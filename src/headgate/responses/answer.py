@@ -12,8 +12,7 @@ from headgate.limits import Concurrency
 from headgate.units import SECOND, milliseconds_up, seconds_up
 
 if TYPE_CHECKING:
-    from headgate.decision import Figures
-    from headgate.policy.model import HeaderMode
+    from headgate.decision import Figures, HeaderMode
     from headgate.responses.pressure import Load
 
 

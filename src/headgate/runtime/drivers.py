@@ -215,17 +215,24 @@ def spawn(effects: Effects[None], *, name: str, in_loop: bool) -> None:
 
 
 class Background(Effect):
-    """Perform *effects* beside the caller, which does not wait for them."""
+    """Perform *effects* beside the caller, which does not wait for them.
 
-    __slots__ = ("effects", "name")
+    With `in_thread=False` a caller that blocks performs them itself: no thread is worth it.
+    """
+
+    __slots__ = ("effects", "in_thread", "name")
 
     is_finished = True
 
-    def __init__(self, effects: Effects[None], name: str) -> None:
+    def __init__(self, effects: Effects[None], name: str, *, in_thread: bool = True) -> None:
         self.effects = effects
         self.name = name
+        self.in_thread = in_thread
 
     def perform(self) -> None:
+        if not self.in_thread:
+            drive(self.effects)
+            return
         spawn(self.effects, name=self.name, in_loop=False)
 
     async def aperform(self) -> None:

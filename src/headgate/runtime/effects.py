@@ -95,6 +95,15 @@ class Runs(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Takes(Protocol):
+    """The part of a prepared take that effects need."""
+
+    @property
+    def take(self) -> Callable[[Sequence[str], Sequence[int]], Any]: ...
+    @property
+    def atake(self) -> Callable[[Sequence[str], Sequence[int]], Any]: ...
+
+
 class Reply(asyncio.Future[R]):
     """A future that a cancelled caller still waits for: `cancel` does nothing.
 
@@ -132,15 +141,40 @@ class Run(Effect):
         try:
             return await (running if isinstance(running, Reply) else asyncio.shield(running))
         except asyncio.CancelledError as cancelled:
-            end_undoing = begin_undoing(self)
-            try:
-                await _finish([running])
-                interrupted = _interrupted(running)
-            except BaseException:
-                end_undoing()
-                raise
-            interrupted.end_undoing = end_undoing
-            raise interrupted from cancelled
+            raise await _interruption(self, running) from cancelled
+
+
+class TakePrepared(Effect):
+    """Take *keys* and *costs* by *prepared*, a prepared take of *store*."""
+
+    __slots__ = ("costs", "keys", "prepared", "store")
+
+    is_finished = True
+
+    def __init__(
+        self, store: Runs, prepared: Takes, keys: Sequence[str], costs: Sequence[int]
+    ) -> None:
+        self.store = store
+        self.prepared = prepared
+        self.keys = keys
+        self.costs = costs
+
+    @property
+    def may_be_held(self) -> bool:
+        return self.store.waits
+
+    def perform(self) -> Any:
+        return self.prepared.take(self.keys, self.costs)
+
+    async def aperform(self) -> Any:
+        reply = self.prepared.atake(self.keys, self.costs)
+        if isinstance(reply, tuple):
+            return reply
+        running = reply if isinstance(reply, Reply) else asyncio.ensure_future(reply)
+        try:
+            return await (running if running is reply else asyncio.shield(running))
+        except asyncio.CancelledError as cancelled:
+            raise await _interruption(self, running) from cancelled
 
 
 class RunAll(Effect):
@@ -207,18 +241,19 @@ class RunAll(Effect):
 
 
 class Sleep(Effect):
-    """Wait for *seconds*."""
+    """Wait for *seconds*, as *clock* counts them if it has a way to (one for tests has)."""
 
-    __slots__ = ("seconds",)
+    __slots__ = ("clock", "seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: object = None) -> None:
         self.seconds = seconds
+        self.clock = clock
 
     def perform(self) -> None:
-        threading.Event().wait(self.seconds)
+        getattr(self.clock, "sleep", threading.Event().wait)(self.seconds)
 
     async def aperform(self) -> None:
-        await asyncio.sleep(self.seconds)
+        await getattr(self.clock, "asleep", asyncio.sleep)(self.seconds)
 
 
 class Signal:
@@ -314,7 +349,7 @@ _undoing: Final[WeakKeyDictionary[Runs, set[Signal]]] = WeakKeyDictionary()
 
 def begin_undoing(effect: Effect) -> Callable[[], None]:
     """Have `Close` wait for a caller that was interrupted at *effect*; returns how to end that."""
-    if not isinstance(effect, Run | RunAll):
+    if not isinstance(effect, Run | RunAll | TakePrepared):
         return _nothing
     ended = Signal()
     pending = _undoing.setdefault(effect.store, set())
@@ -330,6 +365,19 @@ def begin_undoing(effect: Effect) -> Callable[[], None]:
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def _interruption(effect: Effect, running: asyncio.Future[Any]) -> Interrupted:
+    """Wait for the operation of *effect*, which is in flight; the interruption with its reply."""
+    end_undoing = begin_undoing(effect)
+    try:
+        await _finish([running])
+        interrupted = _interrupted(running)
+    except BaseException:
+        end_undoing()
+        raise
+    interrupted.end_undoing = end_undoing
+    return interrupted
 
 
 async def _finish(running: Sequence[asyncio.Future[Any]]) -> None:

@@ -1,7 +1,7 @@
-"""Things a caller holds for a while: reservations and slots.
+"""Things that a caller holds for a while: reservations and slots.
 
-Both are true when they were granted. Both settle once; a second attempt is a `SettledError`.
-Both end by themselves if their holder is never heard of again.
+Both are true when they were granted. Both settle once; a second attempt raises `SettledError`. Both
+expire if their holder is gone.
 """
 
 from __future__ import annotations
@@ -10,68 +10,27 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
 from headgate.errors import SettledError
+from headgate.runtime.drivers import adrive, drive
 from headgate.stores.base import checked_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
     from headgate.decision import Decision
+    from headgate.runtime.effects import Effects
 
 
 def new_name() -> str:
-    """A name for a reservation or a lease that no other process will choose."""
+    """A name for a reservation or a lease that no other process chooses."""
     return token_hex(12)
 
 
-class Settlement:
-    """What a reservation is about, and whether it is still open."""
+class _Reservation:
+    """An amount that is set aside, for both drivers. *settle* charges the amount that was used."""
 
-    __slots__ = ("_is_open", "amount", "decision", "key", "name")
-
-    def __init__(self, key: str, amount: int, name: str, decision: Decision) -> None:
-        self.key = key
-        self.amount = amount
-        self.name = name
-        self.decision = decision
-        self._is_open = decision.allowed
-
-    def __bool__(self) -> bool:
-        return self.decision.allowed
-
-    def __repr__(self) -> str:
-        state = "open" if self._is_open else "settled" if self else "refused"
-        return f"<{type(self).__name__} of {self.amount} for {self.key!r}: {state}>"
-
-    @property
-    def allowed(self) -> bool:
-        """Whether the amount was granted."""
-        return self.decision.allowed
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it has yet to be settled."""
-        return self._is_open
-
-    def _close(self, actual: int | None) -> int:
-        """Settle for *actual*, or the reserved amount; a wrong amount settles nothing."""
-        amount = self.amount if actual is None else checked_cost(actual, "actual")
-        if not self._is_open:
-            happened = "settled already" if self.decision.allowed else "refused: nothing is held"
-            raise SettledError(f"the reservation of {self.amount} for {self.key!r} was {happened}")
-        self._is_open = False
-        return amount
-
-
-class Reservation(Settlement):
-    """An amount set aside; `commit` what was really used, or `cancel`.
-
-    As a context manager it commits the reserved amount at the end of the block, or cancels if the
-    block raised, unless it was settled inside.
-    """
-
-    __slots__ = ("_settle",)
+    __slots__ = ("_is_open", "_settle", "amount", "decision", "key", "name")
 
     def __init__(
         self,
@@ -79,22 +38,62 @@ class Reservation(Settlement):
         amount: int,
         name: str,
         decision: Decision,
-        settle: Callable[[str, str, int], bool],
+        settle: Callable[[int], Effects[bool]],
     ) -> None:
-        super().__init__(key, amount, name, decision)
+        self.key = key
+        self.amount = amount
+        self.name = name
+        self.decision = decision
         self._settle = settle
+        self._is_open = decision.allowed
+
+    def __bool__(self) -> bool:
+        return self.decision.allowed
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "settled" if self else "denied"
+        return f"<{type(self).__name__} of {self.amount} for {self.key!r}: {state}>"
+
+    @property
+    def allowed(self) -> bool:
+        """True if the amount was granted."""
+        return self.decision.allowed
+
+    @property
+    def is_open(self) -> bool:
+        """True if it has yet to be settled."""
+        return self._is_open
+
+    def _closing(self, actual: int | None) -> Effects[bool]:
+        """Settle for *actual*, or the reserved amount; a wrong amount settles nothing."""
+        amount = self.amount if actual is None else checked_cost(actual, "actual")
+        if not self._is_open:
+            happened = "settled already" if self.decision.allowed else "denied: nothing is held"
+            raise SettledError(f"the reservation of {self.amount} for {self.key!r} was {happened}")
+        self._is_open = False
+        return (yield from self._settle(amount)) or not self.amount
+
+
+class Reservation(_Reservation):
+    """An amount that is set aside: `commit` what was really used, or `cancel`.
+
+    As a context manager it commits the reserved amount at the end of the block, or cancels if the
+    block raised, unless it was settled inside.
+    """
+
+    __slots__ = ()
 
     def commit(self, actual: int | None = None) -> bool:
-        """Charge *actual*, in full even beyond the reserved amount; that amount if not said.
+        """Charge *actual*, in full even beyond the reserved amount, which is the default.
 
-        Returns whether the reservation was still open in the store; if it had lapsed, *actual* is
-        charged all the same.
+        True if the reservation was still open in the store; if it had expired, *actual* is charged
+        all the same.
         """
-        return self._settle(self.key, self.name, self._close(actual)) or not self.amount
+        return drive(self._closing(actual))
 
     def cancel(self) -> bool:
-        """Give everything back; whether the reservation was still open in the store."""
-        return self._settle(self.key, self.name, self._close(0)) or not self.amount
+        """Give everything back; True if the reservation was still open in the store."""
+        return drive(self._closing(0))
 
     def __enter__(self) -> Self:
         return self
@@ -109,29 +108,18 @@ class Reservation(Settlement):
             self.commit() if kind is None else self.cancel()
 
 
-class AsyncReservation(Settlement):
-    """The same for an event loop; `commit` and `cancel` are awaited."""
+class AsyncReservation(_Reservation):
+    """A `Reservation` for an event loop; `commit` and `cancel` are awaited."""
 
-    __slots__ = ("_settle",)
-
-    def __init__(
-        self,
-        key: str,
-        amount: int,
-        name: str,
-        decision: Decision,
-        settle: Callable[[str, str, int], Awaitable[bool]],
-    ) -> None:
-        super().__init__(key, amount, name, decision)
-        self._settle = settle
+    __slots__ = ()
 
     async def commit(self, actual: int | None = None) -> bool:
-        """As `Reservation.commit`."""
-        return await self._settle(self.key, self.name, self._close(actual)) or not self.amount
+        """Charge *actual*: see `Reservation.commit`."""
+        return await adrive(self._closing(actual))
 
     async def cancel(self) -> bool:
-        """As `Reservation.cancel`."""
-        return await self._settle(self.key, self.name, self._close(0)) or not self.amount
+        """Give everything back; True if the reservation was still open in the store."""
+        return await adrive(self._closing(0))
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,25 +135,30 @@ class AsyncReservation(Settlement):
 
 
 class Beating(Protocol):
-    """What renews a lease in the background."""
+    """A lease that is renewed in the background."""
 
     @property
     def is_lost(self) -> bool: ...
     def stop(self) -> None: ...
 
 
-class Lease:
-    """What a slot is about, and whether it is being held.
+class Holder(Protocol):
+    """The verbs of a slot, as a limiter has them."""
 
-    *beat* begins to renew a lease in the background, for as long as this is there; without it
-    nobody does.
-    """
+    def enter(self, name: str) -> Effects[Decision]: ...
+    def renew(self) -> Effects[bool]: ...
+    def leave(self) -> Effects[bool]: ...
+    def beat(self, slot: object) -> Beating | None: ...
+
+
+class _Slot:
+    """One of a limited number of slots, for both drivers."""
 
     __slots__ = (
         "__weakref__",
-        "_beat",
         "_beating",
         "_decision",
+        "_holder",
         "_is_held",
         "_is_lost",
         "_is_out",
@@ -173,15 +166,15 @@ class Lease:
         "name",
     )
 
-    def __init__(self, key: str, beat: Callable[[str, str, Lease], Beating] | None) -> None:
+    def __init__(self, key: str, holder: Holder) -> None:
         self.key = key
-        self._beat = beat
-        self._beating: Beating | None = None
-        self._is_lost = False
         self.name = new_name()
+        self._holder = holder
+        self._beating: Beating | None = None
         self._decision: Decision | None = None
         self._is_held = False
-        self._is_out = False  # granted, and not given back yet, whatever became of it
+        self._is_lost = False
+        self._is_out = False  # granted, and not released yet, whatever became of it
 
     def __bool__(self) -> bool:
         return self._is_held and not self.is_lost
@@ -191,73 +184,57 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the slot was granted, and its lease lost before it was given back: it may be
-        somebody else's by now. Without a heartbeat only `renew` finds out."""
+        """True if the slot was granted and its lease was lost before it was released: another
+        caller may have it now. Without a heartbeat only `renew` finds out."""
         return self._is_lost or (self._beating is not None and self._beating.is_lost)
 
     @property
     def decision(self) -> Decision:
-        """What came of asking for the slot."""
+        """The answer to the request for the slot."""
         if self._decision is None:
-            raise SettledError(f"nobody has asked for the slot of {self.key!r} yet: enter it first")
+            raise SettledError(f"the slot of {self.key!r} was not asked for yet: enter it first")
         return self._decision
 
-    def _asked(self) -> None:
+    def _taking(self) -> Effects[Decision]:
         if self._decision is not None:
             raise SettledError(
                 f"the slot of {self.key!r} has been asked for already: make a new one"
             )
-
-    def _answered(self, decision: Decision) -> Decision:
-        self._decision = decision
+        decision = self._decision = yield from self._holder.enter(self.name)
         self._is_held = self._is_out = decision.allowed
-        if decision.allowed and self._beat is not None:
-            self._beating = self._beat(self.key, self.name, self)
+        if decision.allowed:
+            self._beating = self._holder.beat(self)
         return decision
 
-    def _renewed(self, *, is_held: bool) -> bool:
+    def _renewing(self) -> Effects[bool]:
+        is_held = bool(self) and (yield from self._holder.renew())
         self._is_lost = self.is_lost or (self._is_held and not is_held)
         self._is_held = self._is_held and is_held
         return self._is_held
 
-    def _ended(self) -> bool:
-        """It is given back now, if it was not before."""
+    def _releasing(self) -> Effects[bool]:
         if self._beating is not None:
             self._beating.stop()
         was_out, self._is_out, self._is_held = self._is_out, False, False
-        return was_out
+        return was_out and (yield from self._holder.leave())
 
 
-class Slot(Lease):
-    """One of a limited number of places: `with limiter.slot(key) as slot:`, then `if slot:`."""
+class Slot(_Slot):
+    """One of a limited number of slots: `with limiter.slot(key) as slot:`, then `if slot:`."""
 
-    __slots__ = ("_enter", "_leave", "_renew")
-
-    def __init__(
-        self,
-        key: str,
-        enter: Callable[[str, str], Decision],
-        renew: Callable[[str, str], bool],
-        leave: Callable[[str, str], bool],
-        beat: Callable[[str, str, Lease], Beating] | None = None,
-    ) -> None:
-        super().__init__(key, beat)
-        self._enter = enter
-        self._renew = renew
-        self._leave = leave
+    __slots__ = ()
 
     def take(self) -> Decision:
-        """Ask for the slot, once; what came of it. `with` does this by itself."""
-        self._asked()
-        return self._answered(self._enter(self.key, self.name))
+        """Ask for the slot, once. `with` does this by itself."""
+        return drive(self._taking())
 
     def renew(self) -> bool:
-        """Start the lease anew; False if the slot is not held any more."""
-        return self._renewed(is_held=bool(self) and self._renew(self.key, self.name))
+        """Renew the lease; False if the slot is not held any more."""
+        return drive(self._renewing())
 
     def release(self) -> bool:
-        """Give the slot back; False if it was not held any more. `with` does this by itself."""
-        return self._ended() and self._leave(self.key, self.name)
+        """Release the slot; False if it was not held any more. `with` does this by itself."""
+        return drive(self._releasing())
 
     def __enter__(self) -> Self:
         self.take()
@@ -267,36 +244,22 @@ class Slot(Lease):
         self.release()
 
 
-class AsyncSlot(Lease):
-    """The same for an event loop: `async with limiter.slot(key) as slot:`."""
+class AsyncSlot(_Slot):
+    """A `Slot` for an event loop: `async with limiter.slot(key) as slot:`."""
 
-    __slots__ = ("_enter", "_leave", "_renew")
-
-    def __init__(
-        self,
-        key: str,
-        enter: Callable[[str, str], Awaitable[Decision]],
-        renew: Callable[[str, str], Awaitable[bool]],
-        leave: Callable[[str, str], Awaitable[bool]],
-        beat: Callable[[str, str, Lease], Beating] | None = None,
-    ) -> None:
-        super().__init__(key, beat)
-        self._enter = enter
-        self._renew = renew
-        self._leave = leave
+    __slots__ = ()
 
     async def take(self) -> Decision:
-        """As `Slot.take`."""
-        self._asked()
-        return self._answered(await self._enter(self.key, self.name))
+        """Ask for the slot, once. `async with` does this by itself."""
+        return await adrive(self._taking())
 
     async def renew(self) -> bool:
-        """As `Slot.renew`."""
-        return self._renewed(is_held=bool(self) and await self._renew(self.key, self.name))
+        """Renew the lease; False if the slot is not held any more."""
+        return await adrive(self._renewing())
 
     async def release(self) -> bool:
-        """As `Slot.release`."""
-        return self._ended() and await self._leave(self.key, self.name)
+        """Release the slot; False if it was not held any more."""
+        return await adrive(self._releasing())
 
     async def __aenter__(self) -> Self:
         await self.take()

@@ -1,94 +1,115 @@
-"""Waiting in line: the callers of `acquire`, first come, first served, a line for each key.
+"""Waiting lines: the callers of `acquire`, first come, first served, a line for each key.
 
-Only the first in a line asks the store; the others wait for it to leave. The first sleeps until
-its retry time or until it is woken because quota came back early. A place that is given up, by a
-timeout or a cancellation, is simply taken out: nothing had been charged for it.
+Only the first in a line asks the store; the others wait until it has left. The first waits for its
+retry time, or until it is woken because quota came back early. A place that is given up, by a
+timeout or an interruption, is taken out: nothing was charged for it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import OptionError
+from headgate.runtime.effects import Signal
+from headgate.units import DAY, SECOND, seconds_at_least
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_TIMEOUT: Final = 366 * 86_400
+"""Seconds; a caller that waits longer waits for ever."""
 
 
-class LoopEvent(asyncio.Event):
-    """An event that may be set from another thread, or another event loop, than waits for it."""
+class Place:
+    """A place in a line. Its signal is set when the caller is to ask the store (again)."""
+
+    __slots__ = ("signal",)
 
     def __init__(self) -> None:
-        super().__init__()
-        self._waiting_in = asyncio.get_running_loop()
-
-    def set(self) -> None:
-        try:
-            is_here = asyncio.get_running_loop() is self._waiting_in
-        except RuntimeError:
-            is_here = False
-        if is_here:
-            super().set()
-        else:
-            with suppress(RuntimeError):  # that loop is closed: nobody waits there any more
-                self._waiting_in.call_soon_threadsafe(super().set)
+        self.signal = Signal()
 
 
-P = TypeVar("P", threading.Event, LoopEvent)
-
-
-class Lines(Generic[P]):
-    """The lines of waiting callers by key. Safe to share among threads."""
+class Lines:
+    """The lines of waiting callers, by key. Safe to share among threads and event loops."""
 
     __slots__ = ("__weakref__", "_by_key", "_lock")
 
     def __init__(self) -> None:
-        self.disperse()
+        self.after_fork()
         _all_lines.add(self)
 
-    def disperse(self) -> None:
-        """Begin with no lines at all."""
-        self._by_key: dict[str, deque[P]] = {}
+    def after_fork(self) -> None:
+        """Begin with no lines: none of the callers is in the child process."""
+        self._by_key: dict[str, deque[Place]] = {}
         self._lock = threading.Lock()
 
-    def join(self, key: str, place: P) -> bool:
-        """Line up; whether *place* is the first already."""
+    def join(self, key: str, place: Place) -> bool:
+        """Line up; True if *place* is the first."""
         with self._lock:
             line = self._by_key.setdefault(key, deque())
             line.append(place)
             return len(line) == 1
 
-    def leave(self, key: str, place: P) -> None:
-        """Step out, served or not, and let the next one come first."""
+    def arm(self, place: Place) -> Signal:
+        """Give *place* a new signal, before its caller asks the store."""
+        with self._lock:
+            place.signal = Signal()
+            return place.signal
+
+    def leave(self, key: str, place: Place) -> None:
+        """Step out, served or not; the next one becomes the first."""
         with self._lock:
             line = self._by_key.get(key)
             if line is None or place not in line:
-                return  # an interrupt came before it had lined up
+                return  # it was interrupted before it had lined up
             was_first = line[0] is place
             line.remove(place)
             if not line:
                 del self._by_key[key]
             elif was_first:
-                line[0].set()
+                line[0].signal.set()
 
     def wake(self, key: str) -> None:
-        """Have the first in line ask again at once: something may have come back."""
+        """Have the first in line ask again now: quota may have come back."""
         if self._by_key:
             with self._lock:
                 line = self._by_key.get(key)
                 if line:
-                    line[0].set()
+                    line[0].signal.set()
 
 
-_all_lines: weakref.WeakSet[Lines[Any]] = weakref.WeakSet()
+_all_lines: weakref.WeakSet[Lines] = weakref.WeakSet()
 
 
-def _disperse_all() -> None:
-    """In a forked child none of those who waited are left."""
+def _after_fork() -> None:
     for lines in _all_lines:
-        lines.disperse()
+        lines.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disperse_all)
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def deadline_ns(timeout: float | None, now: int) -> int | None:
+    """The end of *timeout* seconds from *now* on; None if there is none."""
+    if timeout is None:
+        return None
+    if type(timeout) not in (int, float) or not timeout >= 0:
+        raise OptionError(f"timeout is {timeout!r}; expected seconds from 0, or None to wait on")
+    return None if timeout > LONGEST_TIMEOUT else now + round(timeout * SECOND)
+
+
+def nap(wait_ns: int) -> float:
+    """The seconds to sleep for *wait_ns*: at most a day, then ask again."""
+    return min(seconds_at_least(wait_ns), 86_400.0)
+
+
+def naps(delay_ns: int) -> Iterator[float]:
+    """The seconds to sleep, one after the other, for *delay_ns*: at most a day each."""
+    while delay_ns > 0:
+        yield seconds_at_least(min(delay_ns, DAY))
+        delay_ns -= DAY

@@ -60,7 +60,7 @@ def tokens_of(settings: Settings) -> tuple[AdminToken, ...]:
 def _live(core: Core, settings: Settings) -> LiveCounters | None:
     """The store, to be looked through: all of Redis, or what this worker has in memory. What is in
     shared memory cannot be listed: names are not kept there."""
-    store = core.engine.runner.store
+    store = core.rules.engine.store
     if settings.is_in_shared_memory:
         return None
     if isinstance(store, MemoryStore):

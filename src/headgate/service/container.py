@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from headgate.control.feed import PolicyFeed
-from headgate.engine import AsyncRuleEngine
 from headgate.errors import StoreURLError
 from headgate.overload import AsyncPressureControl
 from headgate.policy.model import Policy
 from headgate.policy.problems import PolicyError
 from headgate.responses import ResponseOptions
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.channel import Report
 from headgate.service.core import Core, key_hasher, key_shower
 from headgate.service.envoy_files import EnvoyFiles
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headgate.config.service import Settings
     from headgate.config.service_values import RegionPeer
     from headgate.control.storage import PolicyStorage
-    from headgate.engine import Engine
+    from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config import EnvoyConfig
     from headgate.service.grpc.method import GrpcLimits, TlsFiles
     from headgate.service.http import HttpOptions
@@ -174,33 +174,33 @@ _NONE: Final = Fraction(1)
 class FleetPressure:
     """Keeps the limits of *engine* as low as the fleet's, while its policy has `pressure`."""
 
-    def __init__(self, engine: AsyncRuleEngine, *, namespace: str) -> None:
-        self._engine = engine
+    def __init__(self, rules: AsyncRuleEngine, *, namespace: str) -> None:
+        self._rules = rules
         self._namespace = namespace
         self._control: AsyncPressureControl | None = None
 
     @property
     def factor(self) -> Fraction:
         """What limits are multiplied by now."""
-        return self._engine.in_force.scale.factor
+        return self._rules.in_force.scale.factor
 
     def start(self) -> None:
         """Listen from now on; to be called in the event loop."""
-        self._engine.in_force.tell(self._adopt)
+        self._rules.in_force.subscribe(self._adopt)
 
     async def aclose(self) -> None:
         """Listen no longer."""
         if self._control is not None:
             await self._control.aclose()
 
-    def _adopt(self, engine: Engine) -> None:
-        pressure, scale = engine.policy.pressure, self._engine.in_force.scale
+    def _adopt(self, engine: CompiledPolicy) -> None:
+        pressure, scale = engine.policy.pressure, self._rules.in_force.scale
         if pressure is None:
             scale.factor = _NONE
             return
         if self._control is None:
             self._control = AsyncPressureControl(
-                pressure, store=self._engine.runner.store, namespace=self._namespace
+                pressure, store=self._rules.engine.store, namespace=self._namespace
             )
             self._control.on_change(self._changed)
             self._control.start()
@@ -209,7 +209,7 @@ class FleetPressure:
         scale.factor = self._control.factor
 
     def _changed(self, factor: Fraction) -> None:
-        in_force = self._engine.in_force
+        in_force = self._rules.in_force
         if in_force.policy.pressure is not None:
             in_force.scale.factor = factor
 
@@ -285,7 +285,7 @@ class Parts:
 
     def report(self) -> Report:
         """What is in force."""
-        policy = self.core.engine.in_force.policy
+        policy = self.core.rules.in_force.policy
         config = self.core.envoy
         return Report(
             None if self.feed is None else self.feed.state.revision,
@@ -297,7 +297,7 @@ class Parts:
     async def aclose(self) -> None:
         """End everything, the store last."""
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self.core.engine.aclose)
+            stack.push_async_callback(self.core.rules.aclose)
             if self.storage is not None:
                 stack.push_async_callback(self.storage.aclose)
             if self.feed is not None:
@@ -314,11 +314,11 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
 
     Nothing is asked or read yet. Raises `HeadgateError` for what cannot be.
     """
-    engine = AsyncRuleEngine(
+    rules = AsyncRuleEngine(
         Policy(()), store=store_of(settings), salt=settings.salt, namespace=settings.namespace
     )
     core = Core(
-        engine=engine,
+        rules=rules,
         clock=time.time_ns,
         secret=settings.secret,
         answers=response_options(settings),
@@ -326,12 +326,12 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
         hash_key=key_hasher(settings),
         show_key=key_shower(settings),
     )
-    measures = ServiceMeasures(engine, began_ns=time.time_ns())
+    measures = ServiceMeasures(rules, began_ns=time.time_ns())
     storage = feed = envoy = None
     if settings.rules is not None:
         storage = open_storage(settings.rules, read_only=not settings.has_admin)
         feed = PolicyFeed(
-            storage, engine.replace, keep=kept_policy(settings), on_change=measures.changed
+            storage, rules.replace, keep=kept_policy(settings), on_change=measures.changed
         )
     if settings.envoy_config is not None:
         envoy = EnvoyFiles(
@@ -340,7 +340,7 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
             merge_domains=settings.envoy_merge_domains,
         )
     readiness = Readiness(
-        engine.runner.store,
+        rules.engine.store,
         namespace=settings.namespace,
         missing_rules=lambda: _missing_rules(feed),
     )
@@ -349,7 +349,7 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
         settings=settings,
         core=core,
         readiness=readiness,
-        pressure=FleetPressure(engine, namespace=settings.namespace),
+        pressure=FleetPressure(rules, namespace=settings.namespace),
         storage=storage,
         feed=feed,
         envoy=envoy,

@@ -14,9 +14,9 @@ from headgate.responses.debug import is_genuine
 if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.config.service import Settings
-    from headgate.engine import AsyncRuleEngine
     from headgate.policy.envoy_config import EnvoyConfig
     from headgate.responses import ResponseOptions
+    from headgate.rule_engine import AsyncRuleEngine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Core:
     all workers and replicas of a service have the same.
     """
 
-    engine: AsyncRuleEngine
+    rules: AsyncRuleEngine
     clock: Clock
     secret: bytes
     answers: ResponseOptions = DEFAULT

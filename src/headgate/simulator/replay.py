@@ -15,10 +15,12 @@ from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.engine import Engine, Runner
+from headgate.engine.use_cases import Engine
 from headgate.errors import OptionError
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.identity.parts import claim_of, hasher
 from headgate.policy.model import BUILT_IN_PARTS
+from headgate.runtime.drivers import drive
 from headgate.simulator.request_plans import Likeness, Ways, refusals_of, retry_after_ns
 from headgate.simulator.tallies import MOST_KEYS, Keys, Outcome, RuleTally, Steps
 from headgate.simulator.traffic import Given, Traffic
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from headgate.decision import Decision
-    from headgate.engine import Plan, Verdict
+    from headgate.engine.plan import Plan
+    from headgate.engine.verdict import Verdict
     from headgate.policy.identity import Found
     from headgate.policy.model import Policy
     from headgate.simulator.request_plans import Way
@@ -107,10 +110,10 @@ class Places:
     *set_clock* moves virtual time, as both happen at times of their own.
     """
 
-    __slots__ = ("_order", "_runner", "_set_clock", "_waiting", "next_ns")
+    __slots__ = ("_engine", "_order", "_set_clock", "_waiting", "next_ns")
 
-    def __init__(self, runner: Runner, set_clock: Callable[[int], None]) -> None:
-        self._runner = runner
+    def __init__(self, engine: Engine, set_clock: Callable[[int], None]) -> None:
+        self._engine = engine
         self._set_clock = set_clock
         self._order = count()
         self._waiting: list[tuple[int, int, int, Verdict]] = []
@@ -128,9 +131,9 @@ class Places:
             due_ns, _, end_ns, verdict = heappop(waiting)
             self._set_clock(due_ns)
             if due_ns >= end_ns:
-                self._runner.release(verdict)
+                drive(self._engine.release(verdict))
             else:
-                self._runner.renew(verdict)
+                drive(self._engine.renew(verdict))
                 self._wait(due_ns, end_ns, verdict)
         self.next_ns = waiting[0][0] if waiting else None
 
@@ -221,9 +224,9 @@ class _Replay:
         self._now_ns = steps.began_ns
         self._policy = policy
         self._latency_ns = latency_ns
-        self._engine = Engine(policy, salt=salt, clock=self._clock)
+        self._compiled = CompiledPolicy(policy, salt=salt, clock=self._clock)
         store = MemoryStore(clock=self._clock)
-        self._runner = Runner(store)
+        self._engine = Engine(store)
         self._steps = steps
         self._cell = steps.cell()
         self._clear = ClearKeys(policy, salt) if keys == "clear" else None
@@ -234,8 +237,8 @@ class _Replay:
         self._tallies = {
             rule.id: RuleTally(rule, steps, Keys(self._forget)) for rule in policy.rules
         }
-        self._ways = Ways(store, self._runner, self._clock, self._tallies)
-        self._places = Places(self._runner, self._set_clock)
+        self._ways = Ways(store, self._engine, self._clock, self._tallies)
+        self._places = Places(self._engine, self._set_clock)
         self._overridden = {(one.rule, one.key) for one in policy.overrides}
         self._leases = 0
         self.requests = 0
@@ -331,9 +334,9 @@ class _Replay:
             self._known[asked] = known
             return known[0](), known[1]
         request = asked.request()
-        lease = str(self._leases) if self._engine.has_slots else None
-        plan = self._engine.plan(request, cost=asked.cost, lease=lease)
-        found = self._engine.identifier.find(request)
+        lease = str(self._leases) if self._compiled.has_slots else None
+        plan = self._compiled.plan(request, cost=asked.cost, lease=lease)
+        found = self._compiled.identifier.find(request)
         caller = self._callers.count_of(_caller_of(found))
         if self._clear is not None:
             self._clear.see(found)

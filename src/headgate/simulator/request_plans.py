@@ -2,8 +2,8 @@
 
 A way is a function that asks the store about one more request and counts what came of it. It ends
 with None if the request is allowed, else with what the rules said that refused it. The store is
-asked as the runner of the engine asks it: by the hit of a single counter where that is all there is
-to a rule, by one take of several, or else through the runner itself.
+asked as the engine asks it: by the hit of a single counter where that is all there is
+to a rule, by one take of several, or else through the engine itself.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headgate.decision import combine
-from headgate.engine import Plan
-from headgate.engine.deciding import PreparedTakes, decisions_of
+from headgate.engine.plan import Plan
+from headgate.engine.prepared import PreparedTakes, decisions_of
 from headgate.limits import LeakyQueue
 from headgate.policy.path import ANY, ONE, compiled, readings
+from headgate.runtime.drivers import drive
 from headgate.stores.base import concluded
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decision import Decision
-    from headgate.engine import Runner, Verdict
     from headgate.engine.plan import RulePlan
+    from headgate.engine.use_cases import Engine
+    from headgate.engine.verdict import Verdict
     from headgate.policy.model import Policy
     from headgate.simulator.tallies import Count, RuleTally
     from headgate.simulator.traffic import Asked
@@ -38,15 +40,15 @@ _NOTHING_SAID: Sequence[Decision] = ()
 
 
 class Ways:
-    """Makes the ways of requests under one policy, on *store* by *runner*."""
+    """Makes the ways of requests under one policy, on *store* by *engine*."""
 
-    __slots__ = ("_clock", "_runner", "_takes", "_tallies", "delayed")
+    __slots__ = ("_clock", "_engine", "_takes", "_tallies", "delayed")
 
     def __init__(
-        self, store: MemoryStore, runner: Runner, clock: Clock, tallies: dict[str, RuleTally]
+        self, store: MemoryStore, engine: Engine, clock: Clock, tallies: dict[str, RuleTally]
     ) -> None:
         self._takes = PreparedTakes(store)
-        self._runner = runner
+        self._engine = engine
         self._clock = clock
         self._tallies = tallies
         self.delayed = 0
@@ -58,7 +60,7 @@ class Ways:
         if not rules:
             return _free
         if any(isinstance(limit, LeakyQueue) for one in rules for limit in one.limits):
-            return self._through_runner(plan)
+            return self._through_engine(plan)
         if len(plan.deciding) <= 1 and all(len(one.checks) == 1 for one in rules):
             return _in_turn([self._hit_of(one) for one in rules])
         if not plan.shadows:
@@ -67,11 +69,11 @@ class Ways:
             decided = [plan.deciding] if plan.deciding else []
             parts = [*decided, *[(one,) for one in plan.shadows]]
             return _in_turn([self.of(Plan(plan.revision, part)) for part in parts])
-        return self._through_runner(plan)
+        return self._through_engine(plan)
 
     def decide(self, plan: Plan) -> Verdict:
-        """Decide by *plan* through the runner, and count it."""
-        verdict = self._runner.decide_unnoted(plan)
+        """Decide by *plan* through the engine, and count it."""
+        verdict = drive(self._engine.decide(plan, is_recorded=False))
         now_ns = self._clock()
         for one in verdict.rules:
             tally = self._tallies[one.rule.id]
@@ -84,7 +86,7 @@ class Ways:
             self.delayed += 1
         return verdict
 
-    def _through_runner(self, plan: Plan) -> Way:
+    def _through_engine(self, plan: Plan) -> Way:
         def way() -> Sequence[Decision] | None:
             return refusals_of(self.decide(plan))
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.policy.request import Request
+from headgate.engine.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from headgate import AsyncRateLimiter, RateLimiter, TokenBucket
 from headgate.decision import OnFailure
-from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.engine.request import Request
 from headgate.errors import StoreError
 from headgate.limits import EXACT, Accuracy
 from headgate.policy.model import Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.runtime.fallback import fallback_of
 from headgate.stores.factory import wrapped
 from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore

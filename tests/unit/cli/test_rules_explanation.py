@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cli.rules.explanation import Enquirer, response_to
-from headgate.engine import Engine
-from headgate.engine.explain import Reasons
+from headgate.engine.request import Request
 from headgate.limits import Concurrency, LeakyQueue, Limit, parse_limits
+from headgate.policy.compiled import CompiledPolicy
+from headgate.policy.explain import Reasons
 from headgate.policy.model import Match, Policy, Rule
-from headgate.policy.request import Request
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -57,7 +57,7 @@ def test_there_is_a_reason_exactly_if_a_rule_does_not_match(
 ) -> None:
     limits = parse_limits("1/s")
     rule = Rule("r", match, ("global",), {None: limits}, mode="off" if mode == "off" else "enforce")
-    engine = Engine(Policy((rule,)))
+    engine = CompiledPolicy(Policy((rule,)))
     reasons = Reasons(engine.policy, request, engine.identifier.find(request))
     assert (reasons.no_match(rule) is None) == bool(engine.matching(request))
 
@@ -92,7 +92,7 @@ def test_what_is_foreseen_is_what_happens(limits: tuple[Limit, ...]) -> None:
         Rule("s", Match(), ("global",), {None: parse_limits("10/minute")}, mode="shadow"),
     )
     clock = ManualClock(1_700_000_000 * SECOND + 123_456_789)
-    engine, store = Engine(Policy(rules)), MemoryStore(clock=clock)
+    engine, store = CompiledPolicy(Policy(rules)), MemoryStore(clock=clock)
     request = Request(peer="1.2.3.4")
     outcomes = set()
     for cost in (1, 2, 0, 3, 1, 4, 1, 21, 2, 1, 1):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from headgate.control import live_counters
 from headgate.control.live_counters import MemoryCounters
-from headgate.engine import AsyncRuleEngine
+from headgate.engine.request import Request
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.stores import MemoryStore
 from headgate.testing import ManualClock
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import AsyncRunner, Engine, Runner, Verdict
 from headgate.engine.holds import admitting, charge_of, charged_after
+from headgate.engine.request import Request
+from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import After, Cost, Idempotency, Match, Override, Policy, Rule
-from headgate.policy.request import Request
+from headgate.runtime.drivers import adrive, drive
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
 from tests.support.unbroken_stores import unbroken, unbroken_async
+
+if TYPE_CHECKING:
+    from headgate.engine.verdict import Verdict
 
 TEN = FixedWindow(10, 60)
 AFTER = Cost(2, after=After("x-tokens"))
@@ -28,8 +33,8 @@ def rule(name: str, *limits: Any, cost: Cost = AFTER, **fields: Any) -> Rule:
     return Rule(name, Match(), ("ip",), {None: limits or (TEN,)}, cost=cost, **fields)
 
 
-def engine(*rules: Rule, overrides: tuple[Override, ...] = ()) -> Engine:
-    return Engine(Policy(rules, overrides=overrides), clock=ManualClock(1_000))
+def engine(*rules: Rule, overrides: tuple[Override, ...] = ()) -> CompiledPolicy:
+    return CompiledPolicy(Policy(rules, overrides=overrides), clock=ManualClock(1_000))
 
 
 class Shaky(Store):
@@ -61,13 +66,13 @@ class Blocking:
 
     def __init__(self) -> None:
         self.store = Shaky()
-        self.runner = Runner(unbroken(self.store))
+        self.engine = Engine(unbroken(self.store))
 
     def decide(self, plan: Any) -> Verdict:
-        return self.runner.decide(plan)
+        return drive(self.engine.decide(plan))
 
     def charge(self, owed: Any) -> Any:
-        return self.runner.charge(owed)
+        return drive(self.engine.charge(owed))
 
 
 class Looping:
@@ -76,13 +81,13 @@ class Looping:
     def __init__(self) -> None:
         outer = AsyncShaky()
         self.store = outer.inner
-        self.runner = AsyncRunner(unbroken_async(outer))
+        self.engine = Engine(unbroken_async(outer))
 
     def decide(self, plan: Any) -> Verdict:
-        return asyncio.run(self.runner.decide(plan))
+        return asyncio.run(adrive(self.engine.decide(plan)))
 
     def charge(self, owed: Any) -> Any:
-        return asyncio.run(self.runner.charge(owed))
+        return asyncio.run(adrive(self.engine.charge(owed)))
 
 
 BOTH = pytest.mark.parametrize("make", [Blocking, Looping])

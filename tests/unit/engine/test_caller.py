@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import Engine
-from headgate.engine.caller import Concern
+from headgate.engine.request import Request
 from headgate.limits import (
     GCRA,
     Concurrency,
@@ -18,8 +17,9 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
+from headgate.policy.caller import Concern
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import Cost, Idempotency, Identity, Match, Policy, Rule
-from headgate.policy.request import Request
 from headgate.stores import MemoryStore
 from headgate.stores.base import conclude
 from headgate.stores.operations import Take, TakeEach
@@ -40,8 +40,8 @@ def rule(name: str, *limits: Limit, **fields: Any) -> Rule:
 
 
 def concerns(*rules: Rule, request: Request = STATUS, **identity: Any) -> dict[str, Concern]:
-    found = Engine(Policy(rules, Identity(**identity))).concerning(request)
-    assert all(each.plan is None or each.plan.rule is each.rule for each in found)
+    found = CompiledPolicy(Policy(rules, Identity(**identity))).concerning(request)
+    assert all(each.plan is None or each.plan.rule.declared is each.rule for each in found)
     return {each.rule.id: each for each in found}
 
 
@@ -50,7 +50,7 @@ def key(one: Rule, request: Request = STATUS) -> str | None:
     return None if plan is None else plan.key
 
 
-def look(store: MemoryStore, engine: Engine, request: Request = STATUS) -> list[Decision]:
+def look(store: MemoryStore, engine: CompiledPolicy, request: Request = STATUS) -> list[Decision]:
     plans = [each.plan for each in engine.concerning(request) if each.plan is not None]
     takes = tuple(Take(plan.checks, consume=False) for plan in plans)
     replies = store.run(TakeEach(takes))
@@ -61,7 +61,9 @@ def look(store: MemoryStore, engine: Engine, request: Request = STATUS) -> list[
     ]
 
 
-def spend(store: MemoryStore, engine: Engine, request: Request, lease: str | None = None) -> None:
+def spend(
+    store: MemoryStore, engine: CompiledPolicy, request: Request, lease: str | None = None
+) -> None:
     operation = engine.plan(request, lease=lease).operation()
     assert operation is not None
     store.run(operation)
@@ -113,7 +115,7 @@ def test_the_counters_are_those_of_the_requests_themselves() -> None:
         rule("method", match={"methods": ("POST", "post")}, key_by=("ip", "method")),
         rule("host", key_by=("host",)),
     )  # fmt: skip
-    engine = Engine(Policy(rules), namespace="here")
+    engine = CompiledPolicy(Policy(rules), namespace="here")
     asked = Request("POST", "/login", peer="1.2.3.4")
     real = {one.rule.id: one for one in engine.plan(asked).rules}
     found = {one.rule.id: one.plan for one in engine.concerning(STATUS)}
@@ -144,7 +146,7 @@ def test_a_rule_for_one_route_has_the_counter_of_that_route() -> None:
     match = {"attributes": (("route", ("/users/{id}",)),)}
     one = rule("one", match=match, key_by=("endpoint",))
     real = Request(path="/users/7", attributes={"route": "/users/{id}"})
-    planned = Engine(Policy((one,))).plan(real).rules[0]
+    planned = CompiledPolicy(Policy((one,))).plan(real).rules[0]
     assert key(one) == planned.key
     assert key(one, Request(path="/rate_limit")) == planned.key
 
@@ -184,7 +186,7 @@ LIMITS = (
 def test_a_look_tells_what_is_left_and_consumes_nothing(limit: Limit) -> None:
     store = MemoryStore(clock=ManualClock(1_200))
     match = {"endpoints": ("/login",)}
-    engine = Engine(Policy((rule("one", limit, match=match),)))
+    engine = CompiledPolicy(Policy((rule("one", limit, match=match),)))
     login = Request("POST", "/login", peer="1.2.3.4")
     for used in range(3):
         for _ in range(2):
@@ -198,7 +200,7 @@ def test_a_look_tells_what_is_left_and_consumes_nothing(limit: Limit) -> None:
     assert seen == refused
 
 
-def conclude_one(store: MemoryStore, engine: Engine, request: Request) -> Decision:
+def conclude_one(store: MemoryStore, engine: CompiledPolicy, request: Request) -> Decision:
     """What a real request is told, by a rule that is alone."""
     checks = engine.plan(request).rules[0].checks
     return conclude(checks, store.run(Take(checks)))
@@ -207,7 +209,9 @@ def conclude_one(store: MemoryStore, engine: Engine, request: Request) -> Decisi
 def test_a_limit_that_is_used_up_takes_nothing_from_what_is_told_of_others() -> None:
     store = MemoryStore(clock=ManualClock(1_200))
     match = {"endpoints": ("/login",)}
-    engine = Engine(Policy((rule("one", FixedWindow(1, 60), match=match), rule("all", TEN))))
+    engine = CompiledPolicy(
+        Policy((rule("one", FixedWindow(1, 60), match=match), rule("all", TEN)))
+    )
     spend(store, engine, Request(path="/login", peer="1.2.3.4"))
     assert [(seen.allowed, seen.remaining) for seen in look(store, engine)] == [
         (False, 0),
@@ -219,7 +223,7 @@ def test_a_limit_that_is_used_up_takes_nothing_from_what_is_told_of_others() -> 
 
 def test_of_slots_a_look_tells_how_many_are_free() -> None:
     store = MemoryStore(clock=ManualClock(1_200))
-    engine = Engine(Policy((rule("slots", Concurrency(2, 30), cost=Cost(7)),)))
+    engine = CompiledPolicy(Policy((rule("slots", Concurrency(2, 30), cost=Cost(7)),)))
     told = []
     for lease in ("a", "b", None):
         told += [(seen.allowed, seen.remaining) for seen in look(store, engine)]

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine, Engine, PolicyInForce, RuleEngine, answer_of
+from headgate.engine.request import Request
+from headgate.engine.verdict import answer_of
 from headgate.errors import CostError, OptionError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import (
     Cost,
     EndpointCost,
@@ -20,7 +22,7 @@ from headgate.policy.model import (
     Rule,
     Source,
 )
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, PolicyInForce, RuleEngine
 from headgate.stores import MemoryStore, Operation, Store, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -261,7 +263,6 @@ def test_a_caller_that_goes_away_leaves_no_slot_behind() -> None:
             await asyncio.sleep(0)
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
-            await asyncio.wait(one.runner._undoing)
         store.is_slow = False
         assert await one.check(ask())
         await one.aclose()
@@ -338,15 +339,15 @@ def test_a_policy_is_replaced_while_counters_stay_and_revisions_grow() -> None:
 
 def test_a_policy_that_cannot_be_put_in_force_changes_nothing() -> None:
     in_force = PolicyInForce(Policy((rule("a", TEN),), revision=4))
-    before = in_force.engine
+    before = in_force.compiled
     broken = Identity(sources={"tier": Source(lookup="nobody")})
     with pytest.raises(ValueError, match="nobody"):
         in_force.replace(Policy((), broken))
-    assert in_force.engine is before
+    assert in_force.compiled is before
 
 
 def test_the_plan_says_what_will_be_asked_without_asking() -> None:
-    plan = Engine(Policy((rule("a", TEN, TokenBucket(5, 1)),))).plan(ask())
+    plan = CompiledPolicy(Policy((rule("a", TEN, TokenBucket(5, 1)),))).plan(ask())
     operation = plan.operation()
     assert isinstance(operation, TakeEach)
     assert [check.key for check in operation.takes[0].checks] == ["ip=1.2.3.4"] * 2
@@ -381,7 +382,7 @@ def test_namespaces_keep_policies_apart(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_rule_that_counts_by_what_nobody_knows_is_never_put_in_force() -> None:
     in_force = PolicyInForce(Policy((rule("a", TEN),)))
-    before = in_force.engine
+    before = in_force.compiled
     with pytest.raises(OptionError, match="no part of a key: 'nobody'"):
         in_force.replace(Policy((rule("a", TEN, key_by=("nobody",)),)))
-    assert in_force.engine is before
+    assert in_force.compiled is before

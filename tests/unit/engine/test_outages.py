@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine, Engine, RuleEngine
+from headgate.engine.request import Request
 from headgate.limits import Accuracy, Concurrency, FixedWindow, Limit, TokenBucket
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import Idempotency, Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores.base import Accuracies, group_name
 from headgate.stores.factory import unwrapped
 from headgate.units import SECOND
@@ -67,7 +68,7 @@ class Desk:
         else:
             store = unbroken_async(Awaited(self.store))
             self.engine = AsyncRuleEngine(Policy(rules), store=store)
-        self.merger = later(self.engine.runner.fallback, self.store)
+        self.merger = later(self.engine.engine.fallback, self.store)
 
     def __getattr__(self, verb: str) -> Any:
         asked = getattr(self.engine, verb)
@@ -241,7 +242,7 @@ def test_a_time_out_that_may_have_charged_is_not_charged_again(make: Any) -> Non
 
 
 def test_the_terms_of_a_policy_are_those_of_rules_that_say_so() -> None:
-    found = Engine(
+    found = CompiledPolicy(
         Policy(
             (
                 rule("exact"),
@@ -259,14 +260,14 @@ def test_the_terms_of_a_policy_are_those_of_rules_that_say_so() -> None:
 
 def test_a_group_that_has_places_for_some_tiers_is_kept_exactly() -> None:
     tiers: Any = {"free": (TEN,), "paid": (Concurrency(1, 60), TEN)}
-    found = Engine(Policy((Rule("a", Match(), ("ip",), tiers, accuracy=BATCH),))).terms
+    found = CompiledPolicy(Policy((Rule("a", Match(), ("ip",), tiers, accuracy=BATCH),))).terms
     assert set(found) == {group_name("headgate", "a#1")}
 
 
 def test_the_store_is_told_of_the_terms_whenever_a_policy_is_put_in_force() -> None:
     store = Awaited(FailingStore())
     engine = AsyncRuleEngine(Policy((rule("a", accuracy=BATCH),)), store=store)
-    assert unwrapped(engine.runner.store) is store
+    assert unwrapped(engine.engine.store) is store
     assert store.accuracies == {group_name("headgate", "a"): BATCH}
     engine.replace(Policy((rule("b", accuracy=BATCH), rule("c"))))
     assert store.accuracies == {group_name("headgate", "b"): BATCH}

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine, AsyncRunner, Engine, RuleEngine, answer_of
+from headgate.engine.request import Request
+from headgate.engine.use_cases import Engine
+from headgate.engine.verdict import answer_of
 from headgate.errors import LimitError, OptionError, StoreError
 from headgate.limits import (
     GCRA,
@@ -22,9 +24,11 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.limits.model import LARGEST_QUOTA
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import Idempotency, Match, Override, Policy, Rule
-from headgate.policy.request import Request
 from headgate.responses import headers_for, refusal
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
+from headgate.runtime.drivers import adrive
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -97,7 +101,7 @@ class Desk:
         else:
             self.engine = AsyncRuleEngine(policy, store=unbroken_async(Awaited(self.ledger)))
         # A store that is given has its own clock; overrides go by that of the engine.
-        self.engine.in_force.engine = Engine(policy, clock=self.clock)
+        self.engine.in_force.compiled = CompiledPolicy(policy, clock=self.clock)
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         asked = getattr(self.engine, verb)
@@ -253,7 +257,7 @@ def test_extra_raises_the_limit_of_one_key_until_the_time(make: Desks, limit: Li
 def test_extra_comes_on_top_of_what_was_used_and_stays_used(make: Desks) -> None:
     desk = make((rule("a"),))
     assert [desk.check(ASK).allowed for _ in range(3)] == [True, True, False]
-    desk.engine.in_force.engine = Engine(
+    desk.engine.in_force.compiled = CompiledPolicy(
         Policy((rule("a"),), overrides=(more(1),)), clock=desk.clock
     )
     assert [desk.check(ASK).allowed for _ in range(2)] == [True, False]
@@ -292,8 +296,8 @@ def test_the_memory_store_of_an_engine_honours_both_on_its_quick_way() -> None:
 
 def test_an_engine_without_a_clock_goes_by_the_time_of_the_system() -> None:
     past, future = Override("a", KEY, 1, block=True), Override("a", KEY, 2**62, block=True)
-    assert Engine(Policy((rule("a"),), overrides=(past,))).plan(ASK).blocked == ()
-    (planned,) = Engine(Policy((rule("a"),), overrides=(future,))).plan(ASK).blocked
+    assert CompiledPolicy(Policy((rule("a"),), overrides=(past,))).plan(ASK).blocked == ()
+    (planned,) = CompiledPolicy(Policy((rule("a"),), overrides=(future,))).plan(ASK).blocked
     assert planned.blocked_until_ns == 2**62
 
 
@@ -302,7 +306,7 @@ def test_all_that_limits_a_caller_knows_of_overrides() -> None:
     rules = (rule("a"), rule("b"), Rule("c", Match(), ("ip", "endpoint"), {None: (TWO,)}))
     other = Override("c", f"{KEY}&endpoint=/", ENDS * SECOND, block=True)
     policy = Policy(rules, overrides=(block(), more(5, "b"), other))
-    found = {each.rule.id: each for each in Engine(policy, clock=clock).concerning(ASK)}
+    found = {each.rule.id: each for each in CompiledPolicy(policy, clock=clock).concerning(ASK)}
     assert found["a"].plan is not None
     assert found["a"].plan.blocked_until_ns == ENDS * SECOND
     assert found["b"].limits == (FixedWindow(7, 600),)
@@ -313,12 +317,12 @@ def test_all_that_limits_a_caller_knows_of_overrides() -> None:
 
 def test_an_override_of_a_rule_that_is_not_there_cannot_be_put_in_force() -> None:
     with pytest.raises(OptionError, match="'b', which is not there"):
-        Engine(Policy((rule("a"),), overrides=(block("b"),)))
+        CompiledPolicy(Policy((rule("a"),), overrides=(block("b"),)))
 
 
 def test_an_extra_that_makes_a_limit_too_large_cannot_be_put_in_force() -> None:
     with pytest.raises(LimitError):
-        Engine(Policy((rule("a"),), overrides=(more(LARGEST_QUOTA),)))
+        CompiledPolicy(Policy((rule("a"),), overrides=(more(LARGEST_QUOTA),)))
 
 
 def test_a_blocked_caller_is_told_so() -> None:
@@ -357,24 +361,24 @@ def test_a_blocked_caller_under_a_rule_that_is_not_told_hears_nothing_of_it() ->
 
 def test_a_store_that_never_waits_decides_at_once() -> None:
     policy = Policy((rule("a"), rule("b", TEN)))
-    engine = Engine(policy)
-    runner = AsyncRunner("memory://")
+    engine = CompiledPolicy(policy)
+    runner = Engine("memory://")
     verdicts = [runner.decide_now(engine.plan(ASK)) for _ in range(3)]
     assert [verdict is not None and verdict.allowed for verdict in verdicts] == [True, True, False]
-    assert asyncio.run(runner.decide(engine.plan(ASK))).denied_by is not None
+    assert asyncio.run(adrive(runner.decide(engine.plan(ASK)))).denied_by is not None
 
 
 def test_a_store_that_may_wait_is_not_asked_at_once() -> None:
     clock = ManualClock(START)
     ledger = Ledger(clock)
-    runner = AsyncRunner(Awaited(ledger))
+    runner = Engine(Awaited(ledger))
     rules = (rule("a"), rule("b", TEN))
-    assert runner.decide_now(Engine(Policy(rules)).plan(ASK)) is None
+    assert runner.decide_now(CompiledPolicy(Policy(rules)).plan(ASK)) is None
     assert ledger.asked == []
-    blocked = Engine(Policy(rules, overrides=(block(),)), clock=clock)
+    blocked = CompiledPolicy(Policy(rules, overrides=(block(),)), clock=clock)
     refused = runner.decide_now(blocked.plan(ASK))
     assert refused is not None
     assert not refused.allowed
-    unlimited = runner.decide_now(Engine(Policy()).plan(ASK))
+    unlimited = runner.decide_now(CompiledPolicy(Policy()).plan(ASK))
     assert unlimited is not None
     assert unlimited.allowed

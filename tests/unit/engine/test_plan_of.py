@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import Engine
+from headgate.engine.request import Request
 from headgate.errors import CostError
 from headgate.limits import Concurrency, FixedWindow
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import (
     Cost,
     EndpointCost,
@@ -20,12 +21,11 @@ from headgate.policy.model import (
     Policy,
     Rule,
 )
-from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from headgate.engine import RulePlan
+    from headgate.engine.plan import RulePlan
 
 TEN = FixedWindow(10, 60)
 LOGIN = Rule(
@@ -38,14 +38,14 @@ LOGIN = Rule(
 HERE = Request("GET", "/search", peer="1.2.3.4")
 
 
-def engine(*rules: Rule, **options: Any) -> Engine:
+def engine(*rules: Rule, **options: Any) -> CompiledPolicy:
     overrides = options.pop("overrides", ())
     identity = options.pop("identity", Identity())
     policy = Policy(rules, identity, 7, overrides)
-    return Engine(policy, clock=ManualClock(1_000), **options)
+    return CompiledPolicy(policy, clock=ManualClock(1_000), **options)
 
 
-def only(one: Engine, rule_id: str, request: Request, cost: int | None = None) -> RulePlan:
+def only(one: CompiledPolicy, rule_id: str, request: Request, cost: int | None = None) -> RulePlan:
     plan = one.plan_of(rule_id, request, cost)
     assert (plan.revision, plan.lease, plan.open) == (7, None, frozenset())
     (found,) = plan.rules
@@ -56,7 +56,7 @@ def test_a_rule_is_planned_for_a_request_that_it_does_not_match() -> None:
     one = engine(LOGIN, replace(LOGIN, id="other"))
     assert one.plan(HERE).rules == ()
     planned = only(one, "login", HERE)
-    assert (planned.rule, planned.key, planned.cost) == (LOGIN, "ip=1.2.3.4", 7)
+    assert (planned.rule.declared, planned.key, planned.cost) == (LOGIN, "ip=1.2.3.4", 7)
 
 
 def test_it_is_planned_as_with_all_others_where_it_does_match() -> None:

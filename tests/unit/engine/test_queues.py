@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine, RuleEngine, Verdict
+from headgate.engine.request import Request
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores import MemoryStore, Operation
 from headgate.stores.operations import Take, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
+
+if TYPE_CHECKING:
+    from headgate.engine.verdict import Verdict
 
 QUEUE = LeakyQueue(1, 10)
 
@@ -87,11 +90,10 @@ def test_who_is_cancelled_while_the_store_answers_has_no_turn() -> None:
         asking = asyncio.ensure_future(gate.check(Request()))
         await asyncio.sleep(0)
         asking.cancel()
+        await asyncio.sleep(0)
+        store.may_answer.set()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        store.may_answer.set()
-        for _ in range(5):
-            await asyncio.sleep(0)
         verdicts.append(await gate.check(Request()))
         await gate.aclose()
         return [one.delay for one in verdicts]

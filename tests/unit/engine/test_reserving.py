@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.engine.request import Request
 from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.policy.model import Cost, Idempotency, Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND

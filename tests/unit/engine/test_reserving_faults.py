@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.engine.request import Request
 from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -219,7 +219,8 @@ def test_who_reserves_does_not_wait_until_what_may_be_held_is_given_back() -> No
         async with asyncio.timeout(10):
             verdict = await engine.reserve(ask(), cost=30)
         store.may_answer.set()
-        await asyncio.gather(*engine.runner._undoing)
+        for _ in range(5):
+            await asyncio.sleep(0)
         looked = await engine.peek(ask(), cost=0)
         return verdict.allowed, {one.rule.id: one.decision.remaining for one in looked.rules}
 

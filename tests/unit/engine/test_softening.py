@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headgate.engine import AsyncRuleEngine, RuleEngine, answer_of
 from headgate.engine.holds import vacating
+from headgate.engine.request import Request
+from headgate.engine.verdict import answer_of
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
-from headgate.policy.model import Fair, Match, Policy, Priority, PriorityClass, Rule, ceiling
-from headgate.policy.request import Request
+from headgate.policy.model import (
+    Fair,
+    Match,
+    Policy,
+    PriorityClass,
+    Rule,
+    ceiling,
+)
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
+from headgate.runtime.drivers import adrive
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from headgate.engine.rule import Priority
 
 CLASSES = (
     PriorityClass("critical", Match(endpoints=("/pay/**",))),
@@ -35,10 +47,10 @@ def engine(*rules: Rule, **options: Any) -> RuleEngine:
 
 def test_the_class_of_a_request_is_the_first_that_fits() -> None:
     made = engine(rule("one", TokenBucket(1, 1)))
-    kinds = [made.in_force.engine.priority_of(one) for one in (PAY, FREE, OTHER)]
+    kinds = [made.in_force.compiled.priority_of(one) for one in (PAY, FREE, OTHER)]
     assert kinds == ["critical", "sheddable", "default"]
     both = Request("POST", "/pay/1", headers=(("x-tier", "free"),))
-    assert made.in_force.engine.priority_of(both) == "critical"
+    assert made.in_force.compiled.priority_of(both) == "critical"
 
 
 def test_what_is_reserved_is_rounded_up_and_one_slot_is_for_everybody() -> None:
@@ -67,9 +79,9 @@ def test_a_share_goes_by_the_class_of_a_request_or_by_who_asks() -> None:
     limit = Concurrency(3, 60, shares=(("critical", 1), ("free", 1)), lends=False)
     by_class = engine(rule("one", limit, share_by="priority"))
     by_tier = engine(rule("one", limit, share_by="tier"))
-    plan = by_class.in_force.engine.plan
+    plan = by_class.in_force.compiled.plan
     assert [plan(one).rules[0].limits[0].partition for one in (PAY, FREE)] == ["critical", None]  # type: ignore[attr-defined]
-    plan = by_tier.in_force.engine.plan
+    plan = by_tier.in_force.compiled.plan
     assert [plan(one).rules[0].limits[0].partition for one in (PAY, FREE)] == [None, "free"]  # type: ignore[attr-defined]
 
 
@@ -80,11 +92,11 @@ def test_pressure_lowers_rules_with_a_floor_to_that_floor_and_no_others() -> Non
         rule("firm", TokenBucket(100, 10)),
     )
     made.in_force.scale.factor = Fraction(1, 2)
-    planned = made.in_force.engine.plan(OTHER).rules
+    planned = made.in_force.compiled.plan(OTHER).rules
     assert [one.limits[0].quota for one in planned] == [50, 75, 100]
     assert [one.sheds for one in planned] == [True, True, False]
     made.in_force.scale.factor = Fraction(1)
-    planned = made.in_force.engine.plan(OTHER).rules
+    planned = made.in_force.compiled.plan(OTHER).rules
     assert [one.limits[0].quota for one in planned] == [100, 100, 100]
     assert not any(one.sheds for one in planned)
 
@@ -103,17 +115,17 @@ def test_a_policy_that_is_replaced_stays_under_the_same_pressure() -> None:
     made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(1, 10)))
     made.in_force.scale.factor = Fraction(1, 2)
     made.replace(Policy((rule("one", TokenBucket(10, 10), floor=Fraction(1, 10)),)))
-    assert made.in_force.engine.plan(OTHER).rules[0].limits[0].quota == 5
+    assert made.in_force.compiled.plan(OTHER).rules[0].limits[0].quota == 5
 
 
 def test_a_rule_with_turns_asks_the_store_nothing() -> None:
     fair = Fair(slots=3, weights={"free": 1, None: 4})
     made = engine(rule("turns", fair=fair), rule("one", TokenBucket(1, 1)))
-    plan = made.in_force.engine.plan(FREE, cost=2)
+    plan = made.in_force.compiled.plan(FREE, cost=2)
     assert [one.rule.id for one in plan.rules] == ["one"]
     (queue,) = plan.queues
     assert (queue.rule.id, queue.cost, queue.weight, queue.priority) == ("turns", 2, 1, "sheddable")
-    assert made.in_force.engine.plan(PAY).queues[0].weight == 4
+    assert made.in_force.compiled.plan(PAY).queues[0].weight == 4
 
 
 def test_a_request_in_a_queue_is_told_its_delay_and_may_give_its_turn_up() -> None:
@@ -136,7 +148,7 @@ def test_an_async_engine_gives_turns_up_too() -> None:
         policy = Policy((rule("shape", LeakyQueue(1, 5)),))
         made = AsyncRuleEngine(policy, clock=ManualClock(1_000))
         first, second = await made.check(OTHER), await made.check(OTHER)
-        await made.runner.vacate(second)
+        await adrive(made.engine.vacate(second))
         third = await made.check(OTHER)
         return [one.delay for one in (first, second, third)]
 
@@ -146,7 +158,7 @@ def test_an_async_engine_gives_turns_up_too() -> None:
 def test_a_caller_is_shown_its_limits_as_they_are_under_pressure() -> None:
     made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(1, 10)))
     made.in_force.scale.factor = Fraction(1, 2)
-    (shown,) = made.in_force.engine.concerning(OTHER)
+    (shown,) = made.in_force.compiled.concerning(OTHER)
     assert shown.limits == (TokenBucket(50, 5),)
     assert shown.plan is not None
     assert shown.plan.checks[0].limit == TokenBucket(50, 5)
@@ -155,6 +167,6 @@ def test_a_caller_is_shown_its_limits_as_they_are_under_pressure() -> None:
 def test_a_floor_above_the_whole_is_the_whole() -> None:
     made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(3)))
     made.in_force.scale.factor = Fraction(1, 2)
-    (planned,) = made.in_force.engine.plan(OTHER).rules
+    (planned,) = made.in_force.compiled.plan(OTHER).rules
     assert planned.limits[0].quota == 100
     assert not planned.sheds

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine import AsyncRuleEngine, RuleEngine, records
+from headgate import rule_engine
+from headgate.engine import recording
+from headgate.engine.request import Request
 from headgate.observability.candidates import Candidates, merged_candidates
 from headgate.observability.shadow_stats import FIGURES
 from headgate.policy.loader import read_policy_data
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
+from headgate.runtime.drivers import drive
 from headgate.testing import ManualClock
 from tests.examples import example_count
 
@@ -27,7 +30,7 @@ TRIAL = {**LIVE, "id": "trial", "limit": "3/m", "mode": "shadow", "candidate_of"
 @pytest.fixture
 def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
     fresh = Candidates(ManualClock())
-    for module in (records, records):
+    for module in (recording, rule_engine):
         monkeypatch.setattr(module, "CANDIDATES", fresh)
     return fresh
 
@@ -198,9 +201,9 @@ def test_a_candidate_begins_anew_when_it_or_its_rule_changes(
 
 def test_requests_that_began_under_the_old_rule_do_not_count_for_the_new(told: Told) -> None:
     asked = engine(LIVE, TRIAL)
-    plan = asked.in_force.engine.plan(request())
+    plan = asked.in_force.compiled.plan(request())
     asked.replace(policy(LIVE, TRIAL | {"limit": "1/m"}))
-    asked.runner.decide(plan)
+    drive(asked.engine.decide(plan))
     assert told() == {}
     ask(asked, 1)
     assert told()["requests"] == 1

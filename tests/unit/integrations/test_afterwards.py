@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.engine import Engine
+from headgate.engine.request import Request
 from headgate.integrations.passage import EVERY_NS, Afterwards
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
@@ -20,7 +20,7 @@ rules:
   - {id: a, key_by: ip, limit: 9/s, cost: {after: {header: x-tokens}}}
   - {id: b, key_by: ip, limit: 9/s, cost: {after: {bytes: true}}}
 """
-ENGINE = Engine(read_policy(RULES))
+ENGINE = CompiledPolicy(read_policy(RULES))
 OWED = [(one, 5) for one in ENGINE.plan(Request(peer="1.2.3.4")).rules]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.integrations import Allowance, Gate, Passage, Responded
 from headgate.integrations.passing import answered, enter, enter_async, finish, finish_async
 from headgate.limits import Concurrency, LeakyQueue, SlidingWindowLog, TokenBucket
 from headgate.policy.loader import read_policy_data
-from headgate.policy.request import Request
 from headgate.stores.operations import Check, Take
 from headgate.testing import ManualClock
 
@@ -43,8 +43,7 @@ class Stack:
         priority = [{"class": "critical", "match": {"method": "POST"}}]
         policy = read_policy_data({"version": 1, "priority": priority, "rules": rules})
         self.gate = Gate(policy=policy, clock=self.clock, key=lambda _: "somebody")
-        runner: Any = self.gate.async_runner if is_async else self.gate.runner
-        self.store: MemoryStore = runner.store
+        self.store = cast("MemoryStore", self.gate.engine.store)
         self.parts = [[self._allowance(n, p) for p in "ab"] for n in range(2)]
         self.known: set[Check] = set()
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.errors import CostError, HeadgateError, LimitError, OptionError, UsageError
 from headgate.integrations import Allowance, Gate
 from headgate.integrations.allowance import Names
 from headgate.integrations.passing import answered
 from headgate.limits import FixedWindow
-from headgate.policy.request import Request
 
 if TYPE_CHECKING:
-    from headgate.engine import RulePlan
+    from headgate.engine.plan import RulePlan
 
 NAMES = Names("view", "/GET /view#0")
 

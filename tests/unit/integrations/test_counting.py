@@ -41,7 +41,7 @@ def rule(name: str, **fields: Any) -> Rule:
 
 def test_both_kinds_of_code_count_together_without_the_store() -> None:
     counting = Counting("redis://127.0.0.1:1/0", None)
-    assert counting.runner.fallback.local is counting.async_runner.fallback.local
+    assert counting.engine.fallback.local is counting.engine.fallback.local
     asyncio.run(counting.aclose())
 
 
@@ -50,7 +50,7 @@ def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
     counting = Counting(store, None)
     counting.adopt({"g": BATCH})
     assert store.accuracies == {}
-    assert unwrapped(counting.async_runner.store) is store
+    assert unwrapped(counting.engine.store) is store
     assert store.accuracies == {"g": BATCH}
     counting.adopt({"h": BATCH})
     assert store.accuracies == {"h": BATCH}
@@ -59,5 +59,5 @@ def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
 def test_the_policy_of_an_app_has_its_counters_kept_as_it_says() -> None:
     store = Far()
     gate = Gate(policy=Policy((rule("a", accuracy=BATCH), rule("b"))), store=store)
-    assert gate.async_runner.fallback is not None
+    assert gate.engine.fallback is not None
     assert store.accuracies == {group_name("headgate", "a"): BATCH}

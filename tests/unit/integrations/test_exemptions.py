@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.errors import OptionError
 from headgate.integrations.exemptions import LONGEST_REMEMBERED, Exemptions, is_preflight
-from headgate.policy.request import Request
 
 STATIC = Exemptions(["/static/**", "/health", "/*/ping"])
 

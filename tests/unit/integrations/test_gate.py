@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.errors import HeadgateError, OptionError
 from headgate.integrations import Allowance, Gate, Passage
 from headgate.integrations.allowance import LimitOptions
@@ -16,7 +17,6 @@ from headgate.integrations.gate import GateOptions, gate_of
 from headgate.integrations.passing import enter, enter_async
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Override
-from headgate.policy.request import Request
 from headgate.stores import MemoryStore
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -44,7 +44,7 @@ def test_blocking_and_async_parts_of_an_app_share_one_memory_store() -> None:
 def test_a_memory_store_serves_both_kinds(store: Any) -> None:
     gate = Gate(limits="1/hour", store=store)
 
-    assert gate.runner.store is gate.async_runner.store
+    assert gate.engine.store is gate.engine.store
 
 
 class Closing(MemoryStore):
@@ -68,7 +68,7 @@ def test_closing_gives_back_what_was_opened_once() -> None:
     asyncio.run(other.aclose())
     assert (blocking.closed, looped.closed) == (0, 0)
 
-    _ = one.runner, other.async_runner
+    _ = one.engine, other.engine
     for _ in range(2):
         one.close()
         asyncio.run(other.aclose())

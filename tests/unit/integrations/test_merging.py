@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from headgate.engine.request import Request
 from headgate.integrations import Gate, Passage
 from headgate.integrations.debugging import with_exposed, with_limits
 from headgate.integrations.passing import enter
-from headgate.policy.request import Request
 from headgate.responses import ResponseOptions
 from headgate.testing import ManualClock
 

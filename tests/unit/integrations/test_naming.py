@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.engine.request import Request
 from headgate.errors import KeyInvalidError, OptionError
 from headgate.integrations import by_address, by_header
 from headgate.integrations.allowance import key_of
-from headgate.policy.request import Request
 
 if TYPE_CHECKING:
     from headgate.integrations.allowance import KeyValue

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.errors import CostError
 from headgate.integrations import Allowance, Gate, Passage, Responded
 from headgate.integrations.passing import enter, enter_async, finish, finish_async
 from headgate.limits import Concurrency
-from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from tests.support.heartbeats import listened
 

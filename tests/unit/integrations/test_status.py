@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.integrations import Gate
 from headgate.integrations.asgi import RateLimitMiddleware, StatusApp
 from headgate.integrations.status import status_body
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Override
-from headgate.policy.request import Request
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.asgi_connection import (

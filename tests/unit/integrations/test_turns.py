@@ -8,23 +8,24 @@ import os
 
 import pytest
 
-from headgate.engine import Engine
 from headgate.engine.plan import Queueing
 from headgate.errors import UsageError
 from headgate.integrations.turns import Turns
 from headgate.observability.metrics import MEASURES
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
+from headgate.policy.model import compiled_rule
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
 FAIR = "{id: %s, key_by: tenant, fair: {%s, queue: 9, max_wait: 60s}}"
 
 
-def following(*rules: str) -> Engine:
-    return Engine(read_policy(f"version: 1\nrules: [{', '.join(rules)}]"))
+def following(*rules: str) -> CompiledPolicy:
+    return CompiledPolicy(read_policy(f"version: 1\nrules: [{', '.join(rules)}]"))
 
 
-def queueing(engine: Engine, number: int = 0) -> tuple[Queueing, ...]:
-    return (Queueing(engine.policy.rules[number], "t", 1, 1, "default"),)
+def queueing(engine: CompiledPolicy, number: int = 0) -> tuple[Queueing, ...]:
+    return (Queueing(compiled_rule(engine.policy.rules[number]), "t", 1, 1, "default"),)
 
 
 def of_loop() -> Turns:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.engine import RuleEngine
+from headgate.engine.request import Request
 from headgate.observability import JOURNAL, MEASURES, Decided, Journal
 from headgate.observability.journal import BOUNDS_NS, MOST_CELLS, OTHER, Outcome
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
+from headgate.rule_engine import RuleEngine
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
 

@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from headgate import RateLimiter
-from headgate.engine import RuleEngine
+from headgate.engine.request import Request
 from headgate.observability import JOURNAL, MEASURES, Decided, Said
 from headgate.observability.otel import instrument, metric_name, uninstrument
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
+from headgate.rule_engine import RuleEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

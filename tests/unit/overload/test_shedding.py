@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.engine.rule import Priority
 from headgate.errors import OptionError
 from headgate.observability.metrics import MEASURES
 from headgate.overload import LoadShedder
-from headgate.policy.model import PRIORITIES, Priority
+from headgate.policy.model import PRIORITIES
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.examples import example_count

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.config.gateway import GatewaySettings
-from headgate.engine import RuleEngine
+from headgate.engine.request import Request
 from headgate.gateway.envoy.filters import decided
 from headgate.policy.loader import examine_policy
-from headgate.policy.request import Request
+from headgate.rule_engine import RuleEngine
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    from headgate.engine import Verdict
+    from headgate.engine.verdict import Verdict
 
 FOLDER = Path(__file__).parents[3] / "examples" / "policies"
 ALL = sorted(FOLDER.glob("*.yaml"))

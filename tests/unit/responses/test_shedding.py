@@ -20,7 +20,7 @@ from headgate.responses import (
 from headgate.responses.answer import loudest
 
 if TYPE_CHECKING:
-    from headgate.policy.model import HeaderMode
+    from headgate.decision import HeaderMode
 
 from tests.support.decisions import MS, NOW, answer, decided, outage, refused, told
 

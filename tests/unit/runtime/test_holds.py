@@ -45,7 +45,7 @@ def test_a_reservation_says_what_it_is_about(limiter: RateLimiter) -> None:
     assert repr(reservation) == "<Reservation of 6 for 'key': open>"
     reservation.commit()
     assert repr(reservation) == "<Reservation of 6 for 'key': settled>"
-    assert repr(limiter.reserve("key", 6)) == "<Reservation of 6 for 'key': refused>"
+    assert repr(limiter.reserve("key", 6)) == "<Reservation of 6 for 'key': denied>"
 
 
 def test_a_block_that_ends_well_commits_the_reserved_amount(limiter: RateLimiter) -> None:
@@ -89,7 +89,7 @@ def test_settling_twice_is_an_error(limiter: RateLimiter, first: str, second: st
 
 
 def test_settling_what_was_refused_is_an_error(limiter: RateLimiter) -> None:
-    with pytest.raises(SettledError, match="refused"):
+    with pytest.raises(SettledError, match="denied"):
         limiter.reserve("key", 11).commit()
 
 

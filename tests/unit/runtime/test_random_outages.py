@@ -63,7 +63,7 @@ class Process:
         self.link = Link(shared, random)
         store = unbroken(self.link)
         self.limiter = RateLimiter(limit, store=store, on_store_failure=OnFailure(share=share))
-        self.merger: LaterMerger = later(self.limiter._fallback, store)
+        self.merger: LaterMerger = later(self.limiter._engine.fallback, store)
         self.without: dict[str, list[tuple[int, int]]] = {key: [] for key in KEYS}
         self.owed = 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from headgate.config.service import Settings
-from headgate.policy.request import Request
+from headgate.engine.request import Request
 from headgate.service.administration import make_admin
 from headgate.service.container import make_parts
 
@@ -34,7 +34,7 @@ def test_the_default_store_can_be_looked_through(tmp_path: Path) -> None:
         assert parts.feed is not None
         admin = make_admin(parts.core, parts.settings, parts.storage, parts.feed)
         for _ in range(3):
-            await parts.core.engine.check(Request(peer="192.0.2.1"))
+            await parts.core.rules.check(Request(peer="192.0.2.1"))
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(admin),
             base_url="http://headgate/admin/v1",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from fractions import Fraction
 
-from headgate.engine import AsyncRuleEngine
 from headgate.overload import AsyncPressureControl
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Pressure
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.container import FleetPressure
 from headgate.stores import MemoryStore
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service import remembered
 from headgate.service.core import Core
 from headgate.service.remembered import LARGEST, Remembered
@@ -146,7 +146,7 @@ def _policy(rules: int, key_by: str) -> str:
 def _calls(rules: int) -> RateLimitCalls:
     policy = read_policy(_policy(rules, key_by="attribute:remote_address"))
     engine = AsyncRuleEngine(policy, salt=b"salt")
-    return RateLimitCalls(Core(engine=engine, clock=time.time_ns, secret=b"secret"))
+    return RateLimitCalls(Core(rules=engine, clock=time.time_ns, secret=b"secret"))
 
 
 def _described(caller: str) -> bytes:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from headgate.engine import Plan, Runner, Verdict
+from headgate.engine.plan import Plan
+from headgate.engine.use_cases import Engine
 from headgate.errors import OptionError
 from headgate.observability import JOURNAL
 from headgate.policy.loader import read_policy_data
@@ -197,13 +198,13 @@ def test_several_rules_beside_shadows_are_asked_in_the_quick_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Plan] = []
-    decide = Runner.decide_unnoted
+    decide = Engine.decide
 
-    def noted(self: Runner, plan: Plan) -> Verdict:
+    def noted(self: Engine, plan: Plan, *, is_recorded: bool = True) -> Any:
         asked.append(plan)
-        return decide(self, plan)
+        return decide(self, plan, is_recorded=is_recorded)
 
-    monkeypatch.setattr(Runner, "decide_unnoted", noted)
+    monkeypatch.setattr(Engine, "decide", noted)
     rules = (
         {**PER_KEY, "limit": "6/minute fixed_window"},
         {"id": "per-ip", "key_by": "ip", "limit": "4/minute; 5/hour"},

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import AsyncRateLimiter, RateLimiter, StoreURLError
-from headgate.engine import AsyncRuleEngine, RuleEngine
+from headgate.engine.request import Request
 from headgate.limits import Accuracy, TokenBucket
 from headgate.policy.model import Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.rule_engine import AsyncRuleEngine, RuleEngine
+from headgate.runtime.drivers import adrive
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.stores.factory import (
     health_of,
@@ -78,11 +79,11 @@ def test_all_users_of_a_store_share_its_layers() -> None:
     engine = RuleEngine(Policy(), store=store)
     async_limiter = AsyncRateLimiter("1/s", store=store)
     async_engine = AsyncRuleEngine(Policy(), store=store)
-    stores = {id(limiter._store) for limiter in limiters}
-    assert stores == {id(engine.runner.store)} == {id(async_limiter._store)}
-    assert async_limiter._store is async_engine.runner.store
-    assert {id(limiter._fallback) for limiter in limiters} == {id(engine.runner.fallback)}
-    assert limiters[0]._store is not RateLimiter("1/s", store=Far())._store
+    stores = {id(limiter._engine.store) for limiter in limiters}
+    assert stores == {id(engine.engine.store)} == {id(async_limiter._engine.store)}
+    assert async_limiter._engine.store is async_engine.engine.store
+    assert {id(limiter._engine.fallback) for limiter in limiters} == {id(engine.engine.fallback)}
+    assert limiters[0]._engine.store is not RateLimiter("1/s", store=Far())._engine.store
 
 
 def test_a_layer_of_the_caller_is_used_as_it_is() -> None:
@@ -153,8 +154,8 @@ def test_a_leased_decision_of_a_rule_engine_needs_no_waiting() -> None:
         asked = Request(peer="1.2.3.4")
         sources = []
         for _ in range(100):
-            plan = engine.in_force.engine.plan(asked)
-            verdict = engine.runner.decide_now(plan) or await engine.runner.decide(plan)
+            plan = engine.in_force.compiled.plan(asked)
+            verdict = await adrive(engine.engine.decide(plan))
             sources.append(verdict.source)
         await engine.aclose()
         return sources

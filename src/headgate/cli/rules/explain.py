@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from headgate.cli.rules.explanation import Explanation
-    from headgate.engine import Engine
+    from headgate.policy.compiled import CompiledPolicy
 
 _USUAL_PEER: Final = "127.0.0.1"
 _MEMORY: Final = "memory://"
@@ -68,7 +68,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli.rules.texts import tell, texts_at
-    from headgate.engine import Engine
+    from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.loader import examine_policies
 
     examined = examine_policies(texts_at(arguments.path))
@@ -76,7 +76,7 @@ def _run(arguments: Namespace) -> ExitStatus:
         tell(examined.problems)
         raise OptionError(f"{arguments.path!r} has errors, so there is nothing to explain")
     salt = os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape")
-    engine = Engine(examined.policy, salt=salt, namespace=arguments.namespace)
+    engine = CompiledPolicy(examined.policy, salt=salt, namespace=arguments.namespace)
     explanation = _explanation(engine, arguments)
     print(_printed(explanation, arguments))
     return ExitStatus.DONE if explanation.verdict.allowed else ExitStatus.NO
@@ -121,7 +121,7 @@ def _add_settings(parser: ArgumentParser) -> None:
     )
 
 
-def _explanation(engine: Engine, arguments: Namespace) -> Explanation:
+def _explanation(engine: CompiledPolicy, arguments: Namespace) -> Explanation:
     from headgate.cli.rules.explanation import Enquirer
     from headgate.cli.rules.request_arguments import request_of, with_tier
     from headgate.stores.factory import open_store

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from headgate.cli.rules.explanation import Explanation, Lines, Response
     from headgate.decision import Decision
-    from headgate.engine import RuleVerdict, Verdict
-    from headgate.engine.explain import Member
     from headgate.engine.plan import Queueing
+    from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Accuracy, Limit
+    from headgate.policy.explain import Member
     from headgate.policy.model import After, Rule
 
 
@@ -143,7 +143,7 @@ def _mark(rule: Rule) -> str:
 
 
 def _figures(said: RuleVerdict, tier: str | None, soft: Lines) -> Iterator[str]:
-    rule = said.rule
+    rule: Rule = said.rule.declared
     yield _field("key", said.key)
     if any(name is not None for name in rule.limits):
         yield _field("tier", "none" if tier is None else printable(tier))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from headgate.algorithms import algorithm_for
 from headgate.cli.rules.softness import softly, turns
 from headgate.decision import Decision, combine
-from headgate.engine import Engine, answer_of, repeated, verdict_of, verdict_unasked
-from headgate.engine.explain import Membership
+from headgate.engine.verdict import answer_of, repeated, verdict_of, verdict_unasked
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
+from headgate.policy.explain import Membership
 from headgate.policy.matcher import normalised_path, readings
 from headgate.responses import headers_for, refusal
 from headgate.runtime.holds import new_name
@@ -18,10 +18,11 @@ from headgate.runtime.holds import new_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.engine.explain import Member
+    from headgate.engine.request import Request
+    from headgate.engine.rule import Priority
     from headgate.engine.verdict import Verdict
-    from headgate.policy.model import Priority
-    from headgate.policy.request import Request
+    from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.explain import Member
     from headgate.stores.base import Store
 
 Lines = tuple[tuple[str, str], ...]
@@ -59,7 +60,7 @@ class Explanation:
 class Enquirer:
     """Asks *engine* about requests, with the counters in *store*, at the time *now_ns*."""
 
-    engine: Engine
+    engine: CompiledPolicy
     store: Store
     now_ns: int
 

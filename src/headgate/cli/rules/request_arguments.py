@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from headgate.engine.request import Request
 from headgate.errors import OptionError
 from headgate.policy.identity.address import read_address
-from headgate.policy.request import Request
 
 if TYPE_CHECKING:
     from argparse import Namespace

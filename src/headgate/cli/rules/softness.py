@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision
     from headgate.engine.plan import Queueing
+    from headgate.engine.rule import Priority
     from headgate.policy.identity import Found
-    from headgate.policy.model import Fair, Priority, Rule
+    from headgate.policy.model import Fair, Rule
 
     Lines = Iterator[tuple[str, str]]
 
@@ -34,7 +35,7 @@ def softly(rule: Rule, decision: Decision, found: Found, priority: Priority) -> 
 
 def turns(queueing: Queueing) -> Lines:
     """How a request takes turns under a rule with `fair`."""
-    fair, priority = queueing.rule.fair, queueing.priority
+    fair, priority = queueing.rule.declared.fair, queueing.priority
     if fair is None:
         return
     yield "turns", f"{_budget(fair)}, in each process by itself"

@@ -14,7 +14,6 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine.planner import headers_of_interest
 from headgate.gateway.envoy.envoy_limits import skipping
 from headgate.gateway.envoy.matching import (
     conditions_of,
@@ -24,6 +23,7 @@ from headgate.gateway.envoy.matching import (
     predicate_of,
 )
 from headgate.gateway.envoy.values import HttpFilter, extension, seconds, service, typed
+from headgate.policy.compiled import headers_of_interest
 from headgate.policy.envoy_config.attributes import (
     ADDRESS,
     DEBUG,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.config import Address, parse_address
 from headgate.config.gateway import Upstream, parse_upstream
-from headgate.engine.planner import headers_of_interest
 from headgate.errors import OptionError
 from headgate.limits import LeakyQueue
+from headgate.policy.compiled import headers_of_interest
 from headgate.policy.model import DEFAULT_SOURCES
 from headgate.responses.bodies import OUTAGE
 from headgate.units import SECOND

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headgate.clock import Clock
+    from headgate.engine.request import Request
+    from headgate.engine.rule import Priority
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
     from headgate.integrations.asgi.sending import Headers
     from headgate.overload import Turn
-    from headgate.policy.model import Priority
-    from headgate.policy.request import Request
     from headgate.responses.pressure import Load
     from headgate.units import Seconds
 

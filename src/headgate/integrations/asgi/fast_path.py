@@ -13,7 +13,8 @@ import inspect
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.engine import Plan, RuleVerdict, Verdict
+from headgate.engine.plan import Plan
+from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.integrations.allowance import key_of
 from headgate.integrations.asgi.request import PASSAGE, AsgiRequest
 from headgate.integrations.asgi.sending import IN_THE_WAY, Response, header_lines, refuse
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from headgate.decision import Decision
+    from headgate.engine.request import Request
     from headgate.integrations.allowance import KeyOf, Names
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
     from headgate.integrations.gate import Gate
-    from headgate.policy.request import Request
 
 
 REMEMBERED: Final = 4096
@@ -55,7 +56,7 @@ def quick_way(gate: Gate, app: App, slowly: App) -> App | None:
     if plain is None:
         return None
     group = group_name(gate.namespace, plain.names.counter)
-    store, limit = gate.async_runner.store, plain.limit
+    store, limit = gate.engine.store, plain.limit
     if store.waits or store.may_fail:
         return None
     take = store.prepare([(group, limit)]).take

@@ -52,7 +52,7 @@ class RateLimitMiddleware:
         self.app = app
         self.gate = gate_of(gate, options)
         self._is_its_own = gate is None
-        _ = self.gate.async_runner  # a store that would block the loop is told of at once
+        _ = self.gate.engine  # a store that would block the loop is told of at once
         # The way that connections take is chosen once, so that no request pays for the choice.
         way = quick_way(self.gate, app, self._connection) or self._connection
         _WAY.__set__(self, way)

@@ -34,9 +34,9 @@ from headgate.integrations.passing import enter, enter_async, finish, finish_asy
 if TYPE_CHECKING:
     from types import FrameType
 
+    from headgate.engine.stack import Limits
     from headgate.integrations.allowance import Asking, LimitsOf
     from headgate.integrations.passage import Entry, Passage
-    from headgate.runtime.limiter_plan import Limits
 
 
 # Whether those who call are serving a request: what they make then is gone with it.
@@ -169,11 +169,11 @@ def _limited(view: View, allowance: Allowance[Any], numbers: Numbers, gate: Gate
     instance = view_of(inner)
     if iscoroutinefunction(inner) or getattr(instance, "view_is_async", False):
         limited = _async(stack)
-        _ = gate and gate.async_runner  # found now, as several threads may have the first request
+        _ = gate and gate.engine  # found now, as several threads may have the first request
     else:
         if inner.__module__ != _IN_MAKING:
             allowance.refuse_async()
-            _ = gate and gate.runner
+            _ = gate and gate.engine
         limited = _sync(stack)
     stack.limited.append(limited)
     setattr(limited, _STACK, stack)

@@ -52,11 +52,11 @@ def check_setting(*, is_async: bool) -> None:
     gate = current_gate()
     try:
         if is_async:
-            _ = gate.async_runner
+            _ = gate.engine
             return
         if gate.allowance is not None:
             gate.allowance.refuse_async()
-        _ = gate.runner
+        _ = gate.engine
     except HeadgateError as error:
         raise ImproperlyConfigured(f"{SETTING}: {error}") from error
 
@@ -80,8 +80,7 @@ def gate_from(setting: object) -> Gate:
 
 def _open(gate: Gate) -> None:
     """Find the store now: several threads may have the first request, and must not each."""
-    _ = gate.async_runner
-    _ = gate.runner
+    _ = gate.engine
 
 
 def _read(name: str, value: Any) -> Any:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from flask import Flask, Request, Response
 
+    from headgate.engine.stack import Limits
     from headgate.integrations.allowance import LimitsOf
     from headgate.integrations.gate import Gate, GateOptions
-    from headgate.runtime.limiter_plan import Limits
 
 F = TypeVar("F")
 

@@ -19,11 +19,11 @@ from headgate.integrations.starlette.visiting import Visit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from headgate.engine.stack import Limits
     from headgate.integrations.allowance import LimitsOf
     from headgate.integrations.asgi.request import Scope
     from headgate.integrations.gate import Gate
     from headgate.integrations.passage import Passage
-    from headgate.runtime.limiter_plan import Limits
 
 
 # Functions with limits, and what their counters are called: the same in every process.

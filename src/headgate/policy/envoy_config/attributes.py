@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.policy.request import Request
+from headgate.engine.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from headgate.engine.request import Request
     from headgate.policy.model import AddressSource
-    from headgate.policy.request import Request
 
 
 Address = IPv4Address | IPv6Address

@@ -14,10 +14,10 @@ from headgate.policy.model import GLOBAL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from headgate.engine.request import Request
     from headgate.policy.identity.address import Address
     from headgate.policy.identity.parts import Claim, Part
     from headgate.policy.model import Fallback, Identity, Rule, Source
-    from headgate.policy.request import Request
 
 
 # What a request says of its caller.

@@ -27,9 +27,9 @@ from headgate.policy.path import ROUTE, SHORT, endpoint_at
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headgate.engine.request import Request
     from headgate.policy.identity.identifier import Found
     from headgate.policy.model import Fallback, Identity
-    from headgate.policy.request import Request
 
 
 # How a value stands in a key: short, printable, and like no other value.

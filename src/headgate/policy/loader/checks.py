@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
+    from headgate.engine.rule import Priority
     from headgate.limits import Limit
     from headgate.policy.loader.diagnostics import Spot
     from headgate.policy.loader.rules import Read
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         Fair,
         Identity,
         Pressure,
-        Priority,
         PriorityClass,
         Rule,
         Source,

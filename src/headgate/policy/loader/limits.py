@@ -16,6 +16,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.engine.rule import Priority
 from headgate.errors import LimitError, NotationError
 from headgate.limits import (
     GCRA,
@@ -36,7 +37,7 @@ from headgate.policy.loader import scalars
 from headgate.policy.loader.diagnostics import Listing, Place, Scalar, Table, shown
 from headgate.policy.loader.identity import A_NAME, NAME
 from headgate.policy.loader.scalars import Fields, entries
-from headgate.policy.model import BY_PRIORITY, PRIORITIES, Priority
+from headgate.policy.model import BY_PRIORITY, PRIORITIES
 from headgate.units import SECOND, Rate, exact_rate, plain_rate, plain_seconds
 
 if TYPE_CHECKING:

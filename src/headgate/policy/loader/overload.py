@@ -17,7 +17,6 @@ from headgate.policy.model import (
     Fair,
     Match,
     Pressure,
-    Priority,
     PriorityClass,
 )
 from headgate.units import HOUR, MILLISECOND
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
 
+    from headgate.engine.rule import Priority
     from headgate.policy.loader.diagnostics import Spot
 
 

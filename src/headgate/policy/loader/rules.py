@@ -7,7 +7,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
-from headgate.decision import FailurePolicy, OnFailure
+from headgate.decision import FailurePolicy, HeaderMode, OnFailure
+from headgate.engine.rule import Mode
 from headgate.limits import EXACT, Accuracy
 from headgate.limits.accuracy import MOST_PARTS
 from headgate.limits.model import LARGEST_QUOTA
@@ -29,7 +30,13 @@ from headgate.policy.loader.limits import (
 from headgate.policy.loader.matches import read_cost, read_idempotency, read_key_by, read_match
 from headgate.policy.loader.overload import read_fair, read_floor
 from headgate.policy.loader.scalars import Fields
-from headgate.policy.model import AfterFailOpen, Cost, Decide, HeaderMode, Match, Mode, Rule
+from headgate.policy.model import (
+    AfterFailOpen,
+    Cost,
+    Decide,
+    Match,
+    Rule,
+)
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.edits import UnknownOverrideError, override_of
 from headgate.engine.plan import plan_rule
+from headgate.engine.request import Request
 from headgate.limits import with_extra
 from headgate.policy.identity.parts import claim_of, spelled
 from headgate.policy.loader.limits import DEFAULT_TIER
 from headgate.policy.loader.overrides import LONGEST_KEY
 from headgate.policy.loader.scalars import AN_INSTANT, instant_ns, instant_text
-from headgate.policy.model import BUILT_IN_PARTS, GLOBAL
-from headgate.policy.request import Request
+from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, compiled_rule
 from headgate.service.admin.call import edited_reply, etag
 from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked
 from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem
@@ -100,13 +100,15 @@ class Named:
         """How to look at it: each limit, for one unit."""
         extra = 0 if self.override is None else self.override.extra
         limits = tuple(with_extra(one, extra) if extra else one for one in self.limits)
-        return plan_rule(self.rule, limits, self.key, 1, namespace).checks
+        return plan_rule(compiled_rule(self.rule), limits, self.key, 1, namespace).checks
 
     def every_check(self, namespace: str) -> tuple[Check, ...]:
         """All the places where something may be counted for it, of whatever tier."""
         found: dict[Check, None] = {}
         for limits in self.rule.limits.values():
-            found |= dict.fromkeys(plan_rule(self.rule, limits, self.key, 1, namespace).checks)
+            found |= dict.fromkeys(
+                plan_rule(compiled_rule(self.rule), limits, self.key, 1, namespace).checks
+            )
         return tuple(found)
 
 
@@ -122,7 +124,7 @@ class Naming:
         Raises `RefusedError` with all that is wrong with it.
         """
         _check(document, more)
-        engine = self._core.engine.in_force.engine
+        engine = self._core.rules.in_force.compiled
         policy = engine.policy
         rule = next((one for one in policy.rules if one.id == document["rule"]), None)
         if rule is None:
@@ -291,7 +293,7 @@ class KeyCalls:
         await self._editor.check_revision(wish)
         await call.begin(f"reset {named.key} under {named.rule.id}")
         checks = named.every_check(self._core.namespace)
-        await self._core.engine.runner.store.arun(Reset(checks))
+        await self._core.rules.engine.store.arun(Reset(checks))
         call.outcome = "changed"
         return json_reply({"rule_id": named.rule.id, "key": named.key, "reset": True})
 
@@ -376,7 +378,7 @@ class KeyCalls:
 
     async def _portrait(self, named: Named) -> Reply:
         checks = named.checks(self._core.namespace)
-        outcomes = await self._core.engine.runner.store.arun(Take(checks, consume=False))
+        outcomes = await self._core.rules.engine.store.arun(Take(checks, consume=False))
         override = named.override
         content: Data = {
             "rule_id": named.rule.id,

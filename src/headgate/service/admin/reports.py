@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.engine.explain import Membership
+from headgate.policy.explain import Membership
 from headgate.policy.loader.scalars import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
+from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name
 from headgate.service.admin.call import change_data, problems_data
 from headgate.service.http.check_request import TO_CHECK, Flaws, invalid, read_asked
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from headgate.control.audit import Audit
     from headgate.control.feed import PolicyFeed
     from headgate.decision import Decision
-    from headgate.engine import Engine, Verdict
-    from headgate.engine.explain import Member
-    from headgate.policy.request import Request
+    from headgate.engine.request import Request
+    from headgate.engine.verdict import Verdict
+    from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.explain import Member
     from headgate.service.admin.call import Call
     from headgate.service.core import Core
     from headgate.service.live import Live
@@ -43,7 +45,7 @@ class ReportCalls:
         """GET /status: of the worker that answers."""
         call.query()
         state = self._feed.state
-        policy = self._core.engine.in_force.policy
+        policy = self._core.rules.in_force.policy
         loaded = state.loaded_at_ns
         content = {
             "caller": {"name": call.caller.name, "role": call.caller.role},
@@ -79,12 +81,12 @@ class ReportCalls:
             {"rule_id": rule, "holders": holders, "units": units}
             for rule, holders, units in bounds(self._core)
         ]
-        health = health_of(self._core.engine.runner.store)
+        health = health_of(self._core.rules.engine.store)
         found = {
             "hot_keys": hot,
             "bounds": may_overshoot,
             "breaker": None if health is None else "open" if health.is_open else "closed",
-            "factor": float(self._core.engine.in_force.scale.factor),
+            "factor": float(self._core.rules.in_force.scale.factor),
         }
         return json_reply(found)
 
@@ -146,16 +148,16 @@ class ExplainCalls:
         """POST /explain: the body is that of a check."""
         call.query()
         asked = read_asked(await call.document(), TO_CHECK)
-        rules = self._core.engine
-        engine = rules.in_force.engine
+        rules = self._core.rules
+        engine = rules.in_force.compiled
         lease = new_name() if engine.has_slots else None
         plan = engine.plan(asked.request, cost=asked.cost, lease=lease)
-        verdict = await rules.runner.decide(plan, consume=False)
+        verdict = await adrive(rules.engine.peek(plan))
         # There may be thousands of rules to find reasons for: not while others wait.
         content = await asyncio.to_thread(self._content, engine, asked.request, verdict)
         return json_reply(content)
 
-    def _content(self, engine: Engine, request: Request, verdict: Verdict) -> Data:
+    def _content(self, engine: CompiledPolicy, request: Request, verdict: Verdict) -> Data:
         membership = Membership(engine, request, verdict)
         others, count = membership.not_applied(EXPLAINING_MOST_LISTED)
         refusing = verdict.denied_by

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
@@ -12,6 +11,7 @@ from urllib.parse import parse_qs
 from headgate.errors import StoreError
 from headgate.integrations.lazy_request import encoded
 from headgate.overload.booking import WAITING
+from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import ASYNC_HEART, BEATS
 from headgate.service.http.body import DisconnectedError
 from headgate.service.http.check import TOO_MANY_REQUESTS, Checking
@@ -31,7 +31,9 @@ from headgate.service.http.verdict_json import debugged
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from headgate.engine import AsyncRunner, Plan, Verdict
+    from headgate.engine.plan import Plan
+    from headgate.engine.use_cases import Engine
+    from headgate.engine.verdict import Verdict
     from headgate.service.core import Core
     from headgate.service.http.original import Original
     from headgate.service.http.replies import App, Receive, Scope, Send
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 # the connection: then the turn goes to whoever comes next.
 
 
-async def turn_of(verdict: Verdict, runner: AsyncRunner, receive: Receive) -> None:
+async def turn_of(verdict: Verdict, engine: Engine, receive: Receive) -> None:
     """Wait until the request of *verdict*, which is delayed, has its turn.
 
     Its places under concurrency limits are kept meanwhile: their leases begin with the turn.
@@ -54,7 +56,10 @@ async def turn_of(verdict: Verdict, runner: AsyncRunner, receive: Receive) -> No
     """
     leaving = asyncio.ensure_future(_left(receive))
     lasts_ns = verdict.slots_last_ns
-    renew = partial(runner.renew, verdict)
+
+    async def renew() -> bool:
+        return await adrive(engine.renew(verdict))
+
     beat = None if lasts_ns is None else ASYNC_HEART.beat(renew, lasts_ns // BEATS)
     try:
         with WAITING:
@@ -63,14 +68,14 @@ async def turn_of(verdict: Verdict, runner: AsyncRunner, receive: Receive) -> No
         if beat is not None and not has_left:
             await _renewed(renew)
     except asyncio.CancelledError:
-        await runner.to_the_end(_given_up(verdict, runner))
+        await adrive(engine.abandon(verdict))
         raise
     finally:
         leaving.cancel()
         if beat is not None:
             beat.stop()
     if has_left:
-        await runner.to_the_end(_given_up(verdict, runner))
+        await adrive(engine.abandon(verdict))
         raise DisconnectedError
 
 
@@ -83,11 +88,6 @@ async def _left(receive: Receive) -> None:
     """Return when the client is gone; what it still sends is of no interest."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _given_up(verdict: Verdict, runner: AsyncRunner) -> None:
-    await runner.vacate(verdict)
-    await runner.release(verdict)
 
 
 AUTHORIZE: Final = b"/v1/authorize"
@@ -164,7 +164,7 @@ class HttpApp:
             verdict = await checking.decided(plan)
         if verdict.allowed:
             if verdict.delay_ns:
-                await turn_of(verdict, checking.runner, receive)
+                await turn_of(verdict, checking.engine, receive)
             reply = Reply(200, checking.teller.lines(verdict), b"")
             return debugged(checking.core, scope, verdict, reply)
         accept = header_of(scope, b"accept")

@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.algorithms import Outcome
-from headgate.engine import answer_of
-from headgate.engine.limit_adjustment import FULL
-from headgate.engine.planner import headers_of_interest
+from headgate.engine.verdict import answer_of
 from headgate.integrations.asgi.sending import encoded
 from headgate.limits import Concurrency, LeakyQueue
+from headgate.policy.compiled import headers_of_interest
+from headgate.policy.limit_adjustment import FULL
 from headgate.responses import headers_for, refusal
 from headgate.responses.answer import WITHOUT_FIGURES, Part
 from headgate.responses.ratelimit_draft11 import pace_of, policy_field, quoted
+from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name
 from headgate.service.http.body import document_of
 from headgate.service.http.check_request import TO_CHECK, read_asked
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decision import Decision
-    from headgate.engine import Engine, Plan, Verdict
-    from headgate.engine.planner import Costs
+    from headgate.engine.plan import Plan
+    from headgate.engine.request import Request
+    from headgate.engine.rule import CompiledRule
+    from headgate.engine.verdict import Verdict
     from headgate.limits import Limit
-    from headgate.policy.model import Rule
-    from headgate.policy.request import Request
+    from headgate.policy.compiled import CompiledPolicy, Costs
     from headgate.responses import ResponseOptions
     from headgate.service.core import Core
     from headgate.service.http.replies import Headers, HttpOptions, Scope
@@ -71,7 +73,7 @@ _NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset
 class Saying:
     """What never changes in what is said of *limit*, the one at a place of *rule*."""
 
-    rule: Rule
+    rule: CompiledRule
     limit: Limit
     total: tuple[bytes, bytes]
     policy: bytes
@@ -84,7 +86,7 @@ class Saying:
     is_queue: bool
 
     @classmethod
-    def of(cls, rule: Rule, place: int, limit: Limit) -> Saying:
+    def of(cls, rule: CompiledRule, place: int, limit: Limit) -> Saying:
         name = rule.id if place == 0 else f"{rule.id}/{place + 1}"
         known = {"id": rule.id, "mode": rule.mode, "limit": limit_text(limit), "quota": limit.quota}
         has_slots = isinstance(limit, Concurrency)
@@ -146,7 +148,7 @@ class Teller:
         answer = answer_of(verdict)
         return encoded(headers_for(answer, now_ns=self._clock(), options=self._options))
 
-    def saying(self, rule: Rule, place: int, limit: Limit) -> Saying:
+    def saying(self, rule: CompiledRule, place: int, limit: Limit) -> Saying:
         """What never changes in what is said of *limit*."""
         # By identity: the hash of a limit takes longer than all the rest. What is kept here lives,
         # so that nothing else can be at its place in memory.
@@ -254,7 +256,7 @@ class Familiar:
 
     __slots__ = ("_bodies", "_is_usable", "_known", "_names", "engine", "factor")
 
-    def __init__(self, engine: Engine, factor: Fraction = FULL) -> None:
+    def __init__(self, engine: CompiledPolicy, factor: Fraction = FULL) -> None:
         self.engine = engine
         self.factor = factor
         names = headers_of_interest(engine.policy)
@@ -277,7 +279,7 @@ class Familiar:
 
     def keep(self, key: Key, plan: Plan, denied_as: int) -> None:
         """Know the *plan* from now on, if it is good for all such requests."""
-        if not (self._is_usable and plan.is_plain):
+        if not (self._is_usable and plan.is_reusable):
             return
         text = _text(key)
         if len(text) <= LARGEST:
@@ -291,7 +293,7 @@ class Familiar:
 
     def keep_described(self, body: bytes, plan: Plan) -> None:
         """As `keep`."""
-        if self._is_usable and plan.is_plain and len(body) <= LARGEST:
+        if self._is_usable and plan.is_reusable and len(body) <= LARGEST:
             self._bodies.keep(body, plan, size_of(body, checks=_checks(plan), base=_ENTRY_BYTES))
 
 
@@ -322,30 +324,30 @@ class Checking:
         self._below_500 = replace(core.answers, shed_status=TOO_MANY_REQUESTS)
         self._deadline = options.deadline
         self._late: set[asyncio.Task[Any]] = set()
-        self._in_force = core.engine.in_force
-        self.runner = core.engine.runner
-        self._familiar = Familiar(self._in_force.engine, self._in_force.scale.factor)
+        self._in_force = core.rules.in_force
+        self.engine = core.rules.engine
+        self._familiar = Familiar(self._in_force.compiled, self._in_force.scale.factor)
 
     @property
     def familiar(self) -> Familiar:
         """What is known of requests under the rules in force."""
-        engine, factor = self._in_force.engine, self._in_force.scale.factor
+        engine, factor = self._in_force.compiled, self._in_force.scale.factor
         familiar = self._familiar
         if engine is not familiar.engine or factor is not familiar.factor:
             familiar = self._familiar = Familiar(engine, factor)
         return familiar
 
-    def plan(self, engine: Engine, request: Request, cost: Costs = None) -> Plan:
+    def plan(self, engine: CompiledPolicy, request: Request, cost: Costs = None) -> Plan:
         """What is asked about *request* under the rules of *engine*."""
         return engine.plan(request, cost=cost, lease=new_name() if engine.has_slots else None)
 
     def at_once(self, plan: Plan) -> Verdict | None:
         """What comes of *plan*; None if that has to be waited for."""
-        return self.runner.decide_now(plan)
+        return self.engine.decide_now(plan)
 
     async def decided(self, plan: Plan) -> Verdict:
         """What comes of *plan*, waited for."""
-        return await self.within_deadline(self.runner.decide(plan))
+        return await self.within_deadline(adrive(self.engine.decide(plan)))
 
     async def within_deadline(self, asking: Coroutine[None, None, T]) -> T:
         """What comes of *asking*; `RefusedError` (503) if it takes too long.
@@ -379,7 +381,7 @@ class Checking:
             asked = read_asked(document_of(body), TO_CHECK)
             plan = self.plan(familiar.engine, asked.request, asked.cost)
             if asked.peek:
-                looking = self.runner.decide(plan, consume=False)
+                looking = adrive(self.engine.peek(plan))
                 return self._told(await self.within_deadline(looking), scope)
             familiar.keep_described(body, plan)
         verdict = self.at_once(plan)

@@ -12,9 +12,9 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headgate.engine.request import NOTHING, Request
 from headgate.policy.identity.address import read_address
 from headgate.policy.loader.diagnostics import choosing, closest, meaning
-from headgate.policy.request import NOTHING, Request
 from headgate.service.http.body import described
 from headgate.service.http.replies import Flaw, RefusedError, problem
 from headgate.stores.base import LARGEST_AMOUNT
@@ -22,7 +22,7 @@ from headgate.stores.base import LARGEST_AMOUNT
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from headgate.engine.planner import Costs
+    from headgate.policy.compiled import Costs
     from headgate.service.http.body import Document
 
 LONGEST_METHOD: Final = 64

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import StoreError
 from headgate.integrations.status import Shown, looking_at, page_of, unknown
 from headgate.observability import MEASURES
+from headgate.policy.model import compiled_rule
 from headgate.service.dashboard import NAMES, PREFIX, file_reply, page_reply
 from headgate.service.http.body import any_body_of, body_of, document_of, json_body_of
 from headgate.service.http.check_request import TO_LOOK, read_asked
@@ -30,7 +31,7 @@ from headgate.service.http.reservations import Reservations
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.policy.request import Request
+    from headgate.engine.request import Request
     from headgate.service.http.check import Checking
     from headgate.service.http.original import Peers
     from headgate.service.http.replies import Headers, HttpOptions, Receive, Scope
@@ -89,13 +90,15 @@ class Standing:
 
     async def _page(self, request: Request) -> Reply:
         core = self._checking.core
-        concerns = core.engine.in_force.engine.concerning(request)
+        concerns = core.rules.in_force.compiled.concerning(request)
         shown = [
-            Shown(one.rule, one.limits, one.plan) for one in concerns if one.rule.headers == "on"
+            Shown(compiled_rule(one.rule), one.limits, one.plan)
+            for one in concerns
+            if one.rule.headers == "on"
         ]
         looking = looking_at(shown)
         try:
-            replies = await self._checking.within_deadline(core.engine.runner.store.arun(looking))
+            replies = await self._checking.within_deadline(core.rules.engine.store.arun(looking))
         except StoreError:
             replies = unknown(looking)
         return Reply(200, [JSON_LINE, NO_STORE], page_of(shown, replies, core.clock()))

@@ -29,9 +29,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headgate.engine.request import NOTHING, Request
 from headgate.integrations.lazy_request import LOCAL
 from headgate.policy.identity.address import Proxies, read_address
-from headgate.policy.request import NOTHING, Request
 from headgate.service.http.replies import UNIX, RefusedError, problem
 
 if TYPE_CHECKING:

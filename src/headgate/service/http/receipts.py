@@ -28,7 +28,8 @@ from headgate.units import MILLISECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headgate.engine import RulePlan, Verdict
+    from headgate.engine.plan import RulePlan
+    from headgate.engine.verdict import Verdict
     from headgate.limits import Limit
     from headgate.policy.model import Rule
 
@@ -173,7 +174,7 @@ class Receipts:
 
 def _held_rule(one: RulePlan) -> HeldRule:
     rates = one.amounts
-    limits = one.rule.limits.items()
+    limits = one.rule.declared.limits.items()
     tiers = [tier for tier, of_tier in limits if of_tier == one.limits]
     return HeldRule(
         one.rule.id,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
+from headgate.runtime.drivers import adrive
 from headgate.runtime.fallback import Asked
 from headgate.service.http.check_request import (
     TO_COMMIT,
@@ -49,8 +50,9 @@ from headgate.units import MILLISECOND, SECOND, duration_ns
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headgate.engine import AsyncRunner, Verdict
-    from headgate.engine.planner import Costs
+    from headgate.engine.use_cases import Engine
+    from headgate.engine.verdict import Verdict
+    from headgate.policy.compiled import Costs
     from headgate.policy.model import Policy, Rule
     from headgate.service.http.body import Document
     from headgate.service.http.check import Checking
@@ -76,10 +78,10 @@ MOST_KNOWN: Final = 10_000
 
 
 class Unheld:
-    """Settles them by *runner*. None of them lasts longer than *longest* seconds."""
+    """Settles them by *engine*. None of them lasts longer than *longest* seconds."""
 
-    def __init__(self, runner: AsyncRunner, namespace: str, longest: float) -> None:
-        self._runner = runner
+    def __init__(self, engine: Engine, namespace: str, longest: float) -> None:
+        self._engine = engine
         self._group = group_name(namespace, "reservation!settled")
         self._once = TokenBucket(1, Fraction(1, 2 * (int(longest) + 1)))
         self._granted: dict[str, None] = {}
@@ -99,7 +101,7 @@ class Unheld:
             return True
         mark = Check(self._group, receipt.name, self._once, 1)
         asked = [_asked(one, amounts[one.id], rules) for one in receipt.rules]
-        store = self._runner.store
+        store = self._engine.store
         try:
             (outcome,) = await store.arun(Take((mark,)))
         except StoreError as error:
@@ -121,7 +123,7 @@ class Unheld:
     def _settle_here(
         self, receipt: Receipt, asked: list[Asked], mark: Check, error: StoreError
     ) -> bool:
-        fallback = self._runner.fallback
+        fallback = self._engine.fallback
         (outcome,) = fallback.local.run(Take((mark,)))
         if not outcome.allowed:
             return False
@@ -131,7 +133,7 @@ class Unheld:
 
     def _record(self, receipt: Receipt, asked: list[Asked], error: StoreError | None) -> None:
         """Make the counters of this process right; with *error* the store will be told."""
-        fallback = self._runner.fallback
+        fallback = self._engine.fallback
         is_ours = receipt.name in self._granted
         self._granted.pop(receipt.name, None)
         for rule, one in zip(receipt.rules, asked, strict=True):
@@ -162,16 +164,16 @@ class Reservations:
         self._core = checking.core
         self._longest = options.longest_hold
         self._receipts = Receipts(self._core.secret, self._core.namespace)
-        self._unheld = Unheld(self._core.engine.runner, self._core.namespace, self._longest)
+        self._unheld = Unheld(self._core.rules.engine, self._core.namespace, self._longest)
         self._rules: tuple[Policy | None, dict[str, Rule]] = None, {}
 
     async def reserve(self, document: Document, scope: Scope) -> Reply:
         """Hold what *document* asks for: 201 with an id, or a refusal; *scope* is of who asks."""
         asked = read_asked(document, TO_RESERVE, longest_ttl=self._longest)
-        engine = self._core.engine
-        cost = _without_queues(asked.cost, engine.in_force.policy)
+        rules = self._core.rules
+        cost = _without_queues(asked.cost, rules.in_force.policy)
         verdict = await self._checking.within_deadline(
-            engine.reserve(asked.request, cost=cost, ttl=asked.ttl)
+            rules.reserve(asked.request, cost=cost, ttl=asked.ttl)
         )
         if not verdict.allowed:
             denied = self._checking.denial(verdict, header_of(scope, b"accept"))
@@ -182,7 +184,7 @@ class Reservations:
         receipt = Receipt.of(verdict, expires_ns)
         name = self._receipts.id_of(receipt)
         if name is None:
-            await engine.runner.to_the_end(self._given_back(verdict))
+            await adrive(rules.engine.undo(verdict))
             raise RefusedError(problem(422, _TOO_MUCH))
         if not receipt.is_held:
             self._unheld.granted(receipt)
@@ -232,7 +234,7 @@ class Reservations:
         if not receipt.is_held:
             is_in_time = self._core.clock() < receipt.expires_ns
             return is_in_time and await self._unheld.settle(receipt, amounts, self._rule)
-        store = self._core.engine.runner.store
+        store = self._core.rules.engine.store
         settle = receipt.settle(amounts, self._rule)
         was_open = True if settle is None else await store.arun(settle)
         if receipt.leave is not None:
@@ -240,14 +242,9 @@ class Reservations:
             was_open &= has_left or settle is not None  # a lease may end before the hold does
         return was_open
 
-    async def _given_back(self, verdict: Verdict) -> None:
-        engine = self._core.engine
-        await engine.refund(verdict)
-        await engine.release(verdict)
-
     def _rule(self, name: str) -> Rule | None:
         """The rule *name* of the policy in force."""
-        policy = self._core.engine.in_force.policy
+        policy = self._core.rules.in_force.policy
         if self._rules[0] is not policy:
             self._rules = policy, {rule.id: rule for rule in policy.rules}
         return self._rules[1].get(name)

@@ -12,7 +12,7 @@ from headgate.service.core import is_debugged
 from headgate.units import milliseconds_up, seconds_up
 
 if TYPE_CHECKING:
-    from headgate.engine import RuleVerdict, Verdict
+    from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Limit
     from headgate.service.core import Core
     from headgate.service.http.replies import Reply, Scope

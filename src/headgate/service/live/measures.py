@@ -16,10 +16,10 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.engine import AsyncRuleEngine
     from headgate.observability import Measures
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
+    from headgate.rule_engine import AsyncRuleEngine
     from headgate.service.live.recorder import Counted, Name
     from headgate.service.live.snapshot import Family, Snapshot
 

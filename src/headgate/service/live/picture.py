@@ -170,7 +170,7 @@ class Live:
         rules in shadow are others, which is told at once.
         """
         now_ns = self._monotonic()
-        policy = self._standing.core.engine.in_force.policy
+        policy = self._standing.core.rules.in_force.policy
         is_other, self._policy = policy is not self._policy, policy
         self._recorder.look(self._clock())
         told = self._measures.told(bare=(DECISIONS,))

@@ -61,7 +61,7 @@ class Standing:
             began=self.began_ns / SECOND,
             policy=self._policy(),
             store=self._store(values),
-            factor=float(self.core.engine.in_force.scale.factor),
+            factor=float(self.core.rules.in_force.scale.factor),
             requests=[self.journal.requests[False][0], self.journal.admitted_requests()],
             latency=latency,
             cells=[],  # the recorder's: they are told as numbers
@@ -84,14 +84,14 @@ class Standing:
 
     def rules(self) -> list[tuple[str, str, str | None]]:
         """Id, mode, and what it is a candidate of, for each rule in force."""
-        policy = self.core.engine.in_force.policy
+        policy = self.core.rules.in_force.policy
         return [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
 
     def _rows(self, heavy: Iterable[Heavy]) -> list[KeyRow]:
         return [key_row(self.core, one.group, one) for one in heavy]
 
     def _policy(self) -> dict[str, Any]:
-        rules = len(self.core.engine.in_force.policy.rules)
+        rules = len(self.core.rules.in_force.policy.rules)
         if self.feed is None:
             return {"revision": None, "rules": rules, "current": True, "stale": False,
                     "trouble": None, "problems": 0, "failures": 0}  # fmt: skip
@@ -157,7 +157,7 @@ class _Values:
 
 def hot_keys(core: Core, count: int) -> list[KeyRow]:
     """The *count* keys that most is asked of the store for."""
-    store = core.engine.runner.store
+    store = core.rules.engine.store
     if not isinstance(store, LeasedStore):
         return []
     rules = _GROUPS.of(core)
@@ -166,7 +166,7 @@ def hot_keys(core: Core, count: int) -> list[KeyRow]:
 
 def bounds(core: Core) -> list[tuple[str | None, int, int]]:
     """By rule: how many nodes something is lent to, and by how many units it may be overshot."""
-    store = core.engine.runner.store
+    store = core.rules.engine.store
     if not isinstance(store, LeasedStore):
         return []
     rules = _GROUPS.of(core)
@@ -188,7 +188,7 @@ class _Groups:
         self._rules: dict[str, str] = {}
 
     def of(self, core: Core) -> dict[str, str]:
-        policy = core.engine.in_force.policy
+        policy = core.rules.in_force.policy
         if policy is not self._policy or core.namespace != self._namespace:
             self._policy, self._namespace = policy, core.namespace
             self._rules = {

@@ -84,7 +84,7 @@ class QuotaCalls:
         clock: Clock = time.monotonic_ns,
     ) -> None:
         if board is None:
-            if core.engine.runner.store.waits:
+            if core.rules.engine.store.waits:
                 raise OptionError(
                     "the store is shared, so replicas must share their board too:"
                     " pass board=RedisBoard(url) with the URL of the store"
@@ -94,9 +94,9 @@ class QuotaCalls:
         self._clock = clock
         self._options = options
         self._board = board
-        self._engine = core.engine.in_force.engine
-        self._factor: Fraction | None = core.engine.in_force.scale.factor
-        self._charging = Charging(core.engine.runner.store)
+        self._engine = core.rules.in_force.compiled
+        self._factor: Fraction | None = core.rules.in_force.scale.factor
+        self._charging = Charging(core.rules.engine.store)
         self._gateways: dict[str, Gateway] = {}
         self._counters: dict[str, SharedCounter] = {}
         self._buckets = 0
@@ -154,11 +154,11 @@ class QuotaCalls:
 
     async def _follow_policy(self, _now_ns: int) -> None:
         """Other rules may be in force, or pressure has brought their limits down or up."""
-        in_force = self._core.engine.in_force
+        in_force = self._core.rules.in_force
         factor = in_force.scale.factor
-        if in_force.engine is self._engine and factor == self._factor:
+        if in_force.compiled is self._engine and factor == self._factor:
             return
-        self._engine, self._factor = in_force.engine, None  # should it fail: again the next time
+        self._engine, self._factor = in_force.compiled, None  # should it fail: again the next time
         parts = [part for one in self._gateways.values() for part in one.parts.values()]
         for place in range(0, len(parts), _REPLANNED):
             some = parts[place : place + _REPLANNED]

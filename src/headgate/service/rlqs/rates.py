@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from headgate.engine.request import Request
 from headgate.errors import LimitError, UsageError
 from headgate.limits import Concurrency, LeakyQueue
 from headgate.limits.model import PacedLimit
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN, RULE, attributes_of, request_of
-from headgate.policy.request import Request
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.engine.plan import Plan
-    from headgate.engine.planner import Engine
-    from headgate.policy.model import Rule
+    from headgate.engine.rule import CompiledRule
+    from headgate.policy.compiled import CompiledPolicy
     from headgate.service.rlqs.ledger import BucketId
     from headgate.stores.operations import Check
 
@@ -132,7 +132,7 @@ class Allowance:
 class Binding:
     """A counter that limits a bucket: the rule, its check for one request, what it allows."""
 
-    rule: Rule
+    rule: CompiledRule
     check: Check
     allowance: Allowance
 
@@ -246,7 +246,7 @@ class Terms:
         return f"{len(check.group)}:{check.group}:{check.key}"
 
 
-def terms_of(engine: Engine, domain: str, bucket: BucketId) -> Terms:
+def terms_of(engine: CompiledPolicy, domain: str, bucket: BucketId) -> Terms:
     """The terms of *bucket* in *domain*."""
     plan = _plan(engine, domain, bucket)
     found = bindings(plan)
@@ -254,7 +254,7 @@ def terms_of(engine: Engine, domain: str, bucket: BucketId) -> Terms:
     return Terms(found, is_closed=plan.is_refused or never_fits)
 
 
-def _plan(engine: Engine, domain: str, bucket: BucketId) -> Plan:
+def _plan(engine: CompiledPolicy, domain: str, bucket: BucketId) -> Plan:
     rule = dict(bucket).get(RULE) if domain == GATEWAY_DOMAIN else None
     if rule is None:
         return engine.plan(Request(attributes=attributes_of(domain, bucket)))

@@ -132,7 +132,7 @@ class SharedCounter:
             if part.told_ns != NEVER and now_ns - part.told_ns < half_ns:
                 continue
             binding = part.terms.bindings[0]
-            if binding.rule.on_store_failure == "fail_closed":
+            if binding.rule.on_failure.mode == "fail_closed":
                 part.made_ns = UNKNOWN
                 part.tell(None)
                 continue

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
     from fractions import Fraction
 
-    from headgate.engine import Engine
+    from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config import EnvoyConfig
     from headgate.responses.debug import Traced
     from headgate.service.core import Core
@@ -92,7 +92,7 @@ def traced_fields(core: Core, parts: Sequence[Part], said: Said) -> bytes:
 
 
 def _traced(core: Core, parts: Sequence[Part], said: Said) -> Iterator[Traced]:
-    revision = core.engine.in_force.policy.revision
+    revision = core.rules.in_force.policy.revision
     for part, decision in zip(parts, said, strict=True):
         if decision is None:
             continue
@@ -168,20 +168,20 @@ class RateLimitCalls:
     def __init__(self, core: Core, options: RlsOptions | None = None) -> None:
         options = options or RlsOptions()
         self._core = core
-        self._in_force = core.engine.in_force
+        self._in_force = core.rules.in_force
         self._options = options
-        self._store = core.engine.runner.store
+        self._store = core.rules.engine.store
         self._amounts = Amounts(options.reports)
         self._configured = Configured(
             self._amounts, namespace=core.namespace, on_store_failure=options.on_store_failure
         )
         self._ruled = Ruled(self._amounts, self._configured)
-        self._outage = Outage(core.engine.runner.fallback)
+        self._outage = Outage(core.rules.engine.fallback)
         self._answering = Answering(core, options)
         self._noting = Noting(core)
         self._ways = ShortWays(core, options, self._outage, self._answering, self._noting)
         self._remembered: Remembered[bytes, Answer] = Remembered()
-        self._engine: Engine | None = None
+        self._engine: CompiledPolicy | None = None
         self._envoy: EnvoyConfig | None = None
         self._factor: Fraction | None = None
         self._version = 0
@@ -191,7 +191,7 @@ class RateLimitCalls:
 
         Raises `CallError` for what cannot be answered.
         """
-        engine, envoy = self._in_force.engine, self._core.envoy
+        engine, envoy = self._in_force.compiled, self._core.envoy
         is_as_before = engine is self._engine and envoy is self._envoy
         factor = self._in_force.scale.factor  # which limits are multiplied by under pressure
         is_as_before = is_as_before and factor is self._factor
@@ -209,7 +209,7 @@ class RateLimitCalls:
         """The status and the body of the answer to `POST /json`."""
         return await answer_json(body, self.should_rate_limit, self._options)
 
-    def _prepare(self, request: bytes, engine: Engine, envoy: EnvoyConfig | None) -> Answer:
+    def _prepare(self, request: bytes, engine: CompiledPolicy, envoy: EnvoyConfig | None) -> Answer:
         call = read_call(request, self._options)
         if envoy is not None and call.domain in envoy.domains:
             asked = Asked.of(call, self._configured.lines(envoy, call), self._options.charge)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headgate.decision import HeaderMode
+    from headgate.engine.rule import CompiledRule
     from headgate.policy.envoy_config.model import Unit
-    from headgate.policy.model import HeaderMode, Rule
     from headgate.service.rls.reading import Call, Charging, Descriptor, Reports
     from headgate.stores.operations import Check
 
@@ -44,7 +45,7 @@ class Part(NamedTuple):
     headers: HeaderMode = "on"
     blocked_ns: int | None = None
     closed: Unit | None = None
-    rule: Rule | None = None
+    rule: CompiledRule | None = None
     """The rule that it is, if it is one."""
     sheds: bool = False
     """Whether it denies for want of capacity."""

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.decision import combine
-from headgate.engine.deciding import PreparedTakes, decisions_of
+from headgate.engine.prepared import PreparedTakes, decisions_of
 from headgate.errors import StoreError
 from headgate.responses.answer import WITHOUT_FIGURES
 from headgate.responses.ratelimit_draft11 import pace_of, phrases_of, quoted
@@ -366,7 +366,7 @@ class ShortWays:
         self._core = core
         self._options = options
         self._noting = noting
-        self._store = core.engine.runner.store
+        self._store = core.rules.engine.store
         self._outage = outage
         self._answering = answering
         self._takes = PreparedTakes(self._store)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headgate.decision import Decision
-    from headgate.engine import Engine
     from headgate.observability.candidates import Spoken
     from headgate.observability.journal import Outcome
+    from headgate.policy.compiled import CompiledPolicy
     from headgate.service.core import Core
     from headgate.service.rls.descriptors import Asked, Part
 
@@ -36,10 +36,10 @@ class Noting:
     """Notes what is decided by the policy of *core*."""
 
     def __init__(self, core: Core) -> None:
-        self._in_force = core.engine.in_force
+        self._in_force = core.rules.in_force
         self._revision = self._before = 0
         self._since_ns = 0
-        self._in_force.tell(self._put_in_force)
+        self._in_force.subscribe(self._put_in_force)
 
     def one(self, part: Part, decision: Decision, began_ns: int) -> None:
         """The only part of a call, that takes and decides, has come to *decision*."""
@@ -101,7 +101,7 @@ class Noting:
         if journal.is_heard(refuses=refuses):
             self._tell(noted, took_ns, allowed=passes)
 
-    def _put_in_force(self, engine: Engine) -> None:
+    def _put_in_force(self, engine: CompiledPolicy) -> None:
         self._before, self._revision = self._revision, engine.policy.revision
         self._since_ns = begin()
 

@@ -30,8 +30,8 @@ from headgate.service.rls.messages import Struct
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
-    from headgate.engine import Engine, RulePlan
-    from headgate.engine.plan import Plan
+    from headgate.engine.plan import Plan, RulePlan
+    from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config.attributes import Entries
     from headgate.policy.model import Rule
     from headgate.service.rls.configured import Configured
@@ -111,11 +111,11 @@ class Ruled:
         self._left_out: set[str] = set()
         self._undelayed: set[str] = set()
 
-    def lines(self, engine: Engine, call: Call) -> tuple[Line, ...]:
+    def lines(self, engine: CompiledPolicy, call: Call) -> tuple[Line, ...]:
         """What the policy of *engine* has for each descriptor of *call*."""
         return tuple([self._line(engine, call, one) for one in call.descriptors])
 
-    def _line(self, engine: Engine, call: Call, one: Descriptor) -> Line:
+    def _line(self, engine: CompiledPolicy, call: Call, one: Descriptor) -> Line:
         spoken = spoken_in(call.domain, one.entries)
         request = request_of(call.domain, spoken.entries)
         if spoken.report is not None:
@@ -139,7 +139,7 @@ class Ruled:
         for planned in plan.rules:
             rule = planned.rule
             if rule.id == rule_id:
-                amount = cost_left(rule, one.hits or 0, planned.cost)
+                amount = cost_left(rule.declared, one.hits or 0, planned.cost)
                 checks = tuple([replace(check, cost=amount) for check in planned.rates])
                 part = self._part(replace(planned, checks=checks), one, "report")
                 return Line((part,) if amount and part is not None else (), is_report=True)
@@ -165,7 +165,7 @@ class Ruled:
             rule.id,
             verb,
             "hidden" if rule.mode == "shadow" else "decides",
-            rule.on_store_failure,
+            rule.on_failure.mode,
             rule.headers,
             None if planned.block is None else planned.block.wait_ns,
             closed,

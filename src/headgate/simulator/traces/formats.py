@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from headgate.engine.planner import headers_of_interest
 from headgate.errors import HeadgateError
+from headgate.policy.compiled import headers_of_interest
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:

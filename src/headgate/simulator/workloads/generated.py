@@ -9,8 +9,8 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
-from headgate.engine import Engine
 from headgate.errors import OptionError
+from headgate.policy.compiled import CompiledPolicy
 from headgate.simulator.traffic import Asked, Traffic
 from headgate.units import SECOND
 
@@ -47,7 +47,7 @@ class Callers:
         self._policy = policy
         self._made: dict[tuple[int, int], Asked] = {}
         self.kinds = _kinds(policy, options)
-        engine = Engine(policy)
+        engine = CompiledPolicy(policy)
         self.kinds = [
             kind for kind in self.kinds if engine.matching(_made(kind, 0, policy).request())
         ]

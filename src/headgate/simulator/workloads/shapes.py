@@ -7,9 +7,9 @@ from heapq import heappop, heappush, merge
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine import Engine
 from headgate.errors import OptionError
 from headgate.limits import Concurrency
+from headgate.policy.compiled import CompiledPolicy
 from headgate.simulator.workloads.generated import BEGAN_NS, Workload, arrivals
 from headgate.units import MILLISECOND, SECOND
 
@@ -114,7 +114,7 @@ def _boundary_ns(window_ns: int, number: int) -> int:
 
 
 def _limit_of(policy: Policy, asked: Asked) -> Limit:
-    for rule in Engine(policy).plan(asked.request(), lease="one").rules:
+    for rule in CompiledPolicy(policy).plan(asked.request(), lease="one").rules:
         for limit in rule.limits:
             if not isinstance(limit, Concurrency):
                 return limit

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from headgate.decision import Decision, PartialHit
+    from headgate.engine.stack import Limits
     from headgate.runtime.holds import AsyncReservation, AsyncSlot
-    from headgate.runtime.limiter_plan import Limits
     from headgate.stores import Hit, Operation
     from headgate.units import Seconds
 

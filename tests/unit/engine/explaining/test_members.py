@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.engine import RuleEngine
-from headgate.engine.explain import Membership
+from headgate.engine.request import Request
 from headgate.limits import Limit, parse_limits
+from headgate.policy.explain import Membership
 from headgate.policy.model import Match, Policy, Rule
-from headgate.policy.request import Request
+from headgate.rule_engine import RuleEngine
 
 LIMITS: dict[str | None, tuple[Limit, ...]] = {None: parse_limits("1/minute")}
 
@@ -15,7 +15,7 @@ def membership(*rules: Rule, path: str = "/a") -> Membership:
     engine = RuleEngine(Policy(rules))
     request = Request("GET", path, peer="192.0.2.1")
     try:
-        return Membership(engine.in_force.engine, request, engine.peek(request))
+        return Membership(engine.in_force.compiled, request, engine.peek(request))
     finally:
         engine.close()
 

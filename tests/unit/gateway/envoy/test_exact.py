@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from headgate.config import Address
 from headgate.config.gateway import GatewaySettings
+from headgate.engine.request import Request
 from headgate.gateway.envoy.exact import exact_filters
 from headgate.gateway.envoy.filters import decided
 from headgate.policy.identity import Identifier
 from headgate.policy.matcher import Matcher
-from headgate.policy.request import Request
 from tests.examples import example_count
 from tests.support.envoy_matchers import descriptors, headers_of, inner, is_asked, policy_of
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.engine.request import Request
 from headgate.gateway.envoy.matching import (
     conditions_of,
     header_matcher,
@@ -14,7 +15,6 @@ from headgate.gateway.envoy.matching import (
 )
 from headgate.policy.identity import Identifier
 from headgate.policy.matcher import Matcher
-from headgate.policy.request import Request
 from tests.examples import example_count
 from tests.support.envoy_matchers import fits, headers_of, holds, policy_of
 

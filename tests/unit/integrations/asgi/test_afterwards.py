@@ -13,6 +13,7 @@ from headgate.integrations import Allowance, Gate
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, report
 from headgate.integrations.passing import enter_async
 from headgate.policy.loader import read_policy
+from headgate.runtime.drivers import drive as run_effects
 from headgate.testing import ManualClock
 from tests.support.asgi_connection import (
     Answering,
@@ -66,8 +67,8 @@ async def sending(seen: Exchange) -> None:
 def left(gate: Gate) -> list[int]:
     """What the rules of *gate* have left for the caller; nothing is consumed."""
     assert gate.rules is not None
-    plan = gate.rules.engine.plan(AsgiRequest(http()))
-    return [one.decision.remaining for one in gate.runner.decide(plan, consume=False).rules]
+    plan = gate.rules.compiled.plan(AsgiRequest(http()))
+    return [one.decision.remaining for one in run_effects(gate.engine.peek(plan)).rules]
 
 
 def remaining(app: App, count: int = 2, scope: Any = None) -> list[int]:

@@ -95,7 +95,7 @@ def test_a_policy_and_limits_are_one_check_all_or_nothing() -> None:
 
 
 def _without_limits(gate: Gate, policy: Any) -> Gate:
-    return Gate(policy=policy, store=gate.async_runner.store)
+    return Gate(policy=policy, store=gate.engine.store)
 
 
 def test_watching_begins_with_the_app_and_ends_with_it(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.engine.plan import Queueing
+from headgate.engine.request import Request
 from headgate.errors import UsageError
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.integrations.asgi.sending import Listening, encoded, quick_lines
 from headgate.integrations.passage import Grant, Passage
 from headgate.integrations.passing import answered
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
+from headgate.policy.model import compiled_rule
+from headgate.runtime.drivers import adrive
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.slow_apps import App, Client
 
@@ -193,7 +195,7 @@ def test_what_is_said_of_gates_quickly_is_what_is_said_at_leisure(others: int, f
 async def _granted(gate: Gate, request: Request) -> Grant:
     entry = answered(gate.entry(request))
     assert entry is not None
-    verdict = await gate.async_runner.decide(entry.plan)
+    verdict = await adrive(gate.engine.decide(entry.plan))
     turns, refused = await gate.turns.enter_async(entry.plan.queues)
     assert refused is None
     return Grant(gate, entry, verdict, tuple(turns))
@@ -207,7 +209,7 @@ def test_a_gate_that_is_in_use_in_another_loop_costs_nothing_else() -> None:
     middleware = RateLimitMiddleware(App(0), policy=policy)
     other = asyncio.new_event_loop()
     turns, rule = middleware.gate.turns, policy.rules[0]
-    queueing = Queueing(rule, "t", 1, 1, "default")
+    queueing = Queueing(compiled_rule(rule), "t", 1, 1, "default")
     [held], _ = other.run_until_complete(turns.enter_async([queueing]))
     for _ in range(3):
         with pytest.raises(UsageError, match="in use in another event loop"):

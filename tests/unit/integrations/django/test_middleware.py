@@ -31,8 +31,8 @@ from tests.support.django_project import (
 )
 
 if TYPE_CHECKING:
+    from headgate.engine.request import Request
     from headgate.integrations.passage import Responded
-    from headgate.policy.request import Request
 
 
 def missing(request: HttpRequest) -> HttpResponse:

@@ -21,7 +21,7 @@ from tests.support.django_project import fine, get, project, statuses, statuses_
 PAGE = Path(__file__).parents[4] / "docs" / "django.md"
 
 if TYPE_CHECKING:
-    from headgate.policy.request import Request
+    from headgate.engine.request import Request
 
 
 def by_key(request: Request) -> str | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from headgate.policy.request import Request
+    from headgate.engine.request import Request
 
 
 class DownStore(Store):

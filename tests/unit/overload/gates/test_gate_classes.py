@@ -17,7 +17,7 @@ from headgate.testing.virtual_loop import run_virtually
 from tests.support.gate_callers import Seen, Steered, settle, work
 
 if TYPE_CHECKING:
-    from headgate.policy.model import Priority
+    from headgate.engine.rule import Priority
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from headgate.engine.request import Request
 from headgate.limits import FixedWindow
 from headgate.policy.envoy_config import (
     Descriptor,
@@ -22,7 +23,6 @@ from headgate.policy.envoy_config import (
 from headgate.policy.identity import Identifier
 from headgate.policy.loader import examine_policy_data, read_policy_data
 from headgate.policy.matcher import Matcher
-from headgate.policy.request import Request
 
 Entries = Sequence[tuple[str, str]]
 

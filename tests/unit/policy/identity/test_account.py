@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.identity import Identifier, hashed
 from headgate.policy.model import AddressSource, Fallback, Identity, Source
-from headgate.policy.request import Request
 from tests.support.identity_requests import asked, behind, by, identity, sent
 
 

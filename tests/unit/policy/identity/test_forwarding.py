@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.identity import client_address
 from headgate.policy.identity.address import LONGEST_FORWARDED, MOST_ENTRIES
 from headgate.policy.model import AddressSource
-from headgate.policy.request import Request
 from tests.support.identity_requests import PROXY, behind, sent
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.errors import OptionError
 from headgate.policy.identity import Identifier
 from headgate.policy.model import Identity, Source
-from headgate.policy.request import Request
 from tests.support.identity_requests import asked, identity
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.errors import OptionError
 from headgate.policy.identity import Identifier, hashed
 from headgate.policy.model import Fallback, Identity, Match, Source
-from headgate.policy.request import Request
 from tests.support.identity_requests import asked, behind, by, identity, sent
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.matcher import CallerMatcher, only_endpoint, only_method
 from headgate.policy.model import Match, Rule
-from headgate.policy.request import Request
 from tests.support.policies import on, rule
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from starlette.requests import cookie_parser as parsed_by_starlette
 from werkzeug.http import parse_cookie as parsed_by_werkzeug
 
+from headgate.engine.request import Request
 from headgate.policy.conditions import Cookie
 from headgate.policy.matcher import cookie_of, cookies_of
-from headgate.policy.request import Request
 
 AMBIGUOUS = Cookie(is_ambiguous=True)
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.matcher import cost_after, cost_of, cost_said_after, normalised_path
 from headgate.policy.model import After, Cost, EndpointCost
-from headgate.policy.request import Request
 
 BY_ENDPOINT = Cost(
     default=2,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.matcher import endpoint_of
-from headgate.policy.request import Request
 
 
 def test_the_endpoint_is_the_normalised_path() -> None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.matcher import Matcher
 from headgate.policy.model import Match, Policy
-from headgate.policy.request import Request
 from tests.support.policies import matcher, names, on, rule
 from tests.unit.policy.matching.test_path import SPELLINGS_OF_LOGIN
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.matcher import methods_of
-from headgate.policy.request import Request
 
 
 @pytest.mark.parametrize(

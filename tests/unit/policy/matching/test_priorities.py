@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.matcher import Classifier
 from headgate.policy.model import Match, PriorityClass
-from headgate.policy.request import Request
 
 CLASSES = (
     PriorityClass("critical", Match(endpoints=("/pay/**",), methods=("POST",))),

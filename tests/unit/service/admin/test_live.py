@@ -78,7 +78,7 @@ def test_keys_are_hashed_unless_they_are_to_be_clear(monkeypatch: pytest.MonkeyP
         async def body(desk: Desk, told: str = told) -> None:
             await desk.hits(7)
             check = Check(groups_of("headgate", "login", 1)[0], key, TokenBucket(9, 9))
-            await desk.engine.runner.store.arun(Take((check,)))
+            await desk.engine.engine.store.arun(Take((check,)))
             found = await desk.ask("GET /live")
             assert _keys(found["refused_keys"]) == {told}
             assert _keys(found["hot_keys"]) == {told}

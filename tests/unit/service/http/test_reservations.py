@@ -154,10 +154,10 @@ def test_it_is_settled_whatever_became_of_the_rule(policy: str) -> None:
     core = core_of(TOKENS, clock=clock)
     app = HttpApp(core)
     name = reserve(app, {"tokens": 30}).json["id"]
-    core.engine.replace(read_policy(policy))
+    core.rules.replace(read_policy(policy))
     assert commit(app, name, {"cost": 10}).status == 200
     assert commit(app, name, {"cost": 10}).status == 409
-    core.engine.replace(read_policy(TOKENS))
+    core.rules.replace(read_policy(TOKENS))
     assert left(app) == 90
 
 
@@ -165,7 +165,7 @@ def test_a_rule_with_a_new_limit_counts_what_is_settled() -> None:
     core = core_of(TOKENS)
     app = HttpApp(core)
     name = reserve(app, {"tokens": 30}).json["id"]
-    core.engine.replace(read_policy(TOKENS.replace("100/hour", "200/hour")))
+    core.rules.replace(read_policy(TOKENS.replace("100/hour", "200/hour")))
     commit(app, name, {"cost": 10})
     assert left(app) == 190
 

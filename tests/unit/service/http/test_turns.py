@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.loader import read_policy
-from headgate.policy.request import Request
 from headgate.responses import ResponseOptions
 from headgate.service.http import HttpApp
 from headgate.service.http.check import Teller
@@ -84,7 +84,7 @@ def test_what_is_told_quickly_of_a_queue_is_what_is_told_slowly() -> None:
     core = core_of(SHAPED)
     teller = Teller(ResponseOptions(), core.clock)
     for _ in range(4):
-        verdict = asyncio.run(core.engine.check(Request("GET", "/", peer="203.0.113.7")))
+        verdict = asyncio.run(core.rules.check(Request("GET", "/", peer="203.0.113.7")))
         assert teller.lines(verdict) == teller.slow_lines(verdict)
         assert teller.text(verdict) == json.dumps(portrait(verdict))
 
@@ -117,7 +117,7 @@ def test_what_was_held_before_a_rule_became_a_queue_is_settled_in_full() -> None
     app = HttpApp(core)
     made = post(app, "/v1/reservations", {"path": "/", "ip": "203.0.113.7", "cost": 2})
     queue = "version: 1\nrules: [{id: a, key_by: ip, shape: {rate: 1/s, queue: 50}}]"
-    core.engine.replace(read_policy(queue))
+    core.rules.replace(read_policy(queue))
     path = f"/v1/reservations/{made.json['id']}/commit"
     assert post(app, path, {"cost": 5}).json == {"charged": {"a": 5}}
     assert check(app).json["delay_ms"] == 5_000
@@ -258,7 +258,7 @@ def test_a_lowered_limit_sheds_and_requests_that_were_known_before_are_planned_a
     core = core_of(SOFT)
     app = HttpApp(core)
     assert check(app).status == 200
-    core.engine.in_force.scale.factor = Fraction(1, 10)
+    core.rules.in_force.scale.factor = Fraction(1, 10)
     for _ in range(2):
         answer = check(app)
     assert answer.status == 503
@@ -270,7 +270,7 @@ def test_a_lowered_limit_sheds_and_requests_that_were_known_before_are_planned_a
     assert (answer.status, answer.json["error"]) == (429, "temporarily_overloaded")
     other = [*via, ("x-forwarded-uri", "/a"), ("x-forwarded-method", "GET")]
     assert ask(app, "GET", "/v1/authorize", other).status == 503
-    core.engine.in_force.scale.factor = Fraction(1)
+    core.rules.in_force.scale.factor = Fraction(1)
     assert check(app).status == 200
 
 

@@ -23,7 +23,7 @@ class Worker:
         self.store.is_gone = self.store.is_undone = True
         self.store.reason = "refused"  # of which no breaker takes notice
         core = core_of(TOKENS, clock=self.clock, store=self.store)
-        self.app, self.fallback = HttpApp(core), core.engine.runner.fallback
+        self.app, self.fallback = HttpApp(core), core.rules.engine.fallback
 
     def reserve(self, cost: int = 30) -> str:
         answer = reserve(self.app, {"tokens": cost}, ttl=60)

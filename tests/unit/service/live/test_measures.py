@@ -11,11 +11,11 @@ from headgate import __version__
 from headgate.control.editor import PolicyEditor, Wish
 from headgate.control.feed import FeedState, PolicyFeed
 from headgate.control.storage import MemoryStorage
-from headgate.engine import AsyncRuleEngine
 from headgate.observability import Measures
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Policy
 from headgate.policy.problems import Problem
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.live import ServiceMeasures
 from headgate.units import SECOND
 

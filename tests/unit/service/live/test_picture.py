@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine import AsyncRuleEngine
 from headgate.observability import Journal, Measures
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.live import Boards, Live, LiveOptions
 from headgate.service.live.boards import new_file
@@ -54,7 +54,7 @@ class Worker:
         text = "What rules said."
         self.measures.collect("decisions", "counter", text, self.journal.samples)
         self.measures.gauge("answer", "A gauge.", self.answer)
-        core = Core(engine=node.engine, clock=node.clock, secret=b"x")
+        core = Core(rules=node.engine, clock=node.clock, secret=b"x")
         self.live = Live(
             core,
             options=LiveOptions(worker=number, store="redis://host/0"),

@@ -338,7 +338,7 @@ class _SharedStore(LoopStore):
 def test_a_shared_store_wants_a_shared_board() -> None:
     service = Service()
     core = core_of(PER_USER, service.clock)
-    core.engine.runner.store = _SharedStore()
+    core.rules.engine.store = _SharedStore()
     with pytest.raises(OptionError, match="RedisBoard"):
         QuotaCalls(core, RlqsOptions())
 

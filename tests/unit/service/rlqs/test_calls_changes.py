@@ -26,7 +26,7 @@ def test_limits_are_lowered_under_pressure_and_restored_within_a_second_or_two()
         line = Line(service)
         await line.report(FIRST)
         await service.pass_time(4)
-        scale = service.core.engine.in_force.scale
+        scale = service.core.rules.in_force.scale
         seen = []
         for factor in (Fraction(1), Fraction(1, 2), Fraction(1, 10), Fraction(1)):
             scale.factor = factor

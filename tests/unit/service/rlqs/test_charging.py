@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.policy.envoy_config.attributes import attributes_of
-from headgate.policy.request import Request
 from tests.support.rlqs_gateways import PER_USER, Envoy, Line, Service, breathe
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def _used(service: Service) -> int:
-    verdict = await service.core.engine.peek(REQUEST)
+    verdict = await service.core.rules.peek(REQUEST)
     assert verdict.decision is not None
     return verdict.decision.limit.quota - verdict.decision.remaining
 
@@ -88,7 +88,7 @@ async def _share(limit: str, others: int, seconds: int) -> tuple[float, float]:
             for envoy in envoys:
                 await envoy.ask(10)
             for _ in range(others // 10):
-                passed += bool(await service.core.engine.check(REQUEST))
+                passed += bool(await service.core.rules.check(REQUEST))
         await service.calls.turn()
         await breathe()
     for envoy in envoys:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.engine.request import Request
 from headgate.errors import StoreError
 from headgate.policy.envoy_config.attributes import attributes_of
-from headgate.policy.request import Request
 from headgate.service.rlqs import RlqsOptions
 from headgate.service.rlqs.ledger import Claim, Ledger
 from headgate.service.rlqs.messages import REPORTS
@@ -54,7 +54,7 @@ class _MistakenBoard(Board):
 
 async def _used(service: Service, rule: str) -> int:
     request = Request(attributes=attributes_of("edge", [("user", "ada")]))
-    verdict = await service.core.engine.peek(request)
+    verdict = await service.core.rules.peek(request)
     (one,) = [one for one in verdict.enforced if one.rule.id == rule]
     return one.decision.limit.quota - one.decision.remaining
 

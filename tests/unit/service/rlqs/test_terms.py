@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from headgate.engine import Engine
+from headgate.engine.request import Request
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Cost
-from headgate.policy.request import Request
 from headgate.service.rlqs.rates import Allowance, Terms, terms_of
 
 RULE = '{{id: {id}, match: {{attributes: {{user: true}}}}, key_by: "attribute:user", {rest}}}'
@@ -19,7 +19,7 @@ RULE = '{{id: {id}, match: {{attributes: {{user: true}}}}, key_by: "attribute:us
 def _terms(*rules: str, bucket: tuple[tuple[str, str], ...] = (("user", "ada"),)) -> Terms:
     lines = [RULE.format(id=f"r{n}", rest=rest) for n, rest in enumerate(rules)]
     text = "version: 1\nrules:\n" + "".join(f"  - {line}\n" for line in lines)
-    return terms_of(Engine(read_policy(text)), "edge", bucket)
+    return terms_of(CompiledPolicy(read_policy(text)), "edge", bucket)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_cost_above_the_limit_closes_the_bucket() -> None:
     line = RULE.format(id="r0", rest="limit: 5/s")
     policy = read_policy(f"version: 1\nrules:\n  - {line}\n")
     dear = replace(policy, rules=(replace(policy.rules[0], cost=Cost(6)),))
-    assert terms_of(Engine(dear), "edge", (("user", "ada"),)).is_closed
+    assert terms_of(CompiledPolicy(dear), "edge", (("user", "ada"),)).is_closed
 
 
 def test_the_tightest_rule_comes_first_and_names_the_ledger() -> None:
@@ -105,14 +105,14 @@ rules:
 
 def _of_gateway(rule: str, domain: str = "headgate", **entries: str) -> Terms:
     bucket = tuple(sorted({"headgate.rule": rule, **entries}.items()))
-    return terms_of(Engine(read_policy(GATEWAY)), domain, bucket)
+    return terms_of(CompiledPolicy(read_policy(GATEWAY)), domain, bucket)
 
 
 def test_a_bucket_that_names_its_rule_is_on_the_terms_of_that_rule_alone() -> None:
     terms = _of_gateway("by-ip", remote_address="10.0.0.1", method="POST", host="h")
     (binding,) = terms.bindings
     assert binding.rule.id == "by-ip", "though nothing tells that it matches"
-    engine = Engine(read_policy(GATEWAY))
+    engine = CompiledPolicy(read_policy(GATEWAY))
     asked = Request("POST", "/only/here", "h", peer="10.0.0.1")
     assert binding.check == engine.plan_of("by-ip", asked).rules[0].checks[0]
 

@@ -41,7 +41,7 @@ def asker(policy: str = RULES, **more: Any) -> Asker:
 def left(one: Asker) -> dict[str, int]:
     """What each rule has left for Ada, who is not charged for asking."""
     found = {}
-    for rule in one.core.engine.in_force.policy.rules:
+    for rule in one.core.rules.in_force.policy.rules:
         others = ",".join({"calls", "tokens"} - {rule.id})
         found[rule.id] = one.left(GATEWAY_DOMAIN, f"headgate.decided={others}", *ADA)
     return found
@@ -158,7 +158,7 @@ def test_a_rule_in_shadow_has_no_debt_beyond_the_request_that_it_let_in() -> Non
     one = asker(trial)
     for _ in range(50):
         one.ask(GATEWAY_DOMAIN, desc("headgate.report=tokens", *ADA, hits=490))
-    one.core.engine.replace(read_policy(RULES))
+    one.core.rules.replace(read_policy(RULES))
     answer = one.ask(GATEWAY_DOMAIN, desc("headgate.decided=calls", *ADA))
     assert answer.overall_code == OVER
     assert answer.statuses[0].duration_until_reset.seconds == 43 * 36

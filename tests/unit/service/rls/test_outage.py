@@ -82,7 +82,7 @@ def test_a_rule_that_is_local_goes_on_in_this_process() -> None:
 
 def test_a_local_rule_has_the_same_counters_for_every_way_into_the_service() -> None:
     asker = without_store()
-    engine = asker.core.engine
+    engine = asker.core.rules
     asked = request_of("edge", (("local", "x"),))
     assert asyncio.run(engine.check(asked)).allowed
     assert [asker.code("edge", desc("local=x")) for _ in range(2)] == [OK, OVER]
@@ -207,7 +207,7 @@ def test_a_prepared_take_that_fails_is_an_outage_like_any_other() -> None:
 def test_when_the_store_is_back_it_decides() -> None:
     asker = without_store()
     assert asker.code("edge", desc("closed=x")) == OVER
-    store = unwrapped(asker.core.engine.runner.store)
+    store = unwrapped(asker.core.rules.engine.store)
     assert isinstance(store, DistantStore)
     store.is_gone = False
     assert [asker.code("edge", desc("closed=x")) for _ in range(3)] == [OK, OK, OVER]

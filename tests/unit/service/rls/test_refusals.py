@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.policy.request import Request
+from headgate.engine.request import Request
 from headgate.responses import Answer, ResponseOptions, Told, refusal
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
@@ -44,7 +44,7 @@ def test_a_refusal_has_the_body_and_the_headers_of_one_over_http(problem: bool) 
 
 
 def _peeked(asker: Asker) -> Any:
-    running = asker.core.engine.peek(Request())
+    running = asker.core.rules.peek(Request())
     try:
         running.send(None)
     except StopIteration as done:

@@ -272,9 +272,9 @@ def test_a_new_policy_is_in_force_from_the_next_call_on() -> None:
     for _ in range(3):
         asker.ask("edge", desc("user=ada"))
     assert asker.code("edge", desc("user=ada")) == OVER
-    asker.core.engine.replace(read_policy(USERS.replace("3/minute", "5/minute")))
+    asker.core.rules.replace(read_policy(USERS.replace("3/minute", "5/minute")))
     assert [asker.code("edge", desc("user=ada")) for _ in range(3)] == [OK, OK, OVER]
-    asker.core.engine.replace(read_policy("version: 1\nrules: []\n"))
+    asker.core.rules.replace(read_policy("version: 1\nrules: []\n"))
     assert asker.code("edge", desc("user=ada")) == OK
 
 
@@ -283,7 +283,7 @@ def test_what_is_told_of_a_rule_changes_with_the_policy() -> None:
     for _ in range(3):
         assert asker.ask("edge", desc("user=ada")).response_headers_to_add
     hidden = USERS.replace("limit: 3/minute", "headers: 'off'\n    limit: 3/minute")
-    asker.core.engine.replace(read_policy(hidden))
+    asker.core.rules.replace(read_policy(hidden))
     answer = asker.ask("edge", desc("user=bob"))
     assert not answer.response_headers_to_add
     assert not answer.statuses[0].HasField("current_limit")

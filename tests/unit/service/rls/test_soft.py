@@ -63,7 +63,7 @@ def test_a_lowered_limit_sheds_and_calls_known_before_are_read_anew(
     asker = Asker(SOFT)
     entry = desc("path=/a", "method=GET")
     assert asker.code(domain, entry) == OK
-    asker.core.engine.in_force.scale.factor = Fraction(1, 10)  # so to its floor: two a minute
+    asker.core.rules.in_force.scale.factor = Fraction(1, 10)  # so to its floor: two a minute
     assert asker.code(domain, entry) == OK
     answer = asker.ask(domain, entry)
     assert answer.overall_code == OVER
@@ -71,5 +71,5 @@ def test_a_lowered_limit_sheds_and_calls_known_before_are_read_anew(
     assert int(headers_of(answer)["retry-after"]) >= 1
     is_told = answer.dynamic_metadata.fields["headgate.refused"].string_value
     assert is_told == ("outage" if status == "503" else "")
-    asker.core.engine.in_force.scale.factor = Fraction(1)
+    asker.core.rules.in_force.scale.factor = Fraction(1)
     assert asker.code(domain, entry) == OK

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from headgate.engine import Engine
 from headgate.errors import OptionError
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy_data
 from headgate.policy.model import Policy
 from headgate.simulator import RETRIES, WORKLOADS, Arrival, Options, replay, workload
@@ -43,7 +43,7 @@ def arrivals(name: str, rules: Policy, **options: Any) -> list[Arrival]:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_workload_is_for_the_rules_of_the_policy_and_in_order(name: str) -> None:
-    engine = Engine(ODD)
+    engine = CompiledPolicy(ODD)
     found = arrivals(name, ODD, duration=20)
     assert found == sorted(found, key=lambda one: one.at_ns)
     made = workload(name, ODD, Options(duration=20))

@@ -15,9 +15,10 @@ from headgate.limits.scaling import scaled
 from headgate.policy.model import BY_PRIORITY, ceiling
 
 if TYPE_CHECKING:
+    from headgate.engine.rule import Priority
     from headgate.limits import Limit
     from headgate.policy.identity import Found
-    from headgate.policy.model import Priority, Rule
+    from headgate.policy.model import Rule
 
     Limits = tuple[Limit, ...]
 

@@ -6,10 +6,8 @@ import pytest
 
 from headgate import Concurrency, FixedWindow, RateLimiter, Store, TokenBucket
 from headgate.algorithms import Outcome
-from headgate.runtime.limiter_plan import refused_in_line
 from headgate.stores import Check, Operation, Reset, Take, TakeEach
 from headgate.stores.operations import Charge, Hold, Refund, ReleaseSlot, RenewSlot, Settle
-from headgate.testing import ManualClock
 
 R = TypeVar("R")
 
@@ -91,13 +89,3 @@ def test_no_two_reservations_or_slots_have_the_same_name(store: RecordingStore) 
     names = {limiter.reserve("key", 1).name for _ in range(100)}
     names |= {slots.slot("key").name for _ in range(100)}
     assert len(names) == 200
-
-
-def test_a_refusal_in_line_keeps_a_refusal_and_turns_a_pass_into_one() -> None:
-    limiter = RateLimiter("10/m", clock=ManualClock())
-    room = limiter.hit("key")
-    refusal = refused_in_line(room)
-    assert (refusal.allowed, refusal.remaining, refusal.retry_after) == (False, 0, 0.001)
-    assert (refusal.key, refusal.limit) == (room.key, room.limit)
-    full = limiter.hit("key", 10)
-    assert refused_in_line(full) is full

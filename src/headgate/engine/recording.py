@@ -1,38 +1,24 @@
-"""What came of a request, noted in the journal of this process."""
+"""Record decisions in the journal of this process: figures, busiest keys, listeners."""
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from dataclasses import replace
-from hashlib import blake2b
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
+from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.observability import JOURNAL, Decided, Said
-from headgate.observability.candidates import CANDIDATES, Tried
+from headgate.observability.candidates import CANDIDATES
 from headgate.observability.journal import BOUNDS_NS
-from headgate.policy.loader import rule_to_data
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Sequence
 
-    from headgate.engine.verdict import RuleVerdict, Verdict
+    from headgate.decision import PartialHit
+    from headgate.engine.plan import Plan
     from headgate.observability.candidates import Spoken
     from headgate.observability.journal import Outcome
-    from headgate.policy.model import Policy, Rule
-
-
-# What rules in shadow would have done, counted beside what the rules in force did.
-
-
-def put_in_force(policy: Policy, before: Policy | None = None) -> None:
-    """Count for the rules in shadow of *policy*, which takes the place of *before*."""
-    tried = list(_tried(policy))
-    names = {one.rule_id for one in tried}
-    gone = [] if before is None else [one.id for one in _shadows(before) if one.id not in names]
-    if tried or gone:
-        CANDIDATES.put_in_force(tried, revision=policy.revision, gone=gone)
 
 
 def hear(verdict: Verdict) -> None:
@@ -53,29 +39,6 @@ def hear(verdict: Verdict) -> None:
     CANDIDATES.hear(said, admitted=verdict.allowed, revision=verdict.revision, without=without)
 
 
-def _shadows(policy: Policy) -> list[Rule]:
-    return [rule for rule in policy.rules if rule.mode == "shadow" and rule.fair is None]
-
-
-def _tried(policy: Policy) -> Iterator[Tried]:
-    shadows = _shadows(policy)
-    by_id = {rule.id: rule for rule in policy.rules} if shadows else {}
-    for rule in shadows:
-        live = by_id.get(rule.candidate_of or "")
-        yield Tried(rule.id, rule.candidate_of, _version(rule, live))
-
-
-def _version(rule: Rule, live: Rule | None) -> str:
-    """What is otherwise when *rule* or its *live* rule is, but for what changes nothing that is
-    counted."""
-    both = [rule_to_data(one) for one in (rule, live) if one is not None]
-    for data in both:
-        data.pop("description", None)
-        data.pop("mode", None)
-    text = json.dumps(both, sort_keys=True)
-    return blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 _OUTCOMES: Final[dict[tuple[bool, bool], Outcome]] = {
     (False, True): "allowed",
     (False, False): "denied",
@@ -87,12 +50,47 @@ begin: Final = perf_counter_ns
 """What the time that a decision took is counted from."""
 
 
-def note(verdict: Verdict, began_ns: int) -> Verdict:
-    """Note *verdict*, which was asked for at *began_ns*; it is returned."""
-    journal = JOURNAL
+def record(verdict: Verdict, began_ns: int) -> Verdict:
+    """Record *verdict*, which was asked for at *began_ns*; it is returned."""
+    plan = verdict.plan
+    if plan is None or plan.is_recorded:
+        took_ns = perf_counter_ns() - began_ns
+        JOURNAL.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
+        JOURNAL.latency_ns += took_ns
+        _record(verdict, took_ns)
+    return verdict
+
+
+def record_all(verdicts: Sequence[Verdict], began_ns: int) -> None:
+    """Record the *verdicts* of one round trip, which count as one in the latency."""
+    if not verdicts or not (verdicts[0].plan is None or verdicts[0].plan.is_recorded):
+        return
     took_ns = perf_counter_ns() - began_ns
-    journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
-    journal.latency_ns += took_ns
+    JOURNAL.time(took_ns)
+    for verdict in verdicts:
+        _record(verdict, took_ns)
+
+
+def record_waited(verdict: Verdict, began_ns: int) -> Verdict:
+    """Record a *verdict* that was waited for, which says nothing of how long a decision takes."""
+    if verdict.plan is None or verdict.plan.is_recorded:
+        _record(verdict, perf_counter_ns() - began_ns)
+    return verdict
+
+
+def record_part(plan: Plan, part: PartialHit, began_ns: int) -> None:
+    """Record a hit of up to some cost: allowed if a part of it was, with the cost of that part."""
+    if plan.is_recorded:
+        (one,) = plan.rules
+        decision, cost = part.decision, one.cost
+        if part.granted:
+            decision, cost = decision._replace(allowed=True, retry_after_ns=0), part.granted
+        said = (RuleVerdict(one.rule, one.key, cost, decision),)
+        record(Verdict(decision.allowed, plan.revision, said, plan=plan), began_ns)
+
+
+def _record(verdict: Verdict, took_ns: int) -> None:
+    journal = JOURNAL
     is_admitted = verdict.allowed
     if not is_admitted or verdict.plan is None or not verdict.plan.awaits_turns:
         journal.requests[is_admitted][0] += 1
@@ -119,16 +117,15 @@ def note(verdict: Verdict, began_ns: int) -> Verdict:
         hear(verdict)
     if journal.listeners or (refuses and journal.refusal_listeners):
         _tell(verdict, took_ns)
-    return verdict
 
 
-def note_further() -> None:
+def record_again() -> None:
     """Note that a request which was noted now had been admitted before, at another place: it is one
     request."""
     JOURNAL.asked_again[0] += 1
 
 
-def note_turns(verdict: Verdict) -> None:
+def record_places(verdict: Verdict) -> None:
     """Note that a request with *verdict* has had its turns everywhere: now it is admitted."""
     JOURNAL.requests[True][0] += 1
     if verdict.plan is not None:
@@ -136,7 +133,7 @@ def note_turns(verdict: Verdict) -> None:
             JOURNAL.note(one.rule.id, "allowed", "gate", one.key)
 
 
-def note_refusal(verdict: Verdict, source: str) -> Verdict:
+def record_denial(verdict: Verdict, source: str) -> Verdict:
     """Note a *verdict* that refuses without any limit having been asked: by a gate, or a shedder,
     as *source* says. It is returned.
 

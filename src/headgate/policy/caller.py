@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.plan import plan_rule
+from headgate.engine.request import Request
 from headgate.policy.matcher import only_endpoint, only_method
+from headgate.policy.model import compiled_rule
 from headgate.policy.path import ROUTE
-from headgate.policy.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headgate.engine.plan import RulePlan
-    from headgate.engine.planner import Overrides
     from headgate.limits import Limit
+    from headgate.policy.compiled import Overrides
     from headgate.policy.identity import Found, Identifier
     from headgate.policy.matcher import CallerMatcher
     from headgate.policy.model import Rule
@@ -75,7 +76,11 @@ def concerns_of(
             limits, block = overrides.apply(rule, key, limits)
         if soften is not None:
             limits = soften(rule, limits, found)
-        plan = plan_rule(rule, limits, key, _ONE_UNIT, namespace, block=block) if asked else None
+        plan = (
+            plan_rule(compiled_rule(rule), limits, key, _ONE_UNIT, namespace, block=block)
+            if asked
+            else None
+        )
         concerns.append(Concern(rule, limits, plan))
     return tuple(concerns)
 

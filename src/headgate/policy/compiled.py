@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.engine.caller import concerns_of
-from headgate.engine.limit_adjustment import Scale, Softening
 from headgate.engine.plan import (
     NOTHING_OPEN,
     Block,
@@ -19,25 +19,33 @@ from headgate.engine.plan import (
     Queueing,
     RulePlan,
     checks_on,
-    marker_of,
 )
 from headgate.errors import LimitError, OptionError
-from headgate.limits import EXACT, Concurrency, LeakyQueue, with_extra
+from headgate.limits import EXACT, Concurrency, LeakyQueue, TokenBucket, with_extra
+from headgate.policy.caller import concerns_of
 from headgate.policy.identity import Identifier
+from headgate.policy.limit_adjustment import Scale, Softening
 from headgate.policy.matcher import CallerMatcher, Classifier, Matcher, cost_of, normalised_path
-from headgate.policy.model import BY_PRIORITY
-from headgate.stores.base import checked_cost, groups_of
+from headgate.policy.model import BY_PRIORITY, compiled_rule
+from headgate.stores.base import checked_cost, group_name, groups_of
 from headgate.stores.operations import Check
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from headgate.clock import Clock
-    from headgate.engine.caller import Concern
+    from headgate.engine.request import Request
+    from headgate.engine.rule import CompiledRule, Priority
     from headgate.limits import Accuracy, Limit
+    from headgate.policy.caller import Concern
     from headgate.policy.identity import Found
-    from headgate.policy.model import Match, Override, Policy, Priority, Rule
-    from headgate.policy.request import Request
+    from headgate.policy.model import (
+        Match,
+        Override,
+        Policy,
+        Rule,
+    )
     from headgate.stores.base import Accuracies
 
 
@@ -73,6 +81,7 @@ class PreparedRule:
         "_key_of",
         "_namespace",
         "_softening",
+        "compiled",
         "has_slots",
         "rule",
     )
@@ -81,6 +90,7 @@ class PreparedRule:
         self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale | None = None
     ) -> None:
         self.rule = rule
+        self.compiled = compiled_rule(rule)
         self._softening = Softening(rule, scale or Scale()) if Softening.concerns(rule) else None
         self._namespace = namespace
         self._key_of = identifier.prepare(rule)
@@ -149,12 +159,12 @@ class PreparedRule:
             marker = marker_of(rule, found, key, cost, self._namespace)
         if len(groups) > 1 or has_slots:
             checks = checks_on(zip(groups, limits, strict=True), key, cost)
-            return RulePlan(rule, key, cost, limits, checks, marker, block, sheds)
+            return RulePlan(self.compiled, key, cost, limits, checks, marker, block, sheds)
         # Both are filled in by hand, as an `__init__` takes longer than all that it does.
         check = _new(Check)
         check.group, check.key, check.limit, check.cost = groups[0], key, limits[0], cost
         plan = _new(RulePlan)
-        plan.rule, plan.key, plan.cost, plan.limits = rule, key, cost, limits
+        plan.rule, plan.key, plan.cost, plan.limits = self.compiled, key, cost, limits
         plan.checks, plan.marker, plan.block, plan.sheds = (check,), marker, block, sheds
         return plan
 
@@ -177,7 +187,7 @@ class PreparedRule:
         if weights:
             weight = weights.get(found["tier"]) or weights.get(None, 1)
         one = _new(Queueing)
-        one.rule, one.key, one.weight, one.priority = rule, key, weight, priority
+        one.rule, one.key, one.weight, one.priority = self.compiled, key, weight, priority
         one.cost = cost or 1
         return one
 
@@ -203,6 +213,24 @@ class PreparedRule:
         has_turns = any(isinstance(limit, LeakyQueue) for limit in limits)
         groups = groups_of(self._namespace, self.rule.id, len(limits))
         return Layout(limits, groups, has_slots, has_turns)
+
+
+def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> Check | None:
+    """The counter that tells whether a request was charged before under *rule*; None if it need not
+    be told, or says nothing that its repetitions have in common."""
+    if rule.idempotency is None or not cost:
+        return None
+    request = found.request
+    given = request.header(rule.idempotency.header)
+    if not given:
+        return None
+    caller = tuple(found.get(name) for name in ("api_key", "user_id", "tenant"))
+    who = caller if any(caller) else (found.ip,)
+    path = normalised_path(request.path)
+    retry = repr((who, request.method.upper(), path, given.strip()))
+    digest = blake2b(retry.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    once = TokenBucket(1, Fraction(SECOND, rule.idempotency.ttl_ns))
+    return Check(group_name(namespace, f"{rule.id}!seen"), f"{key}&{digest}", once, 1)
 
 
 # The overrides of a policy: which counters are blocked, or have more, at this time.
@@ -270,7 +298,7 @@ Costs = int | Mapping[str, int] | None
 """What a request costs: for all rules, by the id of a rule, or as the rules say."""
 
 
-class Engine:
+class CompiledPolicy:
     """The rules of *policy*, ready to be applied. Safe to share among threads.
 
     *salt* is what secrets are hashed with; *namespace* keeps the counters of different policies in
@@ -423,7 +451,7 @@ def _check_costs(cost: Costs) -> None:
         checked_cost(cost)
 
 
-def _named(costs: Mapping[str, int], rule: Rule) -> int | None:
+def _named(costs: Mapping[str, int], rule: Rule | CompiledRule) -> int | None:
     """What *costs* says of *rule*; of a candidate what it says of the rule that it is tried
     beside, whose place it would have."""
     found = costs.get(rule.id)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from headgate.engine.plan import Queueing
-    from headgate.engine.planner import Engine
+    from headgate.engine.request import Request
     from headgate.engine.verdict import RuleVerdict, Verdict
+    from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.conditions import Condition, Value
     from headgate.policy.identity import Found
     from headgate.policy.model import Policy, Rule
-    from headgate.policy.request import Request
 
 __all__ = ["Member", "Membership", "Reasons"]
 
@@ -148,7 +148,7 @@ class Membership:
     A policy may have many rules, so what is to be known of one is found out when it is asked for.
     """
 
-    def __init__(self, engine: Engine, request: Request, verdict: Verdict) -> None:
+    def __init__(self, engine: CompiledPolicy, request: Request, verdict: Verdict) -> None:
         self.reasons: Final = Reasons(engine.policy, request, engine.identifier.find(request))
         self._engine = engine
         self._request = request

@@ -1,0 +1,568 @@
+"""The use cases on a store: decide, peek, reserve, settle, charge, refund, renew, release.
+
+Each is written once, as a generator of effects: `drive` performs it in a thread, `adrive` in an
+event loop. `decide_now` is the fast path: where the store can neither wait nor fail and nothing but
+a take is to be done, no generator is needed.
+
+A caller that is interrupted is charged nothing and holds nothing: the calls to the store that have
+begun are completed, and what they granted is given back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headgate.decision import PartialHit
+from headgate.engine.holds import Held, charge_of, charged_rules, holdings, refund_of, turns_of
+from headgate.engine.holds import vacating as cancellation_of
+from headgate.engine.prepared import PreparedTakes
+from headgate.engine.recording import begin, record, record_all, record_part
+from headgate.engine.verdict import (
+    repeated,
+    verdict_of,
+    verdict_on,
+    verdict_unasked,
+    verdict_without_store,
+)
+from headgate.errors import StoreError
+from headgate.runtime.drivers import Background
+from headgate.runtime.effects import Close, Interrupted, Run, TakePrepared, begin_undoing
+from headgate.runtime.fallback import HERE, Asked, fallback_of
+from headgate.stores.base import conclude
+from headgate.stores.factory import health_of, set_accuracies, wrapped
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    Refund,
+    ReleaseSlot,
+    RenewSlot,
+    Reset,
+    TakeEach,
+    TakeUpTo,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headgate.clock import Clock
+    from headgate.decision import Decision
+    from headgate.engine.holds import Holding, Owed
+    from headgate.engine.plan import Plan, RulePlan
+    from headgate.engine.verdict import Replies, Verdict
+    from headgate.runtime.effects import Effects
+    from headgate.stores.base import Accuracies, Prepared, Store
+    from headgate.stores.operations import Operation, Outcomes
+
+R = TypeVar("R")
+
+
+class Calls:
+    """The calls of one use case to *store*. An interruption does not end them: see `end`."""
+
+    __slots__ = ("_interrupted", "_store")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._interrupted: Interrupted | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if the caller has gone."""
+        return self._interrupted is not None
+
+    def run(self, operation: Operation[R]) -> Effects[R]:
+        """Carry out *operation*; if the caller is interrupted meanwhile, go on with the reply."""
+        try:
+            return (yield from self._store.effects(operation))
+        except Interrupted as interrupted:
+            return self.keep(interrupted)  # type: ignore[no-any-return] # an R
+
+    def keep(self, interrupted: Interrupted) -> Any:
+        """Keep an interruption for later, and return the reply that came with it, or raise its
+        error. One without either is raised at once."""
+        if not interrupted.is_known:
+            raise interrupted
+        self._interrupted = self._interrupted or interrupted
+        if interrupted.error is not None:
+            raise interrupted.error from None
+        return interrupted.reply
+
+    def try_all(self, operations: Iterable[Operation[Any]]) -> Effects[None]:
+        """Carry out *operations*, each of which the store may miss."""
+        for operation in operations:
+            try:
+                yield from self.run(operation)
+            except StoreError:
+                continue
+
+    def end(self) -> None:
+        """Raise the interruption, if there was one."""
+        if self._interrupted is not None:
+            raise self._interrupted
+
+
+class Engine:
+    """The use cases on *store*, a URL or a `Store`. Safe to share among threads and loops."""
+
+    def __init__(self, store: str | Store, *, clock: Clock | None = None) -> None:
+        self.store = wrapped(store, clock)
+        self.fallback = fallback_of(self.store, self.store.clock, health_of(self.store))
+        """The counters of this process, which decide while the store is gone."""
+        self.is_direct = not (self.store.waits or self.store.may_fail)
+        """True if the store answers at once and cannot fail."""
+        self._takes = PreparedTakes(self.store)
+
+    def set_accuracies(self, owner: object, accuracies: Accuracies) -> None:
+        """Keep the counters of *owner*, a policy or a limiter, as exactly as *accuracies* say."""
+        set_accuracies(self.store, owner, accuracies)
+
+    def closing(self) -> Effects[None]:
+        """Close the store, after callers that were interrupted have undone what they did."""
+        self.fallback.close()
+        yield Close(self.store)
+
+    # ---- decide ----------------------------------------------------------------------------
+
+    def decide_now(self, plan: Plan) -> Verdict | None:
+        """Decide *plan* at once; None if it needs `decide`, and nothing was charged then."""
+        began_ns = begin()
+        if not (plan.is_plain and plan.rules):
+            verdict = verdict_unasked(plan)
+            return None if verdict is None else record(verdict, began_ns)
+        if not self.is_direct:
+            return None
+        handle = plan.handle
+        if handle is None or plan.engine is not self:
+            handle = self._handle_of(plan)
+        return record(verdict_on(plan, handle.take(plan.keys, plan.costs)), began_ns)
+
+    def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
+        """Decide a request: all of its rules or none are charged."""
+        began_ns = begin()
+        verdict = verdict_unasked(plan)
+        if verdict is None:
+            calls = Calls(self.store)
+            if plan.is_plain:
+                verdict = yield from self._take(plan, calls)
+            else:
+                verdict = yield from self._ask(plan, calls, consume=True)
+            if calls.is_interrupted:
+                yield from self._undo(verdict, calls)
+                calls.end()
+        return record(verdict, began_ns) if is_recorded else verdict
+
+    def peek(self, plan: Plan) -> Effects[Verdict]:
+        """Say what `decide` would decide now; nothing is charged."""
+        verdict = verdict_unasked(plan)
+        if verdict is None:
+            calls = Calls(self.store)
+            verdict = yield from self._ask(plan, calls, consume=False)
+            calls.end()
+        return verdict
+
+    def decide_each(self, plans: Sequence[Plan]) -> Effects[list[Verdict]]:
+        """Decide several requests, each for itself, in one round trip. Their plans are plain."""
+        began_ns = begin()
+        takes = [plan.operation().takes[0] for plan in plans]
+        calls = Calls(self.store)
+        replies: Replies
+        try:
+            replies = yield from calls.run(TakeEach(tuple(takes)))
+        except StoreError as error:
+            replies = [error] * len(plans)
+        verdicts = [self._concluded(one, (said,)) for one, said in zip(plans, replies, strict=True)]
+        if calls.is_interrupted:
+            for verdict in verdicts:
+                yield from self._undo(verdict, calls)
+            calls.end()
+        record_all(verdicts, began_ns)
+        return verdicts
+
+    def take_up_to(self, plan: Plan) -> Effects[PartialHit]:
+        """Charge as much of one cost as fits under the only rule of *plan*."""
+        began_ns = begin()
+        (one,) = plan.rules
+        calls = Calls(self.store)
+        try:
+            granted, outcomes = yield from calls.run(TakeUpTo(one.checks))
+        except StoreError as error:
+            part = self.fallback.take_up_to(_asked(one), error)
+        else:
+            self._succeed()
+            part = PartialHit(granted, conclude(one.checks, outcomes))
+        if calls.is_interrupted:
+            yield from self._refund(_costing(one, part.granted), part.decision.source, calls)
+            calls.end()
+        record_part(plan, part, began_ns)
+        return part
+
+    # ---- reserve and settle ----------------------------------------------------------------
+
+    def reserve(self, plan: Plan, name: str, ttl_ns: int) -> Effects[Verdict]:
+        """Decide, with what the rules in `plan.open` charge held under *name* for *ttl_ns*."""
+        began_ns = begin()
+        verdict = verdict_unasked(plan)
+        if verdict is None:
+            calls = Calls(self.store)
+            verdict = yield from self._reserve(plan.for_holding(), name, ttl_ns, calls)
+            if calls.is_interrupted:
+                yield from self._undo(verdict, calls)
+                calls.end()
+        return record(verdict, began_ns)
+
+    def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> Effects[bool]:
+        """Charge what a request really cost, by rule, in full; what was held if not said.
+
+        Once: `SettledError` after that. True if the store knew of the hold. Raises `StoreError` if
+        the store could not be reached: it may be tried again, or the hold expires.
+        """
+        held = verdict.held
+        if held is None:
+            return True
+        settled = held.amounts(amounts)
+        held.once.do("what was held for this request was settled already")
+        settle = held.settle(settled, without=held.owed)
+        calls = Calls(self.store)
+        try:
+            was_open = (yield from calls.run(settle)) if settle.checks else True
+        except StoreError as error:
+            self._correct_here(verdict, settled, error)
+            held.once.undo()
+            raise
+        self._correct_here(verdict, settled, None)
+        held.settled = settled
+        calls.end()
+        return was_open or held.is_empty
+
+    # ---- charge and refund -----------------------------------------------------------------
+
+    def charge(self, owed: Owed) -> Effects[Owed]:
+        """Record what requests have cost beyond what they were charged, in full.
+
+        Returns what is left of *owed* if the store is gone: rules that decide here are charged
+        here, the others are not.
+        """
+        charge = charge_of(owed)
+        if charge is None:
+            return ()
+        calls = Calls(self.store)
+        left: Owed = ()
+        try:
+            yield from calls.run(charge)
+        except StoreError as error:
+            left = self._charge_here(owed, error)
+        calls.end()
+        return left
+
+    def record_usage(self, one: RulePlan, operation: Charge | Refund) -> Effects[Decision]:
+        """Charge or refund an amount under a rule; the decision of a peek right after."""
+        calls = Calls(self.store)
+        try:
+            outcomes = yield from calls.run(operation)
+        except StoreError as error:
+            asked = Asked(operation.checks, one.rule.on_failure)
+            if isinstance(operation, Charge):
+                decision = self.fallback.charge(asked, error)
+            else:
+                decision = self.fallback.refund(asked, error)
+        else:
+            self._succeed()
+            decision = conclude(operation.checks, outcomes)
+        calls.end()
+        return decision
+
+    def refund(self, verdict: Verdict) -> Effects[None]:
+        """Give back all that a request was charged, and what is held for it; once.
+
+        If the store is gone, it stays charged.
+        """
+        verdict.undone.do("what this request was charged was given back already")
+        calls = Calls(self.store)
+        yield from self._give_back(verdict, calls)
+        calls.end()
+
+    def undo(self, verdict: Verdict) -> Effects[None]:
+        """Give back all that a request was charged, and its slots."""
+        verdict.undone.do("what this request was charged was given back already")
+        calls = Calls(self.store)
+        yield from self._give_back(verdict, calls)
+        yield from self._release(verdict, calls)
+        calls.end()
+
+    def vacate(self, verdict: Verdict) -> Effects[None]:
+        """Give up the places in queues that have not come yet."""
+        calls = Calls(self.store)
+        yield from self._vacate(verdict, calls)
+        calls.end()
+
+    def abandon(self, verdict: Verdict) -> Effects[None]:
+        """Give up the places in queues, and the slots; what was charged stays charged."""
+        calls = Calls(self.store)
+        yield from self._vacate(verdict, calls)
+        yield from self._release(verdict, calls)
+        calls.end()
+
+    def reset(self, one: RulePlan) -> Effects[None]:
+        """Forget the counters of a rule. Raises `StoreError` if the store cannot be reached."""
+        calls = Calls(self.store)
+        yield from calls.run(Reset(one.checks))
+        self.fallback.reset(_asked(one))
+        calls.end()
+
+    # ---- slots -----------------------------------------------------------------------------
+
+    def renew(self, verdict: Verdict) -> Effects[bool]:
+        """Renew the slots of a request; False if one was lost. Raises `StoreError` if unknown."""
+        is_held = self._renew_here(verdict)
+        slots = verdict.slots
+        if slots is None:
+            return is_held
+        calls = Calls(self.store)
+        is_held = yield from calls.run(RenewSlot(slots.checks, slots.lease))
+        calls.end()
+        return is_held
+
+    def release(self, verdict: Verdict, *, raises: bool = False) -> Effects[bool]:
+        """Release the slots of a request, at its end; False if one had been lost.
+
+        If the store is gone the slots expire: False too, or a `StoreError` if it *raises*.
+        """
+        calls = Calls(self.store)
+        was_held = yield from self._release(verdict, calls, raises=raises)
+        calls.end()
+        return was_held
+
+    # ---- how it is decided -----------------------------------------------------------------
+
+    def _handle_of(self, plan: Plan) -> Prepared:
+        """The prepared take of *plan*, kept in it."""
+        checks = plan.deciding_checks
+        handle = self._takes.of(checks)
+        plan.handle, plan.engine = handle, self
+        plan.keys = tuple([check.key for check in checks])
+        plan.costs = tuple([check.cost for check in checks])
+        return handle
+
+    def _take(self, plan: Plan, calls: Calls) -> Effects[Verdict]:
+        """Decide a plain plan by its prepared take."""
+        handle = plan.handle
+        if handle is None or plan.engine is not self:
+            handle = self._handle_of(plan)
+        try:
+            try:
+                outcomes = yield TakePrepared(self.store, handle, plan.keys, plan.costs)
+            except Interrupted as interrupted:
+                outcomes = calls.keep(interrupted)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=True)
+        self._succeed()
+        return verdict_on(plan, outcomes)
+
+    def _ask(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
+        """Decide a plan with shadow rules, slots, blocks or markers of repeated requests."""
+        try:
+            replies = yield from _takes(plan.operation(consume=consume), calls)
+            seen = repeated(plan, replies)
+            if seen:
+                others = yield from _takes(plan.again(seen, consume=consume), calls)
+                replies = (*others, *replies[1:])
+            verdict = verdict_of(plan, replies, consumed=consume, without=seen)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=consume)
+        self._succeed()
+        return verdict
+
+    def _concluded(self, plan: Plan, replies: Replies) -> Verdict:
+        try:
+            verdict = verdict_of(plan, replies)
+        except StoreError as error:
+            return self._without_store(plan, error, consume=True)
+        self._succeed()
+        return verdict
+
+    def _without_store(
+        self, plan: Plan, error: StoreError, *, consume: bool, is_owed: bool = True
+    ) -> Verdict:
+        """Decide in this process, each rule by its failure policy, all or nothing."""
+        asked = [_asked(one) for one in plan.deciding]
+        decisions = self.fallback.decide(
+            asked, error, consume=consume, lease=plan.lease, is_owed=is_owed
+        )
+        by_rule = {one.rule.id: said for one, said in zip(plan.deciding, decisions, strict=True)}
+        verdict = verdict_without_store(plan, by_rule)
+        if not consume or not verdict.allowed or plan.lease is None:
+            return verdict
+        slots = [check for one in plan.deciding for check in _asked(one, one.slots).shared]
+        release = ReleaseSlot(tuple(slots), plan.lease) if slots else None
+        return replace(verdict, local_slots=release)
+
+    def _succeed(self) -> None:
+        if self.fallback.wants_word:
+            self.fallback.succeed()
+
+    # ---- how it is held --------------------------------------------------------------------
+
+    def _reserve(self, plan: Plan, name: str, ttl_ns: int, calls: Calls) -> Effects[Verdict]:
+        replies: list[Outcomes | StoreError] = []
+        left: list[RulePlan] = []
+        seen: frozenset[str] = frozenset()
+        for one in holdings(plan, name):
+            reply, repeated_by = yield from self._hold(one, ttl_ns, calls)
+            seen |= repeated_by
+            if seen.issuperset(each.rule.id for each in one.rules):
+                continue
+            replies.append(reply)
+            if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
+                left += one.left_open
+        try:
+            verdict = verdict_of(plan, replies, without=seen)
+        except StoreError as error:
+            verdict = self._without_reservation(plan, error)
+            left = plan.left_open
+        held = Held(name, tuple(left)) if left else None
+        if held is not None and not verdict.allowed:
+            yield from calls.try_all([held.give_back])
+            held = None
+        return replace(verdict, held=held)
+
+    def _hold(
+        self, holding: Holding, ttl_ns: int, calls: Calls
+    ) -> Effects[tuple[Outcomes | StoreError, frozenset[str]]]:
+        """Hold and take; the outcomes, and the rules that have seen the request before."""
+        held: Outcomes = ()
+        taken: Outcomes = ()
+        try:
+            if (hold := holding.hold(ttl_ns)) is not None:
+                held = yield from calls.run(hold)
+            granted = all(one.allowed for one in held)
+            if (take := holding.take(consume=granted)) is not None:
+                taken = yield from calls.run(take)
+            if seen := holding.seen(taken):
+                holding, taken = holding.without(seen), ()
+                if (take := holding.take(consume=granted)) is not None:
+                    taken = yield from calls.run(take)
+            if granted and held and not all(one.allowed for one in taken):
+                yield from calls.run(holding.undo()[0])
+                held = yield from calls.run(holding.look())
+        except StoreError as error:
+            if held or not error.is_undone:  # later: the caller has waited long enough
+                undoing = self._undo_later(holding)
+                yield Background(undoing, "headgate-undo", in_thread=False)
+            return error, frozenset()
+        return holding.outcomes(held, taken), seen
+
+    def _undo_later(self, holding: Holding) -> Effects[None]:
+        end = begin_undoing(Run(self.store, None))
+        try:
+            yield from Calls(self.store).try_all(holding.undo())
+        finally:
+            end()
+
+    def _without_reservation(self, plan: Plan, error: StoreError) -> Verdict:
+        """Decide in this process; what is settled later is reported to the store then."""
+        verdict = self._without_store(plan, error, consume=True, is_owed=False)
+        if verdict.allowed:
+            for one in plan.deciding:
+                if one.rule.id not in plan.open:
+                    self.fallback.owe(_asked(one), error)
+        return verdict
+
+    # ---- how it is given back --------------------------------------------------------------
+
+    def _undo(self, verdict: Verdict, calls: Calls) -> Effects[None]:
+        """Give back all that an interrupted caller was granted."""
+        yield from self._give_back(verdict, calls)
+        yield from self._release(verdict, calls)
+
+    def _give_back(self, verdict: Verdict, calls: Calls) -> Effects[None]:
+        self._refund_here(verdict)
+        held = verdict.held
+        steps = (refund_of(verdict), None if held is None else held.end())
+        yield from calls.try_all([step for step in steps if step is not None])
+        yield from self._vacate(verdict, calls)
+
+    def _vacate(self, verdict: Verdict, calls: Calls) -> Effects[None]:
+        if not verdict.vacated.begin():
+            return
+        for one, check, turn_ns in turns_of(verdict, charged_rules(verdict, HERE)):
+            self.fallback.vacate(_asked(one, (check,)), (turn_ns,))
+        if (step := cancellation_of(verdict)) is not None:
+            yield from calls.try_all([step])
+
+    def _release(self, verdict: Verdict, calls: Calls, *, raises: bool = False) -> Effects[bool]:
+        was_held = True
+        if verdict.local_slots is not None:
+            was_held = self.fallback.local.run(verdict.local_slots)
+        if verdict.slots is not None:
+            try:
+                was_held = yield from calls.run(verdict.slots)
+            except StoreError:
+                if raises:
+                    raise
+                was_held = False  # the slots are free when their lease has expired
+        return was_held
+
+    def _refund(self, asked: Asked, source: str, calls: Calls) -> Effects[None]:
+        """Give back a charge that was decided by *source*."""
+        if source in HERE:
+            self.fallback.give_back(asked)
+        elif asked.checks:
+            yield from calls.try_all([Refund(asked.checks)])
+
+    # ---- what is changed in this process ---------------------------------------------------
+
+    def _renew_here(self, verdict: Verdict) -> bool:
+        slots = verdict.local_slots
+        return slots is None or self.fallback.local.run(RenewSlot(slots.checks, slots.lease))
+
+    def _refund_here(self, verdict: Verdict) -> None:
+        settled = {} if verdict.held is None else verdict.held.corrected or {}
+        for one in charged_rules(verdict, HERE):
+            amount = settled.get(one.rule.id, one.cost)
+            if amount:
+                self.fallback.give_back(_costing(one, amount, one.amounts))
+
+    def _charge_here(self, owed: Owed, error: StoreError) -> Owed:
+        left = []
+        for one, more in owed:
+            asked = _costing(one, more)
+            if not more or not asked.checks:
+                continue
+            if self.fallback.charge(asked, error).source == "fail_closed":
+                left.append((one, more))
+        return left
+
+    def _correct_here(
+        self, verdict: Verdict, amounts: Mapping[str, int], error: StoreError | None
+    ) -> None:
+        """Correct what was charged here by an estimate. If the store could not be reached because
+        of *error*, it is reported with all the rest."""
+        held = verdict.held
+        if held is None or held.corrected is not None:
+            return
+        held.corrected = amounts
+        here = held.decided_in(verdict, HERE)
+        for one in here:
+            amount = amounts[one.rule.id]
+            self.fallback.correct(_asked(one, one.amounts), amount - one.cost)
+            if error is not None:
+                self.fallback.owe(_costing(one, amount, one.amounts), error)
+        if error is not None and error.is_undone:
+            held.owed = frozenset(one.rule.id for one in here)
+
+
+def _takes(asked: TakeEach, calls: Calls) -> Effects[Replies]:
+    """Carry out *asked*; a single take by itself, which a lease may serve."""
+    if len(asked.takes) == 1:
+        return ((yield from calls.run(asked.takes[0])),)
+    return (yield from calls.run(asked))
+
+
+def _asked(one: RulePlan, checks: tuple[Check, ...] | None = None) -> Asked:
+    return Asked(one.checks if checks is None else checks, one.rule.on_failure)
+
+
+def _costing(one: RulePlan, amount: int, checks: tuple[Check, ...] | None = None) -> Asked:
+    rates = one.rates if checks is None else checks
+    return _asked(one, tuple([Check(c.group, c.key, c.limit, amount) for c in rates]))
