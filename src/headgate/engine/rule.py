@@ -15,7 +15,7 @@ Priority = Literal["critical", "default", "sheddable"]
 DEFAULT_ON_FAILURE: Final = OnFailure()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class CompiledRule:
     """The part of a rule that matters after planning. Never changed."""
 

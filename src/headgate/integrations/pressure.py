@@ -12,6 +12,7 @@ from headgate.engine.use_cases import Engine
 from headgate.fork import watch_forks
 from headgate.overload import AsyncPressureControl, PressureControl
 from headgate.runtime.drivers import adrive, drive
+from headgate.stores.factory import open_store
 from headgate.stores.base import Store
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ class Counting:
         self._store, self._clock = store, clock
         self._opening = threading.RLock()
         self._engine: Engine | None = None
+        self._opened: Store | None = None
         self._accuracies: Accuracies = {}
 
     def adopt(self, accuracies: Accuracies) -> None:
@@ -202,14 +204,17 @@ class Counting:
             drive(engine.closing())
 
     async def aclose(self) -> None:
-        """Close the store, in an event loop."""
+        """Close the store, in an event loop, and forget it."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await adrive(engine.closing())
+        self._opened = None
 
     def _open(self) -> Engine:
         with self._opening:  # two threads must not have two stores
             if self._engine is None:
-                self._engine = Engine(self._store, clock=self._clock)
+                if self._opened is None:
+                    self._opened = open_store(self._store, self._clock)
+                self._engine = Engine(self._opened)
                 self._engine.set_accuracies(self, self._accuracies)
             return self._engine
