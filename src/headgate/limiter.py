@@ -18,6 +18,7 @@ from headgate.decision import (
     FailurePolicy,
     OnFailure,
     RateLimitedError,
+    decide,
     read_on_failure,
 )
 from headgate.engine.recording import begin, record_waited
@@ -32,7 +33,7 @@ from headgate.runtime.fallback import HERE
 from headgate.runtime.heartbeat import ASYNC_HEART, BEATS, HEART
 from headgate.runtime.holds import AsyncReservation, AsyncSlot, Reservation, Slot, new_name
 from headgate.runtime.waiting_lines import Lines, Place, deadline_ns, nap, naps
-from headgate.stores.base import checked_cost, checked_key, refuse_partial
+from headgate.stores.base import checked_cost, checked_key, refuse_concurrency, refuse_partial
 from headgate.stores.factory import unwrapped
 from headgate.stores.operations import Charge, Refund
 from headgate.units import MILLISECOND, duration_ns
@@ -182,14 +183,13 @@ class _Limiter:
         self._stack = stack = Stack.of(read, name, namespace, read_on_failure(on_store_failure))
         self._engine = engine = Engine(store, clock=clock)
         checked_name(name, limits, store, is_shared=engine.store.is_shared)
-        engine.set_accuracies(self, stack.accuracies(accuracy))
+        accuracies = stack.accuracies(accuracy)
+        engine.set_accuracies(self, accuracies)
         self._time: Clock = engine.store.clock or time.monotonic_ns
         self._lines = Lines()
-        self._decide_now: Callable[[str, int], Decision] | None = None
-        if engine.is_direct and not stack.has_slots:
-            decide = engine.store.prepare(stack.places).decide
-            if decide is not None:
-                self._decide_now = decide if name is None else DecisionNotes(name).wrap(decide)
+        self._notes = None if name is None else DecisionNotes(name)
+        self._handle = None if stack.has_slots else engine.store.prepare(stack.places)
+        self._decide_now = self._fast_path() if accuracies or not engine.store.waits else None
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -204,8 +204,52 @@ class _Limiter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}('{'; '.join(map(str, self.limits))}')"
 
+    def _fast_path(self) -> Callable[[str, int], Decision | None] | None:
+        """A function that decides a hit at once, or returns None if the store has to be asked."""
+        stack, engine, handle = self._stack, self._engine, self._handle
+        if handle is None:
+            return None
+        decide_now: Callable[[str, int], Decision | None] | None = None
+        if not engine.store.may_fail:
+            decide_now = handle.decide
+        now, count, limits = handle.now, len(stack.limits), stack.limits
+        if decide_now is None:
+            if now is None:
+                return None
+
+            def decide_now(key: str, cost: int) -> Decision | None:
+                if type(key) is not str or not key or type(cost) is not int or cost != 1:
+                    key, cost = checked_key(key), checked_cost(cost)
+                try:
+                    outcomes = now((key,) * count, (cost,) * count)
+                except StoreError as error:
+                    return _decision(engine.decide_failed(stack.plan(key, cost), error))
+                return None if outcomes is None else decide(key, limits, outcomes)
+
+        return decide_now if self._notes is None else self._notes.wrap(decide_now)
+
     def _hitting(self, key: str, cost: int) -> Effects[Decision]:
-        return _decision((yield from self._engine.decide(self._stack.plan(key, cost))))
+        """Decide by the prepared take: what `Engine.decide` does, without a plan (8 of 25 us)."""
+        stack, engine, handle, notes = self._stack, self._engine, self._handle, self._notes
+        if handle is None:
+            refuse_concurrency(stack.limits, "hit")
+            raise AssertionError("a limiter with slots has refused the hit")
+        if type(key) is not str or not key or type(cost) is not int or cost != 1:
+            key, cost = checked_key(key), checked_cost(cost)
+        count, began_ns = len(stack.limits), begin()
+        try:
+            outcomes = yield from handle.effects((key,) * count, (cost,) * count)
+        except StoreError as error:
+            decision = _decision(engine.decide_failed(stack.plan(key, cost), error))
+        except Interrupted as interrupted:
+            yield from engine.undo_take(stack.plan(key, cost), interrupted)
+            raise
+        else:
+            engine.succeed()
+            decision = decide(key, stack.limits, outcomes)
+        if notes is not None:
+            notes.note(decision, key, cost, began_ns)
+        return decision
 
     def _peeking(self, key: str, cost: int) -> Effects[Decision]:
         plan = self._stack.planned(self._stack.rule_plan(key, cost))
@@ -398,8 +442,8 @@ class RateLimiter(_Limiter):
     def hit(self, key: str, cost: int = 1) -> Decision:
         """Allow *cost* units of *key* now, or say when to retry. A denial consumes nothing."""
         decide_now = self._decide_now
-        if decide_now is not None:
-            return decide_now(key, cost)
+        if decide_now is not None and (decision := decide_now(key, cost)) is not None:
+            return decision
         return drive(self._hitting(key, cost))
 
     def peek(self, key: str, cost: int = 1) -> Decision:
@@ -493,8 +537,8 @@ class AsyncRateLimiter(_Limiter):
     async def hit(self, key: str, cost: int = 1) -> Decision:
         """Allow *cost* units of *key* now, or say when to retry. A denial consumes nothing."""
         decide_now = self._decide_now
-        if decide_now is not None:
-            return decide_now(key, cost)
+        if decide_now is not None and (decision := decide_now(key, cost)) is not None:
+            return decision
         return await adrive(self._hitting(key, cost))
 
     async def peek(self, key: str, cost: int = 1) -> Decision:

@@ -1,8 +1,8 @@
 """The use cases on a store: decide, peek, reserve, settle, charge, refund, renew, release.
 
 Each is written once, as a generator of effects: `drive` performs it in a thread, `adrive` in an
-event loop. `decide_now` is the fast path: where the store can neither wait nor fail and nothing but
-a take is to be done, no generator is needed.
+event loop. `decide_now` is the fast path: where one take is all there is to do, and the store has
+its outcomes at once, no generator is needed.
 
 A caller that is interrupted is charged nothing and holds nothing: the calls to the store that have
 begun are completed, and what they granted is given back.
@@ -27,7 +27,7 @@ from headgate.engine.verdict import (
 )
 from headgate.errors import StoreError
 from headgate.runtime.drivers import Background
-from headgate.runtime.effects import Close, Interrupted, Run, TakePrepared, begin_undoing
+from headgate.runtime.effects import Close, Interrupted, Run, begin_undoing
 from headgate.runtime.fallback import HERE, Asked, fallback_of
 from headgate.stores.base import conclude
 from headgate.stores.factory import health_of, set_accuracies, wrapped
@@ -109,8 +109,6 @@ class Engine:
         self.store = wrapped(store, clock)
         self.fallback = fallback_of(self.store, self.store.clock, health_of(self.store))
         """The counters of this process, which decide while the store is gone."""
-        self.is_direct = not (self.store.waits or self.store.may_fail)
-        """True if the store answers at once and cannot fail."""
         self._takes = PreparedTakes(self.store)
 
     def set_accuracies(self, owner: object, accuracies: Accuracies) -> None:
@@ -130,12 +128,16 @@ class Engine:
         if not (plan.is_plain and plan.rules):
             verdict = verdict_unasked(plan)
             return None if verdict is None else record(verdict, began_ns)
-        if not self.is_direct:
-            return None
         handle = plan.handle
         if handle is None or plan.engine is not self:
             handle = self._handle_of(plan)
-        return record(verdict_on(plan, handle.take(plan.keys, plan.costs)), began_ns)
+        if handle.now is None:
+            return None
+        try:
+            outcomes = handle.now(plan.keys, plan.costs)
+        except StoreError as error:
+            return record(self._without_store(plan, error, consume=True), began_ns)
+        return None if outcomes is None else record(verdict_on(plan, outcomes), began_ns)
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
         """Decide a request: all of its rules or none are charged."""
@@ -189,13 +191,27 @@ class Engine:
         except StoreError as error:
             part = self.fallback.take_up_to(_asked(one), error)
         else:
-            self._succeed()
+            self.succeed()
             part = PartialHit(granted, conclude(one.checks, outcomes))
         if calls.is_interrupted:
             yield from self._refund(_costing(one, part.granted), part.decision.source, calls)
             calls.end()
         record_part(plan, part, began_ns)
         return part
+
+    def decide_failed(self, plan: Plan, error: StoreError) -> Verdict:
+        """Decide a plain plan in this process, as the store has raised *error*."""
+        return self._without_store(plan, error, consume=True)
+
+    def undo_take(self, plan: Plan, interrupted: Interrupted) -> Effects[None]:
+        """Give back what a plain plan was granted by the reply to an *interrupted* caller."""
+        if interrupted.reply is not None:
+            yield from self._undo(verdict_on(plan, interrupted.reply), Calls(self.store))
+
+    def succeed(self) -> None:
+        """Note that the store has answered, if an outage or a report waits for that."""
+        if self.fallback.wants_word:
+            self.fallback.succeed()
 
     # ---- reserve and settle ----------------------------------------------------------------
 
@@ -267,7 +283,7 @@ class Engine:
             else:
                 decision = self.fallback.refund(asked, error)
         else:
-            self._succeed()
+            self.succeed()
             decision = conclude(operation.checks, outcomes)
         calls.end()
         return decision
@@ -351,12 +367,12 @@ class Engine:
             handle = self._handle_of(plan)
         try:
             try:
-                outcomes = yield TakePrepared(self.store, handle, plan.keys, plan.costs)
+                outcomes = yield from handle.effects(plan.keys, plan.costs)
             except Interrupted as interrupted:
                 outcomes = calls.keep(interrupted)
         except StoreError as error:
             return self._without_store(plan, error, consume=True)
-        self._succeed()
+        self.succeed()
         return verdict_on(plan, outcomes)
 
     def _ask(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
@@ -370,7 +386,7 @@ class Engine:
             verdict = verdict_of(plan, replies, consumed=consume, without=seen)
         except StoreError as error:
             return self._without_store(plan, error, consume=consume)
-        self._succeed()
+        self.succeed()
         return verdict
 
     def _concluded(self, plan: Plan, replies: Replies) -> Verdict:
@@ -378,7 +394,7 @@ class Engine:
             verdict = verdict_of(plan, replies)
         except StoreError as error:
             return self._without_store(plan, error, consume=True)
-        self._succeed()
+        self.succeed()
         return verdict
 
     def _without_store(
@@ -396,10 +412,6 @@ class Engine:
         slots = [check for one in plan.deciding for check in _asked(one, one.slots).shared]
         release = ReleaseSlot(tuple(slots), plan.lease) if slots else None
         return replace(verdict, local_slots=release)
-
-    def _succeed(self) -> None:
-        if self.fallback.wants_word:
-            self.fallback.succeed()
 
     # ---- how it is held --------------------------------------------------------------------
 

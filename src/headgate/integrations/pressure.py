@@ -12,8 +12,8 @@ from headgate.engine.use_cases import Engine
 from headgate.fork import watch_forks
 from headgate.overload import AsyncPressureControl, PressureControl
 from headgate.runtime.drivers import adrive, drive
-from headgate.stores.factory import open_store
 from headgate.stores.base import Store
+from headgate.stores.factory import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,8 +1,4 @@
-"""Limiters that have a name: what they decide is counted under it, as if it were a rule.
-
-A hit is so quick that even asking whether it is to be counted would be felt. So the verbs of a
-limiter with a name are replaced by others that count; one without has only its own.
-"""
+"""Record the decisions of one limit with a name, where no policy is asked, at little cost."""
 
 from __future__ import annotations
 
@@ -17,9 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.observability.journal import Cell, Outcome
-
-
-# Notes of what is decided about one limit with a name, where no policy is asked.
 
 
 class Answered(Protocol):
@@ -86,7 +79,7 @@ class DecisionNotes:
         self._report(decision, key, cost, took_ns)
 
     def wrap(self, decide: Callable[[str, int], Any]) -> Callable[..., Any]:
-        """Return *decide*, which mostly answers at once, with its decisions recorded."""
+        """Return *decide* with its decisions recorded; None, where it has none, is not one."""
         journal, requests, cells, tally = JOURNAL, JOURNAL.requests, self._cells, self._tally
         untimed = gap = 0
 
@@ -105,6 +98,8 @@ class DecisionNotes:
                 return decision
             began_ns = perf_counter_ns()
             decision = decide(key, cost)
+            if decision is None:
+                return None
             took_ns = perf_counter_ns() - began_ns
             tally(decision)
             journal.time(took_ns, untimed + 1)

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from headgate.errors import HeadgateError
-from headgate.runtime.effects import Effect, Interrupted, begin_undoing
+from headgate.runtime.effects import Effect, Interrupted, begin_undoing, interruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,12 +139,14 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
             effect = next(effects)
         while True:
             error: BaseException | None = None
+            running = effect.begin()
             try:
-                reply = await effect.aperform()
+                reply = await (effect.aperform() if running is None else running)
             except Interrupted as caught:
                 await _aundo(effects, caught, caught.__cause__)
             except asyncio.CancelledError as caught:
-                await _aundo(effects, Interrupted(), caught)
+                known = Interrupted() if running is None else await interruption(effect, running)
+                await _aundo(effects, known, caught)
             except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
                 effects.close()
                 raise
@@ -163,13 +165,16 @@ async def _aundo(effects: Effects[Any], interrupted: Interrupted, cancelled: Any
         while True:
             effect = effects.send(reply) if error is None else effects.throw(error)
             reply = error = None
+            running = effect.begin()
             try:
-                reply = await effect.aperform()
+                reply = await (effect.aperform() if running is None else running)
             except Interrupted as again:  # which changes nothing
                 again.end_undoing()
                 reply, error = again.reply, again.error if again.is_known else again
-            except asyncio.CancelledError:
-                error = Interrupted()
+            except asyncio.CancelledError:  # which changes nothing, if the reply is known
+                late = Interrupted() if running is None else await interruption(effect, running)
+                late.end_undoing()
+                reply, error = late.reply, late.error if late.is_known else late
             except GeneratorExit:  # the event loop is gone
                 effects.close()
                 raise

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.decision import Decision, combine
 from headgate.errors import CostError, KeyInvalidError, UsageError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, Limit, parse_limit
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Close, Run
+from headgate.runtime.effects import Close, Reply, Run, TakePrepared
 from headgate.stores.operations import Check, Operation, Outcomes, Take
 
 if TYPE_CHECKING:
@@ -38,29 +38,72 @@ Place = tuple[str, Limit]
 """A group of counters, and the limit that they are kept under."""
 
 
+TakeNow = Callable[[Sequence[str], Sequence[int]], Outcomes]
+"""A function from keys and costs, one of each for each limit, to outcomes."""
+
+
 class Prepared:
     """A take of the same limits for many keys, prepared once.
 
-    `take(keys, costs)` does what `Store.run` does with a `Take`: one key and one cost for each
-    limit, in their order, all or nothing. `atake` is for event loops and returns the outcomes, or
-    an awaitable of them. Keys and costs are valid (`checked_key`, `checked_cost`): the caller has
-    checked them.
+    `effects(keys, costs)` does what `Store.effects` does with a `Take`: one key and one cost for
+    each limit, in their order, all or nothing. Keys and costs are valid (`checked_key`,
+    `checked_cost`): the caller has checked them.
 
-    `decide(key, cost)`, if there is one, makes the decision of one key and one cost for all limits
-    at once, and checks both. A store that never waits may have it.
+    `now(keys, costs)`, if there is one, returns the outcomes at once, or None if the store has to
+    be asked; nothing was charged then. `decide(key, cost)`, if there is one, makes the decision of
+    one key and one cost for all limits at once, and checks both.
     """
 
-    __slots__ = ("atake", "decide", "take")
+    __slots__ = ("decide", "effects", "now")
 
     def __init__(
         self,
-        take: Callable[[Sequence[str], Sequence[int]], Outcomes],
-        atake: Callable[[Sequence[str], Sequence[int]], Outcomes | Awaitable[Outcomes]],
+        effects: Callable[[Sequence[str], Sequence[int]], Effects[Outcomes]],
+        now: Callable[[Sequence[str], Sequence[int]], Outcomes | None] | None = None,
         decide: Callable[[str, int], Decision] | None = None,
     ) -> None:
-        self.take = take
-        self.atake = atake
+        self.effects = effects
+        self.now = now
         self.decide = decide
+
+    @classmethod
+    def at_once(
+        cls, take: TakeNow, decide: Callable[[str, int], Decision] | None = None
+    ) -> Prepared:
+        """A take of a store that does not wait."""
+
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+            return take(keys, costs)
+            yield  # a generator all the same
+
+        return cls(effects, take, decide)
+
+    @classmethod
+    def waiting(
+        cls,
+        store: Store,
+        take: TakeNow,
+        atake: Callable[[Sequence[str], Sequence[int]], Reply[Outcomes]],
+    ) -> Prepared:
+        """A take of *store*, which waits: *take* blocks, *atake* is for event loops."""
+
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+            outcomes: Outcomes = yield TakePrepared(store, take, atake, keys, costs)
+            return outcomes
+
+        return cls(effects)
+
+    def take(self, keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+        """Take in this thread, which may block."""
+        outcomes = None if self.now is None else self.now(keys, costs)
+        return drive(self.effects(keys, costs)) if outcomes is None else outcomes
+
+    def atake(
+        self, keys: Sequence[str], costs: Sequence[int]
+    ) -> Outcomes | Coroutine[Any, Any, Outcomes]:
+        """Take in an event loop; the outcomes, or a coroutine of them."""
+        outcomes = None if self.now is None else self.now(keys, costs)
+        return adrive(self.effects(keys, costs)) if outcomes is None else outcomes
 
 
 class Store(ABC):
@@ -126,10 +169,10 @@ class Store(ABC):
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
             return self.run(Take(checks_at(kept, keys, costs)))
 
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
-            return self.arun(Take(checks_at(kept, keys, costs)))
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+            return self.effects(Take(checks_at(kept, keys, costs)))
 
-        return Prepared(take, atake if self.waits else take)
+        return Prepared(effects) if self.waits else Prepared.at_once(take)
 
     def set_accuracies(self, accuracies: Accuracies) -> None:  # noqa: B027 (most stores are exact)
         """Keep the counters of each group as exactly as *accuracies* say, from now on.

@@ -49,7 +49,7 @@ from headgate.stores.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate.algorithms import Outcome
     from headgate.limits import Limit
@@ -121,15 +121,15 @@ class SplitStore(Layer):
             pairs = zip(keys, counts, strict=True)
             return inner, [_sub_key(key, number, parts) for key, parts in pairs]
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
             inner, keys = renamed(keys)
-            return inner.take(keys, costs)
+            return inner.effects(keys, costs)
 
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
+        def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
             inner, keys = renamed(keys)
-            return inner.atake(keys, costs)
+            return None if inner.now is None else inner.now(keys, costs)
 
-        return Prepared(take, atake if self.waits else take)
+        return Prepared(effects, now)
 
     def _bind(self, places: Sequence[Place]) -> tuple[Prepared, list[int]]:
         """The handle of the inner store, and the number of sub-counters of each place."""

@@ -327,8 +327,8 @@ class MemoryStore(Store):
             return super().prepare(kept)
         take = self._prepare_take(kept)
         if any(isinstance(limit, LeakyQueue) for _, limit in kept):
-            return Prepared(take, take)
-        return Prepared(take, take, self._prepare_decide(kept))
+            return Prepared.at_once(take)
+        return Prepared.at_once(take, self._prepare_decide(kept))
 
     def _prepare_decide(self, places: tuple[base.Place, ...]) -> Callable[[str, int], Decision]:
         limits, count, run = tuple([limit for _, limit in places]), len(places), self.run

@@ -11,7 +11,6 @@ the most time left and sends everything in one go.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from headgate.stores.redis.prepared import MOST_HITS, HitBatch, LoneHit, Prepare
 from headgate.stores.redis.requests import TakeBatch, Waiter, request_for
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Sequence
 
     from headgate.stores.operations import Outcomes
@@ -133,9 +133,9 @@ class LoopBatcher:
         self._last: asyncio.Future[Any] = loop.create_future()
         self._last.cancel()
 
-    def hit(self, prepared: PreparedHit, name: bytes, cost: int) -> asyncio.Future[Outcomes]:
+    def hit(self, prepared: PreparedHit, name: bytes, cost: int) -> Reply[Outcomes]:
         """Take *cost* of the counter *name*."""
-        waiter: asyncio.Future[Outcomes] = asyncio.Future(loop=self.loop)
+        waiter: Reply[Outcomes] = Reply(loop=self.loop)
         if self._last.done() and not self._is_scheduled and self._may_send_alone:
             self._transport.submit(LoneHit(prepared, name, cost, waiter))
             self._last = waiter
@@ -148,9 +148,9 @@ class LoopBatcher:
 
     def stack(
         self, stack: PreparedStack, names: Sequence[bytes], costs: Sequence[int]
-    ) -> asyncio.Future[Outcomes]:
+    ) -> Reply[Outcomes]:
         """Take *costs* of the counters *names*."""
-        waiter: asyncio.Future[Outcomes] = asyncio.Future(loop=self.loop)
+        waiter: Reply[Outcomes] = Reply(loop=self.loop)
         take = StackTake(stack, names, costs, waiter)
         if self._last.done() and not self._is_scheduled and self._may_send_alone:
             self._transport.submit(take)

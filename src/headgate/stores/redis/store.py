@@ -11,7 +11,7 @@ from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect
+from headgate.runtime.effects import Effect, reply_of
 from headgate.stores.base import Prepared, Store, checks_at
 from headgate.stores.constants import divide
 from headgate.stores.operations import Operation, Take, TakeEach
@@ -34,10 +34,10 @@ from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.runtime.effects import Effects
+    from headgate.runtime.effects import Effects, Reply
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
     from headgate.stores.redis.requests import Request
@@ -129,14 +129,14 @@ class RedisStore(Store):
                 self._perform(name, lambda batch: batch.hit(prepared, name, cost, result), result)
             return cast("Outcomes", result.result())
 
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Reply[Outcomes]:
             (key,), (cost,) = keys, costs
             if not 0 < cost <= quota:
-                return self.arun(Take(checks_at(places, keys, costs)))
+                return reply_of(self.submit(Take(checks_at(places, keys, costs))))
             batcher = batchers.get(running_loop()) or self._loop_batcher()
             return batcher.hit(prepared, name_of(key), cost)
 
-        return Prepared(take, atake)
+        return Prepared.waiting(self, take, atake)
 
     def _prepare_stack(self, places: Sequence[Place]) -> Prepared:
         stack = PreparedStack(places, self._names)
@@ -152,14 +152,14 @@ class RedisStore(Store):
                 self._perform(names[0], lambda batch: batch.stack(request), result)
             return cast("Outcomes", result.result())
 
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
+        def atake(keys: Sequence[str], costs: Sequence[int]) -> Reply[Outcomes]:
             names = stack.names(keys)
             if has_tags and len(set(map(tag_of, names))) > 1:
-                return self.arun(Take(checks_at(places, keys, costs)))
+                return reply_of(self.submit(Take(checks_at(places, keys, costs))))
             batcher = batchers.get(running_loop()) or self._loop_batcher()
             return batcher.stack(stack, names, costs)
 
-        return Prepared(take, atake)
+        return Prepared.waiting(self, take, atake)
 
     def _perform_alone(self, name: bytes, request: Request) -> bool:
         """Send *request* by itself if it need not wait; return False if it has to be batched."""

@@ -57,9 +57,9 @@ class ShmStore(Store):
             return locked(known.take, keys, costs)
 
         if len(several) > 1:
-            return Prepared(take_all, take_all)
+            return Prepared.at_once(take_all)
         take = take_one(self._files, several[0], self._read, take_all)
-        return Prepared(take, take)
+        return Prepared.at_once(take)
 
     def close(self) -> None:
         self._files.close()

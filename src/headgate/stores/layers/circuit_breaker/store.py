@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
+from headgate.runtime.drivers import drive
+from headgate.runtime.effects import Interrupted
 from headgate.stores.base import Layer, Prepared, address_of, checks_at
 from headgate.stores.constants import is_constant
 from headgate.stores.layers.circuit_breaker.breaker import BreakerOptions
@@ -16,7 +18,7 @@ from headgate.stores.layers.circuit_breaker.health import StoreHealth
 from headgate.stores.operations import Operation, Outcomes, Take, TakeEach
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Place, Store
@@ -72,7 +74,7 @@ class CircuitBreakerStore(Layer):
         return self._prepare(tuple(places), inner)
 
     def _prepare(self, kept: tuple[Place, ...], inner: Prepared) -> Prepared:
-        health, inner_take, inner_atake = self.health, inner.take, inner.atake
+        health = self.health
         only = health.whole if health.part_of is None else None
 
         def breaker_of(keys: Sequence[str]) -> Breaker | None:
@@ -80,38 +82,23 @@ class CircuitBreakerStore(Layer):
             first = keys[0]
             return health.breaker_of(first) if all(key == first for key in keys) else None
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
             breaker = only or breaker_of(keys)
             mark = 0 if breaker is None else breaker.mark  # before the state, see `effects`
             if breaker is None or not breaker.is_closed:
-                return self.run(Take(checks_at(kept, keys, costs)))
+                return (yield from self.effects(Take(checks_at(kept, keys, costs))))
             try:
-                outcomes = inner_take(keys, costs)
-            except StoreError as error:
+                outcomes = yield from inner.effects(keys, costs)
+            except (StoreError, Interrupted) as error:
                 health.failed((breaker,), (mark,), error)
                 raise
             health.answered(breaker, mark)
             return outcomes
 
-        async def awaited(
-            breaker: Breaker, mark: int, answer: Outcomes | Awaitable[Outcomes]
-        ) -> Outcomes:
-            try:
-                outcomes = answer if isinstance(answer, tuple) else await answer
-            except StoreError as error:
-                health.failed((breaker,), (mark,), error)
-                raise
-            health.answered(breaker, mark)
-            return outcomes
+        def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
+            return drive(effects(keys, costs))
 
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
-            breaker = only or breaker_of(keys)
-            mark = 0 if breaker is None else breaker.mark
-            if breaker is None or not breaker.is_closed:
-                return self.arun(Take(checks_at(kept, keys, costs)))
-            return awaited(breaker, mark, inner_atake(keys, costs))
-
-        return Prepared(take, atake if self.waits else take)
+        return Prepared(effects, None if self.waits else now)
 
     def _take_each(self, operation: TakeEach) -> Effects[tuple[Outcomes | StoreError, ...]]:
         """Make the takes whose circuits are closed. Each is recorded for its own parts.

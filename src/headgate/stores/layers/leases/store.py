@@ -6,7 +6,6 @@ import secrets
 import threading
 import time
 import weakref
-from operator import attrgetter
 from random import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -34,7 +33,7 @@ from headgate.stores.operations import (
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from headgate.algorithms import Outcome
     from headgate.clock import Clock
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from headgate.stores.layers.leases.lease_table import LocalTake
     from headgate.stores.operations import Operation, Outcomes
 
-    Binding = tuple[object, threading.Lock, LeaseGroup | None, Callable[..., Any] | None]
+    Binding = tuple[object, threading.Lock, LeaseGroup | None, Prepared | None]
 
 R = TypeVar("R")
 
@@ -171,66 +170,48 @@ class LeasedStore(Layer):
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         kept = tuple(places)
-
-        def ask(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            return drive(self._take(Take(checks_at(kept, keys, costs))))
-
-        def aask(keys: Sequence[str], costs: Sequence[int]) -> Awaitable[Outcomes]:
-            return adrive(self._take(Take(checks_at(kept, keys, costs))))
-
-        return Prepared(
-            self._handle(kept, attrgetter("take"), ask),
-            self._handle(kept, attrgetter("atake"), aask),
-        )
-
-    def _handle(
-        self,
-        kept: tuple[Place, ...],
-        half: Callable[[Prepared], Callable[..., Any]],
-        ask: Callable[..., Any],
-    ) -> Callable[[Sequence[str], Sequence[int]], Any]:
-        """A function that takes from the places *kept*: here, or by *ask* if the store decides.
-
-        If nothing is leased, the inner handle decides: that *half* of it which blocks or does not.
-        After a change of accuracies the function prepares itself again.
-        """
-        bound = self._bind(kept, half)
-        groups, now, decide = self._table.groups, self._now, self._table.decide
+        bound = self._bind(kept)
+        groups, clock, decide = self._table.groups, self._now, self._table.decide
         skipped = gap = 0
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Any:
-            nonlocal bound, skipped, gap
+        def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
+            nonlocal bound
             if bound[0] is not groups.version:
-                bound = self._bind(kept, half)
+                bound = self._bind(kept)
             _, lock, group, inner = bound
             if inner is not None:
-                if skipped < gap:
-                    skipped += 1
-                else:
-                    self._count_hits(kept, keys, costs, skipped + 1)
-                    skipped, gap = 0, int(random() * SPREAD)  # noqa: S311 (not a secret)
-                return inner(keys, costs)
-            now_ns = now()
+                return None
+            now_ns = clock()
             with lock:
                 if group is None:
-                    outcomes = self._table.serve(checks_at(kept, keys, costs), now_ns)
-                else:
-                    outcome = decide(group, keys[0], costs[0], now_ns)
-                    outcomes = None if outcome is None else (outcome,)
-            return ask(keys, costs) if outcomes is None else outcomes
+                    return self._table.serve(checks_at(kept, keys, costs), now_ns)
+                outcome = decide(group, keys[0], costs[0], now_ns)
+            return None if outcome is None else (outcome,)
 
-        return take
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+            nonlocal bound, skipped, gap
+            if bound[0] is not groups.version:
+                bound = self._bind(kept)
+            inner = bound[3]
+            if inner is None:
+                return self._take(Take(checks_at(kept, keys, costs)))
+            if skipped < gap:
+                skipped += 1
+            else:
+                self._count_hits(kept, keys, costs, skipped + 1)
+                skipped, gap = 0, int(random() * SPREAD)  # noqa: S311 (not a secret)
+            return inner.effects(keys, costs)
 
-    def _bind(
-        self, places: tuple[Place, ...], half: Callable[[Prepared], Callable[..., Any]]
-    ) -> Binding:
+        return Prepared(effects, now)
+
+    def _bind(self, places: tuple[Place, ...]) -> Binding:
         """The parts of a handle for *places*, in one tuple: no thread sees those of two versions.
 
-        The version, the lock, the group if there is one place, and that *half* of the handle of the
-        inner store, if nothing is decided here.
+        The version, the lock, the group if there is one place, and the handle of the inner store
+        if nothing is decided here.
         """
         version, lock = self._table.groups.version, self._lock
-        inner = half(self.inner.prepare(places))  # raises if the store cannot keep a limit
+        inner = self.inner.prepare(places)  # raises if the store cannot keep a limit
         if not any(self._table.manages(name) for name, _ in places):
             return version, lock, None, inner
         if len(places) > 1:

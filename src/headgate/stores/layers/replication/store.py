@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from headgate.errors import HeadgateError
 from headgate.fork import watch_forks
-from headgate.runtime.drivers import Background, adrive, drive, spawn
+from headgate.runtime.drivers import Background, adrive, drive
 from headgate.runtime.effects import Close, Interrupted, RunAll, Signal, Sleep, Wait
 from headgate.stores.base import Layer, Prepared, address_of
 from headgate.stores.layers.replication.exchange import (
@@ -26,7 +26,7 @@ from headgate.stores.layers.replication.usage import MOST_COUNTERS
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from headgate.clock import Clock
     from headgate.runtime.effects import Effects
@@ -108,51 +108,44 @@ class ReplicatedStore(Layer):
                 self._exchange.record(operation, interrupt.reply)
             raise
         if self._exchange.record(operation, reply) or self._is_cut_off:
-            started = self._idle()
-            try:
-                for peer, work in started:
-                    try:
-                        yield Background(work, self._name(peer))
-                    except RuntimeError:  # no thread to be had: the next usage tries again
-                        self._has_ended(peer)
-            except Interrupted as interrupt:
-                for peer, work in started:
-                    if getgeneratorstate(work) == GEN_CREATED:  # it may not have been started
-                        self._has_ended(peer)
-                raise Interrupted(reply, is_known=True) from interrupt.__cause__
+            yield from self._begin_reports(reply)
         return reply
+
+    def _begin_reports(self, reply: object) -> Effects[None]:
+        """Begin to report in the background; an interruption has the *reply* of the operation."""
+        started = self._idle()
+        try:
+            for peer, work in started:
+                try:
+                    yield Background(work, self._name(peer))
+                except RuntimeError:  # no thread to be had: the next usage tries again
+                    self._has_ended(peer)
+        except Interrupted as interrupt:
+            for peer, work in started:
+                if getgeneratorstate(work) == GEN_CREATED:  # it may not have been started
+                    self._has_ended(peer)
+            raise Interrupted(reply, is_known=True) from interrupt.__cause__
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         inner, kept = self.inner.prepare(places), tuple(places)
-        inner_take, inner_atake, record_take = inner.take, inner.atake, self._exchange.record_take
+        record_take = self._exchange.record_take
 
         def record(keys: Sequence[str], costs: Sequence[int], outcomes: Outcomes) -> bool:
             is_new = all(one.allowed for one in outcomes) and record_take(kept, keys, costs)
             return is_new or self._is_cut_off
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            outcomes = inner_take(keys, costs)
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+            try:
+                outcomes = yield from inner.effects(keys, costs)
+            except Interrupted as interrupt:
+                if interrupt.is_known and interrupt.error is None:
+                    record(keys, costs, interrupt.reply)
+                raise
             if record(keys, costs, outcomes):
-                self._start(in_loop=False)
+                yield from self._begin_reports(outcomes)
             return outcomes
 
-        async def awaited(
-            keys: Sequence[str], costs: Sequence[int], answer: Awaitable[Outcomes]
-        ) -> Outcomes:
-            outcomes = await answer
-            if record(keys, costs, outcomes):
-                self._start(in_loop=True)
-            return outcomes
-
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | Awaitable[Outcomes]:
-            answer = inner_atake(keys, costs)
-            if not isinstance(answer, tuple):
-                return awaited(keys, costs, answer)
-            if record(keys, costs, answer):
-                self._start(in_loop=True)
-            return answer
-
-        return Prepared(take, atake)
+        return Prepared(effects)
 
     def set_accuracies(self, accuracies: Accuracies) -> None:
         """Share the groups whose accuracy says so; if none does, those of the constructor."""
@@ -222,14 +215,6 @@ class ReplicatedStore(Layer):
                 work = _keep_reporting(weakref.ref(self), peer, worker, self._closing)
                 started.append((peer, work))
             return started
-
-    def _start(self, *, in_loop: bool) -> None:
-        """Report in the background."""
-        for peer, work in self._idle():
-            try:
-                spawn(work, name=self._name(peer), in_loop=in_loop)
-            except RuntimeError:  # no thread to be had: the next usage tries again
-                self._has_ended(peer)
 
     def _name(self, peer: int) -> str:
         return f"headgate-region-{self._exchange.links[peer].peer}"
