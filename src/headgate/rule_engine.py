@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -49,7 +50,11 @@ class PolicyInForce:
         self.scale = Scale()
         """What pressure has brought limits down to; whoever watches that sets it."""
         self._compile = partial(
-            CompiledPolicy, salt=salt, namespace=namespace, clock=clock, scale=self.scale
+            CompiledPolicy,
+            salt=salt,
+            namespace=namespace,
+            clock=clock or time.time_ns,
+            scale=self.scale,
         )
         self._lock = threading.Lock()
         self._listeners: list[Callable[[CompiledPolicy], None]] = []

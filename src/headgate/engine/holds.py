@@ -139,11 +139,11 @@ class Holding:
     @property
     def left_open(self) -> tuple[RulePlan, ...]:
         """The rules that are to be settled afterwards."""
-        return tuple(one for one in self.rules if one.rule.id in self.plan.open and one.amounts)
+        return tuple([one for one in self.rules if one.rule.id in self.plan.open and one.amounts])
 
     def hold(self, ttl_ns: int) -> Hold | None:
         """What to ask first; None if nothing is to be held."""
-        checks = tuple(check for one in self.left_open for check in one.amounts)
+        checks = tuple([check for one in self.left_open for check in one.amounts])
         return Hold(checks, self.name, ttl_ns) if checks else None
 
     def take(self, *, consume: bool) -> Take | None:
@@ -158,16 +158,18 @@ class Holding:
         marked = [one for one in self.rules if one.marker is not None]
         outcomes = taken[len(taken) - len(marked) :]
         pairs = zip(marked, outcomes, strict=True)
-        return frozenset(one.rule.id for one, outcome in pairs if not outcome.allowed)
+        return frozenset([one.rule.id for one, outcome in pairs if not outcome.allowed])
 
     def without(self, seen: Collection[str]) -> Holding:
         """The same for the rules that have not."""
-        left = tuple(one for one in self.rules if one.rule.id not in seen)
+        left = tuple([one for one in self.rules if one.rule.id not in seen])
         return replace(self, rules=left)
 
     def look(self) -> Take:
         """What to ask for the figures of what is held no longer."""
-        return Take(tuple(check for one in self.left_open for check in one.amounts), consume=False)
+        return Take(
+            tuple([check for one in self.left_open for check in one.amounts]), consume=False
+        )
 
     def undo(self) -> list[Settle | ReleaseSlot]:
         """What gives back what was held, and what may have been taken, if nobody knows."""
@@ -192,7 +194,7 @@ class Holding:
         if one.rule.id not in self.plan.open:
             return one.checks
         held = one.amounts
-        return tuple(check for check in one.checks if check not in held)
+        return tuple([check for check in one.checks if check not in held])
 
 
 def holdings(plan: Plan, name: str) -> Iterator[Holding]:
@@ -205,9 +207,11 @@ def holdings(plan: Plan, name: str) -> Iterator[Holding]:
 
 def _checks(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> tuple[Check, ...]:
     return tuple(
-        Check(check.group, check.key, check.limit, amounts[one.rule.id])
-        for one in rules
-        for check in one.amounts
+        [
+            Check(check.group, check.key, check.limit, amounts[one.rule.id])
+            for one in rules
+            for check in one.amounts
+        ]
     )
 
 
@@ -268,7 +272,9 @@ def vacating(verdict: Verdict) -> CancelQueued | None:
     found = list(turns_of(verdict, _charged(verdict, _is_stores)))
     if not found:
         return None
-    return CancelQueued(tuple(check for _, check, _ in found), tuple(turn for _, _, turn in found))
+    return CancelQueued(
+        tuple([check for _, check, _ in found]), tuple([turn for _, _, turn in found])
+    )
 
 
 def turns_of(

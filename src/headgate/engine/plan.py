@@ -80,18 +80,18 @@ class RulePlan:
     @property
     def rates(self) -> tuple[Check, ...]:
         """The checks that charge something."""
-        return tuple(check for check in self.checks if not _has_slots(check.limit))
+        return tuple([check for check in self.checks if not _has_slots(check.limit)])
 
     @property
     def amounts(self) -> tuple[Check, ...]:
         """The checks whose amounts can be held, settled and given back: no places, and no turns in
         queues."""
-        return tuple(check for check in self.checks if not _is_given_once(check.limit))
+        return tuple([check for check in self.checks if not _is_given_once(check.limit)])
 
     @property
     def slots(self) -> tuple[Check, ...]:
         """The checks that take a place for a while."""
-        return tuple(check for check in self.checks if _has_slots(check.limit))
+        return tuple([check for check in self.checks if _has_slots(check.limit)])
 
 
 @dataclass(slots=True)
@@ -191,7 +191,7 @@ class Plan:
     def for_holding(self) -> Plan:
         """The same without telling repeated requests where something is held, which is settled
         once anyway, or in shadow."""
-        return replace(self, rules=tuple(self._for_holding(one) for one in self.rules))
+        return replace(self, rules=tuple([self._for_holding(one) for one in self.rules]))
 
     def _for_holding(self, one: RulePlan) -> RulePlan:
         is_marked = one.rule.id not in self.open and one.rule.mode == "enforce"
@@ -205,7 +205,7 @@ class Plan:
 
     def again(self, repeated: Collection[str], *, consume: bool = True) -> TakeEach:
         """What to ask those deciding rules that have not seen the request; *repeated* have."""
-        left = tuple(one for one in self.deciding if one.rule.id not in repeated)
+        left = tuple([one for one in self.deciding if one.rule.id not in repeated])
         return TakeEach((self._take(left, consume=consume),) if left else ())
 
     def _take(self, rules: Sequence[RulePlan], *, consume: bool) -> Take:

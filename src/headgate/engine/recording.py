@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.observability import JOURNAL, Decided, Said
 from headgate.observability.candidates import CANDIDATES
-from headgate.observability.journal import BOUNDS_NS
+from headgate.observability.journal import BOUNDS_NS, read_timer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -46,15 +45,15 @@ _OUTCOMES: Final[dict[tuple[bool, bool], Outcome]] = {
     (True, False): "shadow_denied",
 }
 
-begin: Final = perf_counter_ns
-"""What the time that a decision took is counted from."""
+begin: Final = read_timer
+"""The timer that says how long a decision took."""
 
 
 def record(verdict: Verdict, began_ns: int) -> Verdict:
     """Record *verdict*, which was asked for at *began_ns*; it is returned."""
     plan = verdict.plan
     if plan is None or plan.is_recorded:
-        took_ns = perf_counter_ns() - began_ns
+        took_ns = read_timer() - began_ns
         JOURNAL.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
         JOURNAL.latency_ns += took_ns
         _record(verdict, took_ns)
@@ -65,7 +64,7 @@ def record_all(verdicts: Sequence[Verdict], began_ns: int) -> None:
     """Record the *verdicts* of one round trip, which count as one in the latency."""
     if not verdicts or not (verdicts[0].plan is None or verdicts[0].plan.is_recorded):
         return
-    took_ns = perf_counter_ns() - began_ns
+    took_ns = read_timer() - began_ns
     JOURNAL.time(took_ns)
     for verdict in verdicts:
         _record(verdict, took_ns)
@@ -74,7 +73,7 @@ def record_all(verdicts: Sequence[Verdict], began_ns: int) -> None:
 def record_waited(verdict: Verdict, began_ns: int) -> Verdict:
     """Record a *verdict* that was waited for, which says nothing of how long a decision takes."""
     if verdict.plan is None or verdict.plan.is_recorded:
-        _record(verdict, perf_counter_ns() - began_ns)
+        _record(verdict, read_timer() - began_ns)
     return verdict
 
 

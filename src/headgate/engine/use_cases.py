@@ -422,10 +422,10 @@ class Engine:
         for one in holdings(plan, name):
             reply, repeated_by = yield from self._hold(one, ttl_ns, calls)
             seen |= repeated_by
-            if seen.issuperset(each.rule.id for each in one.rules):
+            if seen.issuperset([each.rule.id for each in one.rules]):
                 continue
             replies.append(reply)
-            if not isinstance(reply, StoreError) and all(each.allowed for each in reply):
+            if not isinstance(reply, StoreError) and _all_allowed(reply):
                 left += one.left_open
         try:
             verdict = verdict_of(plan, replies, without=seen)
@@ -447,14 +447,14 @@ class Engine:
         try:
             if (hold := holding.hold(ttl_ns)) is not None:
                 held = yield from calls.run(hold)
-            granted = all(one.allowed for one in held)
+            granted = _all_allowed(held)
             if (take := holding.take(consume=granted)) is not None:
                 taken = yield from calls.run(take)
             if seen := holding.seen(taken):
                 holding, taken = holding.without(seen), ()
                 if (take := holding.take(consume=granted)) is not None:
                     taken = yield from calls.run(take)
-            if granted and held and not all(one.allowed for one in taken):
+            if granted and held and not _all_allowed(taken):
                 yield from calls.run(holding.undo()[0])
                 held = yield from calls.run(holding.look())
         except StoreError as error:
@@ -561,7 +561,14 @@ class Engine:
             if error is not None:
                 self.fallback.owe(_costing(one, amount, one.amounts), error)
         if error is not None and error.is_undone:
-            held.owed = frozenset(one.rule.id for one in here)
+            held.owed = frozenset([one.rule.id for one in here])
+
+
+def _all_allowed(outcomes: Outcomes) -> bool:
+    for one in outcomes:  # noqa: SIM110 (an interrupt in a generator expression is only printed)
+        if not one.allowed:
+            return False
+    return True
 
 
 def _takes(asked: TakeEach, calls: Calls) -> Effects[Replies]:

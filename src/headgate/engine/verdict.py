@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from headgate.engine.plan import Plan, RulePlan
     from headgate.engine.rule import CompiledRule
     from headgate.stores.operations import ReleaseSlot
-
-
-_MAKING: Final = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -67,8 +63,7 @@ class Verdict:
     local_slots: ReleaseSlot | None = None
     held: Held | None = None
     plan: Plan | None = field(default=None, repr=False, compare=False)
-    _undone: Once | None = field(default=None, repr=False, compare=False)
-    _vacated: Once | None = field(default=None, repr=False, compare=False)
+    _once: dict[str, Once] = field(default_factory=dict, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -76,18 +71,12 @@ class Verdict:
     @property
     def undone(self) -> Once:
         """Whether it was given back; made for those who ask, which few do."""
-        with _MAKING:
-            if self._undone is None:
-                self._undone = Once()
-            return self._undone
+        return self._once.setdefault("undone", Once())
 
     @property
     def vacated(self) -> Once:
         """Whether its turns were given up; a second time could take them from somebody else."""
-        with _MAKING:
-            if self._vacated is None:
-                self._vacated = Once()
-            return self._vacated
+        return self._once.setdefault("vacated", Once())
 
     @property
     def enforced(self) -> tuple[RuleVerdict, ...]:
@@ -97,7 +86,7 @@ class Verdict:
     @property
     def would_deny(self) -> tuple[RuleVerdict, ...]:
         """What those rules in shadow said that would have refused."""
-        return tuple(one for one in self.rules if one.is_shadow and not one.decision.allowed)
+        return tuple([one for one in self.rules if one.is_shadow and not one.decision.allowed])
 
     @property
     def decision(self) -> Decision | None:
@@ -181,9 +170,11 @@ def told_of(verdict: Verdict) -> tuple[Told, ...]:
         shedding = {one.rule.id for one in verdict.plan.rules if one.sheds}
         if shedding:
             return tuple(
-                Told(one.rule.id, one.decision, one.rule.headers, one.rule.id in shedding)
-                for one in verdict.rules
-                if one.rule.mode != "shadow"
+                [
+                    Told(one.rule.id, one.decision, one.rule.headers, one.rule.id in shedding)
+                    for one in verdict.rules
+                    if one.rule.mode != "shadow"
+                ]
             )
     return tuple(
         [
@@ -209,7 +200,7 @@ def repeated(plan: Plan, replies: Replies) -> frozenset[str]:
     marked = [one for one in plan.deciding if one.marker is not None]
     seen = replies[0][len(replies[0]) - len(marked) :]
     pairs = zip(marked, seen, strict=True)
-    return frozenset(one.rule.id for one, outcome in pairs if not outcome.allowed)
+    return frozenset([one.rule.id for one, outcome in pairs if not outcome.allowed])
 
 
 def verdict_of(
@@ -288,7 +279,7 @@ def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: boo
     )
     verdict.is_replay = False
     verdict.slots = verdict.local_slots = verdict.held = None
-    verdict._undone = verdict._vacated = None  # noqa: SLF001
+    verdict._once = {}  # noqa: SLF001
     return verdict
 
 
@@ -336,9 +327,11 @@ def _without_store(one: RulePlan) -> Decision:
 def _verdict(plan: Plan, decisions: Mapping[str, Decision], *, is_replay: bool) -> Verdict:
     """The verdict that *decisions*, by rule, make together."""
     rules = tuple(
-        RuleVerdict(one.rule, one.key, one.cost, decisions[one.rule.id])
-        for one in plan.rules
-        if one.rule.id in decisions
+        [
+            RuleVerdict(one.rule, one.key, one.cost, decisions[one.rule.id])
+            for one in plan.rules
+            if one.rule.id in decisions
+        ]
     )
     allowed = all(one.decision.allowed for one in rules if not one.is_shadow)
     return Verdict(allowed, plan.revision, rules, is_replay, plan=plan)

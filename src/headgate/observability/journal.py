@@ -17,7 +17,7 @@ import logging
 from bisect import bisect_left
 from dataclasses import dataclass
 from random import random
-from time import monotonic_ns
+from time import monotonic_ns, perf_counter_ns
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.observability.metrics import MEASURES
@@ -53,6 +53,9 @@ SAMPLED: Final = 8
 """Of what rules say, one of so many is looked at for the busiest keys, on average."""
 
 _SPREAD: Final = 2 * SAMPLED - 1
+
+read_timer: Final = perf_counter_ns
+"""The timer of decisions, in nanoseconds."""
 
 _OPPOSITES: Final[dict[Outcome, Outcome]] = {
     "allowed": "denied",

@@ -87,6 +87,8 @@ class DecisionNotes:
             nonlocal untimed, gap
             if untimed < gap and not journal.has_listeners:
                 decision = decide(key, cost)
+                if decision is None:
+                    return None
                 untimed += 1
                 allowed = decision.allowed
                 cell = cells[allowed].get(decision.source)

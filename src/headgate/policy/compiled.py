@@ -5,7 +5,6 @@ An engine is made for one policy and never changes; a new policy has a new one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +19,7 @@ from headgate.engine.plan import (
     RulePlan,
     checks_on,
 )
-from headgate.errors import LimitError, OptionError
+from headgate.errors import LimitError, OptionError, UsageError
 from headgate.limits import EXACT, Concurrency, LeakyQueue, TokenBucket, with_extra
 from headgate.policy.caller import concerns_of
 from headgate.policy.identity import Identifier
@@ -350,7 +349,9 @@ class CompiledPolicy:
         self._caller_matcher: CallerMatcher | None = None
         self._overrides: Overrides | None = None
         if policy.overrides:
-            self._overrides = Overrides(policy, clock or time.time_ns)
+            if clock is None:
+                raise UsageError("a policy with overrides needs a clock, which says when they end")
+            self._overrides = Overrides(policy, clock)
 
     @property
     def identifier(self) -> Identifier:

@@ -145,7 +145,7 @@ class TestStreams:
 
     def test_a_missing_extra_is_named(self) -> None:
         code = (
-            "import sys; sys.modules['redis'] = None; from headgate.cli import main; "
+            "import sys; sys.modules['hiredis'] = None; from headgate.cli import main; "
             "sys.exit(main(['keys', '--store', 'redis://host']))"
         )
         call = [sys.executable, "-c", code]

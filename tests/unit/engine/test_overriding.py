@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -294,10 +295,12 @@ def test_the_memory_store_of_an_engine_honours_both_on_its_quick_way() -> None:
     assert engine.check(ASK).source == "store"
 
 
-def test_an_engine_without_a_clock_goes_by_the_time_of_the_system() -> None:
+def test_a_policy_without_a_clock_goes_by_the_time_of_the_system() -> None:
     past, future = Override("a", KEY, 1, block=True), Override("a", KEY, 2**62, block=True)
-    assert CompiledPolicy(Policy((rule("a"),), overrides=(past,))).plan(ASK).blocked == ()
-    (planned,) = CompiledPolicy(Policy((rule("a"),), overrides=(future,))).plan(ASK).blocked
+    one = RuleEngine(Policy((rule("a"),), overrides=(past,)))
+    assert one.in_force.compiled.plan(ASK).blocked == ()
+    one.replace(Policy((rule("a"),), overrides=(future,)))
+    (planned,) = one.in_force.compiled.plan(ASK).blocked
     assert planned.blocked_until_ns == 2**62
 
 
@@ -317,12 +320,12 @@ def test_all_that_limits_a_caller_knows_of_overrides() -> None:
 
 def test_an_override_of_a_rule_that_is_not_there_cannot_be_put_in_force() -> None:
     with pytest.raises(OptionError, match="'b', which is not there"):
-        CompiledPolicy(Policy((rule("a"),), overrides=(block("b"),)))
+        CompiledPolicy(Policy((rule("a"),), overrides=(block("b"),)), clock=time.time_ns)
 
 
 def test_an_extra_that_makes_a_limit_too_large_cannot_be_put_in_force() -> None:
     with pytest.raises(LimitError):
-        CompiledPolicy(Policy((rule("a"),), overrides=(more(LARGEST_QUOTA),)))
+        CompiledPolicy(Policy((rule("a"),), overrides=(more(LARGEST_QUOTA),)), clock=time.time_ns)
 
 
 def test_a_blocked_caller_is_told_so() -> None:
@@ -361,7 +364,7 @@ def test_a_blocked_caller_under_a_rule_that_is_not_told_hears_nothing_of_it() ->
 
 def test_a_store_that_never_waits_decides_at_once() -> None:
     policy = Policy((rule("a"), rule("b", TEN)))
-    engine = CompiledPolicy(policy)
+    engine = CompiledPolicy(policy, clock=time.time_ns)
     runner = Engine("memory://")
     verdicts = [runner.decide_now(engine.plan(ASK)) for _ in range(3)]
     assert [verdict is not None and verdict.allowed for verdict in verdicts] == [True, True, False]

@@ -76,7 +76,9 @@ def _run(arguments: Namespace) -> ExitStatus:
         tell(examined.problems)
         raise OptionError(f"{arguments.path!r} has errors, so there is nothing to explain")
     salt = os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape")
-    engine = CompiledPolicy(examined.policy, salt=salt, namespace=arguments.namespace)
+    engine = CompiledPolicy(
+        examined.policy, salt=salt, namespace=arguments.namespace, clock=time.time_ns
+    )
     explanation = _explanation(engine, arguments)
     print(_printed(explanation, arguments))
     return ExitStatus.DONE if explanation.verdict.allowed else ExitStatus.NO

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from abc import abstractmethod
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -47,7 +48,7 @@ class Callers:
         self._policy = policy
         self._made: dict[tuple[int, int], Asked] = {}
         self.kinds = _kinds(policy, options)
-        engine = CompiledPolicy(policy)
+        engine = CompiledPolicy(policy, clock=time.time_ns)
         self.kinds = [
             kind for kind in self.kinds if engine.matching(_made(kind, 0, policy).request())
         ]

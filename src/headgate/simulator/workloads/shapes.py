@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from heapq import heappop, heappush, merge
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Final
@@ -114,7 +115,7 @@ def _boundary_ns(window_ns: int, number: int) -> int:
 
 
 def _limit_of(policy: Policy, asked: Asked) -> Limit:
-    for rule in CompiledPolicy(policy).plan(asked.request(), lease="one").rules:
+    for rule in CompiledPolicy(policy, clock=time.time_ns).plan(asked.request(), lease="one").rules:
         for limit in rule.limits:
             if not isinstance(limit, Concurrency):
                 return limit
