@@ -107,8 +107,9 @@ def test_it_says_that_the_service_is_gone_asks_ever_less_often_and_recovers(
         fake.replies = replies
         page.until(f"{level} === 'good'", "it is back")
         assert not page.evaluate("document.body.classList.contains('is-stale')")
-        fake.statuses["/admin/v1/live"] = 500
-        fake.replies = replies | {"/admin/v1/live": {"detail": "out of memory"}}
+        with fake.lock:
+            fake.statuses["/admin/v1/live"] = 500
+            fake.replies = replies | {"/admin/v1/live": {"detail": "out of memory"}}
         page.until(f"{level} === 'bad'", "there are no figures")
         page.evaluate(HEARD_STATE)
         before = len(fake.asked)
@@ -142,8 +143,9 @@ def test_a_token_that_is_taken_back_is_told_and_asked_for(
 ) -> None:
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         page.until(IS_OPEN, "it is open")
-        fake.statuses["/admin/v1/live"] = 401
-        fake.replies["/admin/v1/live"] = {"detail": "the token is not known"}
+        with fake.lock:
+            fake.statuses["/admin/v1/live"] = 401
+            fake.replies["/admin/v1/live"] = {"detail": "the token is not known"}
         page.until("document.body.dataset.access === 'locked'", "it is locked")
         assert page.text("#token-error") == "The token is not known."
         assert page.evaluate("getComputedStyle(document.querySelector('#rules')).display") == "none"
@@ -224,9 +226,11 @@ def test_rules_that_cannot_be_read_are_in_force_all_the_same(
         assert told == ["in force", "not in the policy any more"]
         assert "Revision 1 is in force" in page.text("#policy-state")
         assert page.text("#history").strip() == f"R{why[1:]}"
-        fake.statuses.clear()
-        fake.replies |= read
-        page.until("document.querySelector('#rules-unread').hidden", "they can be read again")
+        for path in ("/admin/v1/rules", "/admin/v1/history"):
+            with fake.lock:
+                del fake.statuses[path]
+                fake.replies[path] = read[path]
+            page.until("document.querySelector('#rules-unread').hidden", "they can be read again")
         assert "5 per minute" in page.text("#rules-table")
         history = "document.querySelector('#history').innerText"
         page.until(f"{history}.includes('begin')", "the history can be read again")

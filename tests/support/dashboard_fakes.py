@@ -85,7 +85,8 @@ class FakeService:
     """Serves the files of the dashboard, and says what it is told to say: `live`, `rules`, ...
 
     What is under a path is sent as JSON with status 200, or that of `statuses`. If there is nothing
-    there, the connection is cut. All of it is below *prefix*, and nothing else.
+    there, the connection is cut. All of it is below *prefix*, and nothing else. A test that changes
+    several of these together holds the `lock`.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -99,6 +100,7 @@ class FakeService:
             "/admin/v1/history": history(),
         }
         self.asked: list[str] = []
+        self.lock = threading.Lock()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -120,11 +122,13 @@ class FakeService:
         path = handler.path.partition("?")[0]
         self.asked.append(path)
         path = path.removeprefix(self.prefix) if path.startswith(self.prefix) else "/elsewhere"
-        body, kind = self._body(path)
+        with self.lock:
+            body, kind = self._body(path)
+            status = self.statuses.get(path, 200)
         if body is None:
             handler.close_connection = True
             return
-        handler.send_response(self.statuses.get(path, 200))
+        handler.send_response(status)
         handler.send_header("content-type", kind)
         handler.send_header("content-length", str(len(body)))
         handler.end_headers()

@@ -33,7 +33,9 @@ export function startHistory(given) {
   fill($("history"), table.element, trouble, more);
 }
 
+/** Show a page of the history. True if it was read. */
 async function load(from = null) {
+  let isRead = false;
   try {
     const { data } = await admin("GET", `/history?limit=${PAGE}${from === null ? "" : `&before=${from}`}`);
     const found = data.revisions.map((one) => ({ ...one, id: one.revision }));
@@ -43,15 +45,17 @@ async function load(from = null) {
     table.show(rows);
     fill(trouble);
     acts.shown();
+    isRead = true;
   } catch (error) { fill(trouble, failure(error)); }
   table.element.hidden = !rows.length && trouble.hasChildNodes(); // what cannot be read is not nothing
+  return isRead;
 }
 
-/** Show the history anew for the policy as it is now: *status* is what `/status` says. */
+/** Show the history for the policy as it is now: *status* is what `/status` says. True if it was read. */
 export async function showHistory(status) {
   current = status.revision;
   say(state, `Revision ${status.revision ?? "–"} is in force, from ${status.place ?? "its place"}${status.loaded_at ? `, since ${moment(new Date(status.loaded_at))}` : ""}.`);
-  await load();
+  return load();
 }
 
 async function look(row) {

@@ -56,7 +56,7 @@ async function learn(wanted) {
     const status = (await admin("GET", "/status")).data;
     reader = status.caller?.role === "read" ? status.caller.name : null;
     lock();
-    await showHistory(status);
+    const isHistoryRead = await showHistory(status);
     const rules = [];
     for (let offset = 0; offset !== null && rules.length < 10 * MOST_RULES;) {
       const { data } = await admin("GET", `/rules?limit=${MOST_RULES}&offset=${offset}`);
@@ -65,7 +65,7 @@ async function learn(wanted) {
     }
     setPolicy(rules);
     lock();
-    learned = wanted;
+    if (isHistoryRead) learned = wanted; // else the next answer tries again
     unread(null);
   } catch (error) {
     if (error.name !== "ProblemError") throw error; // else the next answer tries again
