@@ -98,6 +98,12 @@ class Gateway:
         except httpx.TransportError:
             return False
 
+    def is_up(self) -> bool:
+        """Whether it has said so."""
+        if not self.process.is_running:
+            raise RuntimeError(f"the gateway has ended: {self.log}")
+        return "is up" in self.log
+
     def _child(self, name: str) -> int:
         found = [pid for program, pid in self.children.items() if program.startswith(name)]
         if not found:
@@ -138,14 +144,8 @@ def gateway(
         stack.callback(process.terminate, within=20.0)
         made = Gateway(process, directory / "log", port, service_port)
         if is_awaited:
-            wait_until(lambda: _is_up(made), "the gateway is up", within=60.0)
+            wait_until(made.is_up, "the gateway is up", within=60.0)
         yield made
-
-
-def _is_up(made: Gateway) -> bool:
-    if not made.process.is_running:
-        raise RuntimeError(f"the gateway has ended: {made.log}")
-    return "is up" in made.log
 
 
 class _Echo(QuietHandler):

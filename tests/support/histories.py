@@ -29,7 +29,7 @@ LATELY = 1_800_000_000 * SECOND + 123_456_789
 
 
 def examples(count: int) -> settings:
-    """Settings for *count* examples; for a fifth of them in an ordinary run."""
+    """Settings for *count* examples; for an eighth of them in an ordinary run."""
     return settings(
         max_examples=example_count(count),
         deadline=None,
