@@ -27,11 +27,21 @@ ALL = "".join(f"{number}\n" for number in range(10))
 
 
 class TestStarting:
-    def test_requests_are_limited_and_the_start_is_told(self, tmp_path: Path) -> None:
+    def test_requests_are_limited_and_a_debug_token_shows_how(self, tmp_path: Path) -> None:
         with gateway(tmp_path) as one:
-            assert one.statuses(6) == [200] * 5 + [429]
+            token = one.admin("POST", "/debug-tokens", json={"ttl": 60}).json()["token"]
+            headers = {"x-api-key": "ada", "headgate-debug": token}
+            replies = [PLAIN.get(f"{one.url}/limited/a", headers=headers) for _ in range(6)]
+            assert [reply.status_code for reply in replies] == [200] * 5 + [429]
+            told = [reply.headers["headgate-decision"] for reply in replies]
+            assert told[0].startswith('"per-key";allowed=?1;mode=enforce;key="api_key=~')
+            assert told[5].startswith('"per-key";allowed=?0;')
+            assert "headgate-decision" not in one.get("/limited/a").headers
+            assert "headgate-decision" not in one.get("/limited/a", "eve").headers
+
             assert one.statuses(1, key="bob") == [200]
             assert one.get("/free").text == "/free"
+
             assert f"gateway: {one.url}" in one.log
             assert f"service and dashboard: {one.service_url}/" in one.log
             assert "revision 1, 1 rule" in one.log
@@ -109,36 +119,37 @@ class TestRefusing:
         assert subprocess.run(closed, check=False, cwd=tmp_path).returncode == 2  # noqa: S603
 
 
-class TestChanging:
-    def test_a_change_drops_no_connection_and_cuts_no_response(self, tmp_path: Path) -> None:
-        """Other filters than before: the listener itself is replaced."""
-        with gateway(tmp_path) as one, httpx.Client(base_url=one.url) as kept:
+def test_a_change_drops_no_connection_and_wrong_rules_change_nothing(tmp_path: Path) -> None:
+    """Other filters than before: the listener itself is replaced."""
+    with gateway(tmp_path) as one:
+        with (
+            httpx.Client(base_url=one.url) as kept,
+            _reading(f"{one.url}/slow?seconds=2") as pieces,
+        ):
             ada = {"x-api-key": "ada"}
-            with _reading(f"{one.url}/slow?seconds=3") as pieces:
-                assert kept.get("/limited/a", headers=ada).status_code == 200
-                more = "  - {id: shut, match: {endpoint: /shut}, key_by: ip, limit: 1/hour,"
-                more += " on_store_failure: fail_closed}\n"
-                (tmp_path / "rules.yaml").write_text(RULES.replace("5/hour", "2/hour") + more)
-                wait_until(lambda: one.statuses(2, "/shut") == [429, 429], "the rule is in force")
-                answers = [kept.get("/limited/a", headers=ada) for _ in range(2)]
-                assert [answer.status_code for answer in answers] == [200, 429]
-            assert "".join(pieces) == ALL
-            assert "refuses" not in one.log
+            assert kept.get("/limited/a", headers=ada).status_code == 200
+            more = "  - {id: shut, match: {endpoint: /shut}, key_by: ip, limit: 1/hour,"
+            more += " on_store_failure: fail_closed}\n"
+            changed = RULES.replace("5/hour", "2/hour") + more
+            (tmp_path / "rules.yaml").write_text(changed)
+            wait_until(lambda: one.statuses(2, "/shut") == [429, 429], "the rule is in force")
+            answers = [kept.get("/limited/a", headers=ada) for _ in range(2)]
+            assert [answer.status_code for answer in answers] == [200, 429]
+        assert "".join(pieces) == ALL
+        assert "refuses" not in one.log
 
-    def test_wrong_rules_change_nothing_and_are_told_once(self, tmp_path: Path) -> None:
-        with gateway(tmp_path) as one:
-            (tmp_path / "rules.yaml").write_text(RULES.replace("5/hour", "nonsense"))
-            wait_until(lambda: "nonsense" in one.log, "the mistake is told")
-            one.signal(signal.SIGHUP)
-            assert one.statuses(6) == [200] * 5 + [429]
-            assert one.log.count("nonsense") == 1
-            changed = {"match": {"endpoint": "/free"}, "key_by": "ip", "limit": "1/hour"}
-            (tmp_path / "rules.yaml").write_text(RULES)
-            wait_until(
-                lambda: one.admin("PUT", "/rules/free", json=changed).status_code == 200,
-                "the rules can be changed over the network again",
-            )
-            wait_until(lambda: one.get("/free").status_code == 429, "which counts here too")
+        (tmp_path / "rules.yaml").write_text(changed.replace("2/hour", "nonsense"))
+        wait_until(lambda: "nonsense" in one.log, "the mistake is told")
+        one.signal(signal.SIGHUP)
+        assert one.statuses(3, key="bob") == [200] * 2 + [429]
+        assert one.log.count("nonsense") == 1
+        (tmp_path / "rules.yaml").write_text(changed)
+        added = {"match": {"endpoint": "/free"}, "key_by": "ip", "limit": "1/hour"}
+        wait_until(
+            lambda: one.admin("PUT", "/rules/free", json=added).status_code == 200,
+            "the rules can be changed over the network again",
+        )
+        wait_until(lambda: one.get("/free").status_code == 429, "which counts here too")
 
 
 class TestEnding:
@@ -234,16 +245,3 @@ async def _load_until_gone(port: int, stop: Callable[[], None]) -> int:
     async with asyncio.timeout(30):
         await asyncio.gather(end(), *(call() for _ in range(8)))
     return answered
-
-
-def test_a_request_with_a_debug_token_hears_how_it_was_decided(tmp_path: Path) -> None:
-    with gateway(tmp_path) as made:
-        token = made.admin("POST", "/debug-tokens", json={"ttl": 60}).json()["token"]
-        headers = {"x-api-key": "ada", "headgate-debug": token}
-        replies = [PLAIN.get(f"{made.url}/limited/a", headers=headers) for _ in range(6)]
-        assert [reply.status_code for reply in replies] == [200] * 5 + [429]
-        told = [reply.headers["headgate-decision"] for reply in replies]
-        assert told[0].startswith('"per-key";allowed=?1;mode=enforce;key="api_key=~')
-        assert told[5].startswith('"per-key";allowed=?0;')
-        assert "headgate-decision" not in made.get("/limited/a").headers
-        assert "headgate-decision" not in made.get("/limited/a", "bob").headers

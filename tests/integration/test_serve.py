@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.support.decision_service import PLAIN, RULES, Service, load_until_gone, refused, serving
+from tests.support.decision_service import (
+    PLAIN,
+    RULES,
+    Service,
+    load_until_gone,
+    refused,
+    serving,
+    told,
+)
 from tests.support.servers import Certificates, RedisServer, free_port, release_port, wait_until
 
 if TYPE_CHECKING:
@@ -22,7 +30,9 @@ WORD = "sesame"
 
 
 class TestStarting:
-    def test_requests_are_limited_and_the_start_is_told(self, tmp_path: Path) -> None:
+    def test_requests_are_limited_and_a_changed_file_comes_into_force_but_no_bad_one(
+        self, tmp_path: Path
+    ) -> None:
         with serving(tmp_path) as service:
             assert service.statuses(6) == [200] * 5 + [429]
             assert service.statuses(1, ip="192.0.2.2") == [200]
@@ -30,6 +40,7 @@ class TestStarting:
             assert "revision 1, 1 rule" in service.log
             assert "counters: memory://" in service.log
             assert "admin API: closed" in service.log
+            _reload(service, tmp_path / "rules.yaml")
 
     def test_programs_get_a_line_of_json_for_each_thing_that_is_told(self, tmp_path: Path) -> None:
         with serving(tmp_path, "--json") as service:
@@ -53,37 +64,44 @@ class TestStarting:
         (tmp_path / "rules.yaml").write_text(RULES)
         with socket.create_server(("127.0.0.1", free_port())) as taken:
             port = taken.getsockname()[1]
-            status, told = refused(
+            status, said = refused(
                 tmp_path, "--rules", "rules.yaml", "--http", f"127.0.0.1:{port}", "--grpc", "off"
             )
         release_port(port)
         assert status == 2
-        assert told.splitlines()[-1] == (
+        assert said.splitlines()[-1] == (
             f"headgate serve: cannot listen at 127.0.0.1:{port}: the address is in use; "
             "stop what listens there, or choose another"
         )
 
-    def test_bad_rules_are_told_with_their_place(self, tmp_path: Path) -> None:
+    def test_bad_rules_are_told_with_their_place(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         (tmp_path / "rules.yaml").write_text(RULES.replace("limit:", "limt:"))
-        flags = ("--rules", "rules.yaml", "--http", "127.0.0.1:0", "--grpc", "off")
-        status, told = refused(tmp_path, *flags)
+        flags = ("--rules", str(tmp_path / "rules.yaml"), "--http", "127.0.0.1:0", "--grpc", "off")
+        status, said = refused(tmp_path, *flags)
         assert status == 2
-        assert "rules.yaml:3:" in told
-        assert "did you mean 'limit'?" in told
-        assert "Traceback" not in told
-        assert refused(tmp_path, *flags, "--check")[0] == 1
+        assert "rules.yaml:3:" in said
+        assert "did you mean 'limit'?" in said
+        assert "Traceback" not in said
+        assert told(capsys, *flags, "--check")[0] == 1
 
-    def test_check_says_that_all_is_well(self, tmp_path: Path) -> None:
-        (tmp_path / "rules.yaml").write_text(RULES)
-        (tmp_path / "headgate.yaml").write_text("rules: rules.yaml\nstore: redis://nowhere:1\n")
-        assert refused(tmp_path, "--config", "headgate.yaml", "--check") == (0, "")
-        (tmp_path / "headgate.yaml").write_text("rules: rules.yaml\nhttp_tls_cert: no\n")
-        assert refused(tmp_path, "--config", "headgate.yaml", "--check")[0] == 2
+    def test_check_says_that_all_is_well(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        rules, config = tmp_path / "rules.yaml", tmp_path / "headgate.yaml"
+        rules.write_text(RULES)
+        config.write_text(f"rules: {rules}\nstore: redis://nowhere:1\n")
+        assert told(capsys, "--config", str(config), "--check") == (0, "")
+        config.write_text(f"rules: {rules}\nhttp_tls_cert: no\n")
+        assert told(capsys, "--config", str(config), "--check")[0] == 2
 
-    def test_no_rules_is_told_with_the_shortest_way_on(self, tmp_path: Path) -> None:
-        status, told = refused(tmp_path)
+    def test_no_rules_is_told_with_the_shortest_way_on(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        status, said = told(capsys)
         assert status == 2
-        assert "give --rules FILE" in told
+        assert "give --rules FILE" in said
 
     def test_is_not_ready_while_the_store_does_not_answer(self, tmp_path: Path) -> None:
         with RedisServer() as redis:
@@ -96,23 +114,21 @@ class TestStarting:
             assert PLAIN.get(f"{service.url}/healthz").status_code == 200
 
 
+def _reload(service: Service, path: Path) -> None:
+    def limit() -> str:
+        return service.check("192.0.2.9").headers["x-ratelimit-limit"]
+
+    assert limit() == "5"
+    path.write_text(RULES.replace("5/hour", "7/hour"))
+    wait_until(lambda: limit() == "7", "the new limit is in force")
+    path.write_text("version: 1\nrules: nonsense\n")
+    service.signal(signal.SIGHUP)
+    wait_until(lambda: "nonsense" in service.log, "the mistake is told")
+    assert limit() == "7"
+    assert service.is_ready()
+
+
 class TestReloading:
-    def test_a_changed_file_comes_into_force_and_a_bad_one_does_not(self, tmp_path: Path) -> None:
-        with serving(tmp_path) as service:
-            assert service.check("192.0.2.9").headers["x-ratelimit-limit"] == "5"
-            path = tmp_path / "rules.yaml"
-            path.write_text(RULES.replace("5/hour", "7/hour"))
-
-            def limit() -> str:
-                return service.check("192.0.2.9").headers["x-ratelimit-limit"]
-
-            wait_until(lambda: limit() == "7", "the new limit is in force")
-            path.write_text("version: 1\nrules: nonsense\n")
-            service.signal(signal.SIGHUP)
-            wait_until(lambda: "nonsense" in service.log, "the mistake is told")
-            assert limit() == "7"
-            assert service.is_ready()
-
     def test_envoys_own_configuration_is_served_and_reloaded(self, tmp_path: Path) -> None:
         config = tmp_path / "envoy"
         config.mkdir()
@@ -151,17 +167,11 @@ class TestDraining:
             assert service.wait() == 0
         assert answered > 200
 
-    def test_readiness_goes_first(self, tmp_path: Path) -> None:
-        with serving(tmp_path, "--linger", "3") as service:
-            service.signal(signal.SIGTERM)
-            wait_until(lambda: not service.is_ready(), "it is not ready")
-            assert service.check().status_code == 200
-            assert service.wait() == 0
-
-    def test_a_second_signal_ends_it_at_once(self, tmp_path: Path) -> None:
+    def test_readiness_goes_first_and_a_second_signal_ends_it_at_once(self, tmp_path: Path) -> None:
         with serving(tmp_path, "--linger", "60") as service:
             service.signal(signal.SIGTERM)
             wait_until(lambda: not service.is_ready(), "it is not ready")
+            assert service.check().status_code == 200
             service.signal(signal.SIGINT)
             assert service.wait() == 1
 

@@ -44,16 +44,19 @@ def channel_to(service: Service, worker: int = 0) -> grpc.Channel:
 
 
 @pytest.mark.parametrize("transport", ["lean", "grpcio"])
-def test_envoys_service_is_answered(tmp_path: Path, transport: str) -> None:
-    with serving(tmp_path, "--grpc-transport", transport, rules=RULES, grpc=1) as service:
-        with channel_to(service) as channel:
-            assert over(channel, 4) == [OK, OK, OK, OVER]
-            assert asked(channel, "bob") == OK
-        for _ in range(8):
+def test_envoys_service_is_answered_while_it_drains_too(tmp_path: Path, transport: str) -> None:
+    flags = ("--grpc-transport", transport, "--linger", "1")
+    with serving(tmp_path, *flags, rules=RULES, grpc=1) as service:
+        for _ in range(4):
             with channel_to(service) as channel:
-                assert asked(channel) == OVER
-        service.signal(signal.SIGTERM)
-        assert service.wait() == 0
+                asked(channel)
+        with channel_to(service) as channel:
+            assert asked(channel) == OVER
+            assert over(channel, 4, "bob") == [OK, OK, OK, OVER]
+            service.signal(signal.SIGTERM)
+            wait_until(lambda: not service.is_ready(), "it is not ready")
+            assert asked(channel, "eve") == OK
+            assert service.wait() == 0
         assert "Traceback" not in service.log
 
 
@@ -110,15 +113,3 @@ def test_tls_asks_for_a_certificate_of_the_authority(tmp_path: Path) -> None:
         unknown = grpc.ssl_channel_credentials(ca)
         with grpc.secure_channel(address, unknown) as channel, pytest.raises(grpc.RpcError):
             asked(channel)
-
-
-def test_a_call_under_way_is_answered_while_it_drains(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path, "--linger", "3", rules=RULES, grpc=1) as service,
-        channel_to(service) as channel,
-    ):
-        assert asked(channel) == OK
-        service.signal(signal.SIGTERM)
-        wait_until(lambda: not service.is_ready(), "it is not ready")
-        assert asked(channel) == OK
-        assert service.wait() == 0

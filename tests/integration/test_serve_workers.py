@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.decision_service import RULES, load_until_gone, refused, serving
+from tests.support.decision_service import RULES, load_until_gone, refused, serving, told
 from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.decision_service import Service
 
 
 @pytest.fixture(scope="module")
@@ -24,26 +26,50 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture
-def shared(redis: RedisServer) -> tuple[str, ...]:
-    redis.cli("flushall")
-    return ("--workers", "2", "--store", redis.url)
-
-
-def test_two_workers_count_exactly_as_one(tmp_path: Path, shared: tuple[str, ...]) -> None:
+@pytest.fixture(scope="module")
+def service(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Two workers. The last test that uses them ends them."""
     rules = RULES.replace("5/hour", "50/hour")
-    with serving(tmp_path, *shared, rules=rules) as service:
-        assert len(service.workers()) == 2
-        assert "serves with 2 workers" in service.log
-        with ThreadPoolExecutor(8) as pool:
-            statuses = list(pool.map(lambda _: service.check().status_code, range(80)))
-        assert sorted(statuses) == [200] * 50 + [429] * 30
+    flags = ("--workers", "2", "--store", redis.url, "--linger", "0")
+    with serving(tmp_path_factory.mktemp("pair"), *flags, rules=rules) as running:
+        yield running
 
 
-def test_sigterm_under_load_loses_no_request(tmp_path: Path, shared: tuple[str, ...]) -> None:
+def test_two_workers_count_exactly_as_one(service: Service) -> None:
+    assert len(service.workers()) == 2
+    assert "serves with 2 workers" in service.log
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(lambda _: service.check().status_code, range(80)))
+    assert sorted(statuses) == [200] * 50 + [429] * 30
+
+
+def test_a_worker_that_is_killed_is_replaced_and_nobody_else_notices(service: Service) -> None:
+    before = service.workers()
+    os.kill(before[0], signal.SIGKILL)
+    assert service.check("192.0.2.2").status_code == 200
+    wait_until(lambda: "serves again" in service.log, "another serves")
+    after = service.workers()
+    assert len(after) == 2
+    assert before[1] in after
+    assert before[0] not in after
+    assert "killed by SIGKILL" in service.log
+
+
+def test_workers_end_when_their_supervisor_is_killed(service: Service) -> None:
+    workers = service.workers()
+    service.signal(signal.SIGKILL)
+    wait_until(lambda: not any(map(_is_alive, workers)), "no worker is left")
+
+
+def test_sighup_reaches_all_and_sigterm_under_load_loses_no_request(
+    tmp_path: Path, redis: RedisServer
+) -> None:
     rules = RULES.replace("5/hour", "1000000/hour")
-    with serving(tmp_path, *shared, "--linger", "0.3", rules=rules) as service:
+    flags = ("--workers", "2", "--store", redis.url, "--linger", "0.3")
+    with serving(tmp_path, *flags, rules=rules) as service:
         workers = service.workers()
+        service.signal(signal.SIGHUP)
+        wait_until(lambda: service.log.count("SIGHUP") == 2, "both look again")
 
         def stop() -> None:  # as who stops a whole cgroup or session does
             for pid in workers:
@@ -52,42 +78,7 @@ def test_sigterm_under_load_loses_no_request(tmp_path: Path, shared: tuple[str, 
 
         assert asyncio.run(load_until_gone(service.port, stop)) > 100
         assert service.wait() == 0
-
-
-def test_a_worker_that_is_killed_is_replaced_and_nobody_else_notices(
-    tmp_path: Path, shared: tuple[str, ...]
-) -> None:
-    with serving(tmp_path, *shared) as service:
-        before = service.workers()
-        os.kill(before[0], signal.SIGKILL)
-        assert service.check().status_code == 200
-        wait_until(lambda: "serves again" in service.log, "another serves")
-        after = service.workers()
-        assert len(after) == 2
-        assert before[1] in after
-        assert before[0] not in after
-        assert "killed by SIGKILL" in service.log
-        service.signal(signal.SIGTERM)
-        assert service.wait() == 0
-
-
-def test_sighup_reaches_all_and_sigterm_ends_all(tmp_path: Path, shared: tuple[str, ...]) -> None:
-    with serving(tmp_path, *shared) as service:
-        workers = service.workers()
-        service.signal(signal.SIGHUP)
-        wait_until(lambda: service.log.count("SIGHUP") == 2, "both look again")
-        service.signal(signal.SIGTERM)
-        assert service.wait() == 0
         assert not any(_is_alive(pid) for pid in workers)
-
-
-def test_workers_end_when_their_supervisor_is_killed(
-    tmp_path: Path, shared: tuple[str, ...]
-) -> None:
-    with serving(tmp_path, *shared, "--linger", "0") as service:
-        workers = service.workers()
-        service.signal(signal.SIGKILL)
-        wait_until(lambda: not any(map(_is_alive, workers)), "no worker is left")
 
 
 def test_workers_that_cannot_start_are_one_line_and_no_loop(
@@ -95,17 +86,19 @@ def test_workers_that_cannot_start_are_one_line_and_no_loop(
 ) -> None:
     (tmp_path / "rules.yaml").write_text(RULES.replace("limit:", "limt:"))
     flags = ("--rules", "rules.yaml", "--http", "127.0.0.1:0", "--grpc", "off")
-    status, told = refused(tmp_path, *flags, "--workers", "2", "--store", redis.url)
+    status, said = refused(tmp_path, *flags, "--workers", "2", "--store", redis.url)
     assert status == 2
-    assert told.splitlines()[-1].startswith("headgate serve: rules.yaml:3:")
-    assert "Traceback" not in told
+    assert said.splitlines()[-1].startswith("headgate serve: rules.yaml:3:")
+    assert "Traceback" not in said
 
 
-def test_counting_in_memory_is_for_one_worker(tmp_path: Path) -> None:
+def test_counting_in_memory_is_for_one_worker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "rules.yaml").write_text(RULES)
-    status, told = refused(tmp_path, "--rules", "rules.yaml", "--workers", "2")
+    status, said = told(capsys, "--rules", str(tmp_path / "rules.yaml"), "--workers", "2")
     assert status == 2
-    assert "would each count by themselves" in told
+    assert "would each count by themselves" in said
 
 
 def _is_alive(pid: int) -> bool:

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from headgate.cli import main
+from tests.support.logs import restored_logs
 from tests.support.servers import free_port, release_port, wait_until
 from tests.support.servers.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import pytest
 
 RULES = """\
 version: 1
@@ -150,6 +154,13 @@ def refused(
         env={**os.environ, **(env or {})},
     )
     return done.returncode, done.stderr
+
+
+def told(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
+    """The same for `headgate serve` with *flags* in this process."""
+    with restored_logs():
+        status = main(["serve", *flags])
+    return status, capsys.readouterr().err
 
 
 async def load_until_gone(port: int, stop: Callable[[], None]) -> int:

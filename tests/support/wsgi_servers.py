@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HOST = "127.0.0.1"
+_ASKING = httpx.Client(trust_env=False, timeout=5, limits=httpx.Limits(max_keepalive_connections=0))
 WORKERS = {
     "sync": ("--worker-class", "sync"),
     "gthread": ("--worker-class", "gthread", "--threads", "4"),
@@ -78,6 +79,6 @@ def running(call: Sequence[str], log: Path) -> Iterator[Process]:
 def answers(url: str) -> bool:
     """Whether a server is there, at */health* of *url*."""
     try:
-        return httpx.get(f"{url}/health", trust_env=False, timeout=5).status_code == 200
+        return _ASKING.get(f"{url}/health").status_code == 200
     except httpx.TransportError:
         return False

@@ -22,7 +22,7 @@ from tests.support.http_app import ask, check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MANY = 100
+MANY = 50
 WIDE = "\N{GRINNING FACE}"
 
 
