@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEASED = """\
 version: 1
 rules:
-  - {id: hot, key_by: ip, limit: 1000/hour, accuracy: {batch: 50}}
+  - {id: hot, key_by: ip, limit: 300/hour, accuracy: {batch: 30}}
 """
 EVERYWHERE = """\
 version: 1
@@ -56,18 +56,17 @@ def test_a_hot_caller_is_served_from_leases_within_the_limit(tmp_path: Path) -> 
         httpx.Client(trust_env=False) as client,
     ):
         body = {"method": "GET", "path": "/", "ip": "192.0.2.1"}
-        answers = [client.post(f"{service.url}/v1/check", json=body) for _ in range(1100)]
+        answers = [client.post(f"{service.url}/v1/check", json=body) for _ in range(400)]
         allowed = [one for one in answers if one.status_code == 200]
-        assert len(allowed) <= 1000 + 50
-        assert len(allowed) >= 1000 - 50
+        assert 300 - 30 <= len(allowed) <= 300 + 30
         told = server.cli("info", "commandstats")
         (line,) = [one for one in told.splitlines() if one.startswith("cmdstat_evalsha:")]
         scripts = int(line.partition("calls=")[2].partition(",")[0])
         assert scripts < len(answers) / 5
-        assert measure(service, "headgate_overshoot_bound") == 50
+        assert measure(service, "headgate_overshoot_bound") == 30
         headers = {"authorization": f"Bearer {token}"}
         pressure = client.get(f"{service.url}/admin/v1/pressure", headers=headers).json()
-        assert pressure["bounds"] == [{"rule_id": "hot", "holders": 1, "units": 50}]
+        assert pressure["bounds"] == [{"rule_id": "hot", "holders": 1, "units": 30}]
         assert pressure["hot_keys"][0]["rule_id"] == "hot"
         assert pressure["breaker"] == "closed"
         assert pressure["factor"] == 1
