@@ -20,8 +20,8 @@ from benchmarks.budgets.row import Budget, Effort, Row
 from benchmarks.gateway.servers import DecisionService, Server, Service
 from benchmarks.inprocess.measure import in_turns
 from benchmarks.service.grpc_load import Target, full_load, paced_load
-from headgate.rule_engine import AsyncRuleEngine
 from headgate.policy.loader import read_policy
+from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.rls import RateLimitCalls
 from headgate.service.rls.messages import PATH, RateLimitRequest

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
-    from headgate.overload import AsyncFairGate, LoadShedder
     from headgate.engine.rule import Priority
+    from headgate.overload import AsyncFairGate, LoadShedder
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from benchmarks.overload.backend import Backend
     from benchmarks.overload.clients import Front
     from benchmarks.overload.overload import MakeFront, Plot
-    from headgate.overload import Steering
     from headgate.engine.rule import Priority
+    from headgate.overload import Steering
     from headgate.testing.virtual_loop import VirtualLoop
 
 FIXED: Final = 5

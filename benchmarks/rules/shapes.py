@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from headgate.engine.request import Request
 from headgate.limits import TokenBucket
 from headgate.policy.model import Match, Policy, Rule
-from headgate.engine.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

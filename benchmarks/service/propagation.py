@@ -26,10 +26,10 @@ from headgate.control.etcd import EtcdStorage
 from headgate.control.etcd.storage import decode, encode
 from headgate.control.feed import PolicyFeed
 from headgate.control.revision import Change, Revision
-from headgate.rule_engine import AsyncRuleEngine
+from headgate.engine.request import Request
 from headgate.policy.loader import examine_policy_data
 from headgate.policy.model import Policy
-from headgate.engine.request import Request
+from headgate.rule_engine import AsyncRuleEngine
 from tests.support.servers.etcd import EtcdCluster, EtcdServer
 
 if TYPE_CHECKING:

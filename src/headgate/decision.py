@@ -24,7 +24,6 @@ __all__ = [
     "OVERRIDE",
     "Decision",
     "FailurePolicy",
-    "Figures",
     "HeaderMode",
     "OnFailure",
     "PartialHit",
@@ -37,11 +36,6 @@ __all__ = [
     "decide_without_store",
     "read_on_failure",
 ]
-
-
-Figures = tuple[bool, str, "Limit", int, "int | None", int, str, tuple["Decision", ...]]
-"""Of a decision: `allowed`, `key`, `limit`, `remaining`, `retry_after_ns`, `reset_after_ns`,
-`source`, and `limits` if there are several, else nothing."""
 
 
 Taken = tuple[object, "int | None", int, int]
@@ -131,19 +125,6 @@ class Decision(NamedTuple):
             f"reset_after={self.reset_after}, {delay}source={self.source!r})"
         )
 
-    def figures(self) -> Figures:
-        """All figures where there is no queue, in one call: see `Figures`."""
-        return (
-            self.allowed,
-            self.key,
-            self.limit,
-            self.remaining,
-            self.retry_after_ns,
-            self.reset_after_ns,
-            self.source,
-            self._several(),
-        )
-
     def _several(self) -> tuple[Decision, ...]:
         """Return the decisions of several limits, built when they are read."""
         parts = self.parts
@@ -160,8 +141,8 @@ class Decision(NamedTuple):
         pairs = zip(limits, results, strict=True)
         return tuple([Decision(self.key, limit, *outcome) for limit, outcome in pairs])
 
-    def _all(self) -> tuple[Figures, int, int]:
-        return self.figures(), self.delay_ns, self.turn_ns
+    def _all(self) -> tuple[object, ...]:
+        return *self[:-1], self._several()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +273,8 @@ def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision
 # What to decide when the store cannot: the one place where open and closed are told apart.
 
 
-HeaderMode = Literal["on", "off", "redacted"]
-"""What a response says of a rule: all, nothing, or only that the request was denied."""
+HeaderMode = Literal["on", "brief", "off", "redacted"]
+"""What a response says of a rule: all, only when to retry, nothing, or not even that."""
 
 FailurePolicy = Literal["fail_open", "fail_closed", "local"]
 

@@ -34,6 +34,7 @@ OF_PATHS = {
     "switched-off": 'limit: 1/hour, mode: "off"',
     "shadowed": "limit: 1/hour, mode: shadow",
     "no-headers": 'limit: 1/hour, headers: "off"',
+    "brief": "limit: 1/hour, headers: brief",
     "redacted": "limit: 1/hour, headers: redacted",
     "tiers": "limits: {paid: 2/hour, default: 1/hour}",
     "afterwards": "limit: 10/hour, cost: {default: 4, after: {header: x-tokens}}",
@@ -144,6 +145,7 @@ MODES: dict[str, Step] = {
     "off": check("/switched-off", times=2),
     "shadow": check("/shadowed", times=2),
     "headers off": check("/no-headers", times=2),
+    "headers brief": check("/brief", times=2),
     "redacted": check("/redacted", times=2),
     "redacted, problem": post(
         "/v1/check", {"path": "/redacted", "headers": {"x-user-id": "ada"}}, PROBLEM
@@ -325,6 +327,7 @@ AUTHORIZE: dict[str, Step] = {
     "no such path": authorize("d"),
     "long path": authorize("/" + "x" * 16_384),
     "headers off": authorize("/no-headers", x_user_id="h", times=2),
+    "headers brief": authorize("/brief", x_user_id="h", times=2),
     "redacted": authorize("/redacted", x_user_id="h", times=2),
     "shadow": authorize("/shadowed", x_user_id="h", times=2),
 }

@@ -214,6 +214,10 @@ CASES: dict[str, Case] = {
     "preflights that count": ({"limits": "1/minute", "limits_preflights": True}, [PREFLIGHT] * 2),
     "headers of the app": ({"limits": "2/minute"}, ["GET /own", f"GET /own {CORS}", "GET /own"]),
     "headers off": ({"limits": "1/minute", "headers": "off"}, ["GET /", "GET /"]),
+    "headers brief": (
+        {"limits": "1/minute", "headers": "brief"},
+        ["GET /", "GET /", f"GET / {PROBLEM}"],
+    ),
     "headers redacted": (
         {"limits": "1/minute", "headers": "redacted"},
         ["GET /", "GET /", f"GET / {PROBLEM}"],
@@ -475,6 +479,7 @@ MORE_ROUTES: dict[str, RouteCase] = {
     ),
     "shadow": ({}, [("1/minute", {"mode": "shadow"})], ["GET /a", "GET /a"]),
     "headers off": ({}, [("1/minute", {"headers": "off"})], ["GET /a", "GET /a"]),
+    "headers brief": ({}, [("1/minute", {"headers": "brief"})], ["GET /a", "GET /a"]),
     "headers redacted": ({}, [("1/minute", {"headers": "redacted"})], ["GET /a", "GET /a"]),
     "headers of the app": ({}, [("2/minute", {"name": "named"})], ["GET /a/own", "GET /a/own"]),
     "errors": ({}, [("2/minute", {"name": "named"})], ["GET /a/boom", "GET /a"]),

@@ -1,41 +1,62 @@
-"""Headers that are made quickly say what those say that are made at leisure."""
+"""The fast encoder of headers says what the general one says."""
 
 from __future__ import annotations
 
-from fractions import Fraction
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import GCRA, LeakyBucket, RateLimiter, TokenBucket
-from headgate.integrations.asgi.sending import encoded, header_lines
-from headgate.responses import Answer, Told, headers_for
+from headgate import Concurrency, LeakyQueue, MemoryStore, RateLimiter, TokenBucket
+from headgate.integrations.asgi.sending import encoded
+from headgate.responses import Answer, Told, allowed_lines, headers_for
 from headgate.testing import ManualClock
 from headgate.units import SECOND
+from tests.support.limit_kinds import KIND, limit_of
 
-quotas = st.integers(1, 30_000) | st.sampled_from([1, 2, 3, 7, 60, 100])
-rates = st.fractions(Fraction(1, 86_400), 10**5, max_denominator=86_400).filter(bool)
-limits = st.one_of(
-    st.builds(TokenBucket, quotas, rates),
-    st.builds(lambda burst, rate: GCRA(rate=rate, burst=burst), quotas, rates),
-    st.builds(LeakyBucket, quotas, rates),
+QUOTAS = st.integers(1, 30_000) | st.sampled_from([1, 2, 3, 7, 60, 100])
+WINDOWS = st.integers(1, 90 * 10**6).map(lambda us: us * 1_000) | st.just(60 * SECOND)
+LARGEST = TokenBucket(10**15 - 1, 9 * 10**14)
+RATES = st.one_of([st.builds(limit_of, KIND, QUOTAS, WINDOWS)] * 5 + [st.just(LARGEST)])
+OTHERS = st.sampled_from([Concurrency(3, 30), LeakyQueue(2, 5)])
+RULES = st.lists(
+    st.tuples(
+        st.lists(RATES, min_size=1, max_size=3) | st.lists(OTHERS, min_size=1, max_size=1),
+        st.sampled_from(["on", "on", "off"]),
+    ),
+    min_size=1,
+    max_size=3,
 )
-names = st.text("abcXYZ019._-", min_size=1, max_size=20)
-steps = st.lists(
-    st.tuples(st.integers(0, 90 * SECOND), st.integers(1, 50)), min_size=1, max_size=12
-)
+NAMES = st.text("abcXYZ019._-%", min_size=1, max_size=20)
+STEPS = st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(1, 50)), min_size=1, max_size=6)
 
 
-@given(limits, names, st.integers(10**18, 2 * 10**18), steps)
-def test_the_quick_headers_are_the_slow_ones(
-    limit: TokenBucket, name: str, start: int, asked: list[tuple[int, int]]
+@given(RULES, NAMES, st.integers(10**18, 2 * 10**18), STEPS)
+def test_the_fast_headers_are_the_general_ones(
+    rules: list[tuple[list[Any], Any]], name: str, start: int, steps: list[tuple[int, int]]
 ) -> None:
     clock = ManualClock(start / SECOND)
-    limiter = RateLimiter(limit, clock=clock)
-    lines = header_lines(name, limit, clock)
-    for wait_ns, cost in asked:
-        clock.advance(wait_ns / SECOND)
-        decision = limiter.hit("somebody", cost)
-        if decision.allowed:
-            answer = Answer(allowed=True, told=(Told(name, decision),))
-            assert lines(decision) == encoded(headers_for(answer, now_ns=clock()))
+    store = MemoryStore(clock=clock)
+    limiters = [
+        RateLimiter(limits, store=store, namespace=f"rule{n}")
+        for n, (limits, _) in enumerate(rules)
+    ]
+    for wait_ns, cost in steps:
+        clock.advance_ns(wait_ns)
+        told = []
+        for n, (limiter, (limits, mode)) in enumerate(zip(limiters, rules, strict=True)):
+            if isinstance(limits[0], Concurrency):
+                slot = limiter.slot("k")
+                slot.__enter__()
+                told.append(Told(f"{name}{n}", slot.decision, mode))
+            else:
+                told.append(Told(f"{name}{n}", limiter.hit("k", cost), mode))
+        answer = Answer(all(one.decision.allowed for one in told), tuple(told))
+        shown = [(one.name, one.decision) for one in told if one.headers == "on"]
+        lines = allowed_lines(shown, clock())
+        is_usual = all(
+            decision.allowed and not isinstance(decision.limit, LeakyQueue) for _, decision in shown
+        )
+        assert (lines is not None) == is_usual
+        if lines is not None and answer.allowed:
+            assert lines == encoded(headers_for(answer, now_ns=clock()))

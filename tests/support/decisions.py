@@ -19,7 +19,7 @@ MS = 1_000_000
 
 
 def decided(
-    limit: str | Limit = "100/minute fixed_window",
+    limit: str | Limit = "100/minute sliding_window_log",
     *,
     left: int = 42,
     retry_ms: int | None = 0,
@@ -40,7 +40,7 @@ def decided(
 
 
 def refused(
-    limit: str | Limit = "100/minute fixed_window",
+    limit: str | Limit = "100/minute sliding_window_log",
     *,
     retry_ms: int | None = 22_400,
     reset_ms: int = 22_400,

@@ -16,6 +16,7 @@ from headgate.errors import StoreError
 from headgate.integrations.passing import answered, answered_async
 from headgate.limits import Concurrency
 from headgate.policy.model import compiled_rule
+from headgate.responses import limit_template
 from headgate.stores.base import concluded
 from headgate.stores.operations import Take, TakeEach
 from headgate.units import seconds_up
@@ -126,7 +127,7 @@ def _entry(one: Shown, place: int, found: Decisions | None, now_ns: int) -> dict
     if found is not None:
         decision = found[place]
         entry["remaining"] = decision.remaining
-        entry["reset"] = seconds_up(now_ns + decision.reset_after_ns)
+        entry["reset"] = limit_template(name, limit).reset_of(decision, now_ns)
         entry["reset_after"] = decision.reset_after
     declared: Rule | None = one.rule.declared
     if declared is not None and declared.match.endpoints:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from headgate.engine.plan import Queueing
     from headgate.engine.rule import CompiledRule, Priority
     from headgate.overload import Turn
-    from headgate.overload.gatehouse import Standing
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.model import Fair
 
@@ -174,13 +173,8 @@ class Turns:
             turns += (turn,)
         return turns
 
-    def loads(self, queues: Iterable[Queueing]) -> Iterator[Load]:
+    def loads(self, queues: Iterable[Queueing]) -> list[Load]:
         """How the gates stand at which a request took its turns, for whom it was sent by."""
-        for rule, (waiting, wait_ns, in_flight, slots) in self.standings(queues):
-            yield Load(rule, waiting, wait_ns, in_flight, slots)
-
-    def standings(self, queues: Iterable[Queueing]) -> list[tuple[str, Standing]]:
-        """The same in figures, by the id of a rule: see `Standing`."""
         found = []
         for one in queues:
             rule = one.rule.id
@@ -189,7 +183,7 @@ class Turns:
             for gates in (self._async_gates, self._gates):
                 known = gates.get(rule)
                 if known is not None:
-                    found.append((rule, known[1].standing(one.key, one.weight, one.priority)))
+                    found.append(load_of(rule, known[1], one.key, one.weight, one.priority))
         return found
 
     def close(self) -> None:

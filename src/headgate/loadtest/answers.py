@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.loadtest.record import Fate
 from headgate.responses.bodies import BLOCKED, BUSY, OUTAGE
 from headgate.responses.debug import DECISION
-from headgate.responses.ratelimit_draft11 import phrases_of
+from headgate.responses.ratelimit_draft11 import policy_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -131,7 +131,7 @@ class AnswerReader:
             return True
         limits = enumerate(self._aim.limits, 1)
         names = ((name if place == 1 else f"{name}/{place}", limit) for place, limit in limits)
-        return told == {phrases_of(named, limit).policy for named, limit in names}
+        return told == {policy_item(named, limit) for named, limit in names}
 
     def traced(self, headers: Mapping[str, str]) -> Iterator[Traced]:
         """What is told of the rule that is tested: of all of them, if its id is not known."""

@@ -1,19 +1,23 @@
-"""From decisions to what a client sees: headers, the body of a denial, the gRPC status.
+"""The encoder of responses: rate-limit headers, the body of a denial, the gRPC status.
 
-    answer (what may be reported) -> headers, bodies, grpc
-    pressure (of a queue) -> headers
-
-No module here reads a clock or draws at random: the time and the jitter come in as arguments.
+Read `headers` first; `answer` is what it encodes. Nothing here reads a clock or draws random
+numbers: both come in as arguments.
 """
 
-from headgate.responses.answer import GATE, Answer, ResponseOptions, Told, turned_away
-from headgate.responses.bodies import body_for, wants_problem
-from headgate.responses.grpc import GrpcStatus, grpc_status
-from headgate.responses.headers import Refusal, expose_headers, headers_for, merged, refusal
-from headgate.responses.pressure import Load, Throughput, orca_line, pressure_lines
+from headgate.responses.answer import Answer, ResponseOptions, Told, turned_away
+from headgate.responses.bodies import GrpcStatus, body_for, grpc_status, wants_problem
+from headgate.responses.headers import (
+    Refusal,
+    allowed_lines,
+    expose_headers,
+    headers_for,
+    limit_template,
+    merged,
+    refusal,
+)
+from headgate.responses.pressure import Load, Throughput, pressure_lines
 
 __all__ = [
-    "GATE",
     "Answer",
     "GrpcStatus",
     "Load",
@@ -21,12 +25,13 @@ __all__ = [
     "ResponseOptions",
     "Throughput",
     "Told",
+    "allowed_lines",
     "body_for",
     "expose_headers",
     "grpc_status",
     "headers_for",
+    "limit_template",
     "merged",
-    "orca_line",
     "pressure_lines",
     "refusal",
     "turned_away",

@@ -1,21 +1,23 @@
-"""The body of a refusal: JSON of our own, or problem details (RFC 9457) for those who ask."""
+"""The body of a denial: JSON of our own, or problem details (RFC 9457) for those who ask; and its
+gRPC status (gRFC A6)."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit, Unlimited
-from headgate.responses.answer import DEFAULT, Reason, parts_of, reason_of, verdict_of
+from headgate.responses.answer import DEFAULT, Reason, denial_of, reason_of
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from headgate.limits import Limit
-    from headgate.responses.answer import Answer, ResponseOptions, Verdict
+    from headgate.responses.answer import Answer, Denial, ResponseOptions
 
 
 # Limits and waits in plain English, for the people who read the message.
@@ -118,78 +120,96 @@ _WORDINGS: Final = {Reason.OUTAGE: OUTAGE, Reason.SHED: BUSY, Reason.EXCEEDED: E
 def body_for(
     answer: Answer, *, problem: bool, options: ResponseOptions = DEFAULT
 ) -> tuple[str, bytes]:
-    """The media type and the content of a refusal; `UsageError` if the request was allowed."""
-    return refusal_body(answer, verdict_of(answer, options), problem=problem)
+    """Return the media type and the content of a denial; `UsageError` if it was allowed."""
+    return denial_body(answer, denial_of(answer, options), problem=problem)
 
 
-def refusal_body(answer: Answer, verdict: Verdict, *, problem: bool) -> tuple[str, bytes]:
-    """The same for a refusal whose verdict is known."""
-    content = _problem(answer, verdict) if problem else _plain(verdict)
+def denial_body(answer: Answer, denial: Denial, *, problem: bool) -> tuple[str, bytes]:
+    """Return the media type and the content of a *denial*."""
+    error, kind, title = _wording(denial)
+    message = message_for(denial)
+    content: dict[str, object] = {"error": error, "message": message}
+    if problem:
+        content = {"type": kind, "title": title, "status": denial.status, "detail": message}
+    if denial.speaker is not None:
+        if problem:
+            content["violated-policies"] = _violated(answer, denial.reason)
+        content["limit"] = denial.speaker.name
+        if denial.wait_ns is not None:
+            content["retry_after_ms"] = denial.retry_after_ms
+            content["retry_after"] = denial.retry_after
     return PROBLEM if problem else JSON, json.dumps(content).encode("ascii")
 
 
-def message_for(verdict: Verdict) -> str:
-    """What happened, for people."""
-    title = _wording(verdict)[2]
-    if verdict.speaker is None:
+def message_for(denial: Denial) -> str:
+    """Return what happened, for people."""
+    title, wait = _wording(denial)[2], denial.retry_after
+    if denial.speaker is None:
         return f"{title}. Try again later."
-    if verdict.is_block and verdict.retry_after is not None:
-        return f"{title}. Try again in {wait_in_words(verdict.retry_after)}."
-    limit = limit_in_words(verdict.speaker.decision.limit)
-    if verdict.retry_after is None:
-        return f"This request is more than its limit of {limit} allows. Waiting does not help."
-    what = f"{title}: {limit}" if verdict.reason is Reason.EXCEEDED else title
-    return f"{what}. Try again in {wait_in_words(verdict.retry_after)}."
+    tells_numbers = denial.speaker.headers == "on"
+    limit = limit_in_words(denial.speaker.decision.limit)
+    if wait is None:
+        of = f" of {limit}" if tells_numbers else ""
+        return f"This request is more than its limit{of} allows. Waiting does not help."
+    if denial.reason is Reason.EXCEEDED and not denial.is_block and tells_numbers:
+        title = f"{title}: {limit}"
+    return f"{title}. Try again in {wait_in_words(wait)}."
 
 
-def _plain(verdict: Verdict) -> dict[str, object]:
-    return {
-        "error": _wording(verdict)[0],
-        "message": message_for(verdict),
-        **_particulars(verdict),
-    }
-
-
-def _problem(answer: Answer, verdict: Verdict) -> dict[str, object]:
-    _, kind, title = _wording(verdict)
-    content: dict[str, object] = {
-        "type": kind,
-        "title": title,
-        "status": verdict.status,
-        "detail": message_for(verdict),
-    }
-    if verdict.speaker is not None:
-        content["violated-policies"] = _violated(answer, verdict.reason)
-    return content | _particulars(verdict)
-
-
-def _wording(verdict: Verdict) -> tuple[str, str, str]:
-    if verdict.is_block:
-        return BLOCKED
-    return _WORDINGS[verdict.reason]
-
-
-def _particulars(verdict: Verdict) -> dict[str, object]:
-    """What is added where something may be told, and where waiting helps."""
-    if verdict.speaker is None:
-        return {}
-    rule: dict[str, object] = {"limit": verdict.speaker.name}
-    if verdict.wait_ns is None:
-        return rule
-    return rule | {"retry_after_ms": verdict.retry_after_ms, "retry_after": verdict.retry_after}
+def _wording(denial: Denial) -> tuple[str, str, str]:
+    return BLOCKED if denial.is_block else _WORDINGS[denial.reason]
 
 
 def _violated(answer: Answer, reason: Reason) -> list[str]:
-    """The policies that refused, by the names they have in `RateLimit-Policy`."""
+    """Return the policies that denied, by the names they have in `RateLimit-Policy`."""
     found: list[str] = []
     for told in answer.told:
-        decision = told.decision
-        if decision.allowed or told.headers == "redacted":
+        if told.decision.allowed or not told.is_named or reason_of(told) is not reason:
             continue
-        if reason_of(told) is reason:
-            refusing = [part.policy for part in parts_of(told) if not part.decision.allowed]
-            found += refusing or [told.name]
+        denying = [name for name, decision in told.limits if not decision.allowed]
+        found += denying or [told.name]
     return found
+
+
+OK: Final = 0
+RESOURCE_EXHAUSTED: Final = 8
+UNAVAILABLE: Final = 14
+
+PUSHBACK: Final = "grpc-retry-pushback-ms"
+LONGEST_PUSHBACK: Final = 2**31 - 1
+"""Clients read it as 32 bits."""
+NO_RETRY: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcStatus:
+    """A status code with its message, and the milliseconds to wait before a retry.
+
+    A *pushback_ms* of -1 forbids a retry; None says nothing.
+    """
+
+    code: int
+    message: str = ""
+    pushback_ms: int | None = None
+
+    @property
+    def trailers(self) -> list[tuple[str, str]]:
+        """The trailing metadata that says so."""
+        return [] if self.pushback_ms is None else [(PUSHBACK, str(self.pushback_ms))]
+
+
+def grpc_status(answer: Answer, *, options: ResponseOptions = DEFAULT) -> GrpcStatus:
+    """Return OK; RESOURCE_EXHAUSTED if a limit was exceeded; UNAVAILABLE if none was checked, or if
+    capacity is short."""
+    if answer.allowed:
+        return GrpcStatus(OK)
+    denial = denial_of(answer, options)
+    code = RESOURCE_EXHAUSTED if denial.reason is Reason.EXCEEDED else UNAVAILABLE
+    if denial.is_silent:
+        return GrpcStatus(code, message_for(denial))
+    wait = denial.retry_after_ms
+    helps = wait is not None and wait <= LONGEST_PUSHBACK
+    return GrpcStatus(code, message_for(denial), wait if helps else NO_RETRY)
 
 
 # Which of two bodies a client would rather read: the `Accept` header (RFC 9110, 12.5.1).
@@ -198,9 +218,6 @@ def _violated(answer: Answer, reason: Reason) -> list[str]:
 _RANGE: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
 _PARAMETER: Final = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*"?)+')
 _WEIGHT: Final = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)", re.ASCII)
-
-_PLAIN: Final = "application/json"
-_PROBLEM: Final = "application/problem+json"
 
 
 def wants_problem(accept: str | None) -> bool:
@@ -212,8 +229,8 @@ def wants_problem(accept: str | None) -> bool:
     if accept is None or "application" not in accept.lower():
         return False
     weights = _weights(accept)
-    problem, plain = _weight(weights, _PROBLEM), _weight(weights, _PLAIN)
-    if _PROBLEM in weights:
+    problem, plain = _weight(weights, PROBLEM), _weight(weights, JSON)
+    if PROBLEM in weights:
         return 0 < problem >= plain
     return problem > plain
 

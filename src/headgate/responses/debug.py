@@ -99,20 +99,15 @@ class Traced:
 
 
 def decision_lines(traced: Iterable[Traced]) -> list[tuple[str, str]]:
-    """The headers of a response that tells of *traced*: that it does, and that nobody keeps it."""
-    return [decision_line(traced), NO_STORE]
+    """Return the headers of a response that tells of *traced*; `none` if no rule applied.
 
-
-def decision_line(traced: Iterable[Traced]) -> tuple[str, str]:
-    """The header that tells of *traced*; `none` if no rule applied.
-
-    Of more than there is room for, what refused comes first, and `more` says how many are left out.
+    Of more than there is room for, what denied comes first, and `more` says how many are left out.
     """
     told = list(traced)
     items = list(map(_item, told))
     if sum(map(len, items)) + 2 * len(items) > LONGEST_LINE:
         items = _fitting(told, items)
-    return DECISION, ", ".join(items) or "none"
+    return [(DECISION, ", ".join(items) or "none"), NO_STORE]
 
 
 def _fitting(told: Sequence[Traced], items: Sequence[str]) -> list[str]:

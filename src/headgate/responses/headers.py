@@ -1,44 +1,345 @@
-"""The headers of a response, from the answer."""
+"""The encoder of rate-limit headers.
+
+A `LimitTemplate` has what never changes about one limit, encoded once, and computes what does.
+`headers_for` encodes any answer as text, with any options. `allowed_lines` encodes the usual one,
+an allowed request with the usual families of headers, as bytes in a fraction of the time; a
+property test compares the two.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from headgate.decision import OVERRIDE, binds_more
+from headgate.limits import Concurrency, FixedWindow, LeakyQueue, SlidingWindowCounter
 from headgate.responses import pressure, ratelimit_draft11
-from headgate.responses.answer import DEFAULT, WITHOUT_FIGURES, open_limits, verdict_of
-from headgate.responses.bodies import refusal_body, wants_problem
+from headgate.responses.answer import DEFAULT, GATE, WITHOUT_FIGURES, denial_of, named_limits
+from headgate.responses.bodies import denial_body, wants_problem
 from headgate.responses.pressure import load_of_queue, orca_line, pressure_lines
-from headgate.responses.ratelimit_draft11 import phrases_of
-from headgate.units import bounded, seconds_up
+from headgate.units import LARGEST_INTEGER, SECOND, bounded, seconds_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from headgate.decision import Figures
-    from headgate.responses.answer import Answer, ResponseOptions, Verdict
-    from headgate.responses.ratelimit_draft11 import Phrases
+    from headgate.decision import Decision
+    from headgate.limits import Limit
+    from headgate.responses.answer import Answer, Denial, ResponseOptions
 
+Lines = list[tuple[str, str]]
+Pairs = list[tuple[bytes, bytes]]
+"""Header lines as bytes, with names in lower case."""
 
-# Our headers among those of a response that has some already.
+Left = tuple["LimitTemplate", int, int]
+"""A limit that allowed, the units that are left, and the nanoseconds until all are back."""
 
+NAMES: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+"""Of the tightest limit. All are integers. The reset is an epoch second, as with GitHub."""
 
+DRAFT_03_NAMES: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+"""The same in draft-03 of the IETF, which has the reset in seconds from now."""
+
+BUCKET: Final = "X-RateLimit-Bucket"
+RETRY_AFTER: Final = "Retry-After"
 LISTS: Final = tuple(
     name.lower() for name in (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT, pressure.QUEUE)
 )
 """The fields that several servers on the way may add to."""
 
+MOST_TEMPLATES: Final = 4096
+_UP: Final = SECOND - 1
+_LEFT: Final = itemgetter(1)
+_CLOSE_NS: Final = 5 * SECOND
+"""The most that the clocks of a store and of this process differ, and that a response is late."""
+
+
+class LimitTemplate:
+    """The constant parts of what headers say about the *limit* of a policy called *name*."""
+
+    def __init__(self, name: str, limit: Limit) -> None:
+        named = ratelimit_draft11.quoted(name)
+        self.limit = limit
+        self.policy = ratelimit_draft11.policy_item(name, limit)
+        self.total = str(limit.quota)
+        self.queue = limit if isinstance(limit, LeakyQueue) else None
+        self._has_slots = isinstance(limit, Concurrency)
+        self._cells = _aligned_cells(limit)
+        self._pace = ratelimit_draft11.pace_of(limit)
+        self._quota = limit.quota
+        self._named = f"{named};r="
+        self._bare = named.replace("%", "%%").encode() + b";r=%d"
+        self._item = self._bare + b";t=%d"
+        self._reset = 0, (b"", b"")
+        self.total_line = b"x-ratelimit-limit", self.total.encode()
+        self.policy_line = b"ratelimit-policy", self.policy.encode()
+
+    def item(self, decision: Decision, retry_after: int | None = None) -> str:
+        """Return the item of `RateLimit`. *retry_after* is `Retry-After` in the same response."""
+        returns_in = self.returns_in_ns(decision)
+        left = bounded(decision.remaining)
+        if returns_in is None:
+            return f"{self._named}{left}"
+        window = seconds_up(returns_in)
+        if retry_after is not None and window > retry_after:
+            return f"{self._named}{left}"
+        return f"{self._named}{left};t={window}"
+
+    def returns_in_ns(self, decision: Decision) -> int | None:
+        """Return the nanoseconds until the next unit comes back, or a little more; None: unknown.
+
+        Exact to a nanosecond for paced and fixed windows, and for a cost of 1 that was denied.
+        """
+        wait = decision.retry_after_ns
+        if wait and decision.source == OVERRIDE:
+            return wait
+        returns_in = self._next_unit_ns(decision.remaining, decision.reset_after_ns)
+        return min(wait, returns_in) if wait and returns_in else returns_in
+
+    def reset_of(self, decision: Decision, now_ns: int) -> int:
+        """Return the epoch second of the reset of *decision*."""
+        if decision.source == OVERRIDE:  # the end of a block
+            return seconds_up(now_ns + decision.reset_after_ns)
+        return self.reset_s(decision.reset_after_ns, now_ns)
+
+    def reset_s(self, reset_after_ns: int, now_ns: int) -> int:
+        """Return the epoch second of a reset *reset_after_ns* after a decision, read at *now_ns*.
+
+        *now_ns* is later than the decision, and need not be of the store's clock. A window that is
+        aligned to the epoch ends at a boundary: a sum that is close to one means that one. (It is
+        not close if a hold expires after the window, or a clock stepped back.)
+        """
+        reset_ns = now_ns + reset_after_ns
+        if self._cells and reset_after_ns:
+            window_ns, cells = self._cells
+            nearest = (reset_ns * cells + window_ns // 2) // window_ns
+            boundary_ns = -(-nearest * window_ns // cells)
+            if abs(boundary_ns - reset_ns) <= _CLOSE_NS:
+                reset_ns = boundary_ns
+        seconds = (reset_ns + _UP) // SECOND
+        return seconds if seconds <= LARGEST_INTEGER else LARGEST_INTEGER
+
+    def reset_line(self, reset_ns: int, now_ns: int) -> tuple[bytes, bytes]:
+        """Return `X-RateLimit-Reset` of a limit that allowed: one line for all in a second."""
+        if self._cells is None:
+            reset = (now_ns + reset_ns + _UP) // SECOND
+        else:
+            reset = self.reset_s(reset_ns, now_ns)
+        second, line = self._reset
+        if reset != second:
+            line = b"x-ratelimit-reset", b"%d" % reset
+            self._reset = reset, line
+        return line
+
+    def lines(self, left: int, reset_ns: int, now_ns: int) -> Pairs:
+        """Return the headers of a request that this limit alone allowed."""
+        return [
+            self.total_line,
+            (b"x-ratelimit-remaining", b"%d" % left),
+            self.reset_line(reset_ns, now_ns),
+            self.policy_line,
+            (b"ratelimit", self.left(left, reset_ns)),
+        ]
+
+    def left(self, left: int, reset_ns: int) -> bytes:
+        """Return the item of `RateLimit` of a limit that allowed."""
+        back_ns = self._next_unit_ns(left, reset_ns)
+        if back_ns is None:
+            return self._bare % left
+        return self._item % (left, (back_ns + _UP) // SECOND)
+
+    def _next_unit_ns(self, left: int, reset_ns: int) -> int | None:
+        if not reset_ns or self._has_slots:
+            return None
+        pace = self._pace
+        if pace is not None and (others := self._quota - left - 1) > 0:
+            reset_ns -= others * pace[0] // pace[1]
+        # Held units count as used but do not come back with time: the difference may be negative.
+        return reset_ns if reset_ns > 0 else 1
+
+
+def _aligned_cells(limit: Limit) -> tuple[int, int] | None:
+    """Return the length of a window that is aligned to the epoch, and its cells; else None."""
+    if isinstance(limit, SlidingWindowCounter):
+        return limit.window_ns, limit.subwindows
+    return (limit.window_ns, 1) if isinstance(limit, FixedWindow) else None
+
+
+def lines_of(limits: Sequence[Left], now_ns: int) -> Pairs:
+    """Return the usual families of headers of a request that all *limits* allowed."""
+    if len(limits) == 1:
+        ((only, left, reset_ns),) = limits
+        return only.lines(left, reset_ns, now_ns)
+    tightest, least, back_ns = min(limits, key=_LEFT)
+    items = [limit.left(left, reset_ns) for limit, left, reset_ns in limits]
+    return [
+        tightest.total_line,
+        (b"x-ratelimit-remaining", b"%d" % least),
+        tightest.reset_line(back_ns, now_ns),
+        (b"ratelimit-policy", b", ".join([limit.policy_line[1] for limit, _, _ in limits])),
+        (b"ratelimit", b", ".join(items)),
+    ]
+
+
+def limit_template(name: str, limit: Limit) -> LimitTemplate:
+    """Return the template of *limit*, made once."""
+    # By the identity of the limit, which the template keeps: hashing one takes longer than all
+    # the rest.
+    found = _TEMPLATES.get((name, id(limit)))
+    if found is None:
+        if len(_TEMPLATES) >= MOST_TEMPLATES:
+            _TEMPLATES.clear()
+        found = _TEMPLATES[name, id(limit)] = LimitTemplate(name, limit)
+    return found
+
+
+_TEMPLATES: Final[dict[tuple[str, int], LimitTemplate]] = {}
+
+
+def allowed_lines(told: Iterable[tuple[str, Decision]], now_ns: int) -> Pairs | None:
+    """Return the usual families of headers of an allowed request; None if there is more to say.
+
+    *told* has the rules that responses tell, each with its decision.
+    """
+    limits = []
+    for name, decision in told:
+        for policy, part in named_limits(name, decision):
+            template = limit_template(policy, part.limit)
+            if not part.allowed or template.queue or part.source in WITHOUT_FIGURES:
+                return None
+            limits.append((template, part.remaining, part.reset_after_ns))
+    return lines_of(limits, now_ns) if limits else []
+
+
+def headers_for(answer: Answer, *, now_ns: int, options: ResponseOptions = DEFAULT) -> Lines:
+    """Return what a response says of the limits of its request; a denial has `Retry-After`.
+
+    *now_ns* is the time since the epoch. Each name comes once.
+    """
+    denial = None if answer.allowed else denial_of(answer, options)
+    return _headers(answer, denial, now_ns, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The response to a denied request. *headers* has all but `Content-Length`."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def refusal(
+    answer: Answer, *, now_ns: int, options: ResponseOptions = DEFAULT, accept: str | None = None
+) -> Refusal:
+    """Return the response to a denied request; `UsageError` if it was allowed.
+
+    *accept* is the `Accept` header of the request, by which a client may ask for problem details.
+    """
+    denial = denial_of(answer, options)
+    problem = options.problem or wants_problem(accept)
+    media_type, body = denial_body(answer, denial, problem=problem)
+    lines = _headers(answer, denial, now_ns, options)
+    lines += [("Content-Type", media_type), ("Cache-Control", "no-store")]
+    return Refusal(denial.status, tuple(lines), body)
+
+
+def _headers(answer: Answer, denial: Denial | None, now_ns: int, options: ResponseOptions) -> Lines:
+    lines: Lines = []
+    if denial is None or not denial.is_silent:
+        wait = None if denial is None else denial.retry_after
+        lines = _rate_lines(answer, now_ns, options, wait)
+        if wait is not None:
+            lines.append((RETRY_AFTER, str(wait)))
+    if options.orca and answer.loads:
+        lines.append(orca_line(answer.loads, answer.requests_per_second))
+    return lines
+
+
+def _rate_lines(
+    answer: Answer, now_ns: int, options: ResponseOptions, retry_after: int | None
+) -> Lines:
+    policies, items, loads = [], [], []
+    tightest: tuple[str, Decision, LimitTemplate] | None = None
+    open_limits = [
+        limit
+        for told in answer.told
+        if told.headers == "on" and told.decision.source != GATE
+        for limit in told.limits
+    ]
+    for name, decision in open_limits:
+        template = limit_template(name, decision.limit)
+        policies.append(template.policy)
+        if decision.source in WITHOUT_FIGURES:
+            continue
+        items.append(template.item(decision, retry_after))
+        if template.queue is not None:
+            loads.append(load_of_queue(name, template.queue, decision))
+        if tightest is None or binds_more(decision, tightest[1]):
+            tightest = name, decision, template
+    lines: Lines = []
+    if tightest is not None and tightest[1].allowed == answer.allowed:
+        lines = _tightest_lines(*tightest, now_ns, options)
+    if options.ratelimit and policies:
+        lines.append((ratelimit_draft11.POLICY, ", ".join(policies)))
+        if items:
+            lines.append((ratelimit_draft11.LIMIT, ", ".join(items)))
+    if loads or answer.loads or answer.delayed_ns:
+        lines += pressure_lines([*loads, *answer.loads], _delay_ns(answer), options)
+    return lines
+
+
+def _tightest_lines(
+    name: str, decision: Decision, template: LimitTemplate, now_ns: int, options: ResponseOptions
+) -> Lines:
+    left, reset_ns = str(bounded(decision.remaining)), decision.reset_after_ns
+    lines: Lines = []
+    if options.x_ratelimit:
+        reset = str(template.reset_of(decision, now_ns))
+        lines += zip(NAMES, (template.total, left, reset), strict=True)
+    if options.draft03:
+        figures = (template.total, left, str(seconds_up(reset_ns)))
+        lines += zip(DRAFT_03_NAMES, figures, strict=True)
+    if options.bucket:
+        # An id of the counter that tells nothing else: equal ids, one counter.
+        counter = f"{name}\0{decision.key}".encode("utf-8", "surrogatepass")
+        digest = blake2b(counter, digest_size=12, key=options.bucket_secret)
+        lines.append((BUCKET, digest.hexdigest()))
+    return lines
+
+
+def _delay_ns(answer: Answer) -> int:
+    """Return how long the request is delayed: in the queues of limits, one of which is the longest,
+    and then in this process."""
+    if not answer.allowed:
+        return answer.delayed_ns
+    delays = [told.decision.delay_ns for told in answer.told if told.headers == "on"]
+    return answer.delayed_ns + max(delays, default=0)
+
+
+def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
+    """Return the names for `Access-Control-Expose-Headers`, without which browsers hide them."""
+    families = (
+        (options.x_ratelimit, NAMES),
+        (options.draft03, DRAFT_03_NAMES),
+        (options.bucket, (BUCKET,)),
+        (options.ratelimit, (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)),
+        (options.pressure, (pressure.QUEUE, pressure.DELAY)),
+    )
+    chosen = [name for is_sent, names in families if is_sent for name in names]
+    return [*chosen, RETRY_AFTER]
+
 
 def merged(
     existing: Iterable[tuple[str, str]], ours: Iterable[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """The lines of *existing* with *ours* after them, and nothing said twice.
+    """Return the lines of *existing* with *ours* after them, each policy and header once.
 
-    A header of ours replaces one of the same name, in whatever case. `RateLimit`,
-    `RateLimit-Policy` and `Headgate-Queue` are lists: what a server behind us says of policies of
-    its own stays, as the draft asks of intermediaries, and what it says of policies of the same
-    name does not. The load that an app reports itself stays, too: it knows better.
+    A header of ours replaces one of the same name, in any case. `RateLimit`, `RateLimit-Policy` and
+    `Headgate-Queue` are lists: policies of a server behind us stay, as the draft asks of
+    intermediaries, unless they have the name of one of ours. The load that an app reports itself
+    stays: it knows better.
     """
     new, old = list(ours), list(existing)
     if any(name.lower().startswith(pressure.ORCA) for name, _ in old):  # or `...-bin`
@@ -60,174 +361,3 @@ def merged(
         elif field not in replaced:
             kept.append((name, value))
     return kept + new
-
-
-# `X-RateLimit-Limit`, `-Remaining`, `-Reset` and `-Bucket`: the tightest limit, for everybody.
-#
-# All are integers but the bucket. The reset is an epoch second, as with GitHub; draft-03 of the
-# IETF had the same names without `X-` and a reset in seconds from now.
-
-
-NAMES: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
-DRAFT_03_NAMES: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
-BUCKET: Final = "X-RateLimit-Bucket"
-
-Lines = list[tuple[str, str]]
-
-
-def x_lines(quota: str, remaining: int, reset_after_ns: int, now_ns: int) -> Lines:
-    """The headers of a decision with these figures; the reset is never before *now_ns*."""
-    return _named(NAMES, quota, remaining, seconds_up(now_ns + reset_after_ns))
-
-
-def draft03_lines(quota: str, remaining: int, reset_after_ns: int) -> Lines:
-    """The same with names of draft-03."""
-    return _named(DRAFT_03_NAMES, quota, remaining, seconds_up(reset_after_ns))
-
-
-def bucket_line(policy: str, key: str, secret: bytes) -> tuple[str, str]:
-    """Which counter it was, in a way that tells nothing else: the same id, the same counter."""
-    counter = f"{policy}\0{key}".encode("utf-8", "surrogatepass")
-    return BUCKET, blake2b(counter, digest_size=12, key=secret).hexdigest()
-
-
-def _named(names: tuple[str, str, str], quota: str, remaining: int, reset: int) -> Lines:
-    limit, left, back = names
-    return [(limit, quota), (left, str(bounded(remaining))), (back, str(reset))]
-
-
-RETRY_AFTER: Final = "Retry-After"
-
-
-def headers_for(answer: Answer, *, now_ns: int, options: ResponseOptions = DEFAULT) -> Lines:
-    """What the response to a request says of its limits; with `Retry-After` if it was refused.
-
-    *now_ns* is the time since the epoch. Each name comes once.
-    """
-    if answer.allowed:
-        return _with_load(_rate_lines(answer, now_ns, options, None), answer, options)
-    return refusal_headers(answer, verdict_of(answer, options), now_ns, options)
-
-
-def refusal_headers(
-    answer: Answer, verdict: Verdict, now_ns: int, options: ResponseOptions
-) -> Lines:
-    """The same for a refusal whose verdict is known."""
-    if verdict.speaker is None:
-        return _with_load([], answer, options)
-    wait = verdict.retry_after
-    lines = _rate_lines(answer, now_ns, options, wait)
-    if wait is not None:
-        lines.append((RETRY_AFTER, str(wait)))
-    return _with_load(lines, answer, options)
-
-
-def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
-    """The names for `Access-Control-Expose-Headers`, without which browsers hide them."""
-    families = (
-        (options.x_ratelimit, NAMES),
-        (options.draft03, DRAFT_03_NAMES),
-        (options.bucket, (BUCKET,)),
-        (options.ratelimit, (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)),
-        (options.pressure, (pressure.QUEUE, pressure.DELAY)),
-    )
-    chosen = [name for is_sent, names in families if is_sent for name in names]
-    return [*chosen, RETRY_AFTER]
-
-
-def _rate_lines(
-    answer: Answer, now_ns: int, options: ResponseOptions, retry_after: int | None
-) -> Lines:
-    policies, items, loads = [], [], []
-    binding: tuple[str, Figures, Phrases] | None = None
-    for name, figures in open_limits(answer):
-        phrases = phrases_of(name, figures[2])
-        policies.append(phrases.policy)
-        if figures[6] in WITHOUT_FIGURES:
-            continue
-        items.append(phrases.item(figures, retry_after))
-        if phrases.queue is not None:
-            loads.append(load_of_queue(name, phrases.queue, figures))
-        if binding is None or _binds_more(figures, binding[1]):
-            binding = name, figures, phrases
-    lines: Lines = []
-    if binding is not None and binding[1][0] == answer.allowed:
-        lines = _tightest_lines(*binding, now_ns, options)
-    if options.ratelimit and policies:
-        lines.append((ratelimit_draft11.POLICY, ", ".join(policies)))
-        if items:
-            lines.append((ratelimit_draft11.LIMIT, ", ".join(items)))
-    if loads or answer.loads or answer.delayed_ns:
-        lines += pressure_lines([*loads, *answer.loads], _delay_ns(answer), options)
-    return lines
-
-
-def _with_load(lines: Lines, answer: Answer, options: ResponseOptions) -> Lines:
-    """*lines*, and the load of this process if balancers are to know it."""
-    if options.orca and answer.loads:
-        lines.append(orca_line(answer.loads, answer.requests_per_second))
-    return lines
-
-
-def _delay_ns(answer: Answer) -> int:
-    """How long the request is delayed: in the queues of limits, one of which is the longest, and
-    then in this process."""
-    if not answer.allowed:
-        return answer.delayed_ns
-    delays = [told.decision.delay_ns for told in answer.told if told.headers == "on"]
-    return answer.delayed_ns + max(delays, default=0)
-
-
-def _binds_more(one: Figures, other: Figures) -> bool:
-    """As `headgate.decision.binds_more`, with figures that were read already."""
-    allowed, _, _, left, wait, _, _, _ = one
-    if allowed:
-        return other[0] and left < other[3]
-    if other[0] or wait is None:
-        return other[0] or other[4] is not None
-    return other[4] is not None and wait > other[4]
-
-
-def _tightest_lines(
-    name: str, figures: Figures, phrases: Phrases, now_ns: int, options: ResponseOptions
-) -> Lines:
-    _, key, _, left, _, reset_ns, _, _ = figures
-    lines: Lines = []
-    if options.x_ratelimit:
-        lines = x_lines(phrases.total, left, reset_ns, now_ns)
-    if options.draft03:
-        lines += draft03_lines(phrases.total, left, reset_ns)
-    if options.bucket:
-        lines.append(bucket_line(name, key, options.bucket_secret))
-    return lines
-
-
-# The whole response to a refused request.
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A response. *headers* has all but `Content-Length`, which is for whoever sends it."""
-
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-
-
-def refusal(
-    answer: Answer,
-    *,
-    now_ns: int,
-    options: ResponseOptions = DEFAULT,
-    accept: str | None = None,
-) -> Refusal:
-    """What to send to a caller who was refused; `UsageError` if the request was allowed.
-
-    *accept* is the `Accept` header of the request, by which a client may ask for problem details.
-    """
-    verdict = verdict_of(answer, options)
-    problem = options.problem or wants_problem(accept)
-    media_type, body = refusal_body(answer, verdict, problem=problem)
-    lines = refusal_headers(answer, verdict, now_ns, options)
-    lines += [("Content-Type", media_type), ("Cache-Control", "no-store")]
-    return Refusal(verdict.status, tuple(lines), body)

@@ -28,7 +28,7 @@ from headgate.units import SECOND, bounded, milliseconds_up
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.decision import Figures
+    from headgate.decision import Decision
     from headgate.limits import LeakyQueue
     from headgate.responses.answer import ResponseOptions
 
@@ -57,20 +57,13 @@ class Load:
     in_flight: int | None = None
     slots: int | None = None
 
-    @property
-    def utilization(self) -> float | None:
-        """What is in use or wanted of the slots, as a share of them; None if there are none."""
-        if not self.slots:
-            return None
-        return ((self.in_flight or 0) + self.waiting) / self.slots
 
+def load_of_queue(name: str, limit: LeakyQueue, decision: Decision) -> Load:
+    """Return what a *decision* under *limit* says of the queue, this request included.
 
-def load_of_queue(name: str, limit: LeakyQueue, figures: Figures) -> Load:
-    """What the *figures* of a decision under *limit* say of the queue, this request included.
-
-    It is as long as it takes until all are gone, and one of them goes now.
+    It is as long as it takes until all have left, and one of them leaves now.
     """
-    backlog_ns = figures[5]
+    backlog_ns = decision.reset_after_ns
     units = -(-backlog_ns * limit.per_second // SECOND)
     return Load(name, max(units - 1, 0), backlog_ns)
 
@@ -88,7 +81,7 @@ def pressure_lines(loads: Sequence[Load], delayed_ns: int, options: ResponseOpti
 
 def orca_line(loads: Sequence[Load], requests_per_second: float) -> tuple[str, str]:
     """The load of this process, as balancers read it: of several rules that of the fullest."""
-    used = [share for load in loads if (share := load.utilization) is not None]
+    used = [((load.in_flight or 0) + load.waiting) / load.slots for load in loads if load.slots]
     report: dict[str, object] = {}
     if used:
         report["application_utilization"] = round(max(used), 4)

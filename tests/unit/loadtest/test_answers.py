@@ -13,7 +13,7 @@ from headgate.loadtest.answers import AnswerReader, Reply, retry_after_fault, tr
 from headgate.loadtest.options import Aim
 from headgate.loadtest.record import Fate
 from headgate.responses import Answer, Told, refusal
-from headgate.responses.debug import Traced, decision_line
+from headgate.responses.debug import Traced, decision_lines
 from headgate.testing import ManualClock
 
 
@@ -158,7 +158,7 @@ def test_retry_after_is_a_number_from_1_or_a_date(value: str | None, fault: str 
 
 
 def decided(*traced: Traced) -> dict[str, str]:
-    return dict([decision_line(traced)])
+    return dict(decision_lines(traced)[:1])
 
 
 def traced(rule: str, *, allowed: bool = False, mode: str = "enforce", **more: str) -> Traced:

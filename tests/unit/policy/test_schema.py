@@ -53,7 +53,7 @@ GOOD_RULES: list[dict[str, Any]] = [
     rule(key_by=["tenant", "header:x"]),
     rule(description="x\ny"),
     *each("mode", "enforce", "shadow", "off", False),
-    *each("headers", "on", "off", "redacted", True, False),
+    *each("headers", "on", "brief", "off", "redacted", True, False),
     *each("on_store_failure", "fail_open", "fail_closed", "local"),
     rule(accuracy={"max_overshoot": "0.5 %"}),
     rule(accuracy={"batch": 10.0}),

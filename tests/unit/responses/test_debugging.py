@@ -9,7 +9,7 @@ import http_sf
 import pytest
 
 from headgate.errors import OptionError
-from headgate.responses.debug import LONGEST_LINE, Traced, debug_token, decision_line, is_genuine
+from headgate.responses.debug import LONGEST_LINE, Traced, debug_token, decision_lines, is_genuine
 from headgate.units import SECOND
 
 SECRET = b"secret"
@@ -73,7 +73,7 @@ def traced(key: str = "ip=~77c1", remaining: int | None = 2) -> Traced:
 
 
 def test_the_header_is_a_list_of_structured_fields() -> None:
-    name, value = decision_line([traced(), traced(remaining=None)])
+    name, value = decision_lines([traced(), traced(remaining=None)])[0]
     assert name == "Headgate-Decision"
     first, second = read(value)
     assert first[0] == "per-ip"
@@ -94,7 +94,7 @@ def test_the_header_is_a_list_of_structured_fields() -> None:
 
 @pytest.mark.parametrize("key", ['a"b\\', "é\r\nSet-Cookie: x", "\ud800", "x" * 100_000, "%41"])
 def test_hostile_keys_stay_in_their_place(key: str) -> None:
-    _, value = decision_line([traced(key)])
+    _, value = decision_lines([traced(key)])[0]
     assert value.isascii()
     assert value.isprintable()
     assert len(value) < 1_000
@@ -102,14 +102,14 @@ def test_hostile_keys_stay_in_their_place(key: str) -> None:
 
 
 def test_nothing_applied() -> None:
-    assert decision_line([]) == ("Headgate-Decision", "none")
+    assert decision_lines([])[0] == ("Headgate-Decision", "none")
 
 
 def test_a_header_about_many_rules_is_short_and_has_what_refused() -> None:
     many = [replace(traced(), rule=f"rule-{n}") for n in range(100)]
     many[90] = replace(many[90], allowed=False)
     many[95] = replace(many[95], allowed=False, mode="shadow")
-    _, value = decision_line(many)
+    _, value = decision_lines(many)[0]
     assert len(value) <= LONGEST_LINE
     *items, more = read(value)
     named = [item for item, _ in items]
@@ -124,7 +124,7 @@ def test_a_header_about_many_rules_is_short_and_has_what_refused() -> None:
 def test_the_longest_item_fits() -> None:
     odd = "\u20ac" * 500
     longest = replace(traced(odd), rule="x" * 500, counter=odd, limit='"' * 500, source=odd)
-    _, value = decision_line([longest, longest])
+    _, value = decision_lines([longest, longest])[0]
     assert len(value) <= LONGEST_LINE
     first, more = read(value)
     assert first[0] == "x" * 200 + "..."
@@ -133,6 +133,6 @@ def test_the_longest_item_fits() -> None:
 
 def test_what_is_empty_is_not_told() -> None:
     turn = Traced("turns", allowed=True, mode="enforce", cost=1, source="gate", revision=0)
-    assert decision_line([turn])[1] == (
+    assert decision_lines([turn])[0][1] == (
         '"turns";allowed=?1;mode=enforce;cost=1;source=gate;revision=0'
     )

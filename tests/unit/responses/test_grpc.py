@@ -36,8 +36,3 @@ def test_a_wait_that_32_bits_cannot_hold_is_no_wait() -> None:
 def test_the_push_back_is_spread_like_retry_after() -> None:
     it = answer(told(refused(retry_ms=1_000)), jitter=1.0)
     assert grpc_status(it, options=ResponseOptions(jitter=0.25)).pushback_ms == 1_250
-
-
-def test_a_redacted_refusal_does_not_say_when() -> None:
-    status = grpc_status(answer(told(refused(), headers="redacted")))
-    assert status == GrpcStatus(8, "Too many requests. Try again later.")

@@ -20,9 +20,9 @@ from headgate.responses import (
     ResponseOptions,
     Throughput,
     headers_for,
-    orca_line,
     pressure_lines,
 )
+from headgate.responses.pressure import orca_line
 from tests.support.decisions import MS, NOW, answer, decided, refused, told
 
 TURNS = Load("turns", waiting=12, expected_wait_ns=340 * MS, in_flight=20, slots=20)
@@ -127,7 +127,7 @@ def test_delays_of_limits_are_one_and_that_of_a_gate_comes_after() -> None:
     assert names == ["a", "b", "turns"]
 
 
-@pytest.mark.parametrize("mode", ["off", "redacted"])
+@pytest.mark.parametrize("mode", ["brief", "off", "redacted"])
 def test_a_rule_that_is_not_to_be_told_of_does_not_tell_of_its_queue(mode: Any) -> None:
     assert headers(answer(told(delayed(300), headers=mode))) == {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import http_sf
 import pytest
 
@@ -17,15 +19,12 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.responses.answer import Part
-from headgate.responses.ratelimit_draft11 import (
-    limit_field,
-    names_in,
-    policy_field,
-    quoted,
-    without_policies,
-)
-from tests.support.decisions import decided, refused
+from headgate.responses import headers_for, limit_template
+from headgate.responses.ratelimit_draft11 import names_in, policy_item, quoted, without_policies
+from tests.support.decisions import NOW, answer, decided, refused, told
+
+if TYPE_CHECKING:
+    from headgate.decision import Decision
 
 POLICIES = [
     (TokenBucket(100, 100 / 60), "q=100;w=60"),
@@ -50,8 +49,7 @@ POLICIES = [
 
 @pytest.mark.parametrize(("limit", "expected"), POLICIES, ids=str)
 def test_a_policy_says_how_much_in_how_many_seconds(limit: Limit, expected: str) -> None:
-    part = Part("p", decided(limit))
-    assert policy_field([part]) == f'"p";{expected}'
+    assert policy_item("p", limit) == f'"p";{expected}'
 
 
 STATES = [
@@ -78,19 +76,21 @@ STATES = [
 
 
 @pytest.mark.parametrize(("decision", "expected"), STATES, ids=lambda it: str(it)[:60])
-def test_what_is_left_and_when_the_next_unit_comes_back(decision: object, expected: str) -> None:
-    assert limit_field([Part("p", decision)], None) == f'"p";{expected}'  # type: ignore[arg-type]
+def test_what_is_left_and_when_the_next_unit_comes_back(decision: Decision, expected: str) -> None:
+    assert limit_template("p", decision.limit).item(decision) == f'"p";{expected}'
 
 
 def test_several_policies_are_a_list() -> None:
-    parts = [Part("a", decided()), Part("a/2", decided("1000/day fixed_window", left=7))]
-    assert policy_field(parts) == '"a";q=100;w=60, "a/2";q=1000;w=86400'
-    assert limit_field(parts, None) == '"a";r=42;t=12, "a/2";r=7;t=12'
+    stack = told(decided(), decided("1000/day fixed_window", left=7), name="a")
+    found = dict(headers_for(answer(stack), now_ns=NOW))
+    assert found["RateLimit-Policy"] == '"a";q=100;w=60, "a/2";q=1000;w=86400'
+    assert found["RateLimit"] == '"a";r=42;t=12, "a/2";r=7;t=12'
 
 
 def test_a_window_that_outlasts_retry_after_is_not_told() -> None:
-    parts = [Part("day", decided(reset_ms=40_000_000)), Part("s", refused("1/s", retry_ms=900))]
-    assert limit_field(parts, 1) == '"day";r=42, "s";r=0;t=1'
+    day, second = decided(reset_ms=40_000_000), refused("1/s", retry_ms=900)
+    found = dict(headers_for(answer(told(day, name="day"), told(second, name="s")), now_ns=NOW))
+    assert found["RateLimit"] == '"day";r=42, "s";r=0;t=1'
 
 
 @pytest.mark.parametrize("name", ["plain", 'with "quotes"', "back\\slash", "", "~ !", '\\"'])

@@ -154,7 +154,9 @@ def _figures(said: RuleVerdict, tier: str | None, soft: Lines) -> Iterator[str]:
     if rule.cost.after is not None:
         yield _field("afterwards", _after(rule.cost.after))
     if rule.headers != "on":
-        yield _field("headers", f"{rule.headers}: callers are not told of it")
+        what = "its name and when to retry" if rule.headers == "brief" else None
+        told = "callers are not told of it" if what is None else f"callers are told {what}"
+        yield _field("headers", f"{rule.headers}: {told}")
     kept = keeping_in_words(rule, [part.limit for part in said.decision.limits])
     if kept is not None:
         yield _field("kept", kept)

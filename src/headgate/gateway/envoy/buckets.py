@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decision import Decision
 from headgate.limits import LeakyQueue, PacedLimit, SlidingWindowLog
-from headgate.responses.answer import Answer, Part, Told
-from headgate.responses.bodies import JSON, body_for
-from headgate.responses.ratelimit_draft11 import POLICY, policy_field
-from headgate.units import SECOND, seconds_up
+from headgate.responses import Answer, ResponseOptions, Told, refusal
+from headgate.responses.ratelimit_draft11 import POLICY, policy_item
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,6 +107,7 @@ def _rate(limit: Limit) -> Fraction:
 LIMIT_HEADER: Final = "x-headgate-limit"
 """The id of the rule that refused, in the answers of local limits."""
 
+_WITHOUT_FIGURES: Final = ResponseOptions(x_ratelimit=False, ratelimit=False)
 _NOT_KEPT: Final = ("cache-control", "no-store")
 
 
@@ -118,7 +118,7 @@ def local_headers(rule: Rule, limits: Mapping[Limit, int]) -> list[Json]:
     is named: the filter has the same headers for all.
     """
     told = [_NOT_KEPT]
-    if rule.headers != "redacted":
+    if rule.headers in ("on", "brief"):
         told.append((LIMIT_HEADER, rule.id))
     if rule.headers == "on" and len(limits) == 1:
         ((limit, place),) = limits.items()
@@ -135,29 +135,23 @@ def quota_refusal(rule: Rule, limit: Limit, place: int) -> Json:
     """The whole answer to what a quota of *rule* refuses: by *limit*, at that *place* in the
     stack."""
     wait = wait_ns(limit, rule.cost.default)
-    _, body = body_for(Answer(allowed=False, told=(_told(rule, limit, wait),)), problem=False)
-    headers = [("content-type", JSON), _NOT_KEPT]
-    if rule.headers != "redacted":
-        headers.append(("retry-after", str(max(1, seconds_up(wait)))))
+    decision = Decision(
+        "", limit, allowed=False, remaining=0, retry_after_ns=wait, reset_after_ns=limit.period_ns
+    )
+    denied = Answer(allowed=False, told=(Told(rule.id, decision, rule.headers),))
+    told = refusal(denied, now_ns=0, options=_WITHOUT_FIGURES)
+    headers = [*told.headers[-2:], *told.headers[:-2]]  # those of the body first
     if rule.headers == "on":
         headers.append((POLICY, _policy(rule, limit, place)))
     return {
         "http_status": {"code": "TooManyRequests"},
-        "http_body": {"value": b64encode(body).decode()},
+        "http_body": {"value": b64encode(told.body).decode()},
         "response_headers_to_add": [_header(name, value) for name, value in headers],
     }
 
 
-def _told(rule: Rule, limit: Limit, wait: int) -> Told:
-    decision = Decision(
-        "", limit, allowed=False, remaining=0, retry_after_ns=wait, reset_after_ns=limit.period_ns
-    )
-    return Told(rule.id, decision, rule.headers)
-
-
 def _policy(rule: Rule, limit: Limit, place: int) -> str:
-    name = rule.id if place == 1 else f"{rule.id}/{place}"
-    return policy_field([Part(name, _told(rule, limit, limit.period_ns).decision)])
+    return policy_item(rule.id if place == 1 else f"{rule.id}/{place}", limit)
 
 
 def _header(name: str, value: str) -> Json:

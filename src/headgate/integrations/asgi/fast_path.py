@@ -17,12 +17,13 @@ from headgate.engine.plan import Plan
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.integrations.allowance import key_of
 from headgate.integrations.asgi.request import PASSAGE, AsgiRequest
-from headgate.integrations.asgi.sending import IN_THE_WAY, Response, header_lines, refuse
+from headgate.integrations.asgi.sending import IN_THE_WAY, Response, refuse
 from headgate.integrations.debugging import FIELD
 from headgate.integrations.exemptions import EXEMPT_ONES
 from headgate.integrations.passage import Entry, Grant, Passage
 from headgate.limits import PacedLimit
 from headgate.observability.named import DecisionNotes
+from headgate.responses import limit_template
 from headgate.stores.base import concluded, group_name
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _way(  # noqa: C901
         known, whose = _addresses(gate)
     else:
         whose = _key(gate, plain.key)
-    lines = header_lines(plain.names.shown, plain.limit, gate.now_ns)
+    lines, now_ns = limit_template(plain.names.shown, plain.limit).lines, gate.now_ns
     cost, exemptions = plain.cost, gate.exemptions
     has_exemptions, is_debugging = bool(exemptions), gate.debugging is not None
     new_passage, kind = QuickPassage.__new__, QuickPassage
@@ -125,7 +126,8 @@ def _way(  # noqa: C901
                         if line[0] == b"origin":
                             break
                     else:
-                        return send({**message, "headers": headers + lines(decision)})
+                        ours = lines(decision.remaining, decision.reset_after_ns, now_ns())
+                        return send({**message, "headers": headers + ours})
             response = Response(passage, send, has_body=scope.get("method") != "HEAD")
             return response.send({**message, "headers": headers})
 

@@ -7,27 +7,17 @@ from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from headgate.algorithms import Outcome
 from headgate.integrations.debugging import ALLOW_ORIGIN, with_limits
 from headgate.integrations.passage import Responded, announced_size
 from headgate.integrations.passing import finish_async, settle_outcome
-from headgate.limits import PacedLimit
-from headgate.responses import ResponseOptions, expose_headers
-from headgate.responses.answer import WITHOUT_FIGURES, Part
-from headgate.responses.pressure import decimal
-from headgate.responses.ratelimit_draft11 import policy_field, quoted
-from headgate.stores.base import concluded
-from headgate.units import SECOND, bounded
+from headgate.responses import ResponseOptions, allowed_lines, expose_headers, pressure_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable
     from typing import Any
 
-    from headgate.clock import Clock
-    from headgate.decision import Decision
     from headgate.integrations.asgi.request import AsgiRequest, Message, Receive, Scope, Send
     from headgate.integrations.passage import Passage
-    from headgate.overload.gatehouse import Standing
     from headgate.responses import Refusal
 
 
@@ -129,87 +119,21 @@ class _Departure:
         return self._has_cancelled
 
 
-# The headers of a request that was admitted under one limit, made quickly, as bytes.
-#
-# Most requests are such. What is the same for all of them is made beforehand; what is said is what
-# `responses.headers_for` would say, and a property test holds the two together.
-
-
 Headers = list[tuple[bytes, bytes]]
-
-LESS_THAN_A_SECOND: Final = SECOND - 1
-_NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
 
 
 def quick_lines(passage: Passage) -> Headers | None:
-    """What the response to a request says of its one limit; None if there is more to say."""
-    if len(passage.told) != 1 or passage.refusal is not None or not passage.gate.tells_plainly:
+    """The headers of an allowed request, encoded as bytes; None if there is more to say."""
+    gate = passage.gate
+    if passage.refusal is not None or not gate.tells_plainly or passage.is_debugged:
         return None
-    if passage.is_debugged:
-        return None
-    told = passage.told[0]
-    decision = told.decision
-    limit = decision.limit
-    if told.headers != "on" or not isinstance(limit, PacedLimit) or not decision.reset_after_ns:
-        return None
-    if len(decision.limits) != 1 or decision.source in WITHOUT_FIGURES:
-        return None
-    lines = header_lines(told.name, limit, passage.gate.now_ns)(decision)
-    return lines + _queue_lines(passage) if passage.queues else lines
-
-
-@lru_cache(maxsize=4096)
-def header_lines(name: str, limit: PacedLimit, now_ns: Clock) -> Callable[[Decision], Headers]:
-    """What makes the headers of an admitted request, as `responses.headers_for` would."""
-    quota, period = limit.quota, limit.period_ns
-    total = b"x-ratelimit-limit", b"%d" % bounded(quota)
-    stated = policy_field([Part(name, concluded("", limit, _NOTHING_YET))])
-    policy = b"ratelimit-policy", stated.encode()
-    left = quoted(name).replace("%", "%%").encode() + b";r=%d;t=%d"
-    second, reset = 0, (b"", b"")
-
-    def lines(decision: Decision) -> Headers:
-        nonlocal second, reset
-        remaining = decision.remaining
-        back_ns = reset_ns = decision.reset_after_ns
-        others = quota - remaining - 1
-        if others > 0:
-            back_ns -= others * period // quota
-        reset_at = (now_ns() + reset_ns + LESS_THAN_A_SECOND) // SECOND
-        if reset_at != second:
-            second, reset = reset_at, (b"x-ratelimit-reset", b"%d" % reset_at)
-        return [
-            total,
-            (b"x-ratelimit-remaining", b"%d" % remaining),
-            reset,
-            policy,
-            (b"ratelimit", left % (remaining, (back_ns + LESS_THAN_A_SECOND) // SECOND or 1)),
-        ]
-
-    return lines
-
-
-def _queue_lines(passage: Passage) -> Headers:
-    """How the gates stand at which a request took its turns, as `responses.pressure_lines`."""
-    found = tuple(passage.gate.turns.standings(passage.queues))
-    lines = [_queue_line(found)] if found else []
-    delayed_ns = 0
-    for turn in passage.turns:
-        delayed_ns += turn.waited_ns
-    if delayed_ns > 0:
-        lines.append((b"headgate-delay", decimal(delayed_ns).encode()))
-    return lines
-
-
-@lru_cache(maxsize=1024)
-def _queue_line(found: tuple[tuple[str, Standing], ...]) -> tuple[bytes, bytes]:
-    """Where nobody waits it is one of a few: as many as there are slots."""
-    items = []
-    for rule, (waiting, wait_ns, in_flight, slots) in found:
-        wait = "" if wait_ns is None else f";wait={decimal(wait_ns)}"
-        item = f"{quoted(rule)};waiting={waiting}{wait};in-flight={in_flight}"
-        items.append(item if slots is None else f"{item};slots={slots}")
-    return b"headgate-queue", ", ".join(items).encode()
+    told = [(one.name, one.decision) for one in passage.told if one.headers == "on"]
+    lines = allowed_lines(told, gate.now_ns())
+    if lines is None or not passage.queues:
+        return lines
+    delayed_ns = sum([turn.waited_ns for turn in passage.turns])
+    loads = tuple(gate.turns.loads(passage.queues))
+    return lines + encoded(pressure_lines(loads, delayed_ns, gate.responses))
 
 
 POLICY_VIOLATION: Final = 1008

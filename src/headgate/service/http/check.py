@@ -9,18 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from headgate.algorithms import Outcome
 from headgate.engine.verdict import answer_of
 from headgate.integrations.asgi.sending import encoded
-from headgate.limits import Concurrency, LeakyQueue
 from headgate.policy.compiled import headers_of_interest
 from headgate.policy.limit_adjustment import FULL
-from headgate.responses import headers_for, refusal
-from headgate.responses.answer import WITHOUT_FIGURES, Part
-from headgate.responses.ratelimit_draft11 import pace_of, policy_field, quoted
+from headgate.responses import allowed_lines, headers_for, refusal
 from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name
 from headgate.service.http.body import document_of
@@ -34,17 +30,15 @@ from headgate.service.http.replies import (
     header_of,
     problem,
 )
-from headgate.service.http.verdict_json import debugged, limit_text, portrait
+from headgate.service.http.verdict_json import debugged, denial_json, limit_text
 from headgate.service.remembered import LARGEST, MOST_BYTES, Remembered, size_of
-from headgate.stores.base import concluded
-from headgate.units import LARGEST_INTEGER, MILLISECOND, SECOND, seconds_at_least
+from headgate.units import MILLISECOND, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from fractions import Fraction
 
     from headgate.clock import Clock
-    from headgate.decision import Decision
     from headgate.engine.plan import Plan
     from headgate.engine.request import Request
     from headgate.engine.rule import CompiledRule
@@ -56,129 +50,85 @@ if TYPE_CHECKING:
     from headgate.service.http.replies import Headers, HttpOptions, Scope
 
 
-# What is said of a verdict that admits: headers and JSON, made quickly.
+# Headers and JSON of a verdict that allows.
 #
-# What is the same for all requests under a limit is made once. The headers are those that
-# `responses.headers_for` would make, the JSON that of `portrait`, and tests hold them together.
+# The JSON is that of `portrait`, with what is the same for all requests under a limit made once;
+# a test compares the two.
 
 
 REMEMBERED: Final = 4096
-"""For how many limits the unchanging part is kept."""
-
-UP: Final = SECOND - 1
-_NOTHING_YET: Final = Outcome(allowed=True, remaining=0, retry_after_ns=0, reset_after_ns=0)
+"""For how many limits the constant part of the JSON is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saying:
-    """What never changes in what is said of *limit*, the one at a place of *rule*."""
+class RuleText(NamedTuple):
+    """The constant part of the JSON about *rule* and the *limit* that decided."""
 
     rule: CompiledRule
     limit: Limit
-    total: tuple[bytes, bytes]
-    policy: bytes
-    name: bytes
     id: str
     text: str
-    quota: int
-    pace: tuple[int, int] | None
-    has_slots: bool
-    is_queue: bool
-
-    @classmethod
-    def of(cls, rule: CompiledRule, place: int, limit: Limit) -> Saying:
-        name = rule.id if place == 0 else f"{rule.id}/{place + 1}"
-        known = {"id": rule.id, "mode": rule.mode, "limit": limit_text(limit), "quota": limit.quota}
-        has_slots = isinstance(limit, Concurrency)
-        return cls(
-            rule,
-            limit,
-            (b"x-ratelimit-limit", b"%d" % limit.quota),
-            policy_field([Part(name, concluded("", limit, _NOTHING_YET))]).encode(),
-            quoted(name).encode(),
-            json.dumps(rule.id),
-            json.dumps(known)[:-1],
-            limit.quota,
-            pace_of(limit),
-            has_slots,
-            isinstance(limit, LeakyQueue),
-        )
-
-    def left(self, remaining: int, reset_ns: int) -> bytes:
-        """The item in `RateLimit` for a limit that admitted."""
-        if self.has_slots or not reset_ns:
-            return b"%b;r=%d" % (self.name, remaining)
-        if self.pace is not None and (others := self.quota - remaining - 1) > 0:
-            reset_ns -= others * self.pace[0] // self.pace[1]
-        # What is held counts as used but is not worked off: then there may be less to wait for.
-        seconds = max(1, (reset_ns + UP) // SECOND)
-        return b"%b;r=%d;t=%d" % (self.name, remaining, seconds)
 
 
 class Teller:
-    """Says what came of requests, as *options* have it. *clock* is for what is told as a time."""
+    """Encodes verdicts that allow, as *options* have it. *clock* is for times in headers."""
 
     def __init__(self, options: ResponseOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._is_plain = (
-            options.x_ratelimit and options.ratelimit and not options.draft03 and not options.bucket
-        )
-        self._sayings: dict[tuple[int, int, int], Saying] = {}
+        self._texts: dict[tuple[int, int], RuleText] = {}
 
     def lines(self, verdict: Verdict) -> Headers:
-        """The headers of the response to a request that was admitted."""
-        told: list[tuple[Decision, Saying]] = []
-        for one in verdict.rules:
-            rule = one.rule
-            if rule.mode == "enforce" and rule.headers == "on":
-                for place, part in enumerate(one.decision.limits):
-                    if part.source in WITHOUT_FIGURES:
-                        return self.slow_lines(verdict)
-                    saying = self.saying(rule, place, part.limit)
-                    if saying.is_queue:
-                        return self.slow_lines(verdict)
-                    told.append((part, saying))
-        if not told or not self._is_plain:
-            return self.slow_lines(verdict) if told else []
-        return self._lines(told)
+        """The headers of the response to a request that was allowed."""
+        told = [
+            (one.rule.id, one.decision)
+            for one in verdict.rules
+            if one.rule.headers == "on" and one.rule.mode == "enforce"
+        ]
+        lines = allowed_lines(told, self._clock()) if self._options.has_usual_families else None
+        return self.slow_lines(verdict) if lines is None else lines
 
     def slow_lines(self, verdict: Verdict) -> Headers:
         """The same for whatever is out of the ordinary."""
         answer = answer_of(verdict)
         return encoded(headers_for(answer, now_ns=self._clock(), options=self._options))
 
-    def saying(self, rule: CompiledRule, place: int, limit: Limit) -> Saying:
-        """What never changes in what is said of *limit*."""
+    def _rule_text(self, rule: CompiledRule, limit: Limit) -> RuleText:
         # By identity: the hash of a limit takes longer than all the rest. What is kept here lives,
         # so that nothing else can be at its place in memory.
-        known = id(rule), place, id(limit)
-        found = self._sayings.get(known)
+        known = id(rule), id(limit)
+        found = self._texts.get(known)
         if found is None:
-            if len(self._sayings) >= REMEMBERED:
-                self._sayings.clear()
-            found = self._sayings[known] = Saying.of(rule, place, limit)
+            if len(self._texts) >= REMEMBERED:
+                self._texts.clear()
+            said = {
+                "id": rule.id,
+                "mode": rule.mode,
+                "limit": limit_text(limit),
+                "quota": limit.quota,
+            }
+            text = json.dumps(said)[:-1]
+            found = self._texts[known] = RuleText(rule, limit, json.dumps(rule.id), text)
         return found
 
     def text(self, verdict: Verdict) -> str:
         """The JSON of a verdict that admits; as `portrait` has it."""
-        tightest: Saying | None = None
+        tightest: RuleText | None = None
         least = reset_ns = delay_ns = 0
         source = "store"
         texts = []
         for one in verdict.rules:
             decision = one.decision
             remaining, back_ns, by = decision.remaining, decision.reset_after_ns, decision.source
-            saying = self.saying(one.rule, 0, decision.limit)
+            said = self._rule_text(one.rule, decision.limit)
             if one.rule.mode == "enforce":
                 if tightest is None or remaining < least:
-                    tightest, least = saying, remaining
+                    tightest, least = said, remaining
                 reset_ns = max(reset_ns, back_ns)
                 delay_ns = max(delay_ns, decision.delay_ns)
                 source = _source(source, by)
             wait = decision.retry_after_ns
             texts.append(
-                f'{saying.text}, "cost": {one.cost}, '
+                f'{said.text}, "cost": {one.cost}, '
                 f'"allowed": {"true" if decision else "false"}, "remaining": {remaining}, '
                 f'"retry_after_ms": {"null" if wait is None else -(-wait // MILLISECOND)}, '
                 f'"reset_after": {seconds_at_least(back_ns)!r}, "source": "{by}"}}'
@@ -192,29 +142,11 @@ class Teller:
             )
         delay = f'"delay_ms": {-(-delay_ns // MILLISECOND)}, ' if delay_ns else ""
         return (
-            f'{{"allowed": true, "limit": {tightest.id}, "quota": {tightest.quota}, '
+            f'{{"allowed": true, "limit": {tightest.id}, "quota": {tightest.limit.quota}, '
             f'"remaining": {least}, "retry_after": 0, "retry_after_ms": 0, {delay}'
             f'"reset_after": {seconds_at_least(reset_ns)!r}, "source": "{source}", '
             f'"revision": {verdict.revision}, "rules": [{rules}]}}'
         )
-
-    def _lines(self, told: list[tuple[Decision, Saying]]) -> Headers:
-        least = LARGEST_INTEGER + 1
-        until_ns, total = 0, told[0][1].total
-        items = []
-        for part, saying in told:
-            remaining, reset_ns = part.remaining, part.reset_after_ns
-            items.append(saying.left(remaining, reset_ns))
-            if remaining < least:
-                least, until_ns, total = remaining, reset_ns, saying.total
-        reset_at = (self._clock() + until_ns + UP) // SECOND
-        return [
-            total,
-            (b"x-ratelimit-remaining", b"%d" % least),
-            (b"x-ratelimit-reset", b"%d" % reset_at),
-            (b"ratelimit-policy", b", ".join([saying.policy for _, saying in told])),
-            (b"ratelimit", b", ".join(items)),
-        ]
 
 
 def _source(known: str, other: str) -> str:
@@ -406,9 +338,9 @@ class Checking:
         return Reply(denied_as if status == TOO_MANY_REQUESTS else status, headers, body)
 
     def denial(self, verdict: Verdict, accept: str | None) -> Reply:
-        """A refusal as it may be passed on to a client, with all that came of the request."""
+        """A refusal as it may be passed on to a client, with what its rules tell."""
         status, headers, body = self._refused(verdict, accept)
-        content = {**portrait(verdict), **json.loads(body)}
+        content = {**denial_json(verdict), **json.loads(body)}
         return Reply(status, headers, json.dumps(content).encode("ascii"))
 
     def _refused(

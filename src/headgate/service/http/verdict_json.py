@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,26 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.service.core import Core
     from headgate.service.http.replies import Reply, Scope
+
+
+def denial_json(verdict: Verdict) -> dict[str, Any]:
+    """The keys of `portrait` for a denial, which may be passed on to the caller.
+
+    A rule that does not tell its figures has none here, and is not listed.
+    """
+    told = tuple([one for one in verdict.rules if one.rule.headers == "on"])
+    binding = verdict.denied_by
+    if binding is not None and binding.rule.headers == "on":
+        return portrait(replace(verdict, rules=told))
+    hidden = dict.fromkeys(("limit", "quota", "remaining", "retry_after", "retry_after_ms"))
+    return {
+        "allowed": False,
+        **hidden,
+        "reset_after": 0.0,
+        "source": verdict.source,
+        "revision": verdict.revision,
+        "rules": [_rule(one) for one in told],
+    }
 
 
 def portrait(verdict: Verdict) -> dict[str, Any]:

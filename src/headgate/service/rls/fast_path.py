@@ -11,7 +11,7 @@ from headgate.decision import combine
 from headgate.engine.prepared import PreparedTakes, decisions_of
 from headgate.errors import StoreError
 from headgate.responses.answer import WITHOUT_FIGURES
-from headgate.responses.ratelimit_draft11 import pace_of, phrases_of, quoted
+from headgate.responses.headers import limit_template, lines_of
 from headgate.service.rls import messages
 from headgate.service.rls.answer import MOST_TOLD, limit_field
 from headgate.service.rls.asking import is_passing
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decision import Decision
     from headgate.limits import Limit
-    from headgate.responses import ResponseOptions
     from headgate.service.core import Core
     from headgate.service.rls.answer import Answering
     from headgate.service.rls.asking import Outage, Said
@@ -51,142 +50,56 @@ Hit = Callable[[str, int], "Decision"]
 Ask = Callable[[str, int], Awaitable["Decision"]]
 """The same, awaited."""
 
-Admitted = Callable[[int, int], bytes]
-"""From what is left of the one limit of a call that passed, as in `Left`, to the answer."""
-
-AdmittedByAll = Callable[[Sequence[Left]], bytes]
-"""The same for several limits, in the order of the parts and their checks."""
+Admitted = Callable[[Sequence[Left]], bytes]
+"""From what is left of the limits of a call that passed to the answer; the limits are in the order
+of the parts and their checks."""
 
 _LESS_THAN_A_SECOND: Final = SECOND - 1
 _PASSES: Final = messages.overall(passes=True)
 
 
-def is_plain(answers: ResponseOptions) -> bool:
-    """Whether the two usual families of headers are to be sent, and no others."""
-    return answers.x_ratelimit and answers.ratelimit and not (answers.draft03 or answers.bucket)
-
-
-def quick_answer(part: Part, clock: Clock, *, with_headers: bool) -> Admitted:
-    """What answers a call that has only the one limit of *part* to pass, and did.
+def quick_answer(parts: Sequence[Part], clock: Clock, *, with_headers: bool) -> Admitted:
+    """What answers a call of one descriptor that has the limits of all *parts* to pass, and did.
 
     With headers, they are those of the two usual families.
     """
-    ((_, said),) = _said_of([part])
-    field, total, name = said.field, said.total, said.name
-    quota, pace = said.quota, said.pace
-    stated = messages.header("ratelimit-policy", said.policy)
-    second, reset = 0, b""
-
-    def answer(remaining: int, reset_ns: int) -> bytes:
-        nonlocal second, reset
-        status = _status(field, remaining, (reset_ns + _LESS_THAN_A_SECOND) // SECOND)
-        if not with_headers:
-            return status
-        reset_at = (clock() + reset_ns + _LESS_THAN_A_SECOND) // SECOND
-        if reset_at != second:
-            second, reset = reset_at, messages.header("x-ratelimit-reset", str(reset_at))
-        item = _item(name, remaining, _back_s(quota, pace, remaining, reset_ns))
-        return status + total + _left(remaining) + reset + stated + item
-
-    return answer
-
-
-def quick_answer_of_all(
-    parts: Sequence[Part], clock: Clock, *, with_headers: bool
-) -> AdmittedByAll:
-    """What answers a call of one descriptor that has the limits of all *parts* to pass, and did."""
-    named = _said_of(parts)
-    stated = messages.header("ratelimit-policy", ", ".join([said.policy for _, said in named]))
-    owners = [owner for owner, _ in named]
-
-    def answer(left: Sequence[Left]) -> bytes:
-        place = min(range(len(left)), key=lambda n: left[n][0])  # the first, of equal ones
-        remaining, reset_ns = left[place]
-        owner, tightest = named[place]
-        whole_ns = max([left[n][1] for n, other in enumerate(owners) if other == owner])
-        status = _status(tightest.field, remaining, (whole_ns + _LESS_THAN_A_SECOND) // SECOND)
-        if not with_headers:
-            return status
-        reset_at = (clock() + reset_ns + _LESS_THAN_A_SECOND) // SECOND
-        items = [
-            _item_text(said.name, many, _back_s(said.quota, said.pace, many, back_ns))
-            for (_, said), (many, back_ns) in zip(named, left, strict=True)
-        ]
-        return b"".join(
-            (
-                status,
-                tightest.total,
-                _left(remaining),
-                messages.header("x-ratelimit-reset", str(reset_at)),
-                stated,
-                messages.header("ratelimit", ", ".join(items)),
-            )
-        )
-
-    return answer
-
-
-class _Said(NamedTuple):
-    """What is said of a limit in every answer."""
-
-    field: bytes
-    """In the status."""
-    total: bytes
-    policy: str
-    name: str
-    quota: int
-    pace: tuple[int, int] | None
-    """In how many nanoseconds how many units come back; None if not one after the other."""
-
-
-def _said_of(parts: Sequence[Part]) -> list[tuple[int, _Said]]:
-    """What is said of the limits of all *parts*, each with the place of its part."""
-    found = []
+    owners, fields, templates = [], [], []
     for owner, part in enumerate(parts):
         for place, check in enumerate(part.checks, 1):
             title = part.title if place == 1 else f"{part.title}/{place}"
-            found.append((owner, _said(part.name, title, check.limit)))
-    return found
+            owners.append(owner)
+            fields.append(limit_field(part.name, check.limit))
+            templates.append(limit_template(title, check.limit))
+    places, header = range(len(owners)), messages.header_line
+    totals = [header(*one.total_line) for one in templates]
+    policy = header(b"ratelimit-policy", b", ".join([one.policy_line[1] for one in templates]))
 
+    def answer(left: Sequence[Left]) -> bytes:
+        place = min(places, key=lambda n: left[n][0])  # the first, of equal ones
+        owner, remaining = owners[place], left[place][0]
+        whole_ns = max([left[n][1] for n in places if owners[n] == owner])
+        status = _status(fields[place], remaining, (whole_ns + _LESS_THAN_A_SECOND) // SECOND)
+        if not with_headers:
+            return status
+        limits = [(templates[n], *left[n]) for n in places]
+        _, least, reset, _, items = lines_of(limits, clock())
+        return status + totals[place] + header(*least) + header(*reset) + policy + header(*items)
 
-def _said(name: str, title: str, limit: Limit) -> _Said:
-    return _Said(
-        limit_field(name, limit),
-        messages.header("x-ratelimit-limit", str(limit.quota)),
-        phrases_of(title, limit).policy,
-        quoted(title),
-        limit.quota,
-        pace_of(limit),
-    )
+    def answer_of_one(left: Sequence[Left]) -> bytes:
+        ((remaining, reset_ns),) = left
+        status = _status(fields[0], remaining, (reset_ns + _LESS_THAN_A_SECOND) // SECOND)
+        if not with_headers:
+            return status
+        _, least, reset, _, item = templates[0].lines(remaining, reset_ns, clock())
+        return status + totals[0] + header(*least) + header(*reset) + policy + header(*item)
 
-
-def _back_s(quota: int, pace: tuple[int, int] | None, remaining: int, reset_ns: int) -> int:
-    """Seconds until one more is back, as `Phrases.returns_in_ns` has it; 0 if nothing is out."""
-    if not reset_ns:
-        return 0
-    if pace is not None and (others := quota - remaining - 1) > 0:
-        reset_ns -= others * pace[0] // pace[1]
-    return (reset_ns + _LESS_THAN_A_SECOND) // SECOND if reset_ns > 0 else 1
+    return answer_of_one if len(places) == 1 else answer
 
 
 @lru_cache(maxsize=4096)
 def _status(field: bytes, remaining: int, seconds: int) -> bytes:
     """The code of the whole answer, and the one status of it."""
     return _PASSES + messages.status(field, remaining, seconds, passes=True)
-
-
-@lru_cache(maxsize=4096)
-def _left(remaining: int) -> bytes:
-    return messages.header("x-ratelimit-remaining", str(remaining))
-
-
-@lru_cache(maxsize=4096)
-def _item(name: str, remaining: int, back_s: int) -> bytes:
-    return messages.header("ratelimit", _item_text(name, remaining, back_s))
-
-
-def _item_text(name: str, remaining: int, back_s: int) -> str:
-    return f"{name};r={remaining};t={back_s}" if back_s else f"{name};r={remaining}"
 
 
 # The short way to ask about several limits, for counters in this process.
@@ -223,7 +136,7 @@ class Together:
         self._answering = answering
         self._takes = PreparedTakes(self._store)
         # By the identity of limits, which are kept with it: to hash one takes longer than a hit.
-        self._known: dict[Limits, tuple[Sequence[Part], AdmittedByAll]] = {}
+        self._known: dict[Limits, tuple[Sequence[Part], Admitted]] = {}
 
     def clear(self) -> None:
         """Forget what is said of limits, since it has changed."""
@@ -259,10 +172,10 @@ class Together:
         keys, costs = [check.key for check in checks], [check.cost for check in checks]
         return lambda: decisions_of(checks, take(keys, costs))
 
-    def _admitted(self, asked: Asked, deciding: Sequence[Part]) -> AdmittedByAll | None:
+    def _admitted(self, asked: Asked, deciding: Sequence[Part]) -> Admitted | None:
         """What says quickly that a call passes; None if there is more to say."""
         options = self._options
-        if options.metadata or (options.headers and not is_plain(self._core.answers)):
+        if options.metadata or (options.headers and not self._core.answers.has_usual_families):
             return None
         if len(asked.lines) != 1 or not _are_simply_told(asked.parts, deciding):
             return None
@@ -273,7 +186,7 @@ class Together:
         if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            made = quick_answer_of_all(deciding, self._core.clock, with_headers=options.headers)
+            made = quick_answer(deciding, self._core.clock, with_headers=options.headers)
             found = self._known[limits] = deciding, made
         return found[1]
 
@@ -296,10 +209,9 @@ def _together_left(taken: Sequence[Decision]) -> list[Left] | None:
     """What is left of all limits; None if one refuses."""
     left = []
     for decision in taken:
-        allowed, _, _, remaining, _, reset_ns, _, _ = decision.figures()
-        if not allowed:
+        if not decision.allowed:
             return None
-        left.append((remaining, reset_ns))
+        left.append((decision.remaining, decision.reset_after_ns))
     return left
 
 
@@ -433,9 +345,8 @@ class ShortWays:
             return lambda decision: self._answering.answer(asked, [decision])
 
         def finish(decision: Decision) -> bytes:
-            allowed, _, _, remaining, _, reset_ns, source, _ = decision.figures()
-            if allowed and source not in WITHOUT_FIGURES:
-                return admitted(remaining, reset_ns)
+            if decision.allowed and decision.source not in WITHOUT_FIGURES:
+                return admitted(((decision.remaining, decision.reset_after_ns),))
             return self._answering.answer(asked, [decision])
 
         return finish
@@ -478,9 +389,9 @@ class ShortWays:
         with_headers = self._options.headers
         if self._options.metadata or part.headers != "on":
             return None
-        if with_headers and not is_plain(self._core.answers):
+        if with_headers and not self._core.answers.has_usual_families:
             return None
-        return quick_answer(part, self._core.clock, with_headers=with_headers)
+        return quick_answer([part], self._core.clock, with_headers=with_headers)
 
 
 def _only_part(asked: Asked) -> Part | None:

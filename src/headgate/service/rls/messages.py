@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.errors import UsageError
 from headgate.protos import (
     BOOL,
     BYTES,
@@ -268,20 +267,16 @@ def status(limit: bytes, remaining: int, reset_seconds: int | None, *, passes: b
 
 def header(name: str, value: str) -> bytes:
     """A header for the response, as a field of the answer; its name in lower case."""
-    content = value.encode()
-    front, size = _front(name), len(content)
-    if size < _SHORT:
-        return b"\x1a%c%b%c%b" % (len(front) + 1 + size, front, size, content)
-    return b"\x1a" + sized(front + sized(content))
+    return header_line(name.lower().encode(), value.encode())
 
 
-@lru_cache(maxsize=256)
-def _front(name: str) -> bytes:
-    """The name of a header, and that its value follows."""
-    content = name.lower().encode()
-    if len(content) >= _SHORT:
-        raise UsageError(f"the name {name!r} is too long for a header of ours")
-    return b"\x0a" + sized(content) + b"\x12"
+@lru_cache(maxsize=8192)
+def header_line(name: bytes, value: bytes) -> bytes:
+    """The same of bytes; *name* is in lower case. Most lines are the same in many answers."""
+    size = len(value)
+    if len(name) + size < 2 * _SHORT:
+        return b"\x1a%c\x0a%c%b\x12%c%b" % (len(name) + size + 4, len(name), name, size, value)
+    return b"\x1a" + sized(b"\x0a" + sized(name) + b"\x12" + sized(value))
 
 
 def metadata(struct: bytes) -> bytes:

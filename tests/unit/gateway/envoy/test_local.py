@@ -165,7 +165,8 @@ def test_a_refusal_names_the_rule_unless_that_is_not_to_be_told() -> None:
 
     policy = '"r";q=60;w=60'
     assert told("on") == {"x-headgate-limit": "r", "ratelimit-policy": policy, "retry-after": "?"}
-    assert told("off") == {"x-headgate-limit": "r", "retry-after": "?"}
+    assert told("brief") == {"x-headgate-limit": "r", "retry-after": "?"}
+    assert told("off") == {"retry-after": "?"}
     assert told("redacted") == {}
 
 

@@ -165,7 +165,7 @@ PLAIN_RULES = st.builds(
     cost=COSTS,
     mode=st.sampled_from(("enforce", "shadow", "off")),
     accuracy=ACCURACIES,
-    headers=st.sampled_from(("on", "off", "redacted")),
+    headers=st.sampled_from(("on", "brief", "off", "redacted")),
     idempotency=st.none()
     | st.builds(Idempotency, st.integers(1, 10**9).map(lambda n: n * MICROSECOND), HEADERS),
     description=WORDS | st.just(""),

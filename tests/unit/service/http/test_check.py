@@ -180,12 +180,42 @@ def test_an_outage_is_503_under_a_rule_that_fails_closed_and_told_under_one_that
     assert "ratelimit" not in answer.headers
 
 
-def test_redacted_rules_are_not_named_in_what_is_for_clients() -> None:
-    app = app_of("version: 1\nrules: [{id: hush, key_by: ip, limit: 1/m, headers: redacted}]")
+def test_a_brief_rule_is_named_in_what_is_for_clients_without_its_figures() -> None:
+    app = app_of("version: 1\nrules: [{id: terse, key_by: ip, limit: 1/m, headers: brief}]")
+    check(app)
+    denied = check(app)
+    assert denied.headers["retry-after"] == "60"
+    assert not [name for name in denied.headers if "ratelimit" in name]
+    told = denied.json
+    assert (told["limit"], told["retry_after"], told["retry_after_ms"]) == ("terse", 60, 60_000)
+    assert (told["quota"], told["remaining"], told["rules"]) == (None, None, [])
+
+
+@pytest.mark.parametrize("mode", ["off", "redacted"])
+def test_hidden_rules_are_not_named_in_what_is_for_clients(mode: str) -> None:
+    app = app_of(
+        f"version: 1\nrules: [{{id: hush, key_by: ip, limit: 1/m, headers: {mode}}},"
+        " {id: open, key_by: ip, limit: 9/m}]"
+    )
     first, second = check(app), check(app)
-    assert "x-ratelimit-limit" not in first.headers
-    assert "retry-after" not in second.headers
-    assert "hush" not in second.json["message"]
+    assert first.headers["x-ratelimit-limit"] == "9"
+    assert ("retry-after" in second.headers) == (mode == "off")
+    assert b"hush" not in second.body
+    told = second.json
+    assert [one["id"] for one in told.pop("rules")] == ["open"]
+    assert told == {
+        "allowed": False,
+        "limit": None,
+        "quota": None,
+        "remaining": None,
+        "retry_after": None,
+        "retry_after_ms": None,
+        "reset_after": 0.0,
+        "source": "store",
+        "revision": 0,
+        "error": "rate_limit_exceeded",
+        "message": "Too many requests. Try again later.",
+    }
 
 
 def test_all_headers_of_the_options_are_sent() -> None:

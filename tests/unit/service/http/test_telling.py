@@ -41,7 +41,7 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
             "id": f"rule{n}",
             "key_by": "ip",
             "mode": draw(st.sampled_from(["enforce", "enforce", "shadow"])),
-            "headers": draw(st.sampled_from(["on", "on", "off", "redacted"])),
+            "headers": draw(st.sampled_from(["on", "on", "brief", "off", "redacted"])),
             "on_store_failure": draw(st.sampled_from(["fail_open", "local"])),
         }
         if draw(st.integers(0, 5)) == 0:

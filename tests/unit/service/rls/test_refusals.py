@@ -65,15 +65,6 @@ def test_without_headers_there_is_the_body_and_what_it_is() -> None:
     assert names == {"content-type", "cache-control"}
 
 
-def test_a_rule_that_tells_nothing_tells_nothing_in_the_body_either() -> None:
-    answer = second(Asker(ONCE % ", headers: redacted"))
-    body = json.loads(answer.raw_body)
-    assert body == {
-        "error": "rate_limit_exceeded",
-        "message": "Too many requests. Try again later.",
-    }
-
-
 def test_limits_of_a_configuration_are_refused_with_a_body_too() -> None:
     asker = Asker(envoy=ENVOY)
     assert json.loads(second(asker, "legacy").raw_body)["limit"] == "legacy.a"

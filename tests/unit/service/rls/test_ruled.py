@@ -252,21 +252,6 @@ def test_limits_on_places_are_left_out_and_said_so_once(caplog: LogCaptureFixtur
     assert told.startswith("rule 'slots': its concurrency limit is left out")
 
 
-@pytest.mark.parametrize("headers", ["off", "redacted"])
-def test_a_rule_that_is_not_to_be_shown_is_not(headers: str) -> None:
-    asker = Asker(
-        "version: 1\nrules:\n"
-        f"  - {{id: all, key_by: global, limit: 1/minute, headers: '{headers}'}}\n"
-    )
-    answer = asker.ask("edge", desc("a=b"))
-    assert not answer.statuses[0].HasField("current_limit")
-    assert not answer.statuses[0].HasField("duration_until_reset")
-    assert not answer.response_headers_to_add
-    denied = asker.ask("edge", desc("a=b"))
-    assert codes_of(denied) == [OVER]
-    assert "x-ratelimit-limit" not in headers_of(denied)
-
-
 def test_a_new_policy_is_in_force_from_the_next_call_on() -> None:
     asker = Asker(USERS)
     for _ in range(3):

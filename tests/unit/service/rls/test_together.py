@@ -34,7 +34,7 @@ rules = st.lists(
     st.tuples(
         st.sampled_from(LIMITS),
         st.sampled_from(["enforce", "enforce", "enforce", "shadow"]),
-        st.sampled_from(["on", "on", "on", "off", "redacted"]),
+        st.sampled_from(["on", "on", "on", "brief", "off", "redacted"]),
         st.sampled_from(["u", "v"]),
     ),
     min_size=1,

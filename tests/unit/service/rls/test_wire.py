@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.errors import UsageError
 from headgate.service.rls import messages
 from tests.support import envoy_messages
 
@@ -42,14 +40,9 @@ def test_a_status(
 
 
 @settings(deadline=None)
-@given(st.text(max_size=19), st.text(max_size=300))
+@given(st.text(max_size=150), st.text(max_size=300))
 def test_a_header(name: str, value: str) -> None:
     (header,) = envoy_messages.service.RateLimitResponse.FromString(
         messages.header(name, value)
     ).response_headers_to_add
     assert (header.key, header.value) == (name.lower(), value)
-
-
-def test_a_name_that_would_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError):
-        messages.header("x" * 60, "")
