@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from headgate.limits import EXACT, Accuracy, TokenBucket
-from headgate.stores.layers.leases.lease import Sizing
+from headgate.stores.layers.leases.lease import LeaseGroup
 from headgate.units import MILLISECOND
 
 LIMIT: Final = TokenBucket(4_000, 4_000)
@@ -28,7 +28,9 @@ class Way:
 
     def bound(self, processes: int) -> int:
         """By how many units that many processes may overshoot `LIMIT`."""
-        return Sizing(LIMIT, self.accuracy).bound(processes)
+        group = LeaseGroup(self.name, LIMIT, self.accuracy)
+        group.holders = processes
+        return group.bound().bound
 
 
 @dataclass(frozen=True, slots=True)

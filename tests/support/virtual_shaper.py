@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headgate import MemoryStore
+from headgate.errors import StoreError
 from headgate.overload import AsyncShaper
 from headgate.testing.virtual_loop import VirtualLoop
+from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
     from headgate import Decision
     from headgate.stores import Store
+    from headgate.stores.operations import Operation
 
 
 def now_ns() -> int:
@@ -30,6 +33,25 @@ def here(rate: Any, **options: Any) -> AsyncShaper:
 def stored(rate: Any, store: Store | None = None, **options: Any) -> AsyncShaper:
     """A shaper over a store on virtual time."""
     return AsyncShaper(rate, store=store or MemoryStore(clock=now_ns), **options)
+
+
+class FarStore(LoopStore):
+    """A store that takes a while to be asked and to answer."""
+
+    def __init__(self, there: float = 0.01, back: float = 0.02) -> None:
+        self.memory = MemoryStore(clock=now_ns)
+        self.there, self.back = there, back
+        self.is_gone = False
+        self.asked: list[Operation[Any]] = []
+
+    async def arun(self, operation: Operation[Any]) -> Any:
+        await asyncio.sleep(self.there)
+        if self.is_gone:
+            raise StoreError("gone", reason="unreachable", is_undone=True)
+        self.asked.append(operation)
+        reply = self.memory.run(operation)
+        await asyncio.sleep(self.back)
+        return reply
 
 
 @dataclass

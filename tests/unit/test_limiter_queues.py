@@ -12,7 +12,7 @@ from headgate.decision import RateLimitedError
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND
-from tests.unit.overload.shapers.test_shaper_stored import FarStore
+from tests.support.virtual_shaper import FarStore
 
 if TYPE_CHECKING:
     from headgate import Decision

@@ -19,7 +19,7 @@ from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.fork import watch_forks
 from headgate.overload import AsyncFairGate, FairGate
 from headgate.overload.adaptive import steering_of
-from headgate.overload.booking import WAITING
+from headgate.overload.shaper import WAITING
 from headgate.responses.answer import turned_away
 from headgate.responses.pressure import Load
 from headgate.units import SECOND, seconds_at_least

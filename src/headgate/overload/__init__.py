@@ -1,14 +1,15 @@
-"""The soft edge: delay instead of denial, turns by weight, limits that lower themselves."""
+"""Overload control: leaky-bucket queue, weighted fair queue, adaptive concurrency, load shedding,
+pressure. Read `shaper` for delays, `fair_gate` for queueing by weight, `adaptive` for concurrency
+limits that move, `load_shedding` for priorities, `pressure` for a fleet that lowers its limits.
+"""
 
-from headgate.overload.adaptive import AIMD, Gradient, Lowest, Signal
-from headgate.overload.async_fair_gate import AsyncFairGate, FleetRate
-from headgate.overload.booking import AsyncBooking, Booking
-from headgate.overload.fair_gate import FairGate
+from headgate.overload.adaptive import AIMD, Gradient, Lowest, Signal, Steering
+from headgate.overload.fair_gate import AsyncFairGate, FairGate
 from headgate.overload.load_shedding import LoadShedder
 from headgate.overload.pressure import AsyncPressureControl, PressureControl
-from headgate.overload.shaper import AsyncShaper, Shaper
-from headgate.overload.slot_control import Steering
-from headgate.overload.turns import Turn
+from headgate.overload.rate_budget import FleetRate
+from headgate.overload.shaper import AsyncBooking, AsyncShaper, Booking, Shaper
+from headgate.overload.turn import Turn
 
 __all__ = [
     "AIMD",

@@ -1,20 +1,140 @@
-"""Limits that find out by themselves how much a backend can do at a time."""
+"""Adaptive concurrency: limits that find how much a backend can do at a time."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.errors import OptionError
-from headgate.overload.slot_control import Bounds, Round, check_share, length
 from headgate.units import duration_ns, plain_seconds
 
 if TYPE_CHECKING:
-    from headgate.overload.slot_control import Steering
     from headgate.policy.model import AdaptiveSlots
     from headgate.units import Seconds
 
-__all__ = ["AIMD", "Gradient", "Lowest", "Signal", "steering_of"]
+
+class Steering(Protocol):
+    """A concurrency limit that moves by the results of requests.
+
+    It reads no clock and takes no lock: a gate reports to it, one request at a time.
+    """
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in now; at least 1."""
+
+    def observe(self, *, in_flight: int, latency_ns: int, succeeded: bool) -> None:
+        """Record the end of a request that was one of *in_flight*, itself included, at its begin.
+
+        Where slots are kept from its class, *in_flight* is in proportion: all of them are in use
+        for it when all are that it may use. *latency_ns* is 0 if it says nothing, as of a
+        websocket. A request did not succeed if it failed for want of capacity: a timeout, a 503, a
+        denial further on. Errors that are the request's own fault did succeed in this sense.
+        """
+
+
+_USUAL_START: Final = 20
+
+
+class _Bounded:
+    """A limit that stays from *least* to *most*. It starts at *initial*, or at 20 if that fits."""
+
+    def __init__(self, initial: int | None, least: int, most: int) -> None:
+        given = {"least": least, "most": most, "initial": least if initial is None else initial}
+        for name, value in given.items():
+            if type(value) is not int or value < 1:
+                raise OptionError(f"{name} is {value!r}; expected a whole number of at least 1")
+        if most < least:
+            raise OptionError(f"most is {most}, below least, which is {least}")
+        if initial is not None and not least <= initial <= most:
+            raise OptionError(f"initial is {initial}; expected from {least} to {most}")
+        self._least, self._most = least, most
+        self._limit = self._held(_USUAL_START if initial is None else initial)
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in now."""
+        return int(self._limit)
+
+    def _held(self, limit: float) -> float:
+        """Return *limit*, or the bound that it has passed."""
+        return min(max(float(limit), self._least), self._most)
+
+
+def _checked_share(value: float, what: str, *, up_to: float = 1.0) -> float:
+    """Return *value*, if it is more than 0 and at most *up_to*."""
+    if not 0 < value <= up_to:
+        raise OptionError(f"{what} is {value!r}; expected more than 0, up to {up_to:g}")
+    return float(value)
+
+
+# Rounds of requests: the pace at which a limit may move.
+#
+# What a change of the limit does is seen one round later, when those that were in have been
+# replaced by those let in under the new limit. To judge every request for itself would answer one
+# bad moment as many times as requests were in it. A round is as long as the limit is high, and
+# that needs no clock: when the limit is used, a round takes as long as a request.
+
+
+SHORTEST: Final = 10
+"""Requests in a round, at least: a few of them say nothing."""
+
+_USED: Final = 0.75
+"""Not all of it: what comes at random seldom fills it in every round."""
+
+_FELT: Final = 0.5
+
+
+@dataclass(slots=True)
+class Round:
+    """The requests that ended since the limit was last judged."""
+
+    ended: int = 0
+    failed: int = 0
+    late: int = 0
+    peak: int = 0
+    _timed: int = 0
+    _total_ns: float = 0.0
+
+    def add(self, in_flight: int, latency_ns: float | None, *, succeeded: bool) -> int:
+        """Add a request that ended; return how many did.
+
+        None as *latency_ns* if what it took says nothing about what it takes.
+        """
+        self.ended += 1
+        if in_flight > self.peak:
+            self.peak = in_flight
+        if not succeeded:
+            self.failed += 1
+        elif latency_ns is not None:
+            self._timed += 1
+            self._total_ns += latency_ns
+        return self.ended
+
+    def used(self, limit: int) -> bool:
+        """Return True if *limit* kept requests out, or nearly; else it must not grow."""
+        return self.peak + 1 >= _USED * limit
+
+    def blames(self, limit: int) -> bool:
+        """Return True if *limit* may be the cause of errors: half of it was used, or most requests
+        went wrong. A few errors in an idle night must not lower it."""
+        return self.peak >= _FELT * limit or self.is_failing
+
+    @property
+    def is_failing(self) -> bool:
+        """True if half of them, and not only a few, failed or were late."""
+        return 2 * (self.failed + self.late) >= max(self.ended, SHORTEST)
+
+    @property
+    def latency_ns(self) -> float | None:
+        """The mean latency; None if unknown."""
+        return self._total_ns / self._timed if self._timed else None
+
+
+def length(limit: float) -> int:
+    """Return the requests that make a round under *limit*."""
+    return max(int(limit), SHORTEST)
 
 
 # Additive increase, multiplicative decrease: how TCP finds out what a network carries.
@@ -22,14 +142,14 @@ __all__ = ["AIMD", "Gradient", "Lowest", "Signal", "steering_of"]
 # Each round of requests that used the limit and went well adds one to it; a round with a failure,
 # or with too many that took longer than the target, takes a tenth of it. Gates that share a backend
 # come to equal limits that way, whatever they began with. A limit found like this swings by a tenth
-# about the best one. It needs to be told what is bad: failures, or a target.
+# about the best one. It needs a definition of bad: failures, or a target.
 
 
 _LATE: Final = 10
 """One in so many of a round may be late: they are no sign of overload."""
 
 
-class AIMD:
+class AIMD(_Bounded):
     """A limit that grows by one a round and falls by a factor; a `Steering`.
 
     It starts at *initial* (20 if not said) and stays from *least* to *most*. It is multiplied by
@@ -38,8 +158,6 @@ class AIMD:
     than half of it is used it stays as it is, unless most requests go wrong. Not safe for several
     threads at once: a gate asks it under its own lock.
     """
-
-    __slots__ = ("_backoff", "_bounds", "_deaf", "_limit", "_round", "_target_ns")
 
     def __init__(
         self,
@@ -50,20 +168,14 @@ class AIMD:
         backoff: float = 0.9,
         target: Seconds | None = None,
     ) -> None:
-        self._bounds = Bounds(least, most)
-        self._limit = self._bounds.start(initial)
-        self._backoff = check_share(backoff, "backoff", up_to=0.999)
+        super().__init__(initial, least, most)
+        self._backoff = _checked_share(backoff, "backoff", up_to=0.999)
         self._target_ns = None if target is None else duration_ns(target, "target")
         self._round = Round()
         self._deaf = 0
 
-    @property
-    def limit(self) -> int:
-        """How many may be in now."""
-        return int(self._limit)
-
     def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:
-        """As `Steering.observe`."""
+        """Record the end of a request: `Steering.observe`."""
         if self._deaf:
             self._deaf -= 1
             return
@@ -72,16 +184,16 @@ class AIMD:
         if self._target_ns is not None and latency_ns > self._target_ns:
             round_.late += 1
         if (round_.failed or round_.late) and _is_bad(round_, limit):
-            self._limit = self._bounds.held(self._limit * self._backoff)
+            self._limit = self._held(self._limit * self._backoff)
             self._deaf = max(round_.peak - 1, 0)
         elif ended < length(limit):
             return
         elif round_.used(limit):
-            self._limit = self._bounds.held(self._limit + 1)
+            self._limit = self._held(self._limit + 1)
         self._round = Round()
 
     def __repr__(self) -> str:
-        return f"AIMD(limit={self.limit}, least={self._bounds.least}, most={self._bounds.most})"
+        return f"AIMD(limit={self.limit}, least={self._least}, most={self._most})"
 
 
 def _is_bad(round_: Round, limit: int) -> bool:
@@ -118,7 +230,7 @@ class Probe:
         self._total_ns = 0.0
 
     def observe(self, in_flight: int, latency_ns: float | None) -> None:
-        """One has ended that was one of *in_flight*; None if what it took says nothing."""
+        """Record the end of one of *in_flight*; None if its latency says nothing."""
         self._ended += 1
         if in_flight > self.limit or latency_ns is None:
             return
@@ -133,7 +245,7 @@ class Probe:
 
     @property
     def found_ns(self) -> float | None:
-        """What they took on average; None if there were too few."""
+        """The mean latency; None if there were too few."""
         return self._total_ns / self._timed if self._timed >= self._length else None
 
 
@@ -162,23 +274,23 @@ STEEPEST: Final = 0.5
 """The least that a gradient can be: whatever happens in a round, half of the limit stays."""
 
 _RECENT: Final = 0.5
-"""How much of the recent latency is that of the last round."""
+"""The share of the last round in the recent latency."""
 
 _PROBED: Final = 0.5
-"""How far one probe moves what is usual."""
+"""The share of a probe in the usual latency."""
 
 _SOON: Final = 10
 """Used rounds before the first probe, as it may all have begun in an overload, and before the next
 after one that has found something else than was believed."""
 
 _AS_BELIEVED: Final = (0.85, 1.3)
-"""From what to what part of the usual latency a probe has found it."""
+"""The range, in parts of the usual latency, in which a probe confirms it."""
 
 _FARTHEST: Final = 8
-"""One request counts as at most so many times the usual latency."""
+"""The most that one request counts, in usual latencies."""
 
 _SINK: Final = 0.95
-"""What is usual is multiplied by that after a round in which it was more than twice too high."""
+"""The factor of the usual latency after a round in which it was more than twice too high."""
 
 
 def climbed(limit: float, gradient: float, *, room: float | None, smoothing: float) -> float:
@@ -187,14 +299,14 @@ def climbed(limit: float, gradient: float, *, room: float | None, smoothing: flo
     return limit + smoothing * (limit * gradient + wanted - limit)
 
 
-class Gradient:
+class Gradient(_Bounded):
     """A limit that follows the latency; a `Steering`.
 
     It starts at *initial* (20 if not said) and stays from *least* to *most*. Latency up to
     *tolerance* times the usual one is fine, unless it is above *target* seconds. *room* requests
     may queue at the backend (the root of the limit if not said); *smoothing* is how much of a
     change is made at once. *window* is over how many rounds the usual latency is averaged, *probe*
-    after how many used rounds it is looked at anew. Failures lower the limit by their share of the
+    after how many used rounds it is measured again. Failures lower the limit by their share of the
     round, to a half at most. While less than half of it is used it stays as it is, unless most
     requests fail or take thrice as long as usual. Not safe for several threads at once: a gate asks
     it under its own lock.
@@ -213,8 +325,7 @@ class Gradient:
         window: int = 200,
         probe: int = 100,
     ) -> None:
-        self._bounds = Bounds(least, most)
-        self._limit = self._bounds.start(initial)
+        super().__init__(initial, least, most)
         if not 1 <= tolerance < math.inf:
             raise OptionError(f"tolerance is {tolerance!r}; expected 1 or more, such as 1.5")
         for name, value in (("room", room), ("window", window), ("probe", probe)):
@@ -223,7 +334,7 @@ class Gradient:
         self._tolerance = tolerance
         self._target_ns = None if target is None else duration_ns(target, "target")
         self._room = room
-        self._smoothing = check_share(smoothing, "smoothing")
+        self._smoothing = _checked_share(smoothing, "smoothing")
         self._learning = 2 / (window + 1)
         self._probe_after = probe
         self._farthest_ns = math.inf
@@ -235,7 +346,7 @@ class Gradient:
 
     @property
     def limit(self) -> int:
-        """How many may be in now."""
+        """Requests that may be in now."""
         return int(self._limit) if self._probe is None else self._probe.limit
 
     @property
@@ -244,7 +355,7 @@ class Gradient:
         return None if self._usual_ns is None else self._usual_ns / 1e9
 
     def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:
-        """As `Steering.observe`."""
+        """Record the end of a request: `Steering.observe`."""
         time_ns: float | None = latency_ns
         if not 0 < latency_ns < math.inf:
             time_ns = None
@@ -287,7 +398,7 @@ class Gradient:
             kept = max(STEEPEST, 1 - round_.failed / round_.ended)
             room = self._room if latency_ns is not None else 0
             new = climbed(self._limit, gradient, room=room, smoothing=self._smoothing)
-            self._limit = self._bounds.held(new * kept)
+            self._limit = self._held(new * kept)
         if round_.used(limit):
             self._until_probe -= 1
             if self._until_probe <= 0 and self._halved < limit:
@@ -309,14 +420,14 @@ class Gradient:
             return
         self._recent_ns += _RECENT * (latency_ns - self._recent_ns)
         # At the lowest limit nothing else can be tried: what it takes there is usual.
-        if self._recent_ns < self._usual_ns or not used or int(self._limit) <= self._bounds.least:
+        if self._recent_ns < self._usual_ns or not used or int(self._limit) <= self._least:
             self._usual_ns += self._learning * (self._recent_ns - self._usual_ns)
         if self._recent_ns < self._usual_ns / 2:
             self._usual_ns *= _SINK
 
     @property
     def _halved(self) -> int:
-        return max(int(self._limit) // 2, self._bounds.least)
+        return max(int(self._limit) // 2, self._least)
 
     def _end_probe(self, found_ns: float | None) -> None:
         self._probe = None
@@ -329,7 +440,7 @@ class Gradient:
         self._usual_ns += _PROBED * (found_ns - self._usual_ns)
 
     def __repr__(self) -> str:
-        bounds = f"least={self._bounds.least}, most={self._bounds.most}"
+        bounds = f"least={self._least}, most={self._most}"
         return f"Gradient(limit={self.limit}, usual={self.usual}, {bounds})"
 
 
@@ -347,18 +458,16 @@ def steering_of(slots: AdaptiveSlots) -> Steering:
 # Limits moved by a number of the user's, and several limits at once.
 
 
-class Signal:
+class Signal(_Bounded):
     """A limit that keeps a number at its target; a `Steering`.
 
-    The number is any that grows with load, told by `tell` as often as it is known: how busy the
+    The number is any that grows with load, given by `tell` as often as it is known: how busy the
     processor is (*target* 0.8), how many wait in a queue further on (100), the share of errors
     (0.05), how late the event loop is. Above the target the limit falls in proportion, to a half
     at most; below it grows by *room* (its root if not said), if it is used; while less than half
     of it is used it stays. What requests take does not matter. *smoothing* is how much of a change
     is made at once.
     """
-
-    __slots__ = ("_bounds", "_last", "_limit", "_room", "_round", "_smoothing", "_target")
 
     def __init__(
         self,
@@ -372,20 +481,14 @@ class Signal:
     ) -> None:
         if not 0 < target < math.inf:
             raise OptionError(f"target is {target!r}; expected a number above 0, such as 0.8")
-        self._bounds = Bounds(least, most)
-        self._limit = self._bounds.start(initial)
+        super().__init__(initial, least, most)
         self._target = target
         self._room = room
-        self._smoothing = check_share(smoothing, "smoothing")
+        self._smoothing = _checked_share(smoothing, "smoothing")
         self._round = self._last = Round()
 
-    @property
-    def limit(self) -> int:
-        """How many may be in now."""
-        return int(self._limit)
-
     def tell(self, value: float) -> None:
-        """The number is *value* now. One that is not a number is as if it had not been told."""
+        """Set the number to *value*. NaN changes nothing."""
         if math.isnan(value):
             return
         if self._round.ended:
@@ -395,10 +498,10 @@ class Signal:
         if round_.used(limit) or (gradient < 1 and round_.blames(limit)):
             room = self._room if gradient >= 1 else 0
             new = climbed(self._limit, gradient, room=room, smoothing=self._smoothing)
-            self._limit = self._bounds.held(new)
+            self._limit = self._held(new)
 
     def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:
-        """As `Steering.observe`; only whether the limit is used matters."""
+        """Record whether the limit is used: `Steering.observe`."""
         self._round.add(in_flight, None, succeeded=succeeded)
 
     def __repr__(self) -> str:
@@ -420,11 +523,11 @@ class Lowest:
 
     @property
     def limit(self) -> int:
-        """How many may be in now."""
+        """Requests that may be in now."""
         return min(part.limit for part in self._parts)
 
     def observe(self, *, in_flight: int, latency_ns: int, succeeded: bool) -> None:
-        """As `Steering.observe`."""
+        """Record the end of a request: `Steering.observe`."""
         for part in self._parts:
             part.observe(in_flight=in_flight, latency_ns=latency_ns, succeeded=succeeded)
 

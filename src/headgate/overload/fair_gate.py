@@ -1,111 +1,187 @@
-"""`FairGate`: turns by weight, among threads."""
+"""Weighted fair queueing in front of a backend: `FairGate` for threads, `AsyncFairGate` for loops.
+
+Both are facades of `GateState`, which holds the requests and the use cases.
+"""
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import time
+from asyncio import get_running_loop
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from headgate.errors import OptionError
+from headgate.errors import OptionError, UsageError
+from headgate.fork import watch_forks
+from headgate.observability.metrics import MEASURES
 from headgate.overload.fair_queue import checked_weight
-from headgate.overload.gate_options import read_wait
-from headgate.overload.gatehouse import Gatehouse
-from headgate.overload.turns import Place, Turn
-from headgate.runtime.waiting_lines import nap
+from headgate.overload.gate_options import (
+    DEFAULTS,
+    read_options,
+    read_wait,
+    unknown_priority,
+)
+from headgate.overload.gate_state import OUTCOMES, GateState
+from headgate.overload.turn import Request
+from headgate.policy.model import PRIORITIES
+from headgate.runtime.drivers import adrive, drive
+from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Self
+    from asyncio import AbstractEventLoop
+    from collections.abc import AsyncIterator, Mapping
+    from typing import Self, Unpack
 
+    from headgate.clock import Clock
     from headgate.engine.rule import Priority
-    from headgate.overload.entrance import Entrance
-    from headgate.overload.gate_options import Terms
-    from headgate.overload.turns import Entered
+    from headgate.overload.gate_options import GateOptions, GateSettings
+    from headgate.overload.turn import Turn
     from headgate.units import Seconds
 
+Standing = tuple[int, int | None, int, int | None]
+"""Requests that wait, nanoseconds that one more would wait, requests that are in, and slots."""
 
-class FairGate(Gatehouse):
-    """As `AsyncFairGate`, for threads: `with gate.turn(tenant) as turn:`, then `if turn:`.
 
-    Its options are those of `Gatehouse`. Safe to share among threads. On a clock that can sleep,
-    such as a `ManualClock`, the wait for a rate moves the clock.
+class Asking(TypedDict, total=False):
+    """The options of a request: its *weight*, its class, and the seconds that it may wait."""
+
+    weight: int | None
+    priority: Priority
+    timeout: Seconds | None
+
+
+class _Gate:
+    """A gate, but for the driver. Its options are `GateOptions`; *clock* is like
+    `time.monotonic_ns`; gates of one *name* add up in the metrics."""
+
+    def __init__(
+        self, *, clock: Clock | None = None, name: str = "gate", **options: Unpack[GateOptions]
+    ) -> None:
+        self.name = name
+        self._clock = clock
+        self._now: Clock = time.monotonic_ns if clock is None else clock
+        text = "Turns that gates were asked for, by what came of it."
+        self._counters = {
+            one: MEASURES.counter("gate_turns", text, gate=name, outcome=one) for one in OUTCOMES
+        }
+        self._options = _changed(DEFAULTS, options)
+        self._settings = self._read_options(self._options)
+        self.after_fork()
+        MEASURES.gauge("gate_waiting", "Requests that wait at a gate.", self._read_depth, gate=name)
+        MEASURES.gauge("gate_in_flight", "Requests that are in.", self._read_in_flight, gate=name)
+        MEASURES.gauge("gate_slots", "Requests that may be in.", self._read_slots, gate=name)
+        text = "Seconds until all who wait at a gate have had their turn, about."
+        MEASURES.gauge("gate_wait_seconds", text, self._read_wait, gate=name)
+        watch_forks(self)
+
+    @property
+    def depth(self) -> int:
+        """Requests that wait."""
+        return self._state.depth
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are in."""
+        return self._state.in_flight
+
+    @property
+    def limit(self) -> int | None:
+        """Requests that may be in at the same time; None at a rate."""
+        return self._state.limit
+
+    @property
+    def expected_wait(self) -> float | None:
+        """Seconds that a request of a tenant with nothing waiting would wait.
+
+        Known at a rate. With slots it is estimated from how long they were held of late: None if
+        all are taken and none has been released yet.
+        """
+        return self.expected_wait_of("")
+
+    def expected_wait_of(self, tenant: str, **asking: Unpack[Asking]) -> float | None:
+        """Return the same for *tenant*, behind what it has waiting."""
+        wait_ns = self._state.standing(_read(tenant, 1, asking))[1]
+        return None if wait_ns is None else seconds_at_least(wait_ns)
+
+    def standing(
+        self, tenant: str, weight: int | None = None, priority: Priority = "default"
+    ) -> Standing:
+        """Return `depth`, `expected_wait_of` in nanoseconds, `in_flight` and `limit` at once."""
+        return self._state.standing(Request(tenant, 1, weight, priority))
+
+    def depth_of(self, tenant: str) -> int:
+        """Return how many requests of *tenant* wait."""
+        return self._state.depth_of(tenant)
+
+    def configure(self, **options: Unpack[GateOptions]) -> None:
+        """Change *options*; those that are None stay as they are.
+
+        No request has to leave that waits or is in. Waits that have begun last as long as they
+        were to. *slots* replace a rate, and a *rate* slots.
+        """
+        changed = _changed(self._options, options)
+        settings = self._read_options(changed)
+        self._options, self._settings = changed, settings
+        self._state.configure(settings)
+
+    def after_fork(self) -> None:
+        """Begin with no request in and none waiting."""
+        self._state = GateState(self._settings, self._counters, self._now, self._clock)
+
+    def _read_options(self, options: dict[str, Any]) -> GateSettings:
+        return read_options(options)
+
+    def _read_depth(self) -> int:
+        return self._state.depth
+
+    def _read_in_flight(self) -> int:
+        return self._state.in_flight
+
+    def _read_slots(self) -> int:
+        return self._state.limit or 0
+
+    def _read_wait(self) -> float:
+        return self._state.drain_ns() / SECOND
+
+    def __repr__(self) -> str:
+        of = "a rate" if self.limit is None else f"{self.limit} slots"
+        return f"<{type(self).__name__} {self.name!r} of {of}: {self.depth} wait>"
+
+
+class FairGate(_Gate):
+    """The blocking form of `AsyncFairGate`: `with gate.turn(tenant) as turn:`, then `if turn:`.
+
+    Safe to share among threads.
     """
-
-    def _read_terms(self, said: dict[str, Any]) -> Terms:
-        terms = super()._read_terms(said)
-        if terms.fetched is not None:
-            raise OptionError(f"{terms.fetched!r} is for an AsyncFairGate: it has to be awaited")
-        return terms
-
-    def _after_fork(self) -> None:
-        super()._after_fork()
-        self._alone = self._lock = threading.Lock()
-        self._sleep: Callable[[float], object] | None = getattr(self._clock, "sleep", None)
-        self._leader: Place | None = None  # of those who wait, the one who looks for more
 
     def try_enter(
         self, tenant: str, cost: int = 1, *, priority: Priority = "default"
     ) -> Turn | None:
-        """A turn, if it can be had without waiting; None if not: `enter` would have to wait."""
-        if self.abandoned:
-            self._clear()
-        with self._lock:
-            return self._entrance.pass_at_once(tenant, cost, priority, self._now())
+        """Return a turn, if it can be had without waiting; else None."""
+        return self._state.try_enter(tenant, cost, priority)
 
-    def enter(
-        self,
-        tenant: str,
-        cost: int = 1,
-        *,
-        weight: int | None = None,
-        priority: Priority = "default",
-        timeout: Seconds | None = None,
-    ) -> Turn:
+    def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Turn:
         """Wait for a turn of *tenant*; check that it is true, and release it.
 
-        It is false at once if it could not be had within *timeout* seconds or the gate's
-        `max_wait`, or if too many wait.
+        Denied at once if it could not be had within the *timeout* or the gate's `max_wait`, or if
+        too many wait.
         """
-        if weight is not None:
-            checked_weight(weight)
-        patience_ns = None if timeout is None else read_wait(timeout, "timeout")
-        if self.abandoned:
-            self._clear()
-        entrance, place = self._entrance, None
-        try:
-            with self._lock:
-                now = self._now()
-                turn = entrance.pass_at_once(tenant, cost, priority, now)
-                if turn is not None:
-                    return turn
-                place = entrance.line_up(tenant, cost, weight, priority, patience_ns, now)
-            return place if isinstance(place, Turn) else self._wait(place, entrance)
-        except BaseException:  # interrupted, at whatever step
-            if isinstance(place, Place):
-                self._abandon(place, entrance)
-            raise
+        request = _read(tenant, cost, asking) if asking else None
+        priority = "default" if request is None else request.priority
+        turn = self._state.try_enter(tenant, cost, priority)
+        if turn is None:
+            turn = drive(self._state.enter(request or Request(tenant, cost)))
+        return turn
 
-    @contextmanager
-    def turn(
-        self,
-        tenant: str,
-        cost: int = 1,
-        *,
-        weight: int | None = None,
-        priority: Priority = "default",
-        timeout: Seconds | None = None,
-    ) -> Iterator[Turn]:
-        """`enter`, and release at the end: `with gate.turn(tenant) as turn:`, then `if turn:`.
+    def turn(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Turn:
+        """`enter`, for `with gate.turn(tenant) as turn:`, which releases it at the end.
 
         A block that raises a `TimeoutError` did not succeed, in the sense of `Turn.release`.
         """
-        with self.enter(tenant, cost, weight=weight, priority=priority, timeout=timeout) as turn:
-            yield turn
+        return self.enter(tenant, cost, **asking)
 
     def close(self) -> None:
-        """Refuse all who wait, and all who come."""
-        with self._lock:
-            self._entrance.close(self._now())
+        """Deny all requests that wait, and all that come."""
+        self._state.close()
 
     def __enter__(self) -> Self:
         return self
@@ -113,73 +189,105 @@ class FairGate(Gatehouse):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def left(self, turn: Turn, entered: Entered, *, succeeded: bool) -> None:
-        with self._lock:
-            if entered is self._entrance:
-                self._entrance.leave(turn, succeeded=succeeded, now=self._now())
+    def _read_options(self, options: dict[str, Any]) -> GateSettings:
+        settings = super()._read_options(options)
+        if settings.fetched is not None:
+            raise OptionError(f"{settings.fetched!r} is for an AsyncFairGate: it has to be awaited")
+        return settings
 
-    def given_up(self, turn: Turn, entered: Entered) -> None:
-        with self._lock:
-            if entered is self._entrance:
-                self._expect(self._entrance.take_back(turn, self._now()))
 
-    def _wait(self, place: Place, entrance: Entrance) -> Turn:
-        called = threading.Event()
-        place.wake = lambda _: called.set()
-        while True:
-            if self.abandoned:
-                self._clear()
-            with self._lock:
-                wait_ns = self._look(place)
-                if place.turn is not None:
-                    self._step_down(place)
-                    return entrance.accept(place.turn)
-                called.clear()
-            if wait_ns is not None and self._leader is place and self._sleep is not None:
-                self._sleep(nap(wait_ns))
-            else:
-                called.wait(None if wait_ns is None else nap(wait_ns))
+class AsyncFairGate(_Gate):
+    """Let in as many requests as there is room for; the others wait in an order fair by weight.
 
-    def _abandon(self, place: Place, entrance: Entrance) -> None:
-        """The one in *place* waits no longer, and will not come for a turn that it was given."""
-        with self._lock:
-            entrance.withdraw(place, self._now())
-            self._step_down(place)
+        gate = AsyncFairGate(slots=50, weights={"acme": 4}, max_wait=2)
+        async with gate.turn("acme") as turn:
+            if turn:
+                ...
 
-    def _step_down(self, place: Place) -> None:
-        """The one in *place* goes. If it looked for more, or was to do so, have another do that.
+    It belongs to one event loop at a time: to use it in another is a `UsageError` unless the former
+    is closed, or no request is in and none waits. On a clock that can sleep, such as a
+    `ManualClock`, the wait for a rate moves the clock.
+    """
 
-        It may have been woken to, and have found that its turn had come already.
+    _loop: AbstractEventLoop | None
+
+    def try_enter(
+        self, tenant: str, cost: int = 1, *, priority: Priority = "default"
+    ) -> Turn | None:
+        """Return a turn, if it can be had without waiting; else None."""
+        if get_running_loop() is not self._loop:
+            self._move_to_running_loop()
+        return self._state.try_enter(tenant, cost, priority)
+
+    async def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Turn:
+        """Wait for a turn; as `FairGate.enter`. A cancelled caller leaves the queue."""
+        if get_running_loop() is not self._loop:
+            self._move_to_running_loop()
+        request = _read(tenant, cost, asking) if asking else None
+        priority = "default" if request is None else request.priority
+        turn = self._state.try_enter(tenant, cost, priority)
+        if turn is None:
+            turn = await adrive(self._state.enter(request or Request(tenant, cost)))
+        return turn
+
+    @asynccontextmanager
+    async def turn(
+        self, tenant: str, cost: int = 1, **asking: Unpack[Asking]
+    ) -> AsyncIterator[Turn]:
+        """`enter`, and release at the end: `async with gate.turn(tenant) as turn:`, `if turn:`.
+
+        A block that raises a `TimeoutError` did not succeed, in the sense of `Turn.release`.
         """
-        if self._leader is None or self._leader is place:
-            self._leader = None
-            self._expect(self._entrance.give_out(self._now()))
+        with await self.enter(tenant, cost, **asking) as turn:
+            yield turn
 
-    def _look(self, place: Place) -> int | None:
-        """Give out what there is; for how many nanoseconds the one in *place* may sleep then.
+    async def aclose(self) -> None:
+        """Deny all requests that wait, and all that come."""
+        await adrive(self._state.aclose())
 
-        None: until it is woken.
-        """
-        now = self._now()
-        wait_ns = self._entrance.give_out(now)
-        if place.turn is not None:
-            return None
-        if self._leader is None and wait_ns is not None:
-            self._leader = place
-        if self._leader is not place:
-            wait_ns = None
-        if place.deadline_ns is not None:
-            left_ns = place.deadline_ns - now
-            if left_ns <= 0:
-                self._entrance.expire(place, now)
-                return None
-            wait_ns = left_ns if wait_ns is None else min(wait_ns, left_ns)
-        return wait_ns
+    async def __aenter__(self) -> Self:
+        return self
 
-    def _expect(self, wait_ns: int | None) -> None:
-        """Have somebody who waits look after *wait_ns*: the leader, or a new one."""
-        if wait_ns is None:
-            return
-        place = self._leader or self._entrance.first()
-        if place is not None and place.wake is not None:
-            place.wake(None)
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._loop = None
+
+    def _move_to_running_loop(self) -> None:
+        """Belong to the running loop, and begin with no request in and none waiting."""
+        loop, former = get_running_loop(), self._loop
+        now = self._now
+        if self._clock is None:  # a loop on virtual time has a clock of its own
+            now = getattr(loop, "time_ns", time.monotonic_ns)
+        if former is not None and not former.is_closed() and (self.in_flight or self.depth):
+            raise UsageError(
+                f"the gate {self.name!r} is in use in another event loop: make one for each"
+            )
+        if now != self._now and former is not None:  # a rate was taken from at other times
+            self._settings = self._read_options(self._options)
+        self._now = now
+        self.after_fork()
+        self._loop = loop
+
+
+def _changed(before: Mapping[str, Any], options: GateOptions) -> dict[str, Any]:
+    """Return all options: *options* that are not None, and the others as they were *before*."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if unknown := given.keys() - DEFAULTS.keys():
+        raise TypeError(f"a gate has no option {min(unknown)!r}")
+    if "slots" in given and "rate" not in given:
+        given = {"rate": None, "burst": 1} | given
+    elif "rate" in given and "slots" not in given:
+        given = {"slots": None} | given
+    return {**before, **given}
+
+
+def _read(tenant: str, cost: int, asking: Asking) -> Request:
+    weight, priority = asking.get("weight"), asking.get("priority", "default")
+    if weight is not None:
+        checked_weight(weight)
+    if priority not in PRIORITIES:
+        raise unknown_priority(priority)
+    return Request(tenant, cost, weight, priority, read_wait(asking.get("timeout"), "timeout"))

@@ -5,9 +5,9 @@ of weight 1 could have been served of late. The first in a line *starts* at the 
 which its tenant's last one finished, or at `v` when it came, whichever is later, and *finishes*
 `cost / weight` after that. The one that finishes first is next, and `v` moves on to its finish.
 
-It follows that for each tenant that waits `start <= v <= finish` of its first one, always: whoever
-comes, gives up or is weighed anew. As long as a tenant waits it is served `weight` times what its
-start moves on, so in any interval in which it waits throughout, and gives nothing up,
+It follows that for each tenant that waits `start <= v <= finish` of its first one, always: whatever
+comes, gives up or changes its weight. As long as a tenant waits it is served `weight` times what
+its start moves on, so in any interval in which it waits throughout, and gives nothing up,
 
     weight * (v2 - v1) - c  <=  served  <=  weight * (v2 - v1) + c      (c: its largest cost)
 
@@ -18,7 +18,7 @@ Cheng, SIGCOMM 1996). From the moment at which a tenant begins to wait it is nev
 more than one cost of its own.
 
 All this is said of tenants by their own service. Of the fluid ideal, in which all are served at
-once in drops, it follows where they all begin together: nobody is behind it by more than `c`. Where
+once in drops, it follows where they all begin together: none is behind it by more than `c`. Where
 they come and go, a newcomer may find that `v` has run ahead of the ideal's time, by what others are
 still owed: it then waits for up to one cost of each of them first, whatever its weight.
 
@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final
 
@@ -47,38 +48,32 @@ _SCALE: Final = math.lcm(*range(1, LARGEST_WEIGHT + 1))
 """Parts of a unit of virtual time: any cost divided by any weight is a whole number of them."""
 
 _MANY: Final = 32
-"""From how many tenants on they are not looked at one by one."""
+"""Tenants from which on they are not looked at one by one."""
 
 _SLACK: Final = 64
 """Entries that the heap may have beyond twice the tenants before it is tidied."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Item:
-    """Something that waits, or has waited, in a `FairQueue`."""
+    """A request that waits, or has waited, in a `FairQueue`."""
 
-    __slots__ = ("_line", "_number", "_since", "cost", "load", "tenant")
-
-    def __init__(self, tenant: str, cost: int, number: int, since: int) -> None:
-        self.tenant = tenant
-        self.cost = cost
-        self.load: Any = None
-        """Whatever its owner wants to find again."""
-        self._number = number
-        self._since = since
-        self._line: _Line | None = None
-
-    def __repr__(self) -> str:
-        state = "waiting" if self.is_waiting else "gone"
-        return f"<Item of {self.tenant!r}, cost {self.cost}: {state}>"
+    tenant: str
+    cost: int
+    _number: int
+    _since: int
+    _line: _Line | None
+    load: Any = None
+    """A value of the owner's."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is still in the queue."""
+        """True if it is still in the queue."""
         return self._line is not None
 
 
 class _Line:
-    """Those of one tenant that wait, and the tags of the first."""
+    """The items of one tenant, and the tags of the first."""
 
     __slots__ = ("cost", "finish", "items", "start", "step", "weight")
 
@@ -87,8 +82,7 @@ class _Line:
         self.step = _SCALE // weight
         self.items: OrderedDict[Item, None] = OrderedDict()
         self.cost = 0
-        self.start = start
-        self.finish = start
+        self.start = self.finish = start
 
 
 class FairQueue:
@@ -98,17 +92,6 @@ class FairQueue:
     averaged over calls, however many items wait. The order is exact: integers, nothing rounded.
     Items that finish at the same virtual time go in the order in which they came.
     """
-
-    __slots__ = (
-        "_by_length",
-        "_cost",
-        "_depth",
-        "_heap",
-        "_lines",
-        "_number",
-        "_virtual",
-        "_weight",
-    )
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
@@ -121,21 +104,21 @@ class FairQueue:
         self._weight = 0
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """Return how many items wait."""
         return self._depth
 
     @property
     def tenants(self) -> int:
-        """How many tenants wait."""
+        """Tenants that wait."""
         return len(self._lines)
 
     @property
     def cost(self) -> int:
-        """What all that wait cost together."""
+        """The cost of all items that wait."""
         return self._cost
 
     def depth_of(self, tenant: str) -> int:
-        """How many items of *tenant* wait."""
+        """Return how many items of *tenant* wait."""
         line = self._lines.get(tenant)
         return 0 if line is None else len(line.items)
 
@@ -150,8 +133,7 @@ class FairQueue:
         elif weight != line.weight:
             self.reweigh(tenant, weight)
         self._number += 1
-        item = Item(tenant, cost, self._number, self._virtual)
-        item._line = line  # noqa: SLF001 (an item is the queue's own)
+        item = Item(tenant, cost, self._number, self._virtual, line)
         self._depth += 1
         self._cost += cost
         line.cost += cost
@@ -172,7 +154,7 @@ class FairQueue:
             line = item._line  # noqa: SLF001
             if line is not None and line.finish == finish:
                 return item
-            heappop(heap)  # cancelled, or weighed anew
+            heappop(heap)  # cancelled, or of another weight
         return None
 
     def pop(self) -> Item | None:
@@ -228,7 +210,7 @@ class FairQueue:
         self._tidy()
 
     def ahead_of(self, tenant: str, cost: int, weight: int = 1) -> int:
-        """How much is served before an item that would be pushed now, if no others came.
+        """Return the cost that is served before an item that is pushed now, if no others come.
 
         Known if all costs are 1 and not many tenants wait; else about: parts of items count, and
         all of many tenants are taken to go on waiting.
@@ -267,8 +249,8 @@ class FairQueue:
             by_length.setdefault(length, {})[line] = None
 
     def _start_of(self, line: _Line, weight: int) -> int:
-        """Where the first in *line* starts if its tenant gets another *weight* now: it is owed no
-        more of it than it was."""
+        """Return the start of the first in *line* under another *weight*: it is owed no more of it
+        than it was."""
         owed = (self._virtual - line.start) * line.weight
         return self._virtual - owed // weight
 
@@ -284,7 +266,7 @@ class FairQueue:
         """Forget a tenant that has nothing waiting."""
         del self._lines[tenant]
         self._weight -= line.weight
-        if not self._lines:  # nobody has a tag: time may begin anew
+        if not self._lines:  # no tag is left: time may start at 0 again
             self._virtual = 0
             self._heap.clear()
 

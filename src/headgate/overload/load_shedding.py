@@ -1,22 +1,23 @@
 """Shedding load by priority: what matters least goes first, little by little.
 
 The idea is that of Stripe's worker utilisation load shedder: when a process runs out of workers,
-less important requests are refused until it has some again, in steps small enough that the load
+less important requests are denied until it has some again, in steps small enough that the load
 does not swing. Here the pressure, a number from 0 to 1, moves a level:
 
-    0 .. 1   that share of the sheddable requests is refused
+    0 .. 1   that share of the sheddable requests is denied
     1 .. 2   all of them, and `level - 1` of the default ones
     2 .. 3   the critical ones too, if that is allowed at all
 
 Above *high* the level rises, below *low* it falls, in between it stays: what is let in again does
 not at once bring back what drove it out. It falls more slowly than it rises. Which requests are
-refused is not left to chance: a share of a third is every third one.
+denied is not left to chance: a share of a third is every third one.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.engine.rule import Priority
+    from headgate.observability.metrics import Counter
     from headgate.units import Seconds
 
 _LOG: Final = logging.getLogger("headgate.shedding")
@@ -42,25 +44,21 @@ _LONGEST_STEP_NS: Final = SECOND
 """A pressure that was not looked at for longer than that did not last all the time."""
 
 
+@dataclass(slots=True)
 class _Class:
-    """What became of the requests of one class."""
+    """The requests of one class."""
 
-    __slots__ = ("admitted", "carried", "measure", "shed", "step")
-
-    def __init__(self, step: int, priority: Priority, name: str) -> None:
-        self.step = step
-        self.carried = 0.0
-        self.admitted = 0
-        self.shed = 0
-        self.measure = MEASURES.counter(
-            "shed_requests", "Requests refused under pressure.", priority=priority, shedder=name
-        )
+    step: int
+    measure: Counter
+    carried: float = 0.0
+    allowed: int = 0
+    shed: int = 0
 
 
 class LoadShedder:
-    """Says which requests to refuse while there is pressure; the most important ones never.
+    """Choose the requests to deny under pressure; never the most important ones.
 
-    The pressure is told by `observe`, or read from *pressure*, a function, at most once in
+    The pressure is set by `observe`, or read from *pressure*, a function, at most once in
     *interval* seconds when somebody asks. At a pressure of 1 one class is shed within *rise*
     seconds, and let in again within *fall* seconds at a pressure of 0; nearer to *high* and *low*
     it takes longer. *spare_critical* set to false allows that in the end critical ones go too.
@@ -94,8 +92,10 @@ class LoadShedder:
         self._observed_ns: int | None = None
         self._is_readable = True
         self._level = 0.0
+        text = "Requests refused under pressure."
         self._classes: dict[Priority, _Class] = {
-            priority: _Class(step, priority, name) for step, priority in enumerate(_ORDER)
+            one: _Class(step, MEASURES.counter("shed_requests", text, priority=one, shedder=name))
+            for step, one in enumerate(_ORDER)
         }
         MEASURES.gauge(
             "shedding_level",
@@ -106,7 +106,7 @@ class LoadShedder:
 
     @property
     def level(self) -> float:
-        """How much is shed: 0 nothing, 1 all sheddable ones, 2 all default ones as well."""
+        """The load that is shed: 0 nothing, 1 all sheddable requests, 2 all default ones too."""
         return self._level
 
     def share(self, priority: Priority) -> float:
@@ -114,13 +114,13 @@ class LoadShedder:
         return min(max(self._level - self._known(priority).step, 0.0), 1.0)
 
     def retry_after(self, priority: Priority = "default") -> float:
-        """Seconds after which a request of that class may be let in that is refused now: one, or as
+        """Return the seconds after which a request of that class may be allowed: one, or as
         long as the level takes, at the least, until not all of them are shed."""
         above = self._level - self._known(priority).step - 1
         return max(1.0, above * self._fall_ns / SECOND)
 
     def admits(self, priority: Priority = "default") -> bool:
-        """Whether a request of that class is let in; refuse it with 503 if not."""
+        """Return True if a request of that class is allowed; else deny it with 503."""
         if self._pressure is not None:
             self._look(self._pressure)
         one = self._known(priority)
@@ -132,13 +132,13 @@ class LoadShedder:
                 one.shed += 1
                 one.measure.add()
                 return False
-        one.admitted += 1
+        one.allowed += 1
         return True
 
     def observe(self, pressure: float, *, now_ns: int | None = None) -> None:
         """The pressure is *pressure* now: 0 is idle, 1 is full; more counts as 1.
 
-        What is not a number is as if it had not been told; it is no reason to move.
+        NaN changes nothing.
         """
         now_ns = self._clock() if now_ns is None else now_ns
         before_ns, self._observed_ns = self._observed_ns, now_ns
@@ -150,15 +150,15 @@ class LoadShedder:
         if pressure > self._high:
             moved = (min(pressure, 1.0) - self._high) / (1 - self._high) * step_ns / self._rise_ns
         elif pressure < self._low:
-            # When a pressure is read that nobody asked for long, nothing was let in meanwhile.
+            # A pressure that was not read for long: no request came meanwhile.
             fell_ns = step_ns if self._pressure is None else passed_ns
             moved = (max(pressure, 0.0) / self._low - 1) * fell_ns / self._fall_ns
         self._level = min(max(self._level + moved, 0.0), self._highest)
 
     @property
     def counts(self) -> Mapping[Priority, tuple[int, int]]:
-        """How many of each class were let in, and how many shed."""
-        counts = {name: (one.admitted, one.shed) for name, one in self._classes.items()}
+        """Requests of each class that were allowed, and that were shed."""
+        counts = {name: (one.allowed, one.shed) for name, one in self._classes.items()}
         return MappingProxyType(counts)
 
     def _look(self, read: Callable[[], float]) -> None:
@@ -169,11 +169,11 @@ class LoadShedder:
             self.observe(self._read(read), now_ns=now_ns)
 
     def _read(self, read: Callable[[], float]) -> float:
-        """What a function of the user's says; if it fails, it is as if it had not been asked."""
+        """Return what a function of the user's returns; NaN if it fails."""
         try:
             pressure = float(read())
-        except Exception:  # noqa: BLE001 (no mistake in it may refuse requests, or fail them)
-            if self._is_readable:  # told once, not ten times a second
+        except Exception:  # noqa: BLE001 (no mistake in it may deny requests, or fail them)
+            if self._is_readable:  # logged once, not ten times a second
                 _LOG.exception("the pressure could not be read; what is shed stays as it is")
             self._is_readable = False
             return math.nan

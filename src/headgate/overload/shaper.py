@@ -1,59 +1,296 @@
-"""`Shaper`: the leaky bucket as a queue, for code that may block.
+"""The leaky bucket as a queue: `Shaper` for threads, `AsyncShaper` for event loops.
 
-What exceeds the rate waits for its turn instead of being refused. The verbs are those of the async
-twin in `aio_shaper`; how a turn is come by is in `ways`.
+What exceeds the rate waits for its place in the queue instead of being denied. A shaper is a
+limiter of one `LeakyQueue`, called `shaper`: a hit takes a place and says its delay, the caller
+sleeps. The delay is counted from when the reply is there. The store gave the place a moment before,
+so nothing leaves early, and all that leaves is late by the way back alone.
+
+The use cases are written once, in `Places`. A caller that is cancelled or interrupted while it
+waits cancels its place. Those behind it keep theirs; the place goes to the next that asks and fits.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from typing import TYPE_CHECKING
+import threading
+import time
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate.decision import Decision, FailurePolicy, OnFailure, read_on_failure
-from headgate.errors import UsageError
-from headgate.limiter import decorate, decorate_async
-from headgate.overload.booking import (
-    Terms,
-    checked_request,
-    expected_wait_ns,
-    read_queue,
-    timeout_in_ns,
-)
-from headgate.overload.shaper_stores import Stored, local_lines
-from headgate.overload.shaper_waiting import (
-    AsyncLocalWay,
-    AsyncStoredWay,
-    AsyncWay,
-    LocalWay,
-    StoredWay,
-    Way,
-)
-from headgate.runtime.fallback import fallback_of
-from headgate.stores.factory import health_of, wrapped
-from headgate.units import seconds_at_least
+from headgate.decision import read_on_failure
+from headgate.errors import OptionError, StoreError, UsageError
+from headgate.fork import watch_forks
+from headgate.limiter import AsyncRateLimiter, RateLimiter, decorate, decorate_async
+from headgate.limits import LeakyQueue, parse_rate
+from headgate.limits.queues import LONGEST_QUEUE
+from headgate.observability import MEASURES
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Close, Interrupted, Run, Sleep
+from headgate.runtime.fallback import HERE, Asked, fallback_of
+from headgate.runtime.waiting_lines import deadline_ns, naps
+from headgate.stores.base import Hit, group_name
+from headgate.stores.factory import wrapped
+from headgate.stores.operations import CancelQueued, Check
+from headgate.units import MICROSECOND, SECOND, duration_ns, exact_rate, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Self
 
     from headgate.clock import Clock
+    from headgate.decision import Decision, FailurePolicy, OnFailure
     from headgate.limiter import Cost, F, Key
-    from headgate.limits import LeakyQueue
-    from headgate.overload.booking import AsyncBooking, Booking
+    from headgate.runtime.effects import Effects
     from headgate.stores.base import Store
     from headgate.units import Rate, Seconds
 
+_NAME: Final = "shaper"
+"""The name of the counters. Shapers of one store and namespace share their queues."""
 
-class Shaper:
-    """Let the requests of each key leave evenly, at *rate*, in the order in which they came.
+_QUEUE: Final = 100
+"""Units that may wait, unless *queue* or *max_wait* is given."""
 
-    *rate* is a text such as `"10/s"`, a number per second, or a `LeakyQueue`. Up to *queue* units
-    of a key may wait, none for longer than *max_wait* seconds: who could not be served is refused
-    at once. Without *queue* it is as many as can be served in time, or 100. *store* is a URL or a
-    `Store`: without one the queues are those of this process, where all move up when one gives up;
-    over a store they are the fleet's. *clock* is for tests and simulations. *on_store_failure* says
-    what to do while the store is gone. Safe to share among threads.
+_TEXT: Final = "Requests to shapers: gone at once, told to wait, or refused."
+_AT_ONCE: Final = MEASURES.counter("shaped", _TEXT, outcome="at_once")
+_DELAYED: Final = MEASURES.counter("shaped", _TEXT, outcome="delayed")
+_DENIED: Final = MEASURES.counter("shaped", _TEXT, outcome="refused")
+_GIVEN_UP: Final = MEASURES.counter("shaped_given_up", "Turns that were given up before they came.")
+
+
+class _Waiting:
+    """The callers of shapers, and the requests under a rule with `shape`, that wait here."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        MEASURES.gauge("shaper_waiting", "Callers that wait for their turn.", self.count)
+        watch_forks(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def count(self) -> float:
+        return self._count
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._count -= 1
+
+
+WAITING: Final = _Waiting()
+
+
+def _counted(decision: Decision) -> Decision:
+    """Count *decision*."""
+    (_DENIED if not decision.allowed else _DELAYED if decision.delay_ns else _AT_ONCE).add()
+    return decision
+
+
+class Places:
+    """Places in the queues that *limit* describes: the use cases of both shapers.
+
+    Calls of the limiter and of its store are operations of effects, for which this stands in for a
+    store: a call that changes something is not abandoned when its caller is interrupted.
     """
+
+    def __init__(
+        self,
+        kind: type[RateLimiter | AsyncRateLimiter],
+        limit: LeakyQueue,
+        store: Store,
+        namespace: str,
+        on_failure: FailurePolicy | OnFailure,
+    ) -> None:
+        self.limit = limit
+        self._store = store
+        self._limiter: Any = kind(
+            limit, store=store, namespace=namespace, on_store_failure=on_failure, name=_NAME
+        )
+        self.hit: Any = self._limiter.hit
+        self.waits = store.waits
+        self._run = store.run if kind is RateLimiter else store.arun
+        self._group = group_name(namespace, _NAME)
+        self._fallback = fallback_of(store)
+        self._on_failure = read_on_failure(on_failure)
+
+    def run(self, operation: Callable[[], Any]) -> Any:
+        return operation()
+
+    async def arun(self, operation: Callable[[], Awaitable[Any]]) -> Any:
+        return await operation()
+
+    def submit(self, operation: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(operation())
+
+    def close(self) -> None:
+        self._limiter.close()
+
+    async def aclose(self) -> None:
+        await self._limiter.aclose()
+
+    def now_ns(self) -> int:
+        """Nanoseconds on the clock of the store, or of this host if the store is elsewhere."""
+        return (self._store.clock or time.time_ns)()
+
+    def acquire(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
+        """Take a place and wait for it."""
+        decision = yield from self.take(key, cost, timeout)
+        return (yield from self.wait(key, cost, decision)) if decision.delay_ns else decision
+
+    def wait(self, key: str, cost: int, granted: Decision) -> Effects[Decision]:
+        """Wait for a place."""
+        with WAITING:
+            try:
+                for seconds in naps(granted.delay_ns):
+                    yield Sleep(seconds, self._store.clock)
+            except (Interrupted, KeyboardInterrupt, Exception):
+                yield from self.cancel(key, cost, granted)
+                raise
+        return granted
+
+    def take(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
+        """Take a place that comes within *timeout* seconds, or none."""
+        timeout_ns = deadline_ns(timeout, 0)
+        operation = partial(self.hit, key, cost)
+        if timeout_ns is not None:
+            hit = Hit(key, self.limit.within(timeout_ns), cost, _NAME)
+            operation = partial(self._limiter.hit_all, (hit,))
+        try:
+            decision: Decision = yield Run(self, operation)
+        except Interrupted as interrupted:
+            if interrupted.reply is not None:
+                yield from self.cancel(key, cost, interrupted.reply)
+            raise
+        return _counted(decision)
+
+    def peek(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
+        """Return the decision of `take`, and take nothing."""
+        timeout_ns = deadline_ns(timeout, 0)
+        look: Decision = yield Run(self, partial(self._limiter.peek, key, cost))
+        if timeout_ns is None or not cost or look.retry_after_ns is None:
+            return look
+        wait_ns = look.delay_ns if look else look.retry_after_ns + self.limit.patience_ns
+        over_ns = wait_ns - timeout_ns // MICROSECOND * MICROSECOND
+        if over_ns <= 0 or (not look and over_ns < look.retry_after_ns):
+            return look
+        return look._replace(
+            allowed=False, remaining=0, retry_after_ns=over_ns, delay_ns=0, turn_ns=0
+        )
+
+    def cancel(self, key: str, cost: int, granted: Decision) -> Effects[bool]:
+        """Cancel a place where it was given; True if it had not come. It is lost if the store
+        cannot be reached."""
+        if not granted.delay_ns:
+            return False
+        checks = (Check(self._group, key, self.limit, cost),)
+        if granted.source in HERE:
+            was_there = self._fallback.vacate(Asked(checks, self._on_failure), (granted.turn_ns,))
+        else:
+            operation = CancelQueued(checks, (granted.turn_ns,))
+            try:
+                was_there = yield Run(self, partial(self._run, operation))
+            except StoreError:
+                return False
+        if was_there:
+            _GIVEN_UP.add()
+        return was_there
+
+    def reset(self, key: str) -> Effects[None]:
+        yield Run(self, partial(self._limiter.reset, key))
+
+    def end(self) -> Effects[None]:
+        """Close the store, after the callers that were interrupted."""
+        yield Close(self)
+
+    def wait_ns(self, look: Decision) -> int:
+        """Return how long the next unit would wait, by a *look* of cost 1, were it ready to."""
+        return look.delay_ns if look.allowed else look.reset_after_ns
+
+    def depth(self, look: Decision) -> int:
+        """Return the units whose place is later than now."""
+        return max(ceil(look.reset_after_ns * self.limit.per_second / SECOND) - 1, 0)
+
+
+class _Booked:
+    """A place at a known time, or a denial: true if there is a place."""
+
+    __slots__ = ("_places", "at_ns", "cost", "decision", "is_open")
+
+    def __init__(self, places: Places, decision: Decision, cost: int) -> None:
+        self._places = places
+        self.decision = decision
+        self.cost = cost
+        self.at_ns = places.now_ns() + decision.delay_ns
+        """`at` in nanoseconds."""
+        self.is_open = decision.allowed
+        """False if it was cancelled."""
+
+    @property
+    def key(self) -> str:
+        """The key of the queue."""
+        return self.decision.key
+
+    @property
+    def delay(self) -> float:
+        """Seconds from the booking to the place."""
+        return self.decision.delay
+
+    @property
+    def at(self) -> float:
+        """The time of the place, in seconds since the epoch on the clock of this process."""
+        return self.at_ns / SECOND
+
+    @property
+    def retry_after(self) -> float | None:
+        """Without a place: seconds until there would be one; None if never."""
+        return self.decision.retry_after
+
+    def __bool__(self) -> bool:
+        return self.decision.allowed
+
+    def __repr__(self) -> str:
+        if not self:
+            return f"{type(self).__name__}({self.key!r}, denied, retry_after={self.retry_after})"
+        state = "" if self.is_open else ", cancelled"
+        return f"{type(self).__name__}({self.key!r}, at={self.at}, delay={self.delay}{state})"
+
+    def _cancel(self) -> Effects[bool]:
+        was_open, self.is_open = self.is_open, False
+        if not was_open:
+            return False
+        return (yield from self._places.cancel(self.key, self.cost, self.decision))
+
+
+class Booking(_Booked):
+    """A place at a known time. Its holder comes when it is `at`, or cancels it."""
+
+    __slots__ = ()
+
+    def cancel(self) -> bool:
+        """Cancel the place; True if that was in time for others to have it."""
+        return drive(self._cancel())
+
+
+class AsyncBooking(_Booked):
+    """The async form of `Booking`."""
+
+    __slots__ = ()
+
+    async def cancel(self) -> bool:
+        """Cancel the place; True if that was in time for others to have it."""
+        return await adrive(self._cancel())
+
+
+class _Shaper:
+    """The options of both shapers."""
+
+    _kind: type[RateLimiter | AsyncRateLimiter]
 
     def __init__(
         self,
@@ -66,69 +303,88 @@ class Shaper:
         namespace: str = "headgate",
         on_store_failure: FailurePolicy | OnFailure = "fail_open",
     ) -> None:
-        limit = read_queue(rate, queue, max_wait)
-        self._terms = Terms(limit, namespace, read_on_failure(on_store_failure))
-        self._way: Way = _way(self._terms, store, clock)
-
-    @property
-    def queue(self) -> LeakyQueue:
-        """What each key has to pass."""
-        return self._terms.limit
-
-    def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
-        """Wait for the turn of *cost* units of *key*; true when it has come.
-
-        Refused at once if it would not come within *timeout* seconds: 0 means only if at once. A
-        refusal takes no place, and says when it would not be one. `delay` is what it was to wait:
-        it was less if others gave up. An exception raised while it waits gives the place up.
-        """
-        return self._way.acquire(checked_request(key, cost), cost, timeout_in_ns(timeout))
-
-    def peek(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
-        """What `acquire` would say now, and the `delay` that it would have; no place is taken."""
-        return self._way.look(checked_request(key, cost), cost, timeout_in_ns(timeout))
-
-    def book(self, key: str, cost: int = 1, timeout: float | None = None) -> Booking:
-        """A turn without waiting for it: come when it is `at`, or `cancel()` it. Check that it is
-        true."""
-        return self._way.book(checked_request(key, cost), cost, timeout_in_ns(timeout))
-
-    def expected_wait(self, key: str) -> float:
-        """Seconds that a request of *key* would have to wait now, were it ready to."""
-        return seconds_at_least(expected_wait_ns(self.peek(key)))
-
-    def depth(self, key: str) -> int:
-        """How many units of *key* have their turn later than now."""
-        return self._terms.units(self.peek(key).reset_after_ns)
-
-    def reset(self, key: str) -> None:
-        """Forget what has left. Raises `StoreError` if the store cannot be reached.
-
-        In one process the first who waits goes now, and the others follow at the rate; over a store
-        each keeps the turn that it was told.
-        """
-        self._way.reset(checked_request(key, 0))
+        limit = _read_queue(rate, queue, max_wait)
+        self._places = Places(self._kind, limit, wrapped(store, clock), namespace, on_store_failure)
 
     def limit(
         self, key: Key | None = None, *, cost: Cost = 1, timeout: float | None = None
     ) -> Callable[[F], F]:
-        """Decorate a function: each call waits for its turn, at most *timeout* seconds.
+        """Decorate a function: each call waits for its place, at most *timeout* seconds.
 
         *key* and *cost* are values, or made from the arguments; without a key all calls are in one
-        queue. A call that is refused raises `RateLimitedError`.
+        queue. A call that is denied raises `RateLimitedError`.
         """
-        wrap = decorate(_Calls(self), key, cost, wait=True, timeout=timeout)
+        shaper: Any = self
+        is_async = self._kind is AsyncRateLimiter
+        wrap = (decorate_async if is_async else decorate)(
+            shaper, key, cost, wait=True, timeout=timeout
+        )
 
         def checked(function: F) -> F:
-            if inspect.iscoroutinefunction(function):
-                raise UsageError(f"{function!r} is async: decorate it with an AsyncShaper")
+            if inspect.iscoroutinefunction(function) != is_async:
+                kind, other = ("not async", "a ") if is_async else ("async", "an Async")
+                raise UsageError(f"{function!r} is {kind}: decorate it with {other}Shaper")
             return wrap(function)
 
         return checked
 
+    @property
+    def queue(self) -> LeakyQueue:
+        """The queue of each key."""
+        return self._places.limit
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.queue}')"
+
+
+class Shaper(_Shaper):
+    """Let the requests of each key leave evenly, at *rate*, in the order in which they came.
+
+    *rate* is a text such as `"10/s"`, a number per second, or a `LeakyQueue`. Up to *queue* units
+    of a key may wait, none for longer than *max_wait* seconds: more is denied at once. Without
+    *queue* it is as many as can be served in time, or 100. *store* is a URL or a `Store`. *clock*
+    is for tests and simulations. *on_store_failure* says what to do while the store is gone. Safe
+    to share among threads.
+    """
+
+    _kind = RateLimiter
+
+    def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
+        """Wait for a place for *cost* units of *key*; true when it has come.
+
+        Denied at once if it would not come within *timeout* seconds: 0 means only if at once. A
+        denial takes no place, and says when to retry. `delay` is how long it waited. An exception
+        raised while it waits cancels the place.
+        """
+        places = self._places
+        if places.waits or timeout is not None:
+            return drive(places.acquire(key, cost, timeout))
+        decision = _counted(places.hit(key, cost))  # without a generator: 2 of 5 us less
+        return drive(places.wait(key, cost, decision)) if decision.delay_ns else decision
+
+    def peek(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
+        """Return what `acquire` would now, and the `delay` that it would have; take no place."""
+        return drive(self._places.peek(key, cost, timeout))
+
+    def book(self, key: str, cost: int = 1, timeout: float | None = None) -> Booking:
+        """Take a place without waiting for it. Check that it is true."""
+        return Booking(self._places, drive(self._places.take(key, cost, timeout)), cost)
+
+    def expected_wait(self, key: str) -> float:
+        """Return the seconds that a request of *key* would have to wait now, were it ready to."""
+        return seconds_at_least(self._places.wait_ns(self.peek(key)))
+
+    def depth(self, key: str) -> int:
+        """Return how many units of *key* have their place later than now."""
+        return self._places.depth(self.peek(key))
+
+    def reset(self, key: str) -> None:
+        """Forget what has left. Those who wait keep their places. May raise `StoreError`."""
+        drive(self._places.reset(key))
+
     def close(self) -> None:
-        """Give back what the store holds open."""
-        self._way.close()
+        """Close the store."""
+        drive(self._places.end())
 
     def __enter__(self) -> Self:
         return self
@@ -136,114 +392,44 @@ class Shaper:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}('{self.queue}')"
 
+class AsyncShaper(_Shaper):
+    """The async form of `Shaper`."""
 
-class _Calls:
-    """A shaper, for the decorator."""
+    _kind = AsyncRateLimiter
 
-    def __init__(self, shaper: Shaper) -> None:
-        self.acquire = shaper.acquire
-
-    def hit(self, key: str, cost: int = 1) -> Decision:
-        return self.acquire(key, cost, 0)
-
-
-def _way(terms: Terms, store: str | Store, clock: Clock | None) -> Way:
-    lines = local_lines(terms.limit, store, clock)
-    if lines is not None:
-        return LocalWay(lines)
-    in_use = wrapped(store, clock)
-    store_clock = getattr(in_use, "clock", None)
-    fallback = fallback_of(in_use, store_clock, health_of(in_use))
-    return StoredWay(in_use, Stored(terms, fallback, store_clock))
-
-
-# `AsyncShaper`: the verbs of `Shaper`, awaited. It never blocks the event loop.
-
-
-class AsyncShaper:
-    """As `Shaper`, for an event loop.
-
-    A caller that is cancelled while it waits gives its place up. Over a store that takes a moment:
-    `aclose`, or leaving `async with`, sees it through.
-    """
-
-    def __init__(
-        self,
-        rate: str | Rate | LeakyQueue,
-        *,
-        queue: int | None = None,
-        max_wait: Seconds | None = None,
-        store: str | Store = "memory://",
-        clock: Clock | None = None,
-        namespace: str = "headgate",
-        on_store_failure: FailurePolicy | OnFailure = "fail_open",
-    ) -> None:
-        limit = read_queue(rate, queue, max_wait)
-        self._terms = Terms(limit, namespace, read_on_failure(on_store_failure))
-        self._way: AsyncWay = _aio_shaper_way(self._terms, store, clock)
-
-    @property
-    def queue(self) -> LeakyQueue:
-        """What each key has to pass."""
-        return self._terms.limit
-
-    async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a refusal is a value, here and below)
-        """Wait for the turn of *cost* units of *key*; true when it has come.
-
-        Refused at once if it would not come within *timeout* seconds: 0 means only if at once. A
-        refusal takes no place, and says when it would not be one. `delay` is what it was to wait:
-        it was less if others gave up. An exception raised while it waits gives the place up.
-        """
-        return await self._way.acquire(checked_request(key, cost), cost, timeout_in_ns(timeout))
+    async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a denial is a value, here and below)
+        """Wait for a place; as `Shaper.acquire`. A cancelled caller cancels its place."""
+        places = self._places
+        if places.waits or timeout is not None:
+            return await adrive(places.acquire(key, cost, timeout))
+        decision = _counted(await places.hit(key, cost))
+        return await adrive(places.wait(key, cost, decision)) if decision.delay_ns else decision
 
     async def peek(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109
-        """What `acquire` would say now, and the `delay` that it would have; no place is taken."""
-        return await self._way.look(checked_request(key, cost), cost, timeout_in_ns(timeout))
+        """Return what `acquire` would now, and the `delay` that it would have; take no place."""
+        return await adrive(self._places.peek(key, cost, timeout))
 
     async def book(self, key: str, cost: int = 1, timeout: float | None = None) -> AsyncBooking:  # noqa: ASYNC109
-        """A turn without waiting for it: come when it is `at`, or `cancel()` it. Check that it is
-        true."""
-        return await self._way.book(checked_request(key, cost), cost, timeout_in_ns(timeout))
+        """Take a place without waiting for it. Check that it is true."""
+        decision = await adrive(self._places.take(key, cost, timeout))
+        return AsyncBooking(self._places, decision, cost)
 
     async def expected_wait(self, key: str) -> float:
-        """Seconds that a request of *key* would have to wait now, were it ready to."""
-        return seconds_at_least(expected_wait_ns(await self.peek(key)))
+        """Return the seconds that a request of *key* would have to wait now, were it ready to."""
+        return seconds_at_least(self._places.wait_ns(await self.peek(key)))
 
     async def depth(self, key: str) -> int:
-        """How many units of *key* have their turn later than now."""
-        return self._terms.units((await self.peek(key)).reset_after_ns)
+        """Return how many units of *key* have their place later than now."""
+        return self._places.depth(await self.peek(key))
 
     async def reset(self, key: str) -> None:
-        """Forget what has left. Raises `StoreError` if the store cannot be reached.
-
-        In one process the first who waits goes now, and the others follow at the rate; over a store
-        each keeps the turn that it was told.
-        """
-        await self._way.reset(checked_request(key, 0))
-
-    def limit(
-        self, key: Key | None = None, *, cost: Cost = 1, timeout: float | None = None
-    ) -> Callable[[F], F]:
-        """Decorate an async function: each call waits for its turn, at most *timeout* seconds.
-
-        *key* and *cost* are values, or made from the arguments; without a key all calls are in one
-        queue. A call that is refused raises `RateLimitedError`.
-        """
-        wrap = decorate_async(_AioShaperCalls(self), key, cost, wait=True, timeout=timeout)
-
-        def checked(function: F) -> F:
-            if not inspect.iscoroutinefunction(function):
-                raise UsageError(f"{function!r} is not async: decorate it with a Shaper")
-            return wrap(function)
-
-        return checked
+        """Forget what has left. Those who wait keep their places. May raise `StoreError`."""
+        await adrive(self._places.reset(key))
 
     async def aclose(self) -> None:
-        """Give back what the store holds open, once all turns that were given up are."""
-        await self._way.aclose()
+        """Close the store, once all places that were given up are cancelled."""
+        await adrive(self._places.end())
 
     async def __aenter__(self) -> Self:
         return self
@@ -251,25 +437,20 @@ class AsyncShaper:
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}('{self.queue}')"
 
-
-class _AioShaperCalls:
-    """A shaper, for the decorator."""
-
-    def __init__(self, shaper: AsyncShaper) -> None:
-        self.acquire = shaper.acquire
-
-    async def hit(self, key: str, cost: int = 1) -> Decision:
-        return await self.acquire(key, cost, 0)
-
-
-def _aio_shaper_way(terms: Terms, store: str | Store, clock: Clock | None) -> AsyncWay:
-    lines = local_lines(terms.limit, store, clock)
-    if lines is not None:
-        return AsyncLocalWay(lines)
-    in_use = wrapped(store, clock)
-    store_clock = getattr(in_use, "clock", None)
-    fallback = fallback_of(in_use, store_clock, health_of(in_use))
-    return AsyncStoredWay(in_use, Stored(terms, fallback, store_clock))
+def _read_queue(
+    rate: str | Rate | LeakyQueue, queue: int | None, max_wait: Seconds | None
+) -> LeakyQueue:
+    """Return the queue that the first options of a shaper describe."""
+    if isinstance(rate, LeakyQueue):
+        if queue is not None or max_wait is not None:
+            raise OptionError(f"{rate!r} says its queue and max_wait itself: do not give them too")
+        return rate
+    per_second = parse_rate(rate) if isinstance(rate, str) else rate
+    if queue is None and max_wait is None:
+        queue = _QUEUE
+    elif queue is None:
+        wait_ns = duration_ns(max_wait, "max_wait") if max_wait else 0
+        units = exact_rate(per_second, "rate") * wait_ns / SECOND
+        queue = min(ceil(units), LONGEST_QUEUE)
+    return LeakyQueue(per_second, queue, max_wait)

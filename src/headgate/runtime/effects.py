@@ -21,6 +21,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -261,7 +262,7 @@ class RunAll(Effect):
 
 
 class Sleep(Effect):
-    """Wait for *seconds*, as *clock* counts them if it has a way to (one for tests has)."""
+    """Wait for *seconds*, on a *clock* that can sleep, such as a `ManualClock`, by that."""
 
     __slots__ = ("clock", "seconds")
 
@@ -270,10 +271,12 @@ class Sleep(Effect):
         self.clock = clock
 
     def perform(self) -> None:
-        getattr(self.clock, "sleep", threading.Event().wait)(self.seconds)
+        sleep = getattr(self.clock, "sleep", None) or threading.Event().wait
+        sleep(self.seconds)
 
     async def aperform(self) -> None:
-        await getattr(self.clock, "asleep", asyncio.sleep)(self.seconds)
+        sleep = getattr(self.clock, "asleep", None) or asyncio.sleep
+        await sleep(self.seconds)
 
 
 class Signal:
@@ -334,7 +337,8 @@ class Wait(Effect):
             if asyncio._get_running_loop() is loop:  # noqa: SLF001 (documented for such checks)
                 _set(woken)
             else:
-                loop.call_soon_threadsafe(_set, woken)
+                with suppress(RuntimeError):  # that loop is closed, so no caller waits in it
+                    loop.call_soon_threadsafe(_set, woken)
 
         if self.signal.add(wake):
             try:

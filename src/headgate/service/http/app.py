@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from headgate.errors import StoreError
 from headgate.integrations.lazy_request import encoded
-from headgate.overload.booking import WAITING
+from headgate.overload.shaper import WAITING
 from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import ASYNC_HEART, BEATS
 from headgate.service.http.body import DisconnectedError

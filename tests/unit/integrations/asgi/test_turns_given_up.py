@@ -124,7 +124,7 @@ def test_one_refused_at_the_second_gate_is_not_observed_at_the_first() -> None:
         seen: list[int] = []
         await client.ask(x_tenant_id="a")
         gate = gates_of(middleware)["moved"]
-        steering = gate._terms.slots
+        steering = gate._settings.slots
         observe = steering.observe  # type: ignore[union-attr]  # it is no number
 
         class Watching:

@@ -7,38 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from headgate.errors import CostError, KeyInvalidError, OptionError, UsageError
+from headgate.errors import UsageError
 from headgate.overload import AsyncFairGate, Turn
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.gate_callers import Steered, settle, work
-
-
-def test_a_gate_with_room_lets_in_at_once() -> None:
-    async def main() -> None:
-        gate = AsyncFairGate(slots=2)
-        first, second = await gate.enter("a"), await gate.enter("b")
-        assert first
-        assert second.allowed
-        assert (first.waited, first.reason, first.retry_after) == (0.0, None, None)
-        assert (gate.in_flight, gate.limit, gate.depth) == (2, 2, 0)
-        assert first.release()
-        assert gate.in_flight == 1
-        second.release()
-
-    run_virtually(main())
-
-
-def test_a_turn_is_released_once() -> None:
-    async def main() -> None:
-        gate = AsyncFairGate(slots=2)
-        turn, _other = await gate.enter("a"), await gate.enter("a")
-        assert turn.is_in
-        assert turn.release()
-        assert not turn.release()
-        assert not turn.is_in
-        assert gate.in_flight == 1
-
-    run_virtually(main())
 
 
 def test_try_enter_takes_what_there_is_and_never_waits() -> None:
@@ -64,18 +36,6 @@ def test_those_who_wait_go_by_weight() -> None:
 
     served = run_virtually(main())
     assert served.count("b") == 2 * (served.count("a") - 1)
-
-
-def test_a_weight_may_be_said_with_a_call() -> None:
-    async def main() -> str:
-        gate, served = AsyncFairGate(slots=1), list[str]()
-        await asyncio.gather(
-            *(work(gate, "a", served) for _ in range(20)),
-            *(work(gate, "b", served, weight=3) for _ in range(20)),
-        )
-        return "".join(served[1:21])
-
-    assert run_virtually(main()).count("b") == 15
 
 
 def test_slots_that_one_does_not_use_are_for_the_others() -> None:
@@ -275,23 +235,6 @@ def test_a_turn_given_in_the_instant_of_a_cancellation_is_passed_on() -> None:
     run_virtually(main())
 
 
-def test_a_gate_that_closes_refuses_those_who_wait_and_those_who_come() -> None:
-    async def main() -> None:
-        async with AsyncFairGate(slots=1) as gate:
-            held = gate.try_enter("a")
-            waiting = asyncio.create_task(gate.enter("a"))
-            await settle()
-        assert (await waiting).reason == "closed"
-        assert (await gate.enter("b")).reason == "closed"
-        assert gate.try_enter("b") is None
-        assert held
-        assert held.release()
-        gate.configure(slots=5)
-        assert (await gate.enter("b")).reason == "closed"
-
-    run_virtually(main())
-
-
 def test_a_block_has_its_turn_and_gives_it_back() -> None:
     async def late(gate: AsyncFairGate) -> None:
         async with gate.turn("a"):
@@ -358,33 +301,3 @@ def test_a_gate_belongs_to_one_loop_until_that_is_closed() -> None:
     assert run_virtually(gate.enter("a", timeout=0))  # nobody of before is in any more
     held.release()
     assert gate.in_flight == 1
-
-
-@pytest.mark.parametrize(
-    ("asked", "error"),
-    [
-        ({"tenant": ""}, KeyInvalidError),
-        ({"tenant": 5}, KeyInvalidError),
-        ({"tenant": "a", "cost": -1}, CostError),
-        ({"tenant": "a", "cost": 1.5}, CostError),
-        ({"tenant": "a", "cost": True}, CostError),
-        ({"tenant": "a", "weight": 0}, OptionError),
-        ({"tenant": "a", "weight": 1001}, OptionError),
-        ({"tenant": "a", "timeout": -1}, OptionError),
-        ({"tenant": "a", "timeout": float("nan")}, OptionError),
-        ({"tenant": "a", "priority": "urgent"}, OptionError),
-    ],
-)
-def test_what_makes_no_sense_is_an_error_whether_there_is_room_or_not(
-    asked: dict[str, object], error: type[Exception]
-) -> None:
-    async def main() -> None:
-        gate = AsyncFairGate(slots=1)
-        with pytest.raises(error):
-            await gate.enter(**asked)  # type: ignore[arg-type]  # on purpose
-        gate.try_enter("a")
-        with pytest.raises(error):
-            await gate.enter(**asked)  # type: ignore[arg-type]  # on purpose
-        assert gate.depth == 0
-
-    run_virtually(main())

@@ -11,7 +11,6 @@ import pytest
 from headgate.errors import OptionError
 from headgate.limits import GCRA, FixedWindow, LeakyBucket
 from headgate.overload import AsyncFairGate
-from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.gate_callers import settle
 
@@ -118,23 +117,6 @@ def test_those_behind_one_that_gives_up_move_up() -> None:
     assert [time for _, time in run_virtually(main())] == [0, 1_000, 2_000, 3_000]
 
 
-def test_a_turn_given_in_the_instant_of_a_cancellation_goes_to_the_next() -> None:
-    async def main() -> Log:
-        gate, log = AsyncFairGate(rate="1/s"), Log()
-        assert await gate.enter("a")
-        first = asyncio.create_task(_come(gate, "a", log))
-        await settle()
-        # This timer is set before that of the gate, and runs before it at the same time.
-        asyncio.get_running_loop().call_at(1.0, lambda: None)
-        second = asyncio.create_task(_come(gate, "a", log))
-        await asyncio.sleep(1.0)
-        first.cancel()
-        await second
-        return log
-
-    assert run_virtually(main()) == [("a", 1_000)]
-
-
 def test_a_late_timer_does_not_slow_the_rate_but_a_stall_is_not_made_up_for() -> None:
     async def main() -> Log:
         loop = asyncio.get_running_loop()
@@ -191,17 +173,6 @@ def test_a_gate_that_is_told_its_rate_again_gives_nothing_away() -> None:
     run_virtually(main())
 
 
-def test_on_a_manual_clock_the_wait_moves_the_clock() -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        gate = AsyncFairGate(rate="1/minute", clock=clock)
-        for _ in range(3):
-            assert await gate.enter("a")
-        assert clock.now == pytest.approx(120.0)
-
-    asyncio.run(main())
-
-
 def test_a_sheddable_request_takes_what_is_free_and_never_waits() -> None:
     async def main() -> None:
         gate = AsyncFairGate(rate="1/s")
@@ -249,7 +220,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, object]) -> N
         AsyncFairGate(**options)  # type: ignore[arg-type]  # on purpose
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_who_is_accepted_is_served_in_time_if_nobody_comes_after(seed: int) -> None:
     random = Random(seed)
     tenants = [f"t{number}" for number in range(random.choice((2, 5, 20)))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,10 @@ from headgate.errors import OptionError
 from headgate.overload import AsyncFairGate, FairGate, FleetRate
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.gate_callers import settle
+
+if TYPE_CHECKING:
+    from headgate.clock import Clock
+    from headgate.runtime.effects import Effects, Signal
 
 Log = list[tuple[str, int]]
 
@@ -115,8 +120,8 @@ def test_a_turn_that_came_when_all_had_given_up_is_not_saved_up() -> None:
 
         victim: asyncio.Task[None] | None = None
 
-        async def fetch(self) -> None:
-            await super().fetch()
+        def fetch(self, stop: Signal, clock: Clock) -> Effects[None]:
+            yield from super().fetch(stop, clock)
             if self.victim is not None:
                 asyncio.get_running_loop().call_soon(self.victim.cancel)
 

@@ -1,163 +1,198 @@
-"""The blocking gate: the same core, with threads that wait."""
+"""`FairGate` and `AsyncFairGate`: one body of tests for both, in threads and in tasks."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.errors import OptionError
-from headgate.overload import FairGate
+from headgate.errors import CostError, KeyInvalidError, OptionError
+from headgate.overload import AsyncFairGate, FairGate
 from headgate.testing import ManualClock
+from tests.support.driven_gates import PATIENCE, Blocking, GateDriver, Tasks
 from tests.support.gate_callers import Steered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from headgate.overload import Turn
-
-PATIENCE = 30.0
-"""Longer than anything here takes: no test waits for it to pass."""
+    from collections.abc import Iterator
 
 
-def _until(is_true: Callable[[], bool]) -> None:
-    """Let the other threads go on until *is_true*."""
-    end = time.monotonic() + PATIENCE
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.0005)
+@pytest.fixture(params=[Blocking, Tasks], ids=["threads", "tasks"])
+def driver(request: pytest.FixtureRequest) -> Iterator[GateDriver]:
+    made: GateDriver = request.param()
+    yield made
+    made.end()
 
 
-def test_a_gate_with_room_lets_in_at_once() -> None:
-    gate = FairGate(slots=2)
-    with gate.turn("a") as first, gate.turn("b", 2, weight=3, priority="critical") as second:
-        assert first
-        assert second
-        assert gate.in_flight == 2
-        assert gate.try_enter("a") is None
-        assert (gate.enter("a", timeout=0)).reason == "too_long"
-    assert gate.in_flight == 0
+def test_a_gate_with_room_lets_in_at_once(driver: GateDriver) -> None:
+    gate = driver.make(slots=2)
+    first, second = driver.enter("a"), driver.enter("b", 2, weight=3, priority="critical")
+    assert first
+    assert second.allowed
+    assert (first.waited, first.reason, first.retry_after) == (0.0, None, None)
+    assert (gate.in_flight, gate.limit, gate.depth) == (2, 2, 0)
+    assert driver.enter("a", timeout=0).reason == "too_long"
+    assert first.is_in
+    assert first.release()
+    assert not first.release()
+    assert not first.is_in
+    assert gate.in_flight == 1
+    assert second.release()
     assert gate.expected_wait == 0
 
 
-def test_a_clock_that_is_set_back_makes_no_wait_negative() -> None:
-    now = 10**12
-    gate = FairGate(slots=1, clock=lambda: now)
-    turn = gate.enter("a")
-    now -= 5 * 10**9
-    turn.release()
-    with gate.turn("a"):
-        assert gate.expected_wait == 0
-        assert gate.standing("b")[1] == 0
-        assert gate.enter("b", timeout=0).retry_after == 0
+def test_one_that_waits_is_let_in_when_another_leaves(driver: GateDriver) -> None:
+    gate = driver.make(slots=1)
+    held = driver.enter("a")
+    (waiting,) = driver.line_up("a")
+    held.release()
+    turn = driver.turn_of(waiting)
+    assert turn
+    assert gate.in_flight == 1
 
 
-@pytest.mark.parametrize("asked", [{"weight": 0}, {"weight": 1.5}, {"priority": "urgent"}])
-def test_nobody_waits_whose_weight_or_class_is_none(asked: dict[str, Any]) -> None:
-    gate = FairGate(slots=1)
-    with pytest.raises(OptionError, match="expected"):
-        gate.expected_wait_of("a", **asked)
-    with gate.turn("a"), pytest.raises(OptionError, match="expected"):
-        gate.expected_wait_of("a", **asked)
+def test_those_who_wait_go_by_weight(driver: GateDriver) -> None:
+    driver.make(slots=1, weights={"b": 3})
+    held = driver.enter("a")
+    callers = driver.line_up("a" * 8 + "b" * 8)
+    assert driver.release_all(held, callers)[:10].count("b") >= 7
 
 
-def test_a_thread_that_waits_is_let_in_when_another_leaves() -> None:
-    gate = FairGate(slots=1)
-    held = gate.enter("a")
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(gate.enter, "a", timeout=PATIENCE)
-        _until(lambda: gate.depth == 1)
-        held.release()
-        assert waiting.result()
+def test_a_weight_may_be_given_with_a_call(driver: GateDriver) -> None:
+    driver.make(slots=1)
+    held = driver.enter("a")
+    light = driver.line_up("aaaa")
+    heavy = [driver.begin("b", weight=4) for _ in range(4)]
+    driver.until(lambda: driver.gate.depth == 8)
+    assert driver.release_all(held, light + heavy)[:5].count("b") == 4
 
 
-def test_threads_go_by_weight() -> None:
-    gate, served = FairGate(slots=1, weights={"b": 3}), list[str]()
-
-    def work(tenant: str) -> None:
-        with gate.turn(tenant, timeout=PATIENCE):
-            served.append(tenant)
-
-    held = gate.enter("a")
-    with ThreadPoolExecutor(24) as pool:
-        for tenant in "a" * 12 + "b" * 12:
-            pool.submit(work, tenant)
-        _until(lambda: gate.depth == 24)
-        held.release()
-    assert "".join(served[:16]).count("b") == 12
-
-
-def test_a_thread_waits_no_longer_than_it_may() -> None:
-    gate = FairGate(slots=1, max_wait=0.01)
-    gate.enter("a")
-    turn = gate.enter("a")
-    assert turn.reason == "timeout"
-    assert turn.waited >= 0.01
+def test_one_waits_no_longer_than_it_may(driver: GateDriver) -> None:
+    gate = driver.make(slots=1, max_wait=0.01)
+    driver.enter("a")
+    for asking in ({}, {"timeout": 0.005}, {"timeout": 20}):
+        turn = driver.enter("a", **asking)
+        assert turn.reason == "timeout"
+        assert turn.waited >= min(asking.get("timeout", 1), 0.01)
     assert gate.depth == 0
 
 
-def test_a_gate_that_closes_refuses_the_threads_that_wait() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with FairGate(slots=1) as gate:
-            gate.enter("a")
-            waiting = pool.submit(gate.enter, "a")
-            _until(lambda: gate.depth == 1)
-        assert waiting.result().reason == "closed"
-    assert gate.enter("a").reason == "closed"
+def test_a_gate_that_closes_denies_those_who_wait_and_those_who_come(driver: GateDriver) -> None:
+    gate = driver.make(slots=1)
+    held = driver.enter("a")
+    (waiting,) = driver.line_up("a")
+    driver.close_gate()
+    assert driver.turn_of(waiting).reason == "closed"
+    assert driver.enter("b").reason == "closed"
+    assert held.release()
+    gate.configure(slots=5)
+    assert driver.enter("b").reason == "closed"
 
 
-def test_at_a_rate_a_manual_clock_is_moved() -> None:
+def test_at_a_rate_a_manual_clock_is_moved(driver: GateDriver) -> None:
     clock = ManualClock()
-    gate = FairGate(rate="1/s", clock=clock, max_wait=60)
-    turns = [gate.enter("a") for _ in range(5)]
+    gate = driver.make(rate="1/s", clock=clock, max_wait=60)
+    turns = [driver.enter("a") for _ in range(5)]
     assert all(turns)
     assert clock.now == pytest.approx(4.0)
     assert turns[4].waited == pytest.approx(1.0)
     assert gate.expected_wait == pytest.approx(1.0)
 
 
-def test_at_a_rate_threads_follow_each_other_in_order() -> None:
-    gate = FairGate(rate="2000/s")
-    gate.enter("a").release()
-    begun = list[int]()
-
-    def come() -> None:
-        turn = gate.enter("a", timeout=PATIENCE)
+def test_at_a_rate_all_follow_each_other(driver: GateDriver) -> None:
+    gate = driver.make(rate="2000/s")
+    driver.enter("a").release()
+    callers = [driver.begin("a", timeout=PATIENCE) for _ in range(24)]
+    begun = []
+    for caller in callers:
+        turn = driver.turn_of(caller)
         begun.append(turn.began_ns)
         turn.release()
-
-    with ThreadPoolExecutor(16) as pool:
-        for _ in range(32):
-            pool.submit(come)
-    assert len(begun) == 32
     # However late a timer is: turns are never given before their time.
-    assert max(begun) - min(begun) >= 31 * 500_000 - 10_000_000
+    assert max(begun) - min(begun) >= 23 * 500_000 - 10_000_000
     assert (gate.depth, gate.in_flight) == (0, 0)
 
 
-def test_a_faster_rate_wakes_those_who_wait() -> None:
-    gate = FairGate(rate="1/hour")
-    gate.enter("a")
-    with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(gate.enter, "a") for _ in range(2)]
-        _until(lambda: gate.depth == 2)
-        gate.configure(slots=3)
-        assert all(future.result() for future in waiting)
+def test_other_capacity_wakes_those_who_wait_for_a_rate(driver: GateDriver) -> None:
+    gate = driver.make(rate="1/hour")
+    driver.enter("a")
+    callers = driver.line_up("aa")
+    gate.configure(slots=3)
+    assert all(driver.turn_of(caller) for caller in callers)
 
 
-def test_what_is_steered_hears_of_each_turn() -> None:
-    steering = Steered(1)
-    clock = ManualClock()
-    gate = FairGate(slots=steering, clock=clock)
+class Interrupting(ManualClock):
+    """Who sleeps on it is interrupted."""
+
+    def sleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    async def asleep(self, seconds: float) -> None:
+        raise asyncio.CancelledError
+
+
+def test_who_is_interrupted_gives_its_place_up(driver: GateDriver) -> None:
+    gate = driver.make(rate="1/s", clock=Interrupting())
+    driver.enter("a")
+    with pytest.raises((KeyboardInterrupt, asyncio.CancelledError)):
+        driver.enter("a")
+    assert (gate.depth, gate.in_flight) == (0, 1)
+
+
+class InterruptsFirst(ManualClock):
+    """The first caller that sleeps on it is interrupted, when another one waits as well."""
+
+    gate: Any
+    is_interrupting = True
+
+    def sleep(self, seconds: float) -> None:
+        if not self.is_interrupting:
+            super().sleep(seconds)
+            return
+        self.is_interrupting = False
+        while self.gate.depth < 2:
+            time.sleep(0)
+        raise KeyboardInterrupt
+
+    async def asleep(self, seconds: float) -> None:
+        if not self.is_interrupting:
+            await super().asleep(seconds)
+            return
+        self.is_interrupting = False
+        while self.gate.depth < 2:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+
+def test_when_the_one_that_sleeps_for_a_rate_is_interrupted_another_one_goes_on(
+    driver: GateDriver,
+) -> None:
+    clock = InterruptsFirst()
+    clock.gate = gate = driver.make(rate="1/s", clock=clock)
+    driver.enter("a")
+    first, second = driver.begin("a"), driver.begin("a")
+    turns = []
+    for caller in (first, second):  # of threads either may come first
+        with suppress(KeyboardInterrupt, asyncio.CancelledError):
+            turns.append(driver.turn_of(caller))
+    assert len(turns) == 1
+    assert turns[0]
+    assert clock.now == pytest.approx(1.0)
+    assert (gate.depth, gate.in_flight) == (0, 2)
+
+
+def test_what_is_steered_hears_of_each_turn(driver: GateDriver) -> None:
+    steering, clock = Steered(1), ManualClock()
+    driver.make(slots=steering, clock=clock)
 
     def late() -> None:
-        with gate.turn("a"):
+        with driver.enter("a"):
             clock.advance(2)
             raise TimeoutError
 
@@ -166,16 +201,58 @@ def test_what_is_steered_hears_of_each_turn() -> None:
     assert steering.seen == [(1, 2_000_000_000, False)]
 
 
-def test_who_is_interrupted_gives_its_place_up() -> None:
-    class Interrupting(ManualClock):
-        def sleep(self, seconds: float) -> None:
-            raise KeyboardInterrupt
+def test_a_clock_that_is_set_back_makes_no_wait_negative(driver: GateDriver) -> None:
+    now = 10**12
+    gate = driver.make(slots=1, clock=lambda: now)
+    turn = driver.enter("a")
+    now -= 5 * 10**9
+    turn.release()
+    with driver.enter("a"):
+        assert gate.expected_wait == 0
+        assert gate.standing("b")[1] == 0
+        assert driver.enter("b", timeout=0).retry_after == 0
 
-    gate = FairGate(rate="1/s", clock=Interrupting())
-    gate.enter("a")
-    with pytest.raises(KeyboardInterrupt):
-        gate.enter("a")
-    assert gate.depth == 0
+
+@pytest.mark.parametrize("asked", [{"weight": 0}, {"weight": 1.5}, {"priority": "urgent"}])
+def test_no_wait_is_expected_for_a_weight_or_class_that_is_none(asked: dict[str, Any]) -> None:
+    gate = FairGate(slots=1)
+    with pytest.raises(OptionError, match="expected"):
+        gate.expected_wait_of("a", **asked)
+    with gate.turn("a"), pytest.raises(OptionError, match="expected"):
+        gate.expected_wait_of("a", **asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"tenant": ""}, KeyInvalidError),
+        ({"tenant": 5}, KeyInvalidError),
+        ({"tenant": "a", "cost": -1}, CostError),
+        ({"tenant": "a", "cost": 1.5}, CostError),
+        ({"tenant": "a", "cost": True}, CostError),
+        ({"tenant": "a", "weight": 0}, OptionError),
+        ({"tenant": "a", "weight": 1001}, OptionError),
+        ({"tenant": "a", "timeout": -1}, OptionError),
+        ({"tenant": "a", "timeout": float("nan")}, OptionError),
+        ({"tenant": "a", "priority": "urgent"}, OptionError),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_whether_there_is_room_or_not(
+    driver: GateDriver, asked: dict[str, Any], error: type[Exception]
+) -> None:
+    gate = driver.make(slots=1)
+    with pytest.raises(error):
+        driver.enter(**asked)
+    driver.enter("a")
+    with pytest.raises(error):
+        driver.enter(**asked)
+    assert (gate.depth, gate.in_flight) == (0, 1)
+
+
+@pytest.mark.parametrize("kind", [FairGate, AsyncFairGate])
+def test_an_option_that_there_is_not_is_an_error(kind: type[FairGate | AsyncFairGate]) -> None:
+    with pytest.raises(TypeError, match="slits"):
+        kind(slits=1)  # type: ignore[call-arg]  # on purpose
 
 
 def test_many_threads_never_are_in_beyond_the_slots_and_none_is_forgotten() -> None:
@@ -192,9 +269,8 @@ def test_many_threads_never_are_in_beyond_the_slots_and_none_is_forgotten() -> N
                 inside -= 1
             return bool(turn)
 
-    with ThreadPoolExecutor(16) as pool:
-        done: list[Future[bool]] = [pool.submit(work, number) for number in range(600)]
-    assert all(future.result() for future in done)
+    with ThreadPoolExecutor(12) as pool:
+        assert all(pool.map(work, range(300)))
     assert most <= 3
     assert (gate.in_flight, gate.depth) == (0, 0)
 
@@ -202,7 +278,7 @@ def test_many_threads_never_are_in_beyond_the_slots_and_none_is_forgotten() -> N
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_begins_with_an_empty_gate() -> None:
     gate = FairGate(slots=1)
-    held: Turn = gate.enter("a")
+    held = gate.enter("a")
     child = os.fork()
     if not child:
         signal.alarm(20)
@@ -211,12 +287,3 @@ def test_a_forked_process_begins_with_an_empty_gate() -> None:
         os._exit(0 if is_fresh and gate.in_flight == 1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert gate.in_flight == 1
-
-
-def test_what_makes_no_sense_is_an_error() -> None:
-    gate = FairGate(slots=1)
-    with pytest.raises(OptionError):
-        gate.enter("a", weight=0)
-    with pytest.raises(OptionError):
-        gate.enter("a", timeout=-1)
-    assert gate.in_flight == 0

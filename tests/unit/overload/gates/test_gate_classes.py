@@ -11,7 +11,6 @@ import pytest
 
 from headgate.observability.metrics import MEASURES
 from headgate.overload import AIMD, AsyncFairGate, Gradient
-from headgate.overload.gate_options import read_reserve
 from headgate.policy.model import ceilings as ceilings_of
 from headgate.testing.virtual_loop import run_virtually
 from tests.support.gate_callers import Seen, Steered, settle, work
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
 def test_classes_have_ceilings(
     slots: int, reserve: dict[str, float], ceilings: tuple[int, int, int]
 ) -> None:
-    found = ceilings_of(slots, read_reserve(reserve))  # type: ignore[arg-type]  # they are classes
+    shares = {name: Fraction(share).limit_denominator(100) for name, share in reserve.items()}
+    found = ceilings_of(slots, shares)  # type: ignore[arg-type]  # they are classes
     assert tuple(found.values()) == ceilings
     assert tuple(found) == ("critical", "default", "sheddable")
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.overload import AsyncFairGate, FairGate
+from headgate.overload import AsyncFairGate, FairGate, FleetRate
+from headgate.runtime.effects import Sleep
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import run_virtually
 from tests.support.gate_callers import Steered, settle, work
+
+if TYPE_CHECKING:
+    from headgate.clock import Clock
+    from headgate.runtime.effects import Effects, Signal
 
 
 def test_a_turn_that_is_given_up_is_not_observed() -> None:
@@ -124,42 +130,23 @@ def test_slots_that_fall_below_those_who_are_in_let_nobody_in_until_they_have_le
     run_virtually(main())
 
 
-class Fetched:
-    """A budget that is fetched, which fails the first time."""
+class Unsteady(FleetRate):
+    """A rate of a fleet that cannot be fetched the first time."""
 
-    def __init__(self) -> None:
-        self.fetches = 0
-        self.held = 0
+    fetches = 0
 
-    def take(self, cost: int, now: int, *, has_waited: bool) -> int:
-        if self.held < cost:
-            return 1
-        self.held -= cost
-        return 0
-
-    def give_back(self, cost: int) -> None:
-        self.held += cost
-
-    def delay(self, ahead: int, now: int) -> int:
-        return ahead
-
-    async def fetch(self) -> None:
+    def fetch(self, stop: Signal, clock: Clock) -> Effects[None]:
+        yield Sleep(0)
         self.fetches += 1
         if self.fetches == 1:
             raise ArithmeticError("no")
-        self.held += 1
-
-    def drop(self) -> None:
-        self.held = 0
-
-    async def aclose(self) -> None:
-        return
+        yield from super().fetch(stop, clock)
 
 
 def test_a_budget_that_could_not_be_fetched_is_fetched_for_the_next_one() -> None:
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        gate = AsyncFairGate(rate=Fetched())
+        gate = AsyncFairGate(rate=Unsteady("1/s", store="memory://", key="fleet"))
         first = asyncio.ensure_future(gate.enter("a"))
         await settle()
         assert not first.done()

@@ -69,7 +69,7 @@ def test_a_thread_does_not_keep_its_control() -> None:
     control.start()
     (thread,) = threads()
     gone = weakref.ref(control)
-    while not control._closing._cond._waiters:  # type: ignore[attr-defined]  # asleep
+    while not control._closing._wakers:  # asleep
         threading.Event().wait(0.001)
     del control
     gc.collect()

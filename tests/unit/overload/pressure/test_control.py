@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import LimitError, OptionError, StoreError
 from headgate.observability.metrics import MEASURES
 from headgate.overload import PressureControl
-from headgate.overload.pressure.control import STEPS
+from headgate.overload.pressure import STEPS
 from headgate.policy.model import Pressure
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.overload.pressure.signals import LONGEST_HOLD, PULL, Course
+from headgate.overload.pressure_signals import LONGEST_HOLD, PULL, Course
 from headgate.policy.model import Pressure
 from headgate.units import MILLISECOND, SECOND
 

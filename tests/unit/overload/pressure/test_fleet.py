@@ -4,43 +4,43 @@ from fractions import Fraction
 
 import pytest
 
-from headgate.overload.pressure.signals import LAPSES_AFTER, Course, Fleet
+from headgate.overload.pressure_signals import LAPSES_AFTER, Course, FleetFactor
 from headgate.policy.model import Pressure
 from headgate.stores import MemoryStore
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
 
-def fleet(*, weight: float = 0.0) -> Fleet:
-    one = Fleet("shop", SECOND)
+def fleet(*, weight: float = 0.0) -> FleetFactor:
+    one = FleetFactor("shop", SECOND)
     one.weight = weight
     return one
 
 
 def test_the_mean_goes_by_weight() -> None:
     one = fleet(weight=10)
-    one.hear([("a", 0.5, 20), ("b", 0.2, 10)], 0)
+    one.read([("a", 0.5, 20), ("b", 0.2, 10)], 0)
     assert one.mean(1.0, 0) == pytest.approx((10 * 1 + 20 * 0.5 + 10 * 0.2) / 40)
 
 
 def test_what_it_told_itself_is_not_counted_twice() -> None:
     one = fleet(weight=10)
-    origin = one.share(0.5).origin
-    one.hear([(origin, 0.5, 10), ("a", 0.1, 10)], 0)
+    origin = one.publish(0.5).origin
+    one.read([(origin, 0.5, 10), ("a", 0.1, 10)], 0)
     assert one.mean(0.9, 0) == pytest.approx(0.5)
 
 
 def test_a_newcomer_without_requests_takes_what_the_others_say() -> None:
     one = fleet()
     assert one.mean(1.0, 0) == 1.0
-    one.hear([("a", 0.5, 3), ("b", 0.25, 1)], 0)
+    one.read([("a", 0.5, 3), ("b", 0.25, 1)], 0)
     assert one.mean(1.0, 0) == pytest.approx(0.4375)
-    assert one.share(1.0).weight == 0
+    assert one.publish(1.0).weight == 0
 
 
 def test_what_was_heard_lapses() -> None:
     one = fleet(weight=1)
-    one.hear([("a", 0.5, 1)], 0)
+    one.read([("a", 0.5, 1)], 0)
     assert one.mean(1.0, LAPSES_AFTER * SECOND - 1) == 0.75
     assert one.mean(1.0, LAPSES_AFTER * SECOND) == 1.0
 
@@ -48,13 +48,13 @@ def test_what_was_heard_lapses() -> None:
 def test_nonsense_is_not_heard() -> None:
     one = fleet(weight=1)
     nan = float("nan")
-    one.hear([("a", nan, 1), ("b", 0.5, nan), ("c", 2.0, 1), ("d", -1, 1), ("e", 0.5, -1)], 0)
+    one.read([("a", nan, 1), ("b", 0.5, nan), ("c", 2.0, 1), ("d", -1, 1), ("e", 0.5, -1)], 0)
     assert one.mean(1.0, 0) == 1.0
 
 
 def test_whoever_says_that_it_has_no_end_of_requests_makes_no_nonsense_of_the_mean() -> None:
     one = fleet(weight=1)
-    one.hear([("a", 0.1, float("inf")), ("b", 0.5, 1e308), ("c", 0.5, 1e308)], 0)
+    one.read([("a", 0.1, float("inf")), ("b", 0.5, 1e308), ("c", 0.5, 1e308)], 0)
     assert 0.1 < one.mean(1.0, 0) < 0.5
 
 
@@ -72,9 +72,9 @@ def test_the_weight_follows_the_requests_and_ends_at_nothing() -> None:
 
 def test_another_process_has_another_name() -> None:
     one = fleet(weight=5)
-    before = one.share(1.0)
+    before = one.publish(1.0)
     one.after_fork()
-    after = one.share(1.0)
+    after = one.publish(1.0)
     assert before.origin != after.origin
     assert (before.group, before.key) == (after.group, after.key)
     assert after.weight == 0
@@ -96,8 +96,8 @@ class Node:
             self.course.hold()
         else:
             self.course.step("pressed" if self.is_troubled else "calm", 0)
-        told = self._store.run(self.fleet.share(self.course.own))
-        self.fleet.hear(told, now_ns)
+        told = self._store.run(self.fleet.publish(self.course.own))
+        self.fleet.read(told, now_ns)
         return self.fleet.mean(self.course.own, now_ns)
 
 

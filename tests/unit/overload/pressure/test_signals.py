@@ -5,26 +5,26 @@ from fractions import Fraction
 import pytest
 
 from headgate.errors import OptionError
-from headgate.overload.pressure.signals import MOST_SIGNALS, Reading, Told, judged, signals_of
+from headgate.overload.pressure_signals import MOST_SIGNALS, Reading, UserSignals, judge, signals_of
 from headgate.policy.model import Pressure
 from headgate.units import SECOND
 
 
 def test_the_largest_signal_above_one_says_why() -> None:
-    verdict = judged({"latency": 1.2, "queue": 3.0, "errors": 0.1}, is_known=True)
+    verdict = judge({"latency": 1.2, "queue": 3.0, "errors": 0.1}, is_known=True)
     assert (verdict.mood, verdict.why) == ("pressed", "queue")
 
 
 def test_between_calm_and_pressure_it_is_uncertain() -> None:
     for worst, mood in ((0.0, "calm"), (0.9, "calm"), (0.91, "uncertain"), (1.0, "uncertain")):
-        verdict = judged({"db": worst}, is_known=True)
+        verdict = judge({"db": worst}, is_known=True)
         assert (verdict.mood, verdict.why) == (mood, None)
 
 
 def test_it_is_never_calm_as_long_as_nobody_knows_how_requests_fare() -> None:
-    assert judged({}, is_known=True).mood == "calm"
-    assert judged({"db": 0.1}, is_known=False).mood == "unknown"
-    assert judged({"db": 1.1}, is_known=False).mood == "pressed"
+    assert judge({}, is_known=True).mood == "calm"
+    assert judge({"db": 0.1}, is_known=False).mood == "unknown"
+    assert judge({"db": 1.1}, is_known=False).mood == "pressed"
 
 
 def test_errors_are_told_by_what_they_may_be() -> None:
@@ -39,11 +39,11 @@ def test_errors_are_told_by_what_they_may_be() -> None:
 
 
 def test_what_users_tell_counts_until_it_is_told_anew_or_lapses() -> None:
-    told = Told()
-    told.tell("db", 1.5, 10)
-    told.tell("cpu", 0.5, 20)
+    told = UserSignals()
+    told.set("db", 1.5, 10)
+    told.set("cpu", 0.5, 20)
     assert told.now(9) == {"db": 1.5, "cpu": 0.5}
-    told.tell("cpu", 0.25, 30)
+    told.set("cpu", 0.25, 30)
     assert told.now(10) == {"cpu": 0.25}
     assert told.now(30) == {}
 
@@ -51,19 +51,19 @@ def test_what_users_tell_counts_until_it_is_told_anew_or_lapses() -> None:
 @pytest.mark.parametrize("name", ["latency", "errors", "queue", "", "DB", "a b", 7, "x" * 65])
 def test_a_signal_has_a_name_of_its_own(name: object) -> None:
     with pytest.raises(OptionError, match="a name of its own"):
-        Told().tell(name, 1.0, 10)
+        UserSignals().set(name, 1.0, 10)
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), True, "1", None])
 def test_a_signal_is_a_number(value: object) -> None:
     with pytest.raises(OptionError, match="a number from 0"):
-        Told().tell("db", value, 10)
+        UserSignals().set("db", value, 10)
 
 
 def test_there_are_few_signals() -> None:
-    told = Told()
+    told = UserSignals()
     for n in range(MOST_SIGNALS):
-        told.tell(f"signal{n}", float("inf"), 10)
-    told.tell("signal0", 1.0, 20)
+        told.set(f"signal{n}", float("inf"), 10)
+    told.set("signal0", 1.0, 20)
     with pytest.raises(OptionError, match="one signal too many"):
-        told.tell("another", 1.0, 10)
+        told.set("another", 1.0, 10)

@@ -14,6 +14,8 @@ from tests.examples import example_count
 from tests.support.rls_client import NOON, Asker, desc
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
     from headgate.clock import Clock
@@ -78,9 +80,9 @@ def test_both_ways_say_the_same(
 def test_the_quick_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def counted(part: Part, clock: Clock, *, with_headers: bool) -> Admitted:
-        made.append(part)
-        return quick_answer(part, clock, with_headers=with_headers)
+    def counted(parts: Sequence[Part], clock: Clock, *, with_headers: bool) -> Admitted:
+        made.append(parts)
+        return quick_answer(parts, clock, with_headers=with_headers)
 
     monkeypatch.setattr(fast_path, "quick_answer", counted)
     asker = Asker("version: 1\nrules: [{id: r, key_by: 'attribute:u', limit: 10/minute}]\n")

@@ -1,4 +1,4 @@
-"""What says that there is pressure: latency, errors, requests that wait, and what users tell.
+"""Signals of pressure: latency, errors, requests that wait, and signals of the user.
 
 Each signal is a number: what it is, divided by what it may be. More than 1 is pressure. What is
 less than 1 but close to it is neither pressure nor calm, so that limits are not raised into the
@@ -31,17 +31,17 @@ CALM: Final = 0.9
 OWN: Final = ("latency", "errors", "queue")
 """The names of the signals that are not a user's."""
 MOST_SIGNALS: Final = 32
-"""How many signals a user may tell: each is a label of a measure."""
+"""Signals that a user may set: each is a label of a metric."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 Mood = Literal["pressed", "uncertain", "unknown", "calm"]
-"""Uncertain is what is neither pressure nor calm; unknown, what too few requests tell so far."""
+"""`uncertain` is neither pressure nor calm; `unknown` is too few requests to say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the signals say together, and *why* if it is pressure: the largest of them."""
+    """The judgement of all signals, and *why* if it is pressure: the largest of them."""
 
     mood: Mood
     signals: Mapping[str, float] = field(default_factory=dict)
@@ -52,8 +52,8 @@ class Verdict:
         return found if self.mood == "pressed" else None
 
 
-def judged(signals: Mapping[str, float], *, is_known: bool) -> Verdict:
-    """What *signals* come to; unless it *is_known* how requests fare, that is never calm."""
+def judge(signals: Mapping[str, float], *, is_known: bool) -> Verdict:
+    """Judge *signals*; unless it *is_known* how requests perform, they are never calm."""
     worst = max(signals.values(), default=0.0)
     if worst > 1:
         return Verdict("pressed", signals)
@@ -73,13 +73,13 @@ def signals_of(reading: Reading, pressure: Pressure) -> dict[str, float]:
     return found
 
 
-class Told:
-    """What users tell: each signal counts until it is told anew, or has lapsed."""
+class UserSignals:
+    """Signals of the user: each counts until it is set again or has expired."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[float, int]] = {}
 
-    def tell(self, name: object, value: object, until_ns: int) -> None:
+    def set(self, name: object, value: object, until_ns: int) -> None:
         """The signal *name* is *value* until then. Raises `OptionError` for what is no signal."""
         if not isinstance(name, str) or name in OWN or not _NAME.fullmatch(name):
             raise OptionError(f"a signal is called {name!r}; expected a name of its own: 'db_lag'")
@@ -91,8 +91,8 @@ class Told:
 
     def now(self, now_ns: int) -> dict[str, float]:
         """All that has not lapsed."""
-        told = list(self._values.items())
-        return {name: value for name, (value, until_ns) in told if now_ns < until_ns}
+        values = list(self._values.items())
+        return {name: value for name, (value, until_ns) in values if now_ns < until_ns}
 
 
 _LARGEST: Final = math.ldexp(1.0, 30)
@@ -116,10 +116,10 @@ _LARGEST: Final = math.ldexp(1.0, 30)
 
 
 PULL: Final = 0.5
-"""How much of the way to the fleet's factor is gone in an interval."""
+"""The part of the way to the fleet's factor that is gone in an interval."""
 NEAR: Final = 0.9
 WARY: Final = 0.25
-"""Within which part of where the last step down began steps up are only so large."""
+"""Steps up are only so large from `NEAR` times where the last step down began."""
 LONGEST_HOLD: Final = 5
 
 
@@ -142,7 +142,7 @@ class Course:
 
     @property
     def is_holding(self) -> bool:
-        """Whether what ended lately is not to be looked at."""
+        """True while requests that end are not judged."""
         return self._hold > 0
 
     def approach(self, fleet: float, *, wholly: bool = False) -> None:
@@ -198,14 +198,14 @@ class Course:
 #
 # Noting one is on the way of every request, so it is two steps: the latency falls into one of a
 # fixed number of bins, and a failure is counted. The bins are parts of the latency that counts as
-# too long, which is the edge between two of them: whether it is exceeded is told exactly, by how
+# too long, which is the edge between two of them: whether it is exceeded is exact, by how
 # much to within a thirty-second part of it.
 
 
 FEWEST: Final = 20
 """Fewer requests say nothing about how requests fare."""
 PATIENCE: Final = 5
-"""For as many intervals it waits for more; what it has got by then is too old to be judged."""
+"""Intervals that it waits for more; what it has by then is too old to be judged."""
 
 _BINS: Final = 32
 """Up to the latency that counts as too long."""
@@ -215,8 +215,8 @@ _LAST: Final = 8 * _BINS
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What *requests* that ended came to: at the quantile they took *latency* times as long as
-    they may (None: nobody asks), and the share *failed* of them failed."""
+    """A summary of *requests* that ended: their *latency* at the quantile as a multiple of what it
+    may be (None: no bound), and the share that *failed*."""
 
     requests: int
     latency: float | None
@@ -235,10 +235,10 @@ class Readings:
         self._quantile = None if latency_ns is None else quantile
         # Rounded up: what takes exactly as long as it may has not taken too long.
         self._width = SECOND if latency_ns is None else latency_ns // _BINS + 1
-        self.after_fork()
+        self.clear()
 
-    def after_fork(self) -> None:
-        """Forget all that was noted."""
+    def clear(self) -> None:
+        """Forget all that was recorded."""
         self._bins = [0] * (_LAST + 1)
         self._failed = 0
         self._counted = 0
@@ -252,28 +252,28 @@ class Readings:
             self._failed += 1
 
     def fresh(self) -> int:
-        """How many have ended since this was last asked."""
+        """Return how many have ended since the last call."""
         count = sum(self._bins)
         fresh, self._counted = count - self._counted, count
         return fresh
 
-    def look(self) -> Reading | None:
-        """How they fared, if there are enough of them; they are forgotten then."""
+    def take(self) -> Reading | None:
+        """Return a summary and forget the requests; None if there are too few."""
         bins, failed = self._bins, self._failed
         count = sum(bins)
         if count >= FEWEST:
-            self.after_fork()
+            self.clear()
             return Reading(count, self._at_quantile(bins, count), min(1.0, failed / count))
         self._looks += 1
         if self._looks == PATIENCE:
             looks = self._looks
-            self.after_fork()
+            self.clear()
             self._looks = looks
         return None
 
     @property
     def is_quiet(self) -> bool:
-        """Whether for a long time there have not been enough to say anything."""
+        """True if there have been too few requests for a long time."""
         return self._looks >= PATIENCE
 
     def _at_quantile(self, bins: list[int], count: int) -> float | None:
@@ -289,30 +289,30 @@ class Readings:
 
 # What the processes of a fleet make of the pressure together.
 #
-# Each tells its own factor, and how many requests it had lately as its weight. The mean of all that
-# have not lapsed, by weight, is in force everywhere: so limits, which the fleet shares, are the
-# same in all of it. One process in trouble lowers them by its share of the requests: it can neither
-# hold all others down, nor is it ignored.
+# Each publishes its own factor, and how many requests it had lately as its weight. The mean of all
+# that have not expired, by weight, is in force everywhere: so limits, which the fleet shares, are
+# the same in all of it. One process in trouble lowers them by its share of the requests: it can
+# neither hold all others down, nor is it ignored.
 
 
 LAPSES_AFTER: Final = 3
-"""After as many intervals what a process has told counts no more; not within a second, though: one
+"""Intervals after which a published factor expires; never within a second, though: a process
 that is busy is late."""
 _WEIGHING: Final = 0.5
-"""How much of a weight is of the last interval."""
+"""The share of the last interval in a weight."""
 _HEAVIEST: Final = 1e9
 """No process has so many requests; what says so may be infinite, and then no mean is a number."""
 
 
-class Fleet:
-    """What the others said last, and what is told them. On the clock of the process."""
+class FleetFactor:
+    """The factors of the other processes, and that of this one, on the clock of this process."""
 
     def __init__(self, namespace: str, interval_ns: int) -> None:
         self._group = group_name(namespace, "!pressure")  # no rule is called that
         self._interval_ns = interval_ns
         self._origin = uuid4().hex
         self._others: tuple[tuple[float, float], ...] = ()
-        self._heard_ns = 0
+        self._read_ns = 0
         self.weight = 0.0
 
     def after_fork(self) -> None:
@@ -326,7 +326,7 @@ class Fleet:
 
     @property
     def ttl_ns(self) -> int:
-        """For how long counts what is told."""
+        """The lifetime of a published factor."""
         return max(LAPSES_AFTER * self._interval_ns, SECOND)
 
     def weigh(self, requests: int) -> None:
@@ -335,25 +335,25 @@ class Fleet:
         if self.weight < _WEIGHING:
             self.weight = 0.0
 
-    def share(self, own: float) -> PublishValue:
-        """What to tell the others, and to ask."""
+    def publish(self, own: float) -> PublishValue:
+        """Return the operation that publishes *own* and reads the others."""
         return PublishValue(self._group, "factor", self._origin, own, self.weight, self.ttl_ns)
 
-    def hear(self, told: Iterable[tuple[str, float, float]], now_ns: int) -> None:
-        """What all have told by now."""
+    def read(self, published: Iterable[tuple[str, float, float]], now_ns: int) -> None:
+        """Take over what all have *published*."""
         self._others = tuple(
             (value, min(weight, _HEAVIEST))
-            for origin, value, weight in told
+            for origin, value, weight in published
             if origin != self._origin and 0 < value <= 1 and weight > 0
         )
-        self._heard_ns = now_ns
+        self._read_ns = now_ns
 
     def others(self, now_ns: int) -> tuple[tuple[float, float], ...]:
         """The factor and the weight of each of the others, as far as it has not lapsed."""
-        return self._others if now_ns - self._heard_ns < self.ttl_ns else ()
+        return self._others if now_ns - self._read_ns < self.ttl_ns else ()
 
     def mean(self, own: float, now_ns: int) -> float:
-        """What all make of it together, with *own* for this process."""
+        """Return the mean factor of all, with *own* for this process."""
         others = self.others(now_ns)
         total = self.weight + sum(weight for _, weight in others)
         if not others or not total:
