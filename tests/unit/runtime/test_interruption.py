@@ -15,13 +15,11 @@ import pytest
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect, Interrupted, Reply
-from headgate.stores.base import Store
+from headgate.runtime.effects import Effect, Interrupted
 from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.replication.usage import usage_of
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
     CancelQueued,
     Charge,
@@ -38,15 +36,16 @@ from headgate.stores.operations import (
     Take,
     TakeEach,
 )
-from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
+from tests.support.interruption import Recorder, interrupted_at
 from tests.support.region_fakes import Peer
 from tests.support.store_calls import Calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from headgate.runtime.effects import Effects
+    from headgate.stores.base import Store
     from headgate.stores.operations import Operation
 
 BUCKET = Check("g", "key", TokenBucket(1_000, 1), 2)
@@ -81,52 +80,6 @@ def _python_handles_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-class Recorder(Store):
-    """A memory store that waits, and records the operations that it has carried out."""
-
-    grants_leases = publishes_values = True
-    where = "recorder:1"
-
-    def __init__(self, *, has_futures: bool) -> None:
-        self.inner = MemoryStore(clock=ManualClock(1_000))
-        self.done: list[tuple[Operation[Any], Any]] = []
-        self.is_failing = False
-        self.interrupt: Callable[[], object] | None = None
-        """Called once, after the next operation has been carried out."""
-        self._has_futures = has_futures
-
-    def run(self, operation: Operation[Any]) -> Any:
-        if self.is_failing:
-            raise StoreError("no reply", reason="timeout")
-        reply = self.inner.run(operation)
-        self.done.append((operation, reply))
-        if self.interrupt is not None:
-            interrupt, self.interrupt = self.interrupt, None
-            interrupt()
-        return reply
-
-    async def arun(self, operation: Operation[Any]) -> Any:
-        await asyncio.sleep(0)
-        reply = self.run(operation)
-        await asyncio.sleep(0)
-        return reply
-
-    def submit(self, operation: Operation[Any]) -> asyncio.Future[Any]:
-        if not self._has_futures:
-            return super().submit(operation)
-        loop = asyncio.get_running_loop()
-        reply: Reply[Any] = Reply(loop=loop)
-
-        def carry_out() -> None:
-            try:
-                reply.set_result(self.run(operation))
-            except StoreError as error:
-                reply.set_exception(error)
-
-        loop.call_soon(carry_out)
-        return reply
 
 
 class Stack:
@@ -187,45 +140,6 @@ LAYERS = ("none", "breaker", "half-open", "replication", "leases", "all")
 KINDS = ("blocking", "coroutine", "future")
 
 
-class Interrupting(Effect):
-    """*effect*, with an interrupt before it, or after its operation has been carried out."""
-
-    def __init__(self, effect: Effect, recorder: Recorder, when: str) -> None:
-        self._effect = effect
-        self._recorder = recorder
-        self._is_during = when == "during" and hasattr(effect, "store")
-        self.is_finished = effect.is_finished
-
-    @property
-    def may_be_held(self) -> bool:
-        return self._effect.may_be_held
-
-    @property
-    def store(self) -> Any:
-        return self._effect.store  # type: ignore[attr-defined] # a Run or RunAll
-
-    def perform(self) -> Any:
-        def interrupt() -> None:
-            signal.raise_signal(signal.SIGINT)
-
-        self._set(interrupt)
-        return self._effect.perform()
-
-    async def aperform(self) -> Any:
-        task = asyncio.current_task()
-        assert task is not None
-        self._set(task.cancel)
-        reply = await self._effect.aperform()
-        await asyncio.sleep(0)  # at the latest
-        return reply
-
-    def _set(self, interrupt: Callable[[], object]) -> None:
-        if self._is_during:
-            self._recorder.interrupt = interrupt
-        else:
-            interrupt()
-
-
 def use_case(store: Store, operation: Operation[Any], seen: list[Interrupted]) -> Effects[Any]:
     """Carry out *operation*, and keep the interruption."""
     try:
@@ -233,27 +147,6 @@ def use_case(store: Store, operation: Operation[Any], seen: list[Interrupted]) -
     except Interrupted as interrupted:
         seen.append(interrupted)
         raise
-
-
-def interrupted_at(
-    effects: Effects[Any], place: int | None, recorder: Recorder, when: str, steps: list[Effect]
-) -> Effects[Any]:
-    """*effects*, with an interrupt at the `yield` of number *place*; *steps* are the effects."""
-    reply: Any = None
-    error: BaseException | None = None
-    while True:
-        try:
-            effect = effects.send(reply) if error is None else effects.throw(error)
-        except StopIteration as end:
-            return end.value
-        if len(steps) == place:
-            effect = Interrupting(effect, recorder, when)
-        steps.append(effect)
-        reply = error = None
-        try:
-            reply = yield effect
-        except BaseException as caught:  # noqa: BLE001 (thrown in above)
-            error = caught
 
 
 class Case:
