@@ -132,11 +132,15 @@ class Case:
         checks = {
             (check.group, check.key)
             for operation, _ in self.recorder.done
-            for take in getattr(operation, "takes", (operation,))
+            for take in _parts(operation)
             for check in take.checks
         }
         used = [(group, key, store.used_in(group, key)) for group, key in sorted(checks)]
         return [one for one in used if one[2] > one[0].endswith("queue")]
+
+
+def _parts(operation: Any) -> tuple[Any, ...]:
+    return tuple(getattr(operation, "takes", (operation,)))
 
 
 @pytest.mark.parametrize("kind", ["blocking", "coroutine", "future"])
