@@ -132,9 +132,9 @@ class TestProcess:
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
 
-    @pytest.mark.parametrize("package", ["yaml", "redis"])
+    @pytest.mark.parametrize("package", ["yaml", "hiredis"])
     def test_a_missing_extra_is_named(self, package: str, path: str) -> None:
-        extra = {"yaml": "rules", "redis": "redis"}[package]
+        extra = {"yaml": "rules", "hiredis": "redis"}[package]
         argv = ["rules", "explain", path, *ASKED, "--store", "redis://host"]
         code = (
             f"import sys; sys.modules[{package!r}] = None; from headgate.cli import main; "

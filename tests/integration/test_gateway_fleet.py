@@ -136,14 +136,14 @@ def test_each_part_is_killed_in_turn(fleet: Fleet) -> None:
 
     os.kill(one.envoy_pid, signal.SIGKILL)
     assert _statuses(two) == (200, 200)
-    wait_until(lambda: _answers(one) == (200, 200), "Envoy is back", within=30.0)
+    wait_until(lambda: _answers(one) == (200, 200), "Envoy is back", within=30.0, every=0.2)
 
     os.kill(one.service_pid, signal.SIGKILL)
     assert _statuses(one) == (200, 503)  # one rule fails open, the other closed
     denied = one.get("/strict")
     assert denied.json()["error"] != "rate_limit_exceeded"
     assert _statuses(two) == (200, 200)
-    wait_until(lambda: _answers(one) == (200, 200), "the service is back", within=30.0)
+    wait_until(lambda: _answers(one) == (200, 200), "the service is back", within=30.0, every=0.2)
 
     fleet.redis.kill()
     for each in fleet.gateways:
@@ -186,7 +186,7 @@ def test_quotas_add_up_to_the_whole_once_they_are_assigned(tmp_path: Path) -> No
 
 def _wait_for(fleet: Fleet, holds: Callable[[Gateway], bool], what: str) -> None:
     """Wait until it *holds* for all gateways."""
-    wait_until(lambda: all(map(holds, fleet.gateways)), what, within=30.0)
+    wait_until(lambda: all(map(holds, fleet.gateways)), what, within=30.0, every=0.2)
 
 
 def _quota(one: Gateway) -> str | None:

@@ -119,7 +119,7 @@ def test_answers_over_http_are_the_same(
     live: Any, other: Any, trial: Any, grants: list[str], steps: list[Any], ends: int
 ) -> None:
     clock = ManualClock(NOON)
-    with patch("headgate.policy.compiled.time.time_ns", clock):  # by which overrides end
+    with patch("headgate.rule_engine.time.time_ns", clock):  # by which overrides end
         nodes = [_Node(policy, clock) for policy in _policies(live, other, trial, grants)]
     for number, (kind, user, path, amount, tier) in enumerate(steps):
         key = {"idempotency-key": f'"{number // 2}"'}
@@ -165,7 +165,7 @@ def test_answers_to_envoy_are_the_same(
 ) -> None:
     clock = ManualClock(NOON)
     stores = [None if ends is None else DistantStore(clock) for _ in range(2)]
-    with patch("headgate.policy.compiled.time.time_ns", clock):
+    with patch("headgate.rule_engine.time.time_ns", clock):
         askers = [
             Asker(
                 read_policy_data(policy),
