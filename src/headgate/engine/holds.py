@@ -1,9 +1,8 @@
 """Costs that are known only afterwards: hold the amounts, and settle them later. No I/O.
 
-What the deciding rules charge by an estimate is one `Hold`; what they charge in any case, places
-under concurrency limits and turns in queues are one `Take` after it. Each is all or nothing, and if
-the second refuses, the first is given back; so together they are too. Each rule in shadow has a
-hold of its own.
+The estimates of the deciding rules are one `Hold`; fixed costs, slots and places in queues are one
+`Take` after it. Each is all or nothing, and if the second denies, the first is given back; so
+together they are too. Each shadow rule has a hold of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Once:
         return not self._chances
 
     def begin(self) -> bool:
-        """Whether it is to be done now, as it was not before."""
+        """True for the first caller."""
         try:
             self._chances.pop()
         except IndexError:
@@ -57,22 +56,21 @@ class Once:
         return True
 
     def do(self, what: str) -> None:
-        """Raise `SettledError` that says *what* if it was done before."""
+        """Raise `SettledError` with the text *what* if it was done before."""
         if not self.begin():
             raise SettledError(what)
 
     def undo(self) -> None:
-        """It could not be done after all, and may be tried again."""
+        """Allow another attempt, as this one has failed."""
         self._chances.append(True)
 
 
 @dataclass(slots=True)
 class Held:
-    """What is set aside under *name* for *rules*, to be settled once.
+    """Amounts that are held under *name* for *rules*, to be settled once.
 
-    *settled* is what it was settled for, by rule, as far as the store was told; *corrected* the
-    same of what this process had decided itself; *owed* those rules of which it tells the store
-    later, by itself.
+    *settled* has the amounts by rule that the store knows; *corrected* those of rules that this
+    process has decided itself; *owed* the rules that it reports to the store later.
     """
 
     name: str
@@ -89,12 +87,12 @@ class Held:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked for, so that the store knows nothing of it."""
+        """True if the cost was 0, so that the store does not know the hold."""
         return not any(one.cost for one in self.rules)
 
     def amounts(self, said: Mapping[str, int]) -> dict[str, int]:
-        """What each rule is settled for: what is *said*, by id, or what was held. A candidate is
-        for what is said of the rule that it is tried beside."""
+        """The amount of each rule: that of *said*, by id, or what was held. A candidate has the
+        amount of the rule that it may replace."""
         for rule, amount in said.items():
             checked_cost(amount, f"the actual cost under {rule!r}")
         return {
@@ -103,23 +101,23 @@ class Held:
         }
 
     def settle(self, amounts: Mapping[str, int], without: Collection[str] = ()) -> Settle:
-        """What settles each rule, but for those in *without*, for its amount. A hold that has
-        lapsed is charged all the same."""
+        """The operation that settles each rule, except those in *without*, for its amount. A hold
+        that has expired is charged all the same."""
         rules = [one for one in self.rules if one.rule.id not in without]
         return Settle(_checks(rules, amounts), self.name, charge_lapsed=True)
 
     def decided_in(self, verdict: Verdict, sources: frozenset[str]) -> list[RulePlan]:
-        """Those of the rules that decided by one of *sources*."""
+        """The rules that decided by one of *sources*."""
         found = {one.rule.id for one in verdict.enforced if one.decision.source in sources}
         return [one for one in self.rules if one.rule.id in found]
 
     @property
     def give_back(self) -> Settle:
-        """What undoes it."""
+        """The operation that cancels the hold."""
         return self.settle(dict.fromkeys(self.ids, 0))
 
     def end(self) -> Settle | Refund | None:
-        """What gives everything back, settled or not; it cannot be settled after that."""
+        """The operation that gives everything back, settled or not; the hold ends with it."""
         if not self.once.is_done:
             self.once.do("it was settled meanwhile")
             return self.give_back
@@ -130,7 +128,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How one take of a *plan*, that of *rules*, is held under *name*."""
+    """The hold under *name* of one take of a *plan*, that of *rules*."""
 
     plan: Plan
     rules: tuple[RulePlan, ...]
@@ -142,12 +140,12 @@ class Holding:
         return tuple([one for one in self.rules if one.rule.id in self.plan.open and one.amounts])
 
     def hold(self, ttl_ns: int) -> Hold | None:
-        """What to ask first; None if nothing is to be held."""
+        """The first operation; None if nothing is to be held."""
         checks = tuple([check for one in self.left_open for check in one.amounts])
         return Hold(checks, self.name, ttl_ns) if checks else None
 
     def take(self, *, consume: bool) -> Take | None:
-        """What to ask next; None if everything is held."""
+        """The next operation; None if everything is held."""
         checks = [check for one in self.rules for check in self._taken(one)]
         markers = [one.marker for one in self.rules if one.marker is not None]
         lease = self.plan.lease if consume else None
@@ -166,13 +164,13 @@ class Holding:
         return replace(self, rules=left)
 
     def look(self) -> Take:
-        """What to ask for the figures of what is held no longer."""
+        """The peek for the figures of what is held no longer."""
         return Take(
             tuple([check for one in self.left_open for check in one.amounts]), consume=False
         )
 
     def undo(self) -> list[Settle | ReleaseSlot]:
-        """What gives back what was held, and what may have been taken, if nobody knows."""
+        """The operations that give back what was held, and slots that may have been taken."""
         held = Held(self.name, self.left_open)
         steps: list[Settle | ReleaseSlot] = []
         if held.rules:
@@ -181,7 +179,7 @@ class Holding:
         return steps if leaving is None else [*steps, leaving]
 
     def outcomes(self, held: Outcomes, taken: Outcomes) -> Outcomes:
-        """What each check came to, in their order."""
+        """The outcome of each check, in their order."""
         first, second = iter(held), iter(taken)
         found = []
         for one in self.rules:
@@ -190,7 +188,7 @@ class Holding:
         return tuple(found)
 
     def _taken(self, one: RulePlan) -> tuple[Check, ...]:
-        """What of a rule is not held: of one whose amount is known everything."""
+        """The checks of a rule that are not held: all, if its cost is known."""
         if one.rule.id not in self.plan.open:
             return one.checks
         held = one.amounts
@@ -215,23 +213,20 @@ def _checks(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> tuple[Chec
     )
 
 
-# What requests have cost beyond what they took to enter, charged when they are over. No I/O.
-
-
 Owed = Sequence[tuple[RulePlan, int]]
 """Rules, and how much more each is to be charged."""
 
 
 def charged_after(rules: Iterable[RulePlan]) -> tuple[RulePlan, ...]:
-    """Those of *rules* that have to be told what a request has cost."""
+    """The rules among *rules* that charge the cost of a request when it is over."""
     return tuple([one for one in rules if one.rule.charges_after])
 
 
 def admitting(rules: Iterable[RulePlan], verdict: Verdict) -> Iterator[RulePlan]:
-    """Those of *rules* that have admitted the request that *verdict* is on.
+    """The rules among *rules* that have allowed the request of *verdict*.
 
-    If it is allowed, all that decide have; a shadow has if it would have. A rule that has seen the
-    request before says nothing: it admitted it then, and what it costs this time is charged too.
+    If it is allowed, all that decide have; a shadow rule has if it would have. A rule that has seen
+    the request before allowed it then, and what it costs this time is charged too.
     """
     said = {one.rule.id: one.decision.allowed for one in verdict.rules}
     for one in rules if verdict.allowed else ():
@@ -240,7 +235,7 @@ def admitting(rules: Iterable[RulePlan], verdict: Verdict) -> Iterator[RulePlan]
 
 
 def charge_of(owed: Owed) -> Charge | None:
-    """What records all that is *owed*, fitting or not; None if it is nothing."""
+    """The operation that charges all that is *owed*, as debt if need be; None if it is nothing."""
     checks = [
         Check(check.group, check.key, check.limit, more)
         for one, more in owed
@@ -250,15 +245,11 @@ def charge_of(owed: Owed) -> Charge | None:
     return Charge(tuple(checks)) if checks else None
 
 
-# Giving back what a request was charged after all. No I/O.
-
-
 def refund_of(verdict: Verdict) -> Refund | None:
-    """What gives back all that the rules of *verdict* charged in the store.
+    """The operation that refunds all that the rules of *verdict* charged in the store.
 
-    The marks of requests that must not be charged twice go too: a retry has to pay. Places are not
-    charged, and what is held in the store was not either: that is settled. Turns in queues are
-    given up (`vacating`), if they have not come.
+    The markers of repeated requests go too: a retry has to pay. Slots are released, holds are
+    settled, and places in queues are given up (`vacating`).
     """
     held = () if verdict.held is None else verdict.held.ids
     planned = [one for one in _charged(verdict, _is_stores) if one.rule.id not in held]
@@ -268,7 +259,7 @@ def refund_of(verdict: Verdict) -> Refund | None:
 
 
 def vacating(verdict: Verdict) -> CancelQueued | None:
-    """What gives up the turns of a request in queues that the store keeps; None if it has none."""
+    """The operation that gives up the places of a request in queues; None if it has none."""
     found = list(turns_of(verdict, _charged(verdict, _is_stores)))
     if not found:
         return None
@@ -280,7 +271,7 @@ def vacating(verdict: Verdict) -> CancelQueued | None:
 def turns_of(
     verdict: Verdict, planned: Iterable[RulePlan]
 ) -> Iterator[tuple[RulePlan, Check, int]]:
-    """The turns that a request has under *planned* rules: rule, queue, and when it is."""
+    """The places in queues of a request under *planned* rules: rule, queue and time."""
     said = {one.rule.id: one.decision for one in verdict.rules}
     for one in planned:
         for check, decision in zip(one.checks, said[one.rule.id].limits, strict=True):
@@ -301,8 +292,8 @@ def _charged(verdict: Verdict, is_meant: Callable[[str], bool]) -> list[RulePlan
 
 
 def _is_charged(one: RuleVerdict, verdict: Verdict, is_meant: Callable[[str], bool]) -> bool:
-    """A rule that decides charges if all of them admit; one in shadow if it does itself, and only
-    in the store."""
+    """True if a rule has charged: one that decides if all of them allow, a shadow rule if it would
+    allow itself, and only in the store."""
     source = one.decision.source
     if one.is_shadow:
         return one.decision.allowed and is_meant(source) and _is_stores(source)
@@ -310,5 +301,5 @@ def _is_charged(one: RuleVerdict, verdict: Verdict, is_meant: Callable[[str], bo
 
 
 def _is_stores(source: str) -> bool:
-    """Whether the store knows of what was decided by *source*, itself or what it had lent."""
+    """True if the store knows the decisions of *source*: its own, or those of leases."""
     return source not in ELSEWHERE

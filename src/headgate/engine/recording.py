@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def hear(verdict: Verdict) -> None:
-    """Count what the rules in shadow said, or that a rule refused which has a candidate."""
+    """Count the decisions of shadow rules, and denials of rules that have a candidate."""
     plan = verdict.plan
     without: Collection[str] = ()
     if plan is not None:
@@ -119,13 +119,12 @@ def _record(verdict: Verdict, took_ns: int) -> None:
 
 
 def record_again() -> None:
-    """Note that a request which was noted now had been admitted before, at another place: it is one
-    request."""
+    """Record that a request was allowed before, by another part of the app: it is one request."""
     JOURNAL.asked_again[0] += 1
 
 
 def record_places(verdict: Verdict) -> None:
-    """Note that a request with *verdict* has had its turns everywhere: now it is admitted."""
+    """Record that a request has its places in all queues: now it is allowed."""
     JOURNAL.requests[True][0] += 1
     if verdict.plan is not None:
         for one in verdict.plan.queues:
@@ -133,10 +132,8 @@ def record_places(verdict: Verdict) -> None:
 
 
 def record_denial(verdict: Verdict, source: str) -> Verdict:
-    """Note a *verdict* that refuses without any limit having been asked: by a gate, or a shedder,
-    as *source* says. It is returned.
-
-    How long its request waited says nothing of how quickly is decided: that is not noted.
+    """Record a *verdict* that denies without a limit: *source* is a gate or a load shedder. It is
+    returned. The time that its request waited is not recorded.
     """
     JOURNAL.requests[False][0] += 1
     for one in verdict.rules:
@@ -153,7 +150,7 @@ def _tell(verdict: Verdict, took_ns: int) -> None:
 
 
 def said_of(one: RuleVerdict) -> Said:
-    """What listeners are told of a rule."""
+    """The report of a rule for listeners."""
     decision = one.decision
     return Said(
         one.rule.id,

@@ -1,4 +1,4 @@
-"""A request as rules see it: plain values, made by whoever received it."""
+"""A request as rules see it: plain values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked, by whom it was sent, and what else is known of it.
+    """A request and its sender.
 
     *path* is the raw path of the request target, without the query, as it was received. *headers*
     are lines in their order, names in any case, a name as often as it came. *peer* is the address

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from headgate.decision import HeaderMode, OnFailure
 
 Mode = Literal["enforce", "shadow", "off"]
-"""Whether a rule decides, only counts and reports what it would have decided, or is off."""
+"""The mode of a rule: it decides, it only reports what it would have decided, or it is off."""
 
 Priority = Literal["critical", "default", "sheddable"]
 

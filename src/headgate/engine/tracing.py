@@ -1,4 +1,4 @@
-"""From a verdict to how it came about, for who may hear all of it."""
+"""The trace of a verdict, for callers that may see all of it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 _UNCOUNTED: Final = WITHOUT_FIGURES | {OVERRIDE}
 REPLAY: Final = "replay"
-"""The source of what is told of a rule that has charged the same request before."""
+"""The source in the trace of a rule that has charged the same request before."""
 
 
 def traced_lines(
     verdicts: Iterable[Verdict], show_key: Callable[[str], str], turns: Iterable[Traced] = ()
 ) -> list[tuple[str, str]]:
-    """The headers that tell how *verdicts* came about; *show_key* is how keys may be told. *turns*
-    are told besides."""
+    """The headers with the traces of *verdicts* and *turns*; *show_key* makes keys presentable."""
     return decision_lines(
         [each for verdict in verdicts for each in _all_traced(verdict, show_key)] + [*turns]
     )
@@ -42,7 +41,7 @@ def traced(
     cost: int,
     revision: int,
 ) -> Traced:
-    """What one limit of *rule* said in *decision*."""
+    """The trace of the *decision* of one limit of *rule*."""
     is_turn = decision.source == GATE  # which has no limit
     return Traced(
         rule,
@@ -60,7 +59,7 @@ def traced(
 
 
 def traced_turn(queueing: Queueing, revision: int, show_key: Callable[[str], str]) -> Traced:
-    """That a request had its turn under a rule that counts nothing."""
+    """The trace of a request that had its place in a fair queue."""
     return Traced(
         queueing.rule.id,
         allowed=True,
@@ -106,7 +105,7 @@ def _traced(
 
 
 def _replayed(plan: RulePlan, revision: int, show_key: Callable[[str], str]) -> Traced:
-    """That a rule has charged the request before: it costs nothing, and nobody was asked."""
+    """The trace of a rule that has charged the request before."""
     return Traced(
         plan.rule.id,
         allowed=True,

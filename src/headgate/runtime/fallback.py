@@ -1,4 +1,4 @@
-"""What a process does while its store is gone: a share of each limit, and the truth afterwards."""
+"""Decide in this process while the store is gone, and report the usage afterwards."""
 
 from __future__ import annotations
 
@@ -59,19 +59,16 @@ if TYPE_CHECKING:
 __all__ = ["ELSEWHERE", "HERE", "Asked", "Fallback", "fallback_of", "scaled"]
 
 
-# What one process decides itself while its store is gone.
-
-
 MOST_KEYS: Final = 100_000
-"""How many counters there are of their own; further keys share some, which makes them stricter."""
+"""Keys with counters of their own; further keys share some, which makes them stricter."""
 
 
 _LOOK: Final = Check("headgate!watch", "watch", TokenBucket(1, 1), 1)
-"""What is looked at where nobody has asked for anything."""
+"""The counter to peek at if none was asked for."""
 
 
 class Guard(Protocol):
-    """What knows, before anybody else, that the store is back."""
+    """The circuit breaker, which knows first that the store is back."""
 
     where: str
 
@@ -85,14 +82,13 @@ class Guard(Protocol):
 
 
 class Fallback:
-    """Decides for *store* while that is gone, and tells it afterwards. Safe to share among threads.
+    """Decide for *store* while it is gone, and report to it afterwards. Safe for threads.
 
-    Counters are those of this process, so they are for all who use the store here: see
-    `registry`. A limit that fails open admits while its share of this process has room and
-    refuses beyond; so does one that is `local`. What is decided together is all or nothing: where
-    one limit refuses, or is closed, none is charged.
+    All users of a store in this process share its fallback: see `Registry`. A limit that fails open
+    allows while its share of this process has room and denies beyond; so does one that is `local`.
+    Limits that are decided together are charged all or none: if one denies or is closed, none is.
 
-    Counters are kept when the store is back, until they are as new: should it go again at once, the
+    Counters are kept when the store is back, until they are fresh: if it goes again at once, the
     share still holds.
     """
 
@@ -100,11 +96,11 @@ class Fallback:
         self.local = MemoryStore(clock=clock, max_keys=MOST_KEYS)
         """The counters of this process."""
         self.is_out = False
-        """Whether the store is gone."""
+        """True if the store is gone."""
         self.wants_word = False
-        """Whether to be told of calls that succeed: the store is gone, or is owed something."""
+        """True if calls that succeed are to be reported here, by `succeed`."""
         self.has_decided = False
-        """Whether anything was ever decided here."""
+        """True if anything was ever decided here."""
         self._store = store  # kept, so that it is the only one of its identity
         self._where = f"the store at {getattr(store, 'where', type(store).__name__)}"
         self._clock: Clock = self.local.clock
@@ -123,26 +119,26 @@ class Fallback:
         watch_forks(self)
 
     def listen(self, guard: Guard) -> None:
-        """Have *guard* say when the store is back."""
+        """Have *guard* report that the store is back."""
         self._is_guard_closed = lambda: guard.state == "closed"
         self._is_guard_open = lambda: guard.is_open
         self._where = f"the store at {guard.where}"
         guard.on_change(lambda *_: self._guard_changed())
 
     def join(self, other: Fallback) -> None:
-        """Count with *other* from now on: that of another way to the same store."""
+        """Use the counters of *other* from now on."""
         self.local, self._clock = other.local, other.local.clock
 
     @property
     def out_for_ns(self) -> int | None:
-        """For how long the store has been gone; None if it is not."""
+        """The nanoseconds since the store went; None if it is there."""
         began_ns = self._outage.began_ns
         return None if began_ns is None else max(self._clock() - began_ns, 0)
 
-    # ---- how the store is ------------------------------------------------------------------
+    # ---- the state of the store ------------------------------------------------------------
 
     def fail(self, error: StoreError) -> None:
-        """A call failed."""
+        """Record that a call failed."""
         now = self._clock()
         with self._lock:
             begins = self._outage.fail(now)
@@ -155,7 +151,7 @@ class Fallback:
             tell_beginning(self._where, error)
 
     def succeed(self) -> None:
-        """A call succeeded; to be told only while it `wants_word`."""
+        """Record that a call succeeded; needed only while `wants_word`."""
         self._words += 1  # one more or less is nothing: it is to be another number
         self._is_closed = False
         if self._is_guard_closed():
@@ -179,19 +175,19 @@ class Fallback:
 
     @property
     def needs_watch(self) -> bool:
-        """Whether somebody has to find out that the store is back, or to tell it something."""
+        """True if the store has to be watched, or there is usage to report."""
         return not self._is_closed and (self.is_out or len(self._owing) > 0)
 
     def next_look(self) -> Take | None:
-        """What to ask the store, if nobody has asked it since the last look: a look at a counter
-        that was asked for lately, so that it is the part of the store that was gone."""
+        """A peek at the store, if no call was made since the last one: at a counter that was asked
+        for lately, so that it reaches the part of the store that was gone."""
         words, self._looked_at = self._looked_at, self._words
         if not self.is_out:
             self.merge()
             return None
         return Take((self._asked,), consume=False) if words == self._looked_at else None
 
-    # ---- what is decided -------------------------------------------------------------------
+    # ---- decide ----------------------------------------------------------------------------
 
     def decide(
         self,
@@ -203,10 +199,10 @@ class Fallback:
         is_owed: bool = True,
         is_counted: bool = True,
     ) -> list[Decision]:
-        """What comes of each of *asked*, all or nothing, now that the store said *error*.
+        """Decide each of *asked*, all or nothing, as the store has raised *error*.
 
-        With *is_owed* the store will be told of what is admitted, unless it may know already. With
-        `is_counted=False` it is a part of a request, which is counted by `count_request`.
+        With *is_owed* what is allowed is reported to the store later, unless it may know already.
+        With `is_counted=False` it is a part of a request, which `count_request` counts.
         """
         self.fail(error)
         if asked:
@@ -232,7 +228,7 @@ class Fallback:
     def answer(
         self, operation: Take | Hold | Charge | Refund, on_failure: OnFailure, error: StoreError
     ) -> Decision:
-        """What comes of *operation*, now that the store said *error*."""
+        """Carry out *operation* here, as the store has raised *error*."""
         asked = Asked(operation.checks, on_failure)
         match operation:
             case Take(consume=consume, lease=lease):
@@ -245,7 +241,7 @@ class Fallback:
                 return self.refund(asked, error)
 
     def take_up_to(self, asked: Asked, error: StoreError) -> PartialHit:
-        """As `decide`, for as much of the cost as fits here."""
+        """Allow as much of the cost as fits here."""
         self.fail(error)
         (stance,) = self._stances([asked])
         if stance.mode == "fail_closed":
@@ -261,18 +257,18 @@ class Fallback:
         return part
 
     def hold(self, asked: Asked, error: StoreError, name: str, ttl_ns: int) -> Decision:
-        """As `decide`, with the amounts set aside here under *name*."""
+        """Decide, with the amounts held here under *name*."""
         return self._verb(asked, error, lambda checks: Hold(checks, name, ttl_ns))
 
     def charge(self, asked: Asked, error: StoreError, *, is_counted: bool = True) -> Decision:
-        """Record the amounts here; a look after it."""
+        """Charge the amounts here; the decision of a peek after it."""
         decision = self._verb(asked, error, Charge, is_counted=is_counted)
         if decision.source != "fail_closed" and error.is_undone:
             self._owe(asked.checks)
         return decision
 
     def refund(self, asked: Asked, error: StoreError, *, is_counted: bool = True) -> Decision:
-        """Give the amounts back that were charged here; a look after it."""
+        """Refund amounts that were charged here; the decision of a peek after it."""
         decision = self._verb(asked, error, Refund, is_counted=is_counted)
         if decision.source != "fail_closed":
             self._owing.subtract(asked.checks)
@@ -282,61 +278,61 @@ class Fallback:
         """Count one request that was decided in parts: by *decisions*, one for each of *asked*."""
         self._count(self._stances(asked), decisions)
 
-    # ---- what was decided here, and is changed afterwards ----------------------------------
+    # ---- change what was decided here ------------------------------------------------------
 
     def give_back(self, asked: Asked) -> None:
-        """Give back what was charged here."""
+        """Refund what was charged here."""
         if asked.checks:
             self.local.run(Refund(asked.shared))
             self._owing.subtract(asked.checks)
 
     def correct(self, asked: Asked, more: int) -> None:
-        """Charge *more* of each than was charged here by an estimate; less, if that is negative."""
+        """Charge *more* than the estimate that was charged here; refund, if it is negative."""
         checks = tuple([Check(c.group, c.key, c.limit, abs(more)) for c in asked.shared])
         if checks and more:
             self.local.run(Charge(checks) if more > 0 else Refund(checks))
 
     def settle(self, asked: Asked, name: str) -> bool:
-        """Settle what was set aside here under *name*; whether anything was."""
+        """Settle what is held here under *name*; True if anything was."""
         return self.local.run(Settle(asked.shared, name, charge_lapsed=False))
 
     def owe(self, asked: Asked, error: StoreError) -> None:
-        """The store is to be told of the amounts, which were charged here before; unless *error*,
-        which it said to them, means that it may know."""
+        """Report the amounts, which were charged here, to the store later, unless *error*, which it
+        has raised, means that it may know them."""
         if error.is_undone:
             self._owe(asked.checks)
 
     def renew(self, asked: Asked, lease: str) -> bool:
-        """Start the lease of slots granted here anew; False if one has been lost."""
+        """Renew slots that were granted here; False if one was lost."""
         return self.local.run(RenewSlot(asked.shared, lease))
 
     def leave(self, asked: Asked, lease: str) -> bool:
-        """Give back slots granted here; False if one had been lost."""
+        """Release slots that were granted here; False if one was lost."""
         return self.local.run(ReleaseSlot(asked.shared, lease))
 
     def vacate(self, asked: Asked, turns_ns: Sequence[int]) -> bool:
-        """Give up turns that were given here; False if one of them has come."""
+        """Give up places in queues that were granted here; False if one has come."""
         return self.local.run(CancelQueued(asked.shared, tuple(turns_ns)))
 
     def reset(self, asked: Asked) -> None:
-        """Forget the counters of *asked*: nothing of them is owed."""
+        """Forget the counters of *asked*, and do not report them."""
         self.local.run(Reset(asked.shared))
         self._owing.forget(asked.checks)
 
-    # ---- what the store is told afterwards -------------------------------------------------
+    # ---- report to the store ---------------------------------------------------------------
 
     def merge(self) -> None:
-        """See that the store is told of what it is owed, in the background."""
+        """Report unreported usage to the store, in the background."""
         if len(self._owing) and not self.is_out and not self._is_closed:
             self._merger.start(lambda: merging(self._owing, self.local.used_in, self._random))
 
     def close(self) -> None:
-        """Tell the store nothing more. (A task of an event loop is cancelled.)"""
+        """Report nothing more. (A task of an event loop is cancelled.)"""
         self._is_closed = True
         self._merger.stop()
 
     def after_fork(self) -> None:
-        """This is another process now: the one it was forked off tells the store itself."""
+        """Begin as a new process: the parent reports its usage itself."""
         self._lock = threading.Lock()
         self._owing.after_fork()
         self._outage = Outage()
@@ -350,7 +346,7 @@ class Fallback:
         self._watch.begin()
         self.merge()
 
-    # ---- how it is decided -----------------------------------------------------------------
+    # ---- helpers ---------------------------------------------------------------------------
 
     def _stances(self, asked: Sequence[Asked]) -> list[Stance]:
         now = self._clock()
@@ -391,12 +387,11 @@ class Fallback:
             count_decided(mode)
 
 
-# The fallback of each store: one for all who use the store in this process.
-
-
 class Registry:
-    """Fallbacks by store. A fallback keeps its store, so as long as there is one, no other store
-    can be mistaken for it."""
+    """The fallback of each store, one for all its users in this process.
+
+    A fallback keeps its store, so the identity of a store that has one is not used again.
+    """
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, Fallback] = WeakValueDictionary()
@@ -413,7 +408,7 @@ class Registry:
         return found
 
     def after_fork(self) -> None:
-        """This is another process now, in which only one thread is left."""
+        """Begin as a new process, with one thread."""
         self._lock = threading.Lock()
 
 
@@ -421,6 +416,6 @@ _registry = Registry()
 
 
 def fallback_of(store: Store, clock: Clock | None = None, guard: Guard | None = None) -> Fallback:
-    """The fallback of *store*; if it is new, it goes by *clock*, and *guard* tells it when the
-    store is back."""
+    """The fallback of *store*; a new one uses *clock*, and learns from *guard* that the store is
+    back."""
     return _registry.of(store, clock, guard)

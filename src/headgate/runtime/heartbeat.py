@@ -1,11 +1,10 @@
-"""Heartbeats: leases are renewed in the background for as long as somebody holds them.
+"""Heartbeats: leases are renewed in the background for as long as they are held.
 
-A lease is renewed every third of the time that it lasts. A renewal that fails is tried again soon,
-until the lease has run out; one that is answered with no, or has run out, is lost, and its beat
-ends. So does that of a lease whose owner is no more: nobody could give it back, so it heals by
-running out, as after a crash. `Pulse` and `Schedule` are pure. `Heart` is a few threads for all
-leases of a process, with a heap of what is due; in an event loop (`AsyncHeart`) each has a timer,
-and a task only while it is being renewed.
+A lease is renewed every third of its time. A renewal that fails is tried again soon, until the
+lease has expired; a lease that is denied or has expired is lost, and its heartbeat ends. So does
+that of a lease whose owner was collected: it expires, as after a crash. `Pulse` and `Schedule` are
+pure. `Heart` is a few threads for all leases of a process, with a heap of due times; in an event
+loop (`AsyncHeart`) each lease has a timer, and a task while it is being renewed.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
 
 BEATS: Final = 3
-"""How often a lease is renewed in the time that it lasts."""
+"""Renewals of a lease in its time."""
 RETRIES: Final = 4
-"""How often a renewal that fails is tried again until the next one would be due."""
+"""Attempts of a failed renewal until the next one would be due."""
 LINGER_S: Final = 5.0
-"""For how many seconds a thread waits for another lease when there is none."""
+"""Seconds that a thread waits for another lease when there is none."""
 THREADS: Final = 4
-"""How many renewals are under way at the same time at most: one that hangs keeps none waiting."""
+"""Renewals at the same time, at most: one that hangs does not delay others."""
 _MANY: Final = 64
 
 LOG: Final = logging.getLogger("headgate.runtime.heartbeat")
 
 
 class Pulse:
-    """When one lease is to be renewed, and whether it is lost. Pure: time comes in.
+    """The due time of one lease, and if it is lost. Pure: time comes in.
 
     It is renewed every *every_ns*, and lasts for `BEATS` times as long.
     """
@@ -58,28 +57,27 @@ class Pulse:
         self.renewed(now)
 
     def has_lapsed(self, now: int) -> bool:
-        """Whether it is longer ago than the lease lasts that it was renewed, whatever kept one from
-        asking."""
+        """True if the lease was not renewed in its time, for whatever reason."""
         return now >= self._lapses_ns
 
     def renewed(self, asked_ns: int) -> None:
-        """It was renewed, by a call that began at *asked_ns*."""
+        """Record a renewal, by a call that began at *asked_ns*."""
         self.due_ns = asked_ns + self._every_ns
         self._lapses_ns = asked_ns + BEATS * self._every_ns
 
     def failed(self, now: int) -> None:
-        """Nobody knows whether it was renewed: it is tried again while it may last."""
+        """Record a renewal with an unknown result: it is tried again while the lease may last."""
         if now >= self._lapses_ns:
             self.is_lost = True
         self.due_ns = min(now + max(1, self._every_ns // RETRIES), max(now, self._lapses_ns))
 
     def refused(self) -> None:
-        """The store knows of no such lease any more."""
+        """Record that the store does not know the lease any more."""
         self.is_lost = True
 
 
 class Beat:
-    """A lease that is being renewed, until `stop` or until it is lost."""
+    """A lease that is renewed, until `stop` or until it is lost."""
 
     __slots__ = ("_heart", "_owner", "is_over", "pulse", "renew")
 
@@ -99,21 +97,21 @@ class Beat:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lease ran out, or is somebody else's."""
+        """True if the lease has expired, or another caller has it."""
         return self.pulse.is_lost or self.pulse.has_lapsed(self._heart.now())
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is still somebody who could give the lease back."""
+        """True if the owner, who could release the lease, still exists."""
         return self._owner is None or self._owner() is not None
 
     def stop(self) -> None:
-        """Renew it no more. A renewal that is under way is not waited for."""
+        """Renew it no more. A renewal in progress is not waited for."""
         self._heart.forget(self)
 
 
 class Schedule:
-    """What is due when: a heap, of which what is over is thrown out now and then. Pure."""
+    """A heap of heartbeats by due time; those that have ended are removed now and then. Pure."""
 
     __slots__ = ("_heap", "_over", "_ties")
 
@@ -123,26 +121,26 @@ class Schedule:
         self._over = 0
 
     def __len__(self) -> int:
-        """How many are in it, some that are over among them."""
+        """The number of entries, including some that have ended."""
         return len(self._heap)
 
     def add(self, beat: Beat) -> bool:
-        """Put *beat* where it is due; whether that is before all others."""
+        """Add *beat*; True if it is due before all others."""
         heappush(self._heap, (beat.pulse.due_ns, next(self._ties), beat))
         return self._heap[0][2] is beat
 
     def wait_ns(self, now: int) -> int | None:
-        """How long until the first is due; None if there is none."""
+        """The nanoseconds until the first is due; None if there is none."""
         self._drop_first()
         return max(0, self._heap[0][0] - now) if self._heap else None
 
     def pop(self, now: int) -> Beat | None:
-        """Take out the first that is due, if one is."""
+        """Remove and return the first that is due, if one is."""
         self._drop_first()
         return heappop(self._heap)[2] if self._heap and self._heap[0][0] <= now else None
 
     def end(self, beat: Beat) -> None:
-        """*beat* is over, if it is in here or not."""
+        """End *beat*, if it is in here or not."""
         if not beat.is_over:
             beat.is_over, beat.renew = True, None
             self._over += 1
@@ -160,8 +158,8 @@ class Schedule:
 class Heart:
     """Renews leases from daemon threads, which run only while there are any.
 
-    While one renews a lease, another waits for what is due next, so that a slow store does not keep
-    the leases of others waiting. Safe to share among threads. A forked process begins with none:
+    While one thread renews a lease, another waits for the next due time, so that a slow store does
+    not delay the leases of others. Safe to share among threads. A forked process begins with none:
     the leases are its parent's.
     """
 
@@ -171,7 +169,7 @@ class Heart:
         watch_forks(self)
 
     def after_fork(self) -> None:
-        """This is another process now, in which no thread renews anything."""
+        """Begin as a new process, without threads."""
         self._changed = threading.Condition()
         self._schedule = Schedule()
         self._threads: set[threading.Thread] = set()
@@ -179,20 +177,20 @@ class Heart:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a thread."""
+        """True if there is a thread."""
         return bool(self._threads)
 
     def now(self) -> int:
-        """What time it is."""
+        """The time in nanoseconds."""
         return self._clock()
 
     def beat(self, renew: Callable[[], bool], every_ns: int, owner: object | None = None) -> Beat:
-        """Call *renew* every *every_ns* until the beat that is returned is stopped, or lost; or
-        until *owner*, if there is one, is no more: so *renew* must not hold on to it.
+        """Call *renew* every *every_ns* until the returned beat is stopped or lost; or until
+        *owner*, if there is one, is collected: so *renew* must not refer to it.
 
-        *renew* says whether the lease is still held. If it raises, it is called again soon, and
-        the lease counts as lost when it has run out: after three times *every_ns*. It is called in
-        one of a few threads, so it must not wait for anything but the store.
+        *renew* returns True if the lease is still held. If it raises, it is called again soon, and
+        the lease is lost when it has expired: after three times *every_ns*. It is called in one of
+        a few threads, so it must not wait for anything but the store.
         """
         beat = Beat(self, renew, every_ns, self._clock(), owner)
         with self._changed:
@@ -209,7 +207,7 @@ class Heart:
             self._schedule.end(beat)
 
     def renew_due(self, now: int) -> bool:
-        """Renew the first lease that is due at *now*; whether there was one."""
+        """Renew the first lease that is due at *now*; True if there was one."""
         with self._changed:
             beat = self._schedule.pop(now)
             renew = None if beat is None else beat.renew
@@ -238,7 +236,7 @@ class Heart:
         self._threads.add(thread)
         try:
             thread.start()
-        except RuntimeError:  # no more threads can be had: those there are have to do
+        except RuntimeError:  # no more threads can be had: the others have to do
             self._threads.discard(thread)
             if not self._threads:
                 raise
@@ -251,14 +249,14 @@ class Heart:
             self._threads.discard(threading.current_thread())
 
     def _is_due(self) -> bool:
-        """Wait until something is due, and leave somebody else waiting; False if nothing was to be
-        renewed for a while, or enough others wait."""
+        """Wait until a lease is due, with another thread waiting; False if there was none for a
+        while, or enough threads wait."""
         with self._changed:
             if self._waiting < 2 and self._waits():
                 if not self._waiting and len(self._threads) < THREADS:
                     self._start()
                 return True
-            self._threads.discard(threading.current_thread())  # in time for who begins a beat now
+            self._threads.discard(threading.current_thread())  # in time for a beat that begins now
             return False
 
     def _waits(self) -> bool:
@@ -276,7 +274,7 @@ class Heart:
 
 
 class AsyncBeat:
-    """As `Beat`, in an event loop: a timer, and a task while the lease is being renewed."""
+    """A `Beat` in an event loop: a timer, and a task while the lease is being renewed."""
 
     __slots__ = ("_loop", "_owner", "_pulse", "_renew", "_task", "_timer")
 
@@ -293,11 +291,11 @@ class AsyncBeat:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lease ran out, or is somebody else's."""
+        """True if the lease has expired, or another caller has it."""
         return self._pulse.is_lost or self._pulse.has_lapsed(self._now())
 
     def stop(self) -> None:
-        """Renew it no more; a renewal that is under way is given up. From any thread."""
+        """Renew it no more; a renewal in progress is cancelled. From any thread."""
         self._renew = None
         with suppress(RuntimeError):  # there is no loop here
             if asyncio.get_running_loop() is self._loop:
@@ -338,21 +336,21 @@ class AsyncBeat:
 
 
 class AsyncHeart:
-    """As `Heart`, for whoever is in an event loop; each loop renews what was begun in it."""
+    """A `Heart` for event loops; each loop renews the leases that began in it."""
 
     def beat(
         self, renew: Callable[[], Awaitable[bool]], every_ns: int, owner: object | None = None
     ) -> AsyncBeat:
-        """As `Heart.beat`; *renew* is awaited."""
+        """Call *renew* regularly: see `Heart.beat`; *renew* is awaited."""
         return AsyncBeat(renew, every_ns, owner)
 
 
 def _tell(error: Exception) -> None:
-    """A store that is gone is told of elsewhere; anything else is somebody's mistake."""
+    """Log *error*, unless it is that of a store, which is reported elsewhere."""
     if not isinstance(error, HeadgateError):
         LOG.error("a lease could not be renewed, and will be tried again", exc_info=error)
 
 
 HEART: Final = Heart()
-"""The one of this process."""
+"""The heart of this process."""
 ASYNC_HEART: Final = AsyncHeart()

@@ -1,4 +1,4 @@
-"""The share of a limit that one process goes on admitting."""
+"""The share of a limit that one process enforces while the store is gone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _DIGITS: Final = (9, 6, 3, 0)
-"""To how many digits a rate is cut that is too fine a fraction."""
+"""The digits to which a rate is cut that is too fine a fraction."""
 
 
 def scaled(limit: Limit, share: Fraction) -> Limit:
@@ -107,18 +107,15 @@ def _rates(limit: PacedLimit | LeakyQueue, share: Fraction) -> Iterator[Fraction
             yield cut
 
 
-# What is asked while the store is gone, and what is said to it. No I/O.
-
-
 HERE: Final = frozenset({"fail_open", "local"})
 """The sources of decisions that were charged in this process."""
 
 ELSEWHERE: Final = frozenset({*HERE, "fail_closed", "fallback", "override"})
-"""The sources of decisions of which the store knows nothing."""
+"""The sources of decisions that the store does not know."""
 
 
 class Asked(NamedTuple):
-    """The checks of one limiter or rule, and what that does while the store is gone."""
+    """The checks of one limiter or rule, and its failure policy."""
 
     checks: tuple[Check, ...]
     on_failure: OnFailure
@@ -139,7 +136,7 @@ def shared_checks(asked: Sequence[Asked]) -> tuple[Check, ...]:
 
 
 def said(asked: Asked, stance: Stance, outcomes: Outcomes) -> Decision:
-    """What *outcomes*, those of the checks of *asked* under their share, come to."""
+    """The decision of *asked* by the *outcomes* of its checks under their share."""
     parts = []
     for check, outcome in zip(asked.checks, outcomes, strict=True):
         if outcome.retry_after_ns is None and check.cost <= check.limit.largest_cost:
@@ -151,7 +148,7 @@ def said(asked: Asked, stance: Stance, outcomes: Outcomes) -> Decision:
 
 
 def mode_of(stances: Sequence[Stance], decisions: Sequence[Decision]) -> Mode | None:
-    """How a request was decided: by what refused it, else by what admitted it. None: no limit."""
+    """The way a request was decided: by what denied it, else by what allowed it; None: no limit."""
     pairs = list(zip(stances, decisions, strict=True))
     binding = [pair for pair in pairs if not pair[1].allowed] or pairs
     if not binding:

@@ -1,4 +1,4 @@
-"""Whether the store is gone, since when, and how requests were decided meanwhile. No I/O."""
+"""The outage of a store: since when, how requests were decided meanwhile, logs and metrics."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ if TYPE_CHECKING:
 
 
 Mode = Literal["fail_open", "fallback", "local", "fail_closed", "escalated"]
-"""How a request was decided: admitted because the store is gone; refused because the share of this
-process was used up; by a limit that is `local`, or `fail_closed`; or by one that had failed open
-for too long."""
+"""The way a request was decided: allowed by a limit that fails open; denied because the share of
+this process was used up; by a limit that is `local` or `fail_closed`; or by one that had failed
+open for too long."""
 
 QUIET_NS: Final = SECOND
-"""How long no call must have failed before one that succeeds ends an outage: where one call of many
-fails, that is one outage and not as many."""
+"""The time without a failed call before a successful one ends an outage: if one call of many fails,
+that is one outage, not many."""
 
 
 class Stance(NamedTuple):
-    """What a limit does now; *is_escalated*: because it has failed open for too long."""
+    """The failure policy of a limit now; *is_escalated* if it has failed open for too long."""
 
     mode: FailurePolicy
     is_escalated: bool = False
 
 
 class Ended(NamedTuple):
-    """An outage that is over: how long it was, and how many requests were decided how."""
+    """An outage that has ended: its duration, and the number of requests decided in each way."""
 
     lasted_ns: int
     decided: dict[Mode, int]
 
 
 class Outage:
-    """The outage of one store, as one process sees it. The caller has a lock."""
+    """The outage of one store, as one process sees it. The caller holds a lock."""
 
     __slots__ = ("_decided", "_escalations", "_failed_ns", "_gone_ns", "began_ns")
 
     def __init__(self) -> None:
         self.began_ns: int | None = None
-        """When the first call failed; None if the store is there."""
+        """The time of the first failed call; None if the store is there."""
         self._failed_ns = 0
         self._gone_ns: int | None = None
         self._decided: dict[Mode, int] = {}
         self._escalations: set[str] = set()
 
     def fail(self, now: int) -> bool:
-        """A call has failed; whether an outage begins with it."""
+        """Record a failed call; True if an outage begins with it."""
         if self._gone_ns is None:
             self._gone_ns = now
         self._failed_ns = max(now, self._failed_ns)
@@ -62,12 +62,12 @@ class Outage:
         return True
 
     def hear(self) -> None:
-        """A call has succeeded, though others may be held back still."""
+        """Record a successful call, while others may still be rejected."""
         self._gone_ns = None
 
     def end(self, now: int, *, is_certain: bool = False) -> Ended | None:
-        """A call has succeeded, or it *is_certain* that the store is back; the outage, if that is
-        its end."""
+        """Record a successful call, or that the store *is_certain* to be back; the outage, if it
+        ends now."""
         self.hear()
         if self.began_ns is None or (not is_certain and now - self._failed_ns < QUIET_NS):
             return None
@@ -76,8 +76,8 @@ class Outage:
         return ended
 
     def stance(self, on_failure: OnFailure, now: int) -> Stance:
-        """What a limit does that says *on_failure*. How long it fails open counts from the first
-        failure since a call has succeeded."""
+        """The failure policy of a limit with *on_failure* now. The time that it may fail open
+        counts from the first failure after a successful call."""
         most_ns = on_failure.open_ns
         if on_failure.mode != "fail_open" or most_ns is None or self._gone_ns is None:
             return Stance(on_failure.mode)
@@ -86,17 +86,14 @@ class Outage:
         return Stance(on_failure.then, is_escalated=True)
 
     def escalate(self, mode: FailurePolicy) -> bool:
-        """Limits that failed open do *mode* now; whether that is new in this outage."""
+        """Record that limits escalate to *mode*; True if that is new in this outage."""
         is_new = mode not in self._escalations
         self._escalations.add(mode)
         return is_new
 
     def count(self, mode: Mode) -> None:
-        """A request was decided."""
+        """Count a request that was decided."""
         self._decided[mode] = self._decided.get(mode, 0) + 1
-
-
-# What operators see of the time without a store: measures, and a line in the log at each turn.
 
 
 _LOG: Final = logging.getLogger("headgate.store")
@@ -116,15 +113,15 @@ _DROPPED: Final = MEASURES.counter(
 
 
 class Seen(Protocol):
-    """What knows whether a store is gone."""
+    """Something that knows if a store is gone."""
 
     @property
     def out_for_ns(self) -> int | None:
-        """For how long; None if it is not."""
+        """The nanoseconds since it went; None if it is there."""
 
 
 class Board:
-    """All that know of stores that may be gone, in this process."""
+    """The fallbacks of this process, for metrics."""
 
     def __init__(self) -> None:
         self._all: WeakSet[Seen] = WeakSet()
@@ -150,17 +147,17 @@ BOARD: Final = Board()
 
 
 def count_decided(mode: Mode) -> None:
-    """A request was decided without the store."""
+    """Count a request that was decided without the store."""
     _DECIDED[mode].add()
 
 
 def count_merged(units: int) -> None:
-    """The store was told of *units*."""
+    """Count *units* that were reported to the store."""
     _MERGED.add(units)
 
 
 def count_dropped(times: int) -> None:
-    """The store will not be told of something."""
+    """Count usage that will not be reported."""
     _DROPPED.add(times)
 
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 BATCH: Final = 50
-"""How many counters are told of at once."""
+"""Counters that are reported at once."""
 
 LONGEST_START: Final = 1.0
 """Seconds until the first batch, at most: each process draws its own time."""
 
 PAUSE: Final = 0.05
-"""Seconds between two batches: half as many to twice as many."""
+"""Seconds between two batches; half to twice as many."""
 
 Steps = Generator[float | TakeEach, Any, None]
 """Yields seconds to wait, and operations to be run; is sent the reply of those, or a `StoreError`
@@ -43,7 +43,7 @@ in its place. It ends when all is told, or when the store fails."""
 
 
 def merging(owing: Owing, used: Callable[[str, str], int], random: Random) -> Steps:
-    """Tell the store all that is in *owing*, as far as it is in use here still, as *used* says."""
+    """Report *owing* to the store, as far as *used* says that it is still in use here."""
     yield random.uniform(0, LONGEST_START)
     while owed := owing.take_some(BATCH):
         counting = [(check, min(check.cost, used(check.group, check.key))) for check in owed]
@@ -65,7 +65,7 @@ def _is_undone(said: object) -> bool:
 
 
 def _what_is_left(asked: Sequence[Check], reply: Sequence[Any]) -> list[Check]:
-    """What the refused of *asked* can still have."""
+    """The rest that denied checks of *asked* can still be charged."""
     rest = []
     for check, outcomes in zip(asked, reply, strict=True):
         if isinstance(outcomes, StoreError) or outcomes[0].allowed:
@@ -83,17 +83,14 @@ def _costing(check: Check, amount: int) -> Check:
     return Check(check.group, check.key, check.limit, amount)
 
 
-# What was admitted here while the store was gone, and the store has not been told of. No I/O.
-
-
 MOST_OWED: Final = 10_000
-"""Of how many counters it is kept; of further ones the store will not hear."""
+"""Counters whose usage is kept; that of further ones is not reported."""
 
 
 class Owing:
-    """What the store is owed, by counter; of at most *most* of them. Safe to share among threads.
+    """Unreported usage by counter, of at most *most* counters. Safe to share among threads.
 
-    Places under concurrency limits are not consumption: nothing is owed for them.
+    Slots are not usage: they are not reported.
     """
 
     __slots__ = ("_lock", "_most", "_owed")
@@ -103,7 +100,7 @@ class Owing:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Nothing is owed, and nobody else is at it: for a process that was forked."""
+        """Forget the usage, which the parent process reports."""
         self._lock = threading.Lock()
         self._owed: dict[tuple[str, str], tuple[Limit, int]] = {}
 
@@ -111,7 +108,7 @@ class Owing:
         return len(self._owed)
 
     def add(self, checks: Iterable[Check]) -> int:
-        """The store is owed the costs of *checks*; for how many of them there was no room."""
+        """Add the costs of *checks*; the number of those for which there was no room."""
         dropped = 0
         with self._lock:
             for check in checks:
@@ -126,7 +123,7 @@ class Owing:
         return dropped
 
     def subtract(self, checks: Iterable[Check]) -> None:
-        """The costs of *checks* were given back here."""
+        """Subtract the costs of *checks*, which were refunded here."""
         with self._lock:
             for check in checks:
                 place = check.group, check.key
@@ -137,26 +134,23 @@ class Owing:
                     self._owed.pop(place, None)
 
     def forget(self, checks: Iterable[Check]) -> None:
-        """The counters of *checks* were reset."""
+        """Forget the counters of *checks*, which were reset."""
         with self._lock:
             for check in checks:
                 self._owed.pop((check.group, check.key), None)
 
     def take_some(self, most: int) -> list[Check]:
-        """Up to *most* of what is owed, which is owed no longer."""
+        """Remove and return the usage of up to *most* counters."""
         with self._lock:
             places = list(islice(self._owed, most))
             taken = [(place, *self._owed.pop(place)) for place in places]
         return [Check(group, key, limit, amount) for (group, key), limit, amount in taken]
 
 
-# Merging in the background: a thread for stores that block, a task for those of event loops.
-
-
 class Merger:
-    """Runs the steps of a merge on *store*, one merge at a time.
+    """Reports usage to *store* in the background, one reconciliation at a time.
 
-    It keeps no store alive: if nobody has it any more, nobody is told.
+    It does not keep the store alive.
     """
 
     def __init__(self, store: Store) -> None:
@@ -168,15 +162,15 @@ class Merger:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a merge is under way."""
+        """True if a reconciliation is in progress."""
         if self._thread is not None and self._thread.is_alive():
             return True
         task = self._task
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
     def start(self, new_steps: Callable[[], Steps]) -> None:
-        """Begin with *new_steps* unless a merge is in progress: in a task of the running event
-        loop, or in a thread if none runs here."""
+        """Begin with *new_steps* unless one is in progress: in a task of the running event loop, or
+        in a thread if there is no loop."""
         with self._lock:
             if self.is_busy:
                 return
@@ -195,7 +189,7 @@ class Merger:
             self._task = loop.create_task(_merge_in_loop(self._store, new_steps()))
 
     def stop(self) -> None:
-        """End the merge that is under way, if any."""
+        """End the reconciliation that is in progress, if any."""
         self._stopped.set()
         task = self._task
         if task is not None and not task.done() and not task.get_loop().is_closed():

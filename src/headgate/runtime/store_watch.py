@@ -1,12 +1,12 @@
-"""Whether a store that was gone is back, found out even if nobody asks it for anything.
+"""Watch a store that is gone, so that its outage ends even without requests.
 
-Where requests come in, they find out themselves, and nothing is done here. A process that is not
-asked looks now and then, at times of its own: so its outage ends, and the store hears what it is
-owed, without waiting for a request. A look is a call like any other, which the breaker may refuse:
-no store is asked more often because of it than its breaker would have it asked.
+Requests find out themselves that the store is back. A process without requests peeks at the store
+every one or two seconds: so its outage ends, and its usage is reported. A peek is a call like any
+other, which the circuit breaker may reject: the store is not called more often than its breaker
+allows.
 
-Stores that block are looked after by one thread for all of them, which is there while any of them
-needs it; those of event loops by timers of the loop.
+One thread watches all stores of threads, while any of them needs it; timers watch those of event
+loops.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Take
 
     class Watched(Protocol):
-        """What knows of a store that is gone, or is owed something."""
+        """Something that knows of a store that is gone, or has usage to report."""
 
         @property
         def needs_watch(self) -> bool:
-            """Whether there is anything to be found out or told."""
+            """True if the store has to be watched."""
 
         def next_look(self) -> Take | None:
-            """What to ask the store now; None if there is no need to."""
+            """The peek to make now; None if there is no need."""
 
         def succeed(self) -> None:
-            """The store has answered."""
+            """Record that the store has answered."""
 
 
 SHORTEST: Final = 1.0
 LONGEST: Final = 2.0
-"""Seconds between two looks."""
+"""Seconds between two peeks."""
 
 
 class Watch:
-    """Sees that *watched* looks after *store*. Keeps neither of them alive."""
+    """Watches *store* for *watched*. Keeps neither of them alive."""
 
     def __init__(self, store: Store, watched: Watched) -> None:
         self._store: weakref.ref[Any] = weakref.ref(store)
@@ -57,7 +57,7 @@ class Watch:
         self._looking: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
-        """Watch from now on, until there is no need: in the running event loop, or by a thread."""
+        """Watch until there is no need: in the running event loop, or by a thread."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -74,12 +74,12 @@ class Watch:
         return watched is not None and watched.needs_watch
 
     def look(self) -> None:
-        """Ask the store, if there is a need to."""
+        """Peek at the store, if there is a need."""
         watched, store = self._watched(), self._store()
         look = None if watched is None or store is None else watched.next_look()
         if watched is None or store is None or look is None:
             return
-        self.is_on = False  # should it raise what it must not, whoever comes next begins anew
+        self.is_on = False  # if it raises what it must not, the next caller begins again
         try:
             store.run(look)
         except StoreError:
@@ -89,8 +89,8 @@ class Watch:
         self.is_on = True
 
     def come_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look in *loop*, and come again if there is a need to."""
-        self._loops.discard(loop)  # before it is asked: who comes in between begins anew
+        """Peek in *loop*, and again later if there is a need."""
+        self._loops.discard(loop)  # before it is asked: a caller in between begins again
         if not self.is_needed:
             return
         task = loop.create_task(self._look_in_loop())
@@ -111,14 +111,14 @@ class Watch:
 
 
 class Watchers:
-    """All watches on stores that block, and the thread that looks."""
+    """All watches of stores of threads, and the thread that peeks."""
 
     def __init__(self) -> None:
         self.after_fork()
         watch_forks(self)
 
     def after_fork(self) -> None:
-        """This is another process now, without the thread."""
+        """Begin as a new process, without the thread."""
         self._lock = threading.Lock()
         self._all: weakref.WeakSet[Watch] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
@@ -145,7 +145,7 @@ class Watchers:
                 watches.pop().look()
 
     def _is_left(self, watch: Watch) -> bool:
-        watch.is_on = False  # before it is asked: who comes in between adds it again
+        watch.is_on = False  # before it is asked: a caller in between adds it again
         watch.is_on = watch.is_needed
         if not watch.is_on:
             self._all.discard(watch)
