@@ -71,11 +71,6 @@ class TestRedisStoreOnValkey(OnServer):
     histories = 1
 
 
-class TestRedisStoreOnCluster(OnServer):
-    server = "cluster_url"
-    histories = 1
-
-
 class TestAsyncRedisStoreOnCluster(OnServer):
     server = "cluster_url"
     in_loop = True
