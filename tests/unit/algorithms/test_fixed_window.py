@@ -68,3 +68,11 @@ def test_windows_are_aligned_again_after_one_that_a_step_back_moved() -> None:
     assert HUNDRED.used(moved, 2 * MINUTE - SECOND) == 150
     assert HUNDRED.used(moved, 2 * MINUTE) == 50
     assert HUNDRED.fresh_in(moved, MINUTE - SECOND) == 2 * MINUTE + SECOND
+
+
+def test_a_changed_limit_of_the_same_window_keeps_its_start_after_a_step_back() -> None:
+    more, longer = algorithm_for(FixedWindow(200, 60)), algorithm_for(FixedWindow(200, 61))
+    state = HUNDRED.rebase((MINUTE, 7), 30 * SECOND)
+    assert state == (30 * SECOND, 7)
+    assert more.adopt(state, HUNDRED, 40 * SECOND) == state
+    assert longer.adopt(state, HUNDRED, 40 * SECOND) is None

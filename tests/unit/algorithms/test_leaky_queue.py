@@ -120,3 +120,13 @@ def test_checks_that_can_never_be_behind_one_another_are_refused_for_good() -> N
     turns = QueuedChecks(queue_of(2), queue_of(2).charge(None, 1, NOW), NOW)
     assert turns.wait(2) == 0
     assert turns.wait(1) == TENTH
+
+
+def test_a_queue_whose_clock_steps_back_keeps_its_length_and_gives_up_its_vacancies() -> None:
+    algorithm = queue_of(9)
+    line, _ = taken(algorithm, 4)
+    begun = Line(line.ends, ((line.ends - 1, 1),), NOW)
+    back = algorithm.rebase(begun, NOW - SECOND)
+    assert algorithm.delay(back, 1, NOW - SECOND) == algorithm.delay(line, 1, NOW) == 4 * TENTH
+    assert (back.vacancies, back.since) == ((), NOW - SECOND)
+    assert algorithm.rebase(begun, NOW) is begun

@@ -94,3 +94,15 @@ def test_only_entries_in_the_future_of_the_clock_move() -> None:
     moved = FIVE.rebase(state, MINUTE // 2)
     assert (moved.times, moved.units) == ([0, MINUTE // 2], [2, 3])
     assert state.high == MINUTE - 1
+
+
+def test_a_fast_take_drops_what_has_left_and_only_that() -> None:
+    state = None
+    for now in (SECOND, 2 * SECOND, 3 * SECOND):
+        state, wait, remaining, _ = FIVE.quick_take(state, 1, now)
+        assert wait == 0
+    assert remaining == 2
+    state, wait, remaining, _ = FIVE.quick_take(state, 1, 62 * SECOND)
+    assert (wait, remaining) == (0, 3)
+    assert state is not None
+    assert (FIVE.used(state, 62 * SECOND), len(state.times) - state.head) == (2, 2)
