@@ -3,7 +3,7 @@
 from typing import Any
 
 from headgate.algorithms import Algorithm, GCRAAlgorithm, LeakyQueueAlgorithm, carry
-from headgate.algorithms.leaky_queue import MOST_VACANCIES, Line, QueuedChecks
+from headgate.algorithms.leaky_queue import MOST_VACANCIES, Line, QueuedChecks, Vacancy
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.units import MILLISECOND, SECOND
 
@@ -125,7 +125,7 @@ def test_checks_that_can_never_be_behind_one_another_are_refused_for_good() -> N
 def test_a_queue_whose_clock_steps_back_keeps_its_length_and_gives_up_its_vacancies() -> None:
     algorithm = queue_of(9)
     line, _ = taken(algorithm, 4)
-    begun = Line(line.ends, ((line.ends - 1, 1),), NOW)
+    begun = Line(line.ends, (Vacancy(line.ends - 1, 1),), NOW)
     back = algorithm.rebase(begun, NOW - SECOND)
     assert algorithm.delay(back, 1, NOW - SECOND) == algorithm.delay(line, 1, NOW) == 4 * TENTH
     assert (back.vacancies, back.since) == ((), NOW - SECOND)
