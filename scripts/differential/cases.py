@@ -74,7 +74,7 @@ def new_case(seed: str, kinds: tuple[str, ...], stores: tuple[str, ...], steps: 
         case["policy"] = _policy(rng, start)
         case["steps"] = _policy_steps(rng, steps, start)
     else:
-        case["headers"] = rng.choice(("on", "on", "on", "off", "redacted"))
+        case["headers"] = rng.choice(("on", "on", "on", "redacted"))
         if rng.random() < 0.3:
             case["limits"] = "; ".join(_text(rng) for _ in range(rng.randint(1, 3)))
         else:
@@ -262,7 +262,7 @@ def _rule(rng: Random, number: int, *, for_app: bool) -> Json:
     optional: Json = {
         "cost": _rule_cost(rng, for_app=for_app),
         "mode": rng.choice(("shadow", "shadow", "off", "enforce")),
-        "headers": rng.choice(("off", "redacted")),
+        "headers": rng.choice(("on", "redacted")),
         "idempotency": rng.choice((True, {"ttl": "30s"})),
     }
     odds = {"cost": 0.4, "mode": 0.25, "headers": 0.1, "idempotency": 0.15}

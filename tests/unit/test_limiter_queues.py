@@ -241,3 +241,11 @@ def test_a_reservation_of_a_thread_gives_its_turn_up_if_its_block_raises() -> No
     with limiter.reserve("key", 3):
         pass
     assert limiter.peek("key").delay == 0.4
+
+
+def test_a_reservation_of_a_place_that_has_expired_is_not_open_any_more() -> None:
+    clock = ManualClock(1_000)
+    limiter = RateLimiter(QUEUE, clock=clock)
+    expired, open_ = limiter.reserve("key", 1, ttl=1), limiter.reserve("key", 1, ttl=120)
+    clock.advance(61)
+    assert (expired.cancel(), open_.cancel()) == (False, True)

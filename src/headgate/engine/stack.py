@@ -29,6 +29,17 @@ Limits = str | Limit | Iterable[str | Limit]
 """Limits as a caller gives them: a text, a limit, or several of either."""
 
 
+class HeldPlan(RulePlan):
+    """The plan of a limiter's reservation: it is one hold, places in queues included."""
+
+    __slots__ = ()
+
+    @property
+    def amounts(self) -> tuple[Check, ...]:
+        """All checks: a limiter with slots makes no reservations."""
+        return self.checks
+
+
 class Stack:
     """The limits of a limiter and the groups of their counters, as one rule."""
 
@@ -103,7 +114,9 @@ class Stack:
     def plan_of_hold(self, key: str, cost: int) -> Plan:
         """The plan of a reservation."""
         refuse_concurrency(self.limits, "reserve")
-        return self.planned(self.rule_plan(key, cost), is_open=True)
+        one = self.rule_plan(key, cost)
+        held = HeldPlan(one.rule, one.key, one.cost, one.limits, one.checks)
+        return self.planned(held, is_open=True)
 
     def plan_of_hits(self, hits: Iterable[Hit]) -> Plan:
         """The plan of *hits*, which name their own keys and limits."""
