@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
-from headgate.stores.layers.replication.exchange import Exchange
+from headgate.stores.layers.replication.links import Link
+from headgate.stores.layers.replication.usage import RegionUsage
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, MergeUsage, Take
 from headgate.units import MILLISECOND, MINUTE, SECOND
@@ -36,12 +37,22 @@ class Faults:
 
 
 @dataclass
+class Node:
+    """What one node has used, its links to the other regions, and its clock, which is wrong."""
+
+    region: str
+    usage: RegionUsage
+    links: list[Link]
+    clock: Callable[[], int]
+
+
+@dataclass
 class Region:
     """A region's store, on a clock that is wrong, and its nodes."""
 
     name: str
     store: MemoryStore
-    nodes: list[Exchange] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     merged: dict[str, int] = field(default_factory=dict)
 
 
@@ -85,16 +96,17 @@ class World:
         for region in self.regions.values():
             others = [name for name in names if name != region.name]
             for _ in range(nodes):
-                node = Exchange(
-                    region.name,
-                    others,
-                    every_ns=every_ns,
-                    groups=None,
+                usage = RegionUsage(
+                    f"{region.name}/{next(self._numbers)}",
+                    peers=len(others),
                     max_keys=max_keys,
                     max_debt_ns=max_debt_ns,
-                    clock=self._clock(max_skew_ns),
-                    chance=chance.random,
                 )
+                links = [
+                    Link(region.name, peer, every_ns=every_ns, chance=chance.random)
+                    for peer in others
+                ]
+                node = Node(region.name, usage, links, self._clock(max_skew_ns))
                 region.nodes.append(node)
                 for peer in range(len(others)):
                     self._tick(node, peer)
@@ -120,7 +132,7 @@ class World:
         node = self.chance.choice(region.nodes)
         take = Take((Check(GROUP, key, self.limit, cost),))
         outcomes = region.store.run(take)
-        node.record(take, outcomes)
+        node.usage.record(take, outcomes, node.clock())
         if outcomes[0].allowed and cost:
             self.allowed_units.append(Allowed(self.now, region.name, key, cost))
         return outcomes[0].allowed
@@ -141,23 +153,25 @@ class World:
 
     def is_quiet(self) -> bool:
         nodes = [node for region in self.regions.values() for node in region.nodes]
-        return not any(node.pending(peer) for node in nodes for peer in range(len(node.links)))
+        return not any(
+            node.usage.pending(peer) for node in nodes for peer in range(len(node.links))
+        )
 
     def heal(self) -> None:
         self.cut.clear()
         self.faults = Faults()
 
-    def _tick(self, node: Exchange, peer: int, spent_ns: int = 0) -> None:
+    def _tick(self, node: Node, peer: int, spent_ns: int = 0) -> None:
         """Messages from *node* to one region go out, until that is done; then it pauses."""
 
         def go() -> None:
-            self._send(node, peer, list(node.reports(peer)), self.now)
+            self._send(node, peer, list(node.usage.reports(peer, node.clock)), self.now)
 
         self.at(self.now + node.links[peer].pause_ns(spent_ns), go)
 
-    def _send(self, node: Exchange, peer: int, left: list[Report], began: int) -> None:
+    def _send(self, node: Node, peer: int, left: list[Report], began: int) -> None:
         if not left:
-            node.finished(peer, None)
+            node.links[peer].succeeded()
             self._tick(node, peer, self.now - began)
             return
         report, *rest = left
@@ -173,11 +187,11 @@ class World:
             self.at(self.now + self.latency_ns, lambda: acknowledge(outcomes))
 
         def acknowledge(outcomes: Outcomes) -> None:
-            node.acknowledge(peer, report, outcomes)
+            node.usage.acknowledge(peer, report, outcomes)
             self._send(node, peer, rest, began)
 
         def missed() -> None:
-            node.finished(peer, StoreError("no reply", reason="timeout"))
+            node.links[peer].failed(StoreError("no reply", reason="timeout"))
             self._tick(node, peer)
 
         if (node.region, target.name) in self.cut or luck() < faults.lost:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import weakref
 from random import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -13,7 +12,8 @@ from headgate.clock import MonotonicClock
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.observability import MEASURES
-from headgate.runtime.drivers import Background, adrive, drive
+from headgate.runtime.background import BackgroundWork
+from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Close, Interrupted, RunAll, Signal, Wait
 from headgate.stores.base import Layer, Prepared, checks_at
 from headgate.stores.layers.leases.lease_table import LeaseTable
@@ -30,7 +30,7 @@ from headgate.stores.operations import (
     TakeEach,
     TakeUpTo,
 )
-from headgate.units import MILLISECOND, SECOND
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,8 +50,6 @@ R = TypeVar("R")
 
 PATIENCE: Final = 0.1
 """Seconds to wait for a lease that another caller has requested; the store's deadline is sooner."""
-SHORTEST_PAUSE: Final = 0.001
-"""Seconds between two rounds of upkeep at least."""
 MOST_AT_ONCE: Final = 16
 """Requests of one round of upkeep that are in flight together."""
 LAST_ROUND: Final = 1.0
@@ -104,8 +102,10 @@ class LeasedStore(Layer):
         self._now: Clock = time.monotonic_ns if found is None or is_usual else found
         self._table = LeaseTable(_new_holder())
         self._keeps = keeps
-        self._counted = 0
-        self.after_fork(is_new=True)
+        self._upkeep = BackgroundWork(
+            self, "headgate-leases", self._now, LeasedStore._due_ns, LeasedStore._keep
+        )
+        self._start_over()
         watch_forks(self)
         MEASURES.tally("denials_from_cache", CACHED, self._denied_here)
         gauge = MEASURES.gauge
@@ -114,17 +114,16 @@ class LeasedStore(Layer):
         gauge("overshoot_bound", "Units by which limits may be overshot.", self._overshoot)
         gauge("hot_keys", "Keys with a high demand in this process.", self._hot_count)
 
-    def after_fork(self, *, is_new: bool = False) -> None:
+    def after_fork(self) -> None:
         """Forget the leases of the parent process, and its threads."""
+        self._table.after_fork(_new_holder())
+        self._upkeep.after_fork()
+        self._start_over()
+
+    def _start_over(self) -> None:
         self._lock = threading.Lock()
         self._in_flight: dict[GrantLease, InFlight] = {}
-        self._upkeep: Signal | None = None
-        """Set when the upkeep in the background has ended; None: there is none."""
-        self._bell = Signal()
-        self._wakes_ns = 0
-        if not is_new:
-            self._counted = 0
-            self._table.after_fork(_new_holder())
+        self._counted = 0
 
     def set_accuracies(self, accuracies: Accuracies) -> None:
         self.inner.set_accuracies(accuracies)
@@ -224,10 +223,7 @@ class LeasedStore(Layer):
         with self._lock:
             self._keeps = False
             requests = self._table.close(self._now())
-            ended = self._upkeep
-            self._bell.set()
-        if ended is not None:
-            yield Wait(ended, LAST_ROUND)
+        yield from self._upkeep.closing(LAST_ROUND)
         yield from self._send(requests)
         yield Close(self.inner)
 
@@ -441,50 +437,19 @@ class LeasedStore(Layer):
         with self._lock:
             requests = self._table.due(now_ns)
         yield from self._send(requests)
-        now_ns = self._now()
         with self._lock:
             due_ns = self._table.next_due_ns()
-        return None if due_ns is None else max(0, due_ns - now_ns) / SECOND
+        return None if due_ns is None else max(0, due_ns - self._now()) / SECOND
+
+    def _due_ns(self) -> int | None:
+        """The time of the next round of upkeep; None: there is none."""
+        with self._lock:
+            return self._table.next_due_ns() if self._keeps else None
 
     def _wake(self, reply: R) -> Effects[R]:
         """Have upkeep run when it is due; returns *reply*, also in an interruption."""
-        now_ns = self._now()
-        with self._lock:
-            due_ns = self._table.next_due_ns() if self._keeps else None
-            if due_ns is None:
-                return reply
-            if self._upkeep is not None:
-                if due_ns < self._wakes_ns:
-                    self._bell.set()
-                return reply
-            ended = self._upkeep = Signal()
-            self._wakes_ns = max(due_ns, now_ns)
-        try:
-            yield Background(_upkeep(weakref.ref(self), ended), "headgate-leases")
-        except BaseException as error:
-            self._has_ended(ended)
-            if isinstance(error, Interrupted):
-                raise Interrupted(reply) from error.__cause__
-            if not isinstance(error, RuntimeError):  # no thread to be had: tried again later
-                raise
-        return reply
-
-    def _pause(self, ended: Signal) -> tuple[float, Signal] | None:
-        """The time until the next round of upkeep, and what cuts it short; None: it ends."""
-        now_ns = self._now()
-        with self._lock:
-            due_ns = self._table.next_due_ns() if self._keeps else None
-            if due_ns is None or self._upkeep is not ended:
-                return None
-            self._bell = Signal()
-            self._wakes_ns = max(due_ns, now_ns + MILLISECOND)
-            return (self._wakes_ns - now_ns) / SECOND, self._bell
-
-    def _has_ended(self, ended: Signal) -> None:
-        with self._lock:
-            if self._upkeep is ended:
-                self._upkeep = None
-        ended.set()
+        due_ns = self._due_ns()
+        return reply if due_ns is None else (yield from self._upkeep.wake(reply, due_ns))
 
     # Hot keys, remembered denials, gauges.
 
@@ -524,25 +489,6 @@ class LeasedStore(Layer):
 
     def _overshoot(self) -> float:
         return sum(one.bound for one in self.bounds())
-
-
-def _upkeep(store: weakref.ref[LeasedStore], ended: Signal) -> Effects[None]:
-    """Return and report leases when they are due, as long as there are any and the store lives."""
-    try:
-        while (found := store()) is not None:
-            pause = found._pause(ended)  # noqa: SLF001 (the store's own work, which must not keep it)
-            if pause is None:
-                return
-            seconds, bell = pause
-            del found
-            yield Wait(bell, max(SHORTEST_PAUSE, seconds))
-            if (found := store()) is None:
-                return
-            yield from found._keep()  # noqa: SLF001
-            del found
-    finally:
-        if (found := store()) is not None:
-            found._has_ended(ended)  # noqa: SLF001
 
 
 def _landed(in_flight: InFlight) -> Effects[bool]:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import weakref
-from inspect import GEN_CREATED, getgeneratorstate
+import random
+from functools import partial
 from itertools import islice
+from secrets import token_hex
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from headgate.errors import HeadgateError
+from headgate.clock import MonotonicClock
+from headgate.errors import HeadgateError, OptionError
 from headgate.fork import watch_forks
-from headgate.runtime.drivers import Background, adrive, drive
-from headgate.runtime.effects import Close, Interrupted, RunAll, Signal, Sleep, Wait
+from headgate.runtime.background import BackgroundWork
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Close, Interrupted, RunAll, Sleep
 from headgate.stores.base import Layer, Prepared, address_of
-from headgate.stores.layers.replication.exchange import (
-    CLOSE_TIMEOUT_NS,
-    DEFAULT_EVERY_NS,
-    DEFAULT_MAX_KEYS,
-    Exchange,
-    checked_peers,
-)
-from headgate.stores.layers.replication.usage import MOST_COUNTERS
-from headgate.units import SECOND
+from headgate.stores.layers.replication.links import LOG, Lag, Link, checked_peers
+from headgate.stores.layers.replication.usage import MOST_COUNTERS, RegionUsage
+from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,17 +34,14 @@ R = TypeVar("R")
 MOST_AT_ONCE: Final = 16
 """Reports to one region that are in flight together."""
 
+DEFAULT_EVERY_NS: Final = 100 * MILLISECOND
+"""The period of reports."""
 
-class Worker(NamedTuple):
-    """Reports to one peer in the background: in *loop*, or in a thread if that is None."""
+DEFAULT_MAX_KEYS: Final = 20_000
+"""The most totals that a node remembers."""
 
-    loop: asyncio.AbstractEventLoop | None
-    ended: Signal
-
-    @property
-    def is_stalled(self) -> bool:
-        """True if its event loop does not run."""
-        return self.loop is not None and not self.loop.is_running()
+CLOSE_TIMEOUT: Final = 1.0
+"""Seconds for which a store that is closed goes on reporting."""
 
 
 class ReplicatedStore(Layer):
@@ -79,60 +71,69 @@ class ReplicatedStore(Layer):
         clock: Clock | None = None,
     ) -> None:
         checked_peers(region, inner, peers)
+        for name, value, least in (
+            ("every_ns", every_ns, MILLISECOND),
+            ("max_keys", max_keys, 1),
+            ("max_debt_ns", max_debt_ns or 0, 0),
+        ):
+            if type(value) is not int or value < least:
+                raise OptionError(f"{name} is {value!r}; expected an integer of at least {least}")
         super().__init__(inner)
         self.where = address_of(inner)
+        names = sorted(peers)
+        self._region = region
         self._groups = groups
-        self._exchange = Exchange(
-            region,
-            peers,
-            every_ns=every_ns,
-            groups=groups,
+        self._clock: Clock = MonotonicClock() if clock is None else clock
+        self._peers = [peers[name] for name in names]
+        self._links = [
+            Link(region, name, every_ns=every_ns, chance=random.random) for name in names
+        ]
+        self._usage = RegionUsage(
+            self._new_origin(),
+            peers=len(names),
             max_keys=max_keys,
+            groups=groups,
             max_debt_ns=max_debt_ns,
-            clock=clock,
         )
-        self._peers = tuple(peers[link.peer] for link in self._exchange.links)
+        self._lags = [Lag(self._usage, peer, name, self._clock) for peer, name in enumerate(names)]
+        self._spent_ns = [0] * len(names)
+        """The time that the last reports to each peer took."""
+        self._reporting = [
+            BackgroundWork(
+                self,
+                f"headgate-region-{name}",
+                self._clock,
+                partial(ReplicatedStore._due_ns, peer=peer),
+                partial(ReplicatedStore._report, peer=peer),
+            )
+            for peer, name in enumerate(names)
+        ]
         self._is_closed = False
-        self._start_over()
         watch_forks(self)
 
     def __repr__(self) -> str:
-        others = ", ".join(link.peer for link in self._exchange.links)
-        return f"<{type(self).__name__} of {self._exchange.region}, reporting to {others}>"
+        others = ", ".join(link.peer for link in self._links)
+        return f"<{type(self).__name__} of {self._region}, reporting to {others}>"
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
+        record = self._usage.record
         try:
             reply = yield from self.inner.effects(operation)
         except Interrupted as interrupt:
             if interrupt.is_known and interrupt.error is None:
-                self._exchange.record(operation, interrupt.reply)
+                record(operation, interrupt.reply, self._clock())
             raise
-        if self._exchange.record(operation, reply) or self._is_cut_off:
+        if record(operation, reply, self._clock()) or self._is_cut_off:
             yield from self._begin_reports(reply)
         return reply
 
-    def _begin_reports(self, reply: object) -> Effects[None]:
-        """Begin to report in the background; an interruption has the *reply* of the operation."""
-        started = self._idle()
-        try:
-            for peer, work in started:
-                try:
-                    yield Background(work, self._name(peer))
-                except RuntimeError:  # no thread to be had: the next usage tries again
-                    self._has_ended(peer)
-        except Interrupted as interrupt:
-            for peer, work in started:
-                if getgeneratorstate(work) == GEN_CREATED:  # it may not have been started
-                    self._has_ended(peer)
-            raise Interrupted(reply, is_known=True) from interrupt.__cause__
-
     def prepare(self, places: Sequence[Place]) -> Prepared:
         inner, kept = self.inner.prepare(places), tuple(places)
-        record_take = self._exchange.record_take
+        record_take, clock = self._usage.record_take, self._clock
 
         def record(keys: Sequence[str], costs: Sequence[int], outcomes: Outcomes) -> bool:
-            is_new = all(one.allowed for one in outcomes) and record_take(kept, keys, costs)
-            return is_new or self._is_cut_off
+            is_taken = all(one.allowed for one in outcomes)
+            return (is_taken and record_take(kept, keys, costs, clock())) or self._is_cut_off
 
         def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
             try:
@@ -158,7 +159,7 @@ class ReplicatedStore(Layer):
 
         What was counted before is still reported.
         """
-        self._exchange.share(groups)
+        self._usage.share(groups)
 
     def exchange(self) -> None:
         """Report everything now. Blocks until the regions have answered or failed.
@@ -176,76 +177,69 @@ class ReplicatedStore(Layer):
         if self._is_closed:
             return
         self._is_closed = True
-        self._closing.set()
-        deadline = monotonic() + CLOSE_TIMEOUT_NS / SECOND
-        for worker in list(self._workers.values()):
-            yield Wait(worker.ended, max(deadline - monotonic(), 0))
-        self._exchange.close()
+        deadline = monotonic() + CLOSE_TIMEOUT
+        for work in self._reporting:
+            yield from work.closing(max(deadline - monotonic(), 0))
+        self._lags.clear()  # they would grow for ever
+        for peer, link in enumerate(self._links):
+            if counters := self._usage.pending(peer):
+                text = "region %s: closed before all usage of %d counters was reported to %s"
+                LOG.warning(text, self._region, counters, link.peer)
         for store in (*self._peers, self.inner):
             yield Close(store)
 
     def after_fork(self) -> None:
         """Forget what was counted so far: the parent process reports it."""
-        self._exchange.after_fork()
-        self._start_over()
+        self._usage.after_fork(self._new_origin())
+        for work in self._reporting:
+            work.after_fork()
 
-    def _start_over(self) -> None:
-        self._lock = threading.Lock()
-        self._closing = Signal()
-        self._workers: dict[int, Worker] = {}
-        """The work that reports to each peer, while there is something to report."""
-        self._is_cut_off = False
-        """True if reports ended before a peer knew everything: their event loop has ended."""
+    def lag_ns(self) -> int:
+        """The age of the oldest usage that some region does not know."""
+        now_ns = self._clock()
+        return max(self._usage.lag_ns(peer, now_ns) for peer in range(len(self._peers)))
 
-    def _idle(self) -> list[tuple[int, Effects[None]]]:
-        """The peers that nothing is being reported to, and the work to do so from now on.
+    @property
+    def _is_cut_off(self) -> bool:
+        """True if reports ended before a peer knew everything."""
+        return any(work.is_cut_off for work in self._reporting)
 
-        An event loop that has reports to send but does not run does not count.
-        """
-        with self._lock:
-            idle = [
-                peer
-                for peer in range(0 if self._is_closed else len(self._peers))
-                if (worker := self._workers.get(peer)) is None or worker.is_stalled
-            ]
-            started = []
-            for peer in idle:
-                worker = Worker(asyncio._get_running_loop(), Signal())  # noqa: SLF001 (documented for such checks)
-                self._workers[peer], self._is_cut_off = worker, False
-                work = _keep_reporting(weakref.ref(self), peer, worker, self._closing)
-                started.append((peer, work))
-            return started
+    def _new_origin(self) -> str:
+        return f"{self._region}/{token_hex(6)}"
 
-    def _name(self, peer: int) -> str:
-        return f"headgate-region-{self._exchange.links[peer].peer}"
+    def _begin_reports(self, reply: object) -> Effects[None]:
+        """Begin to report in the background; an interruption has the *reply* of the operation."""
+        interrupt: Interrupted | None = None
+        for work in self._reporting:
+            try:
+                yield from work.wake(reply)
+            except Interrupted as caught:
+                interrupt = caught
+        if interrupt is not None:
+            raise interrupt
 
-    def _is_done(self, peer: int) -> bool:
-        """True, and reports have ended, if *peer* knows everything."""
-        with self._lock:
-            if self._exchange.pending(peer):
-                return False
-            self._workers.pop(peer, None)
-            return True
-
-    def _has_ended(self, peer: int, worker: Worker | None = None) -> None:
-        with self._lock:
-            if worker is None or self._workers.get(peer) is worker:
-                self._workers.pop(peer, None)
-                self._is_cut_off = True
+    def _due_ns(self, *, peer: int) -> int | None:
+        """The time of the next reports to *peer*; None if it knows everything, or if the store is
+        closed and *peer* cannot be reached."""
+        link, now_ns = self._links[peer], self._clock()
+        if not self._usage.pending(peer) or (self._is_closed and not link.is_up):
+            return None
+        return now_ns if self._is_closed else now_ns + link.pause_ns(self._spent_ns[peer])
 
     def _report_to_all(self) -> Effects[None]:
         for peer in range(len(self._peers)):
-            for _ in range(-(-self._exchange.pending(peer) // MOST_COUNTERS)):
-                if not (yield from self._report(peer)):
+            for _ in range(-(-self._usage.pending(peer) // MOST_COUNTERS)):
+                if not (yield from self._report(peer=peer)):
                     break
 
-    def _report(self, peer: int) -> Effects[bool]:
+    def _report(self, *, peer: int) -> Effects[bool]:
         """Report to one region what it does not know; False if some of it failed.
 
         A region that could not be reached the last time gets one report first.
         """
-        reports = self._exchange.reports(peer)
-        most = MOST_AT_ONCE if self._exchange.links[peer].is_up else 1
+        link, began_ns = self._links[peer], self._clock()
+        reports = self._usage.reports(peer, self._clock)
+        most = MOST_AT_ONCE if link.is_up else 1
         failure: HeadgateError | None = None
         while batch := (yield from _next_reports(reports, most)):
             replies = yield RunAll(self._peers[peer], [one.operation for one in batch])
@@ -256,13 +250,16 @@ class ReplicatedStore(Layer):
                     # The others would fare no better, unless this one alone was rejected.
                     is_gone |= getattr(reply, "reason", "refused") != "refused"
                 else:
-                    self._exchange.acknowledge(peer, report, reply)
+                    link.merged.add()
+                    self._usage.acknowledge(peer, report, reply)
             if is_gone:
                 break
             most = MOST_AT_ONCE
-            self._exchange.finished(peer, failure)
+            if failure is None:
+                link.succeeded()
         if failure is not None:
-            self._exchange.finished(peer, failure)
+            link.failed(failure)
+        self._spent_ns[peer] = self._clock() - began_ns
         return failure is None
 
 
@@ -273,27 +270,3 @@ def _next_reports(reports: Iterator[Report], most: int) -> Effects[list[Report]]
         batch.append(report)
         yield Sleep(0)
     return batch
-
-
-def _keep_reporting(
-    me: weakref.ref[ReplicatedStore], peer: int, worker: Worker, closing: Signal
-) -> Effects[None]:
-    """Report to one region until it knows everything, as long as the store lives."""
-    spent_ns = 0
-    try:
-        while (store := me()) is not None and not store._is_done(peer):  # noqa: SLF001 (its own work)
-            pause = store._exchange.links[peer].pause_ns(spent_ns) / SECOND  # noqa: SLF001
-            del store  # a pause must not keep it alive
-            yield Wait(closing, pause)
-            if (store := me()) is None:
-                return
-            began_ns = store._exchange.clock()  # noqa: SLF001
-            has_arrived = yield from store._report(peer)  # noqa: SLF001
-            spent_ns = store._exchange.clock() - began_ns  # noqa: SLF001
-            del store
-            if closing.is_set and not has_arrived:
-                return
-    finally:
-        worker.ended.set()
-        if (store := me()) is not None:
-            store._has_ended(peer, worker)  # noqa: SLF001

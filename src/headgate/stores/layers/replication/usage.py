@@ -10,18 +10,19 @@ of them the smallest, and then those with the least unreported usage. A total th
 must not start from 0 under the same name, as the other regions would ignore it until it is as large
 as before: what is counted after that belongs to a new *generation*, a part of the origin's name.
 
-No I/O, no clock, no threads: time comes in as nanoseconds of one clock, and callers with several
-threads hold a lock.
+No I/O, no clock: time comes in as nanoseconds of one clock.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from itertools import islice
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from headgate.errors import StoreError
+from headgate.observability import MEASURES
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -39,9 +40,11 @@ from headgate.stores.operations import (
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
+    from headgate.clock import Clock
     from headgate.limits import Limit
+    from headgate.stores.base import Place
 
 
 # ---- windows ----------------------------------------------------------------------------------
@@ -154,6 +157,7 @@ class RegionUsage:
 
     Of *groups* alone; None: of all. Usage that could not be reported for `LATE_NS` is reported in
     pieces, until the region's counter denies for longer than *max_debt_ns*; it is spared the rest.
+    Safe to share among threads.
     """
 
     def __init__(
@@ -165,22 +169,33 @@ class RegionUsage:
         groups: Collection[str] | None = None,
         max_debt_ns: int | None = None,
     ) -> None:
+        self._peers = peers
+        self._max_keys = max_keys
+        self._max_debt_ns = max_debt_ns
+        self._count_dropped = MEASURES.counter(
+            "region_keys_dropped", "Counters whose usage was not reported in full."
+        ).add
+        self._count_spared = MEASURES.counter(
+            "region_units_spared", "Units that were not reported to a region in debt."
+        ).add
+        self.share(groups)
+        self.after_fork(origin)
+
+    def after_fork(self, origin: str) -> None:
+        """Start without usage, as *origin*: the parent process reports its own."""
+        self._lock = threading.Lock()
         self.origin = origin
         self.dropped = 0
         """Totals that were removed, or have ended, before every region knew them."""
         self.spared = 0
         """Units that regions were spared."""
-        self._peers = peers
-        self._max_keys = max_keys
-        self._max_debt_ns = max_debt_ns
         self._generation = 0
         self._latest_ns = 0
         self._count = 0
         self._windows: dict[tuple[int, int, str], Window] = {}
-        self._pending: list[dict[Total, None]] = [{} for _ in range(peers)]
+        self._pending: list[dict[Total, None]] = [{} for _ in range(self._peers)]
         # By the identity of limits, which are kept: hashing one takes longer than the rest.
         self._lengths: dict[int, tuple[Limit, int]] = {}
-        self.share(groups)
 
     def __len__(self) -> int:
         """The number of totals."""
@@ -190,11 +205,27 @@ class RegionUsage:
         """Count the usage of *groups* from now on; None: of all."""
         self._groups = None if groups is None else frozenset(groups)
 
-    def add(self, group: str, key: str, limit: Limit, amount: int, now_ns: int) -> bool:
-        """Add *amount* units, or refund them if negative.
+    def record(self, operation: Operation[Any], reply: Any, now_ns: int) -> bool:
+        """Count the usage by *operation*; the result as of `record_take`."""
+        used = [(check, amount) for check, amount in usage_of(operation, reply) if amount]
+        places = [(check.group, check.limit) for check, _ in used]
+        keys, amounts = [check.key for check, _ in used], [amount for _, amount in used]
+        return bool(used) and self.record_take(places, keys, amounts, now_ns)
+
+    def record_take(
+        self, places: Sequence[Place], keys: Sequence[str], costs: Sequence[int], now_ns: int
+    ) -> bool:
+        """Count the *costs* of *keys* in *places*; negative ones are refunds.
 
         True if a report is needed that was not needed before.
         """
+        is_new = False
+        with self._lock:
+            for (group, limit), key, cost in zip(places, keys, costs, strict=True):
+                is_new |= self._add(group, key, limit, cost, now_ns)
+        return is_new
+
+    def _add(self, group: str, key: str, limit: Limit, amount: int, now_ns: int) -> bool:
         is_shared = self._groups is None or group in self._groups
         if not amount or not is_shared or not limit.is_divisible:
             return False
@@ -217,16 +248,29 @@ class RegionUsage:
 
     def lag_ns(self, peer: int, now_ns: int) -> int:
         """The age of the oldest usage that *peer* does not know."""
-        oldest = min((total.since[peer] for total in self._pending[peer]), default=now_ns)
+        with self._lock:
+            oldest = min((total.since[peer] for total in self._pending[peer]), default=now_ns)
         return max(now_ns - oldest, 0)
 
-    def reports(self, peer: int, now_ns: int) -> list[Report]:
-        """The next reports to *peer*; call `acknowledge` for each that has arrived.
+    def reports(self, peer: int, clock: Clock) -> Iterator[Report]:
+        """The reports to *peer*, of `MOST_COUNTERS` at most; call `acknowledge` for each that has
+        arrived. Each is made when it is needed: requests, or an event loop, wait meanwhile."""
+        counters = min(self.pending(peer), MOST_COUNTERS)
+        for _ in range(-(-counters // MOST_CHECKS)):
+            yield from self.next_reports(peer, clock())
+
+    def next_reports(self, peer: int, now_ns: int) -> list[Report]:
+        """The next reports to *peer*, of `MOST_CHECKS` counters.
 
         The next call starts with other counters, whether or not these arrive: one that fails must
-        not hold up the rest. Windows that have ended are left out until `sweep` removes them.
+        not hold up the rest. Windows that have ended are left out.
         """
-        now_ns = self._now(now_ns)
+        with self._lock:
+            now_ns = self._now(now_ns)
+            self._sweep(now_ns)
+            return self._next_reports(peer, now_ns)
+
+    def _next_reports(self, peer: int, now_ns: int) -> list[Report]:
         pending = self._pending[peer]
         together: dict[tuple[int, int, int], list[Total]] = {}
         for total in list(islice(pending, MOST_CHECKS)):
@@ -243,31 +287,37 @@ class RegionUsage:
 
     def acknowledge(self, peer: int, report: Report, outcomes: Outcomes) -> None:
         """Record that *peer* has merged *report*; *outcomes* are those of a cost of 1 there."""
-        pending = self._pending[peer]
-        for (total, amount, is_late), outcome in zip(report.totals, outcomes, strict=True):
-            if amount > total.acknowledged[peer]:
-                total.acknowledged = _with(total.acknowledged, peer, amount)
-            if is_late and self._is_in_debt(outcome.retry_after_ns):
-                rest = max(total.unreported(peer), 0)
-                self.spared += rest
-                total.spared = _with(total.spared, peer, total.spared[peer] + rest)
-            if total in pending and total.unreported(peer) <= 0:
-                del pending[total]
-                total.pending -= 1
-            elif not is_late:
-                total.since = _with(total.since, peer, report.made_ns)
+        with self._lock:
+            for reported, outcome in zip(report.totals, outcomes, strict=True):
+                self._acknowledge(peer, reported, outcome.retry_after_ns, report.made_ns)
 
-    def sweep(self, now_ns: int, *, most: int = LOOKED_AT) -> bool:
-        """Remove up to *most* totals of windows that have ended; True if there may be more."""
-        now_ns = self._now(now_ns)
+    def _acknowledge(
+        self, peer: int, reported: Reported, retry_after_ns: int | None, made_ns: int
+    ) -> None:
+        total, amount, is_late = reported
+        pending = self._pending[peer]
+        if amount > total.acknowledged[peer]:
+            total.acknowledged = _with(total.acknowledged, peer, amount)
+        if is_late and self._is_in_debt(retry_after_ns):
+            rest = max(total.unreported(peer), 0)
+            self.spared += rest
+            self._count_spared(rest)
+            total.spared = _with(total.spared, peer, total.spared[peer] + rest)
+        if total in pending and total.unreported(peer) <= 0:
+            del pending[total]
+            total.pending -= 1
+        elif not is_late:
+            total.since = _with(total.since, peer, made_ns)
+
+    def _sweep(self, now_ns: int) -> None:
+        """Remove totals of windows that have ended, up to `LOOKED_AT` of them."""
         for place, window in list(self._windows.items()):
             if window.is_over(now_ns):
-                for key in list(islice(window.totals, most)):
+                for key in list(islice(window.totals, LOOKED_AT)):
                     self._forget(window.totals.pop(key))
                 if window.totals:
-                    return True
+                    return
                 del self._windows[place]
-        return False
 
     def _now(self, now_ns: int) -> int:
         """The latest time: a clock that steps back must not repeat the numbers of windows."""
@@ -366,6 +416,7 @@ class RegionUsage:
                 is_known = is_known and total.unreported(peer) <= 0
         if not is_known:
             self.dropped += 1
+            self._count_dropped()
 
 
 def _worth(total: Total) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
 from headgate.observability import MEASURES
-from headgate.stores.layers.replication.exchange import LONGEST_PAUSE_NS, Link
+from headgate.stores.layers.replication.links import LONGEST_PAUSE_NS, Link
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:

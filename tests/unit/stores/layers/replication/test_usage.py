@@ -50,14 +50,14 @@ def new_usage(
 def use(
     one: RegionUsage, key: str, amount: int = 1, *, at: int = NOW, limit: Limit = MINUTELY
 ) -> bool:
-    return one.add("g", key, limit, amount, at)
+    return one.record_take([("g", limit)], [key], [amount], at)
 
 
 def report_to(
     one: RegionUsage, peer: int, now: int = NOW, outcome: Outcome = FITS
 ) -> list[MergeUsage]:
     """Send *peer* all reports; the operations in them."""
-    reports = one.reports(peer, now)
+    reports = one.next_reports(peer, now)
     for report in reports:
         acknowledge(one, peer, report, outcome)
     return [report.operation for report in reports]
@@ -89,7 +89,7 @@ def test_each_region_gets_its_own_reports() -> None:
 def test_what_was_not_acknowledged_is_reported_again() -> None:
     one = new_usage()
     use(one, "a", 3)
-    one.reports(0, NOW)
+    one.next_reports(0, NOW)
     use(one, "a", 1)
     assert totals_of(report_to(one, 0)) == {"a": 4}
 
@@ -97,7 +97,7 @@ def test_what_was_not_acknowledged_is_reported_again() -> None:
 def test_usage_while_a_report_is_in_flight_is_reported_next() -> None:
     one = new_usage()
     use(one, "a", 3)
-    (report,) = one.reports(0, NOW)
+    (report,) = one.next_reports(0, NOW)
     use(one, "a", 4)
     acknowledge(one, 0, report)
     assert one.pending(0)
@@ -110,10 +110,10 @@ def test_all_counters_of_one_window_go_in_one_report_up_to_a_size() -> None:
     one = new_usage()
     for n in range(MOST_CHECKS):
         use(one, f"k{n}")
-    assert len(one.reports(0, NOW)) == 1
+    assert len(one.next_reports(0, NOW)) == 1
     use(one, "another")
     assert one.pending(0) == MOST_CHECKS + 1
-    assert [len(report.totals) for report in one.reports(0, NOW)] == [MOST_CHECKS]
+    assert [len(report.totals) for report in one.next_reports(0, NOW)] == [MOST_CHECKS]
 
 
 def test_a_new_window_starts_from_0_and_the_one_before_is_still_reported() -> None:
@@ -129,9 +129,7 @@ def test_a_window_that_has_ended_is_not_reported_and_counts_as_dropped() -> None
     use(one, "a", 3)
     use(one, "b", 3)
     later = NOW + 128 * SECOND
-    assert one.reports(0, later) == []
-    while one.sweep(later, most=1):
-        pass
+    assert one.next_reports(0, later) == []
     assert len(one) == 0
     assert one.pending(0) == 0
     assert one.dropped == 2
@@ -141,7 +139,7 @@ def test_what_every_region_knows_does_not_count_as_dropped() -> None:
     one = new_usage(peers=1)
     use(one, "a", 3)
     report_to(one, 0)
-    one.sweep(NOW + 128 * SECOND)
+    assert report_to(one, 0, NOW + 128 * SECOND) == []
     assert len(one) == 0
     assert one.dropped == 0
 
@@ -186,7 +184,7 @@ def test_a_refund_after_its_window_ended_finds_the_total_of_that_window() -> Non
 def test_what_was_reported_once_is_never_taken_back() -> None:
     one = new_usage()
     use(one, "a", 5)
-    one.reports(0, NOW)
+    one.next_reports(0, NOW)
     use(one, "a", -5)
     assert totals_of(report_to(one, 0)) == {"a": 5}
     assert totals_of(report_to(one, 1)) == {"a": 5}
@@ -195,11 +193,11 @@ def test_what_was_reported_once_is_never_taken_back() -> None:
 def test_counters_that_are_not_shared_are_not_reported() -> None:
     one = new_usage()
     one.share({"g"})
-    assert not one.add("other", "a", MINUTELY, 1, NOW)
+    assert not one.record_take([("other", MINUTELY)], ["a"], [1], NOW)
     assert use(one, "b")
     one.share({"other"})
     assert not use(one, "c")
-    assert one.add("other", "d", MINUTELY, 1, NOW)
+    assert one.record_take([("other", MINUTELY)], ["d"], [1], NOW)
     one.share(None)
     assert use(one, "e")
     assert totals_of(report_to(one, 0)) == {"b": 1, "d": 1, "e": 1}
@@ -226,7 +224,7 @@ def test_the_lag_is_the_age_of_the_oldest_unreported_usage() -> None:
     use(one, "b", at=NOW + 5)
     use(one, "a", at=NOW + 6)
     assert one.lag_ns(0, NOW + 10) == 10
-    (report,) = one.reports(0, NOW + 7)
+    (report,) = one.next_reports(0, NOW + 7)
     use(one, "b", at=NOW + 8)
     acknowledge(one, 0, report)
     assert one.lag_ns(0, NOW + 10) <= 3
@@ -238,7 +236,7 @@ def test_of_too_many_counters_those_go_first_that_every_region_knows() -> None:
     for n in range(10):
         use(one, f"k{n}", 1 + n)
     for peer in (0, 1):
-        (report, *_) = one.reports(peer, NOW)
+        (report, *_) = one.next_reports(peer, NOW)
         one.acknowledge(peer, report, tuple(FITS for _ in report.totals))
     use(one, "k0", 1)
     use(one, "new", 1)
@@ -299,7 +297,7 @@ def test_a_region_that_is_not_in_debt_gets_all_late_usage() -> None:
 def test_usage_in_time_is_reported_in_full_whatever_the_debt() -> None:
     one = new_usage(peers=1, max_debt_ns=4)
     use(one, "a", 200)
-    (report,) = one.reports(0, NOW)
+    (report,) = one.next_reports(0, NOW)
     use(one, "a", 3)
     acknowledge(one, 0, report, DENIED)
     assert totals_of(report_to(one, 0, outcome=DENIED)) == {"a": 203}
@@ -324,7 +322,7 @@ def test_what_is_never_acknowledged_does_not_hold_up_the_rest() -> None:
         use(one, f"k{n}")
     tried: set[str] = set()
     for _ in range(3):
-        for report in one.reports(0, NOW):  # none of them arrives
+        for report in one.next_reports(0, NOW):  # none of them arrives
             tried |= {check.key for check in report.operation.checks}
     assert len(tried) == 3 * MOST_CHECKS
     assert one.lag_ns(0, NOW + SECOND) == SECOND
@@ -337,7 +335,7 @@ def test_a_counter_that_is_used_much_keeps_its_name_while_keys_are_sprayed() -> 
         if n % 10 == 0:
             use(one, "hot", 5)
         use(one, f"k{n}")
-        for report in one.reports(0, NOW) + one.reports(1, NOW):
+        for report in one.next_reports(0, NOW) + one.next_reports(1, NOW):
             acknowledge(one, 0, report)
             acknowledge(one, 1, report)
             if any(check.key == "hot" for check in report.operation.checks):

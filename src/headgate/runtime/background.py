@@ -1,0 +1,147 @@
+"""Rounds of work in the background: upkeep of leases, reports to other regions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from inspect import GEN_CREATED, getgeneratorstate
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from headgate.runtime.drivers import Background
+from headgate.runtime.effects import Interrupted, Signal, Wait
+from headgate.units import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.clock import Clock
+    from headgate.runtime.effects import Effects
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Rounds:
+    """Rounds that follow each other: in an event loop, or in a thread."""
+
+    __slots__ = ("bell", "due_ns", "ended", "loop")
+
+    def __init__(self) -> None:
+        self.loop = asyncio._get_running_loop()  # noqa: SLF001 (documented for such checks)
+        self.ended = Signal()
+        self.bell = Signal()
+        """Cuts the pause before the next round short."""
+        self.due_ns = 0
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if the event loop does not run."""
+        return self.loop is not None and not self.loop.is_running()
+
+
+class BackgroundWork(Generic[T]):
+    """Work for *owner*, done in rounds beside its callers. Safe to share among threads.
+
+    *due* returns the time of the next round on *clock*, None if there is nothing to do: the work
+    ends then, until `wake` is called. *work* is one round. Both receive the owner, which only a
+    round keeps alive.
+    """
+
+    def __init__(
+        self,
+        owner: T,
+        name: str,
+        clock: Clock,
+        due: Callable[[T], int | None],
+        work: Callable[[T], Effects[object]],
+    ) -> None:
+        self._owner = weakref.ref(owner)
+        self._name = name
+        self._clock = clock
+        self._due = due
+        self._work = work
+        self._is_closed = False
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Forget the work of the parent process."""
+        self._lock = threading.Lock()
+        self._current: Rounds | None = None
+        self.is_cut_off = False
+        """True if the work ended while there was something to do: its event loop has ended, or no
+        thread could be started."""
+
+    def wake(self, reply: R, due_ns: int | None = None) -> Effects[R]:
+        """Begin the work unless it goes on already; returns *reply*, also in an interruption.
+
+        If it waits for longer than until *due_ns*, the next round begins now.
+        """
+        rounds = self._begin(due_ns)
+        if rounds is None:
+            return reply
+        work = self._perform(rounds)
+        try:
+            yield Background(work, self._name)
+        except BaseException as error:
+            if getgeneratorstate(work) == GEN_CREATED:  # it may not have been started
+                self._end(rounds)
+            if isinstance(error, Interrupted):
+                raise Interrupted(reply, is_known=True) from error.__cause__
+            if not isinstance(error, RuntimeError):  # no thread to be had: tried again later
+                raise
+        return reply
+
+    def closing(self, seconds: float) -> Effects[None]:
+        """Cut the pause short, and wait up to *seconds* for the rounds that are still due."""
+        with self._lock:
+            self._is_closed = True
+            rounds = self._current
+            if rounds is not None:
+                rounds.bell.set()
+        if rounds is not None:
+            yield Wait(rounds.ended, seconds)
+
+    def _begin(self, due_ns: int | None) -> Rounds | None:
+        with self._lock:
+            current = self._current
+            if self._is_closed:
+                return None
+            if current is not None and not current.is_stalled:
+                if due_ns is not None and due_ns < current.due_ns:
+                    current.bell.set()
+                return None
+            self._current, self.is_cut_off = Rounds(), False
+            return self._current
+
+    def _perform(self, rounds: Rounds) -> Effects[None]:
+        try:
+            while (pause := self._pause(rounds)) is not None:
+                yield Wait(rounds.bell, pause)
+                if (owner := self._owner()) is None:
+                    return
+                yield from self._work(owner)
+                del owner  # a pause must not keep it alive
+        finally:
+            self._end(rounds)
+
+    def _pause(self, rounds: Rounds) -> float | None:
+        """The seconds until the next of *rounds*; None: they end."""
+        owner = self._owner()
+        with self._lock:
+            if owner is None or self._current is not rounds:
+                return None
+            due_ns = self._due(owner)
+            if due_ns is None:
+                self._current = None
+                return None
+            now_ns = self._clock()
+            rounds.bell = Signal()
+            rounds.due_ns = max(due_ns, now_ns + MILLISECOND)
+            return (rounds.due_ns - now_ns) / SECOND
+
+    def _end(self, rounds: Rounds) -> None:
+        with self._lock:
+            if self._current is rounds:
+                self._current, self.is_cut_off = None, True
+        rounds.ended.set()
