@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from headgate.algorithms import algorithm_for
+from headgate.algorithms import Outcome
 from headgate.errors import StoreError
 from headgate.limits import ConstantLimit
 from headgate.stores.operations import (
@@ -22,12 +22,7 @@ from headgate.stores.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from headgate.algorithms import Outcome
-
-NO_TIME: Final = 0
-"""The time for arithmetic in which no time matters."""
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +53,25 @@ def divide(operation: Operation[Any]) -> Divided | None:
     kept = tuple([one for one in operation.checks if not isinstance(one.limit, ConstantLimit)])
     if len(kept) == len(operation.checks):
         return None
-    if isinstance(operation, Settle):
-        settle = replace(operation, checks=kept) if kept else None
-        return Divided(settle, lambda was_open: was_open is not False)
-    if isinstance(operation, TakeUpTo):
-        return _divide_up_to(operation, kept)
     checks = operation.checks
     if isinstance(operation, Charge | Refund):
         checks = tuple([replace(check, cost=1) for check in checks])
-    rest: Operation[Outcomes] = replace(operation, checks=kept)
-    if isinstance(operation, Take | Hold) and _is_denied(checks):
+    is_denied = isinstance(operation, Take | TakeUpTo | Hold) and not all(map(_is_allowed, checks))
+    rest: Operation[Any] = replace(operation, checks=kept)
+    if is_denied:
         rest = Take(kept, consume=False)
-    return Divided(rest if kept else None, lambda outcomes: _joined(checks, outcomes))
 
-
-def _divide_up_to(operation: TakeUpTo, kept: tuple[Check, ...]) -> Divided:
-    checks = operation.checks
-    if _is_denied(checks):
-        look = Take(kept, consume=False) if kept else None
-        return Divided(look, lambda outcomes: (0, _joined(checks, outcomes)))
-
-    def joined(reply: tuple[int, Outcomes] | None) -> tuple[int, Outcomes]:
-        granted, outcomes = (checks[0].cost, None) if reply is None else reply
+    def joined(reply: Any) -> Any:
+        if isinstance(operation, Settle):
+            return reply is not False
+        if not isinstance(operation, TakeUpTo):
+            return _joined(checks, reply)
+        if is_denied or reply is None:
+            reply = 0 if is_denied else checks[0].cost, reply
+        granted, outcomes = reply
         return granted, _joined(checks, outcomes)
 
-    return Divided(TakeUpTo(kept) if kept else None, joined)
+    return Divided(rest if kept else None, joined)
 
 
 def _divide_each(operation: TakeEach) -> Divided | None:
@@ -106,17 +95,14 @@ def _divide_each(operation: TakeEach) -> Divided | None:
     return Divided(TakeEach(rest) if rest else None, joined)
 
 
-def _is_denied(checks: tuple[Check, ...]) -> bool:
-    return any(
-        check.cost and not check.limit.quota
-        for check in checks
-        if isinstance(check.limit, ConstantLimit)
-    )
+def _is_allowed(check: Check) -> bool:
+    """Return False if *check* is denied without a counter."""
+    return not (check.cost and isinstance(check.limit, ConstantLimit) and not check.limit.quota)
 
 
 def _joined(checks: tuple[Check, ...], outcomes: Outcomes | None) -> Outcomes:
     """The outcome of each check: of those without a counter here, of the others *outcomes*."""
-    left: Iterator[Outcome] = iter(outcomes or ())
+    left = iter(outcomes or ())
     return tuple(
         [
             _outcome(check) if isinstance(check.limit, ConstantLimit) else next(left)
@@ -126,6 +112,5 @@ def _joined(checks: tuple[Check, ...], outcomes: Outcomes | None) -> Outcomes:
 
 
 def _outcome(check: Check) -> Outcome:
-    algorithm = algorithm_for(check.limit)
-    wait = algorithm.wait(None, check.cost, NO_TIME) if check.cost else 0
-    return algorithm.outcome(None, wait, NO_TIME)
+    is_allowed = _is_allowed(check)
+    return Outcome(is_allowed, check.limit.quota, 0 if is_allowed else None, 0)

@@ -155,35 +155,18 @@ class CounterTransaction(ABC):
             self.charge(amount)
         return was_open
 
-    def enter(self, lease: str) -> None:
-        """Take the slot *lease* if this is a counter of slots."""
-        if isinstance(self._algorithm, ConcurrencyAlgorithm):
-            self._change(self._algorithm.enter(self._state, lease, self._now))
-
-    def renew(self, lease: str) -> None:
-        """Renew the lease of a slot that is held."""
-        if isinstance(self._algorithm, ConcurrencyAlgorithm):
-            self._change(self._algorithm.renew(self._state, lease, self._now))
-
-    def deny(self, cost: int) -> None:
-        """Record that *cost* slots did not fit, if they were guaranteed."""
-        algorithm = self._algorithm
-        if isinstance(algorithm, ConcurrencyAlgorithm) and algorithm.claims:
-            self._change(algorithm.deny(self._state, cost, self._now))
-
-    def leave(self, lease: str) -> None:
-        """Release the slot *lease*."""
-        if isinstance(self._algorithm, ConcurrencyAlgorithm):
-            self._change(self._algorithm.leave(self._state, lease, self._now))
-
     @property
-    def has_slots(self) -> bool:
-        """True if this is a counter of slots."""
-        return isinstance(self._algorithm, ConcurrencyAlgorithm)
+    def slots(self) -> ConcurrencyAlgorithm | None:
+        """The arithmetic of the slots, if this is a counter of slots."""
+        return self._algorithm if isinstance(self._algorithm, ConcurrencyAlgorithm) else None
 
     def has_slot(self, lease: str) -> bool:
         """Return True if *lease* still has its slot."""
-        return self.has_slots and self._state is not None and self._state.has(lease, self._now)
+        return self.slots is not None and self.slots.holds(self._state, lease, self._now)
+
+    def change_slots(self, change: Callable[[Any, Any, int], Any], what: str | int) -> None:
+        """Apply *change*, a method of `slots`, to *what*: a lease or a number of slots."""
+        self._change(change(self._state, what, self._now))
 
     def _change(self, state: Any) -> None:
         self._state = state
@@ -224,16 +207,16 @@ def _take(operation: Take, opened: Opened) -> Outcomes:
     is_allowed = waits.count(0) == len(waits)
     if consume and is_allowed:
         for counter, cost in opened:
-            if lease is not None and counter.has_slots:
-                counter.enter(lease)
+            if lease is not None and counter.slots is not None:
+                counter.change_slots(counter.slots.enter, lease)
             else:
                 counter.charge(cost)
             counter.close()
     outcomes = _outcomes(opened, waits)
     if consume and not is_allowed:
         for (counter, cost), wait in zip(opened, waits, strict=True):
-            if wait and lease is not None and counter.has_slots:
-                counter.deny(cost)
+            if wait and lease is not None and counter.slots is not None and counter.slots.claims:
+                counter.change_slots(counter.slots.deny, cost)
             counter.close()
     return outcomes
 
@@ -269,16 +252,12 @@ def _settle(operation: Settle, opened: Opened) -> bool:
     return was_open
 
 
-def _charge(_: Charge, opened: Opened) -> Outcomes:
+def _charge_or_refund(operation: Charge | Refund, opened: Opened) -> Outcomes:
     for counter, cost in opened:
-        counter.charge(cost)
-        counter.close()
-    return tuple([counter.outcome_of_one() for counter, _ in opened])
-
-
-def _refund(_: Refund, opened: Opened) -> Outcomes:
-    for counter, cost in opened:
-        counter.refund(cost)
+        if isinstance(operation, Charge):
+            counter.charge(cost)
+        else:
+            counter.refund(cost)
         counter.close()
     return tuple([counter.outcome_of_one() for counter, _ in opened])
 
@@ -286,8 +265,8 @@ def _refund(_: Refund, opened: Opened) -> Outcomes:
 def _renew(operation: RenewSlot, opened: Opened) -> bool:
     has_all = all(counter.has_slot(operation.lease) for counter, _ in opened)
     for counter, _ in opened:
-        if has_all:
-            counter.renew(operation.lease)
+        if has_all and counter.slots is not None:
+            counter.change_slots(counter.slots.renew, operation.lease)
         counter.close()
     return has_all
 
@@ -296,7 +275,8 @@ def _release(operation: ReleaseSlot, opened: Opened) -> bool:
     had_all = True
     for counter, _ in opened:
         had_all &= counter.has_slot(operation.lease)
-        counter.leave(operation.lease)
+        if counter.slots is not None:
+            counter.change_slots(counter.slots.leave, operation.lease)
         counter.close()
     return had_all
 
@@ -314,8 +294,8 @@ _FUNCTIONS: Final[dict[type, Callable[[Any, Opened], Any]]] = {
     TakeUpTo: _take_up_to,
     Hold: _hold,
     Settle: _settle,
-    Charge: _charge,
-    Refund: _refund,
+    Charge: _charge_or_refund,
+    Refund: _charge_or_refund,
     RenewSlot: _renew,
     ReleaseSlot: _release,
     CancelQueued: _cancel,
