@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
     from headgate.algorithms import Algorithm
     from headgate.limits import Limit
+    from headgate.stores.base import TakeNow
     from headgate.stores.memory.shard import Shard, Sweep, Table
+    from headgate.stores.operations import Outcomes
 
 Decide = Callable[[str, int], Decision]
-Row = tuple["Table", Callable[[Any, int, int], Taken], "Limit"]
-"""The counters of one limit, its `quick_take`, and the limit."""
+Row = tuple["Table", Callable[[Any, int, int], Any], "Limit"]
+"""The counters of one limit, its `quick_take` or `take`, and the limit."""
 
 Parts = tuple[tuple["Limit", ...], list[Taken]]
 """What a decision builds its parts of when they are read."""
@@ -50,18 +52,26 @@ class Counters(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A group of counters, and the limit that they are kept under, with its arithmetic."""
+    """A group of counters and its limit; the arithmetic of that, and of the limit that the counters
+    are kept under."""
 
     group: str
     limit: Limit
-    algorithm: Algorithm[Any]
+    asked: Algorithm[Any]
+    kept: Algorithm[Any]
+
+    def table(self, shard: Shard) -> Table | None:
+        """Return the counters in *shard*; None if there are none."""
+        with shard.lock:
+            group = shard.groups.get((self.group, False))
+            return None if group is None else group.tables.get(self.kept.limit)
 
 
 def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
     """Return a function that decides the one limit of *kept* for a key and a cost."""
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
-    take, limit = kept.algorithm.quick_take, kept.limit
+    take, limit = kept.asked.quick_take, kept.limit
     tables: list[Table | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
@@ -81,7 +91,7 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
                         (key, limit, wait == 0, remaining, wait, reset, 0, 0, "store", ()),
                     )
         decision = otherwise(checked_key(key), cost)
-        tables[number] = table_of(shards[number], kept.group, kept.limit)
+        tables[number] = kept.table(shards[number])
         return decision
 
     return decide
@@ -107,15 +117,66 @@ def decide_several(counters: Counters, several: Sequence[Kept], otherwise: Decid
                     if decision is not None:
                         return decision
         decision = otherwise(checked_key(key), cost)
-        rows = [
-            (table, kept.algorithm.quick_take, kept.limit)
-            for kept in several
-            if (table := table_of(shards[number], kept.group, kept.limit)) is not None
-        ]
-        known[number] = rows if len(rows) == len(several) else None
+        known[number] = _rows(several, [kept.asked.quick_take for kept in several], shards[number])
         return decision
 
     return decide
+
+
+def take_several(counters: Counters, several: Sequence[Kept], otherwise: TakeNow) -> TakeNow:
+    """Return a function that takes all limits of *several* for keys and costs."""
+    shards, sweep, clock = counters
+    read, offset = reading_of(clock)
+    known: list[list[Row] | None] = [None] * SHARDS
+
+    def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
+        key = keys[0]
+        number = hash(key) % SHARDS
+        rows = known[number]
+        if rows is not None and 0 not in costs and keys.count(key) == len(keys):
+            with shards[number].lock:
+                now = read() + offset
+                outcomes = _take_known(rows, key, costs, now) if now < sweep.due else None
+                if outcomes is not None:
+                    return outcomes
+        taken = otherwise(keys, costs)
+        known[number] = _rows(several, [kept.asked.take for kept in several], shards[number])
+        return taken
+
+    return take
+
+
+def _rows(
+    several: Sequence[Kept], takes: Sequence[Callable[[Any, int, int], Any]], shard: Shard
+) -> list[Row] | None:
+    """Return the counters of all limits in *shard*; None if one has none."""
+    rows = [
+        (table, take, kept.limit)
+        for kept, take in zip(several, takes, strict=True)
+        if (table := kept.table(shard)) is not None
+    ]
+    return rows if len(rows) == len(several) else None
+
+
+def _take_known(rows: list[Row], key: str, costs: Sequence[int], now: int) -> Outcomes | None:
+    """Charge all counters of *key* if all costs fit, else none; None if one is not here."""
+    taken = []
+    is_denied = False
+    for n, (table, take, _) in enumerate(rows):
+        state = table.live.get(key)
+        if state is None or table.holds:
+            return None
+        one = take(state, costs[n], now)
+        taken.append(one)
+        if not one[1][0]:
+            is_denied = True
+    for n, (table, _, _) in enumerate(rows):
+        after, outcome = taken[n]
+        if is_denied and outcome[0]:  # it would have fitted, but nothing is charged
+            after = table.algorithm.rebase(table.live[key], now)
+            taken[n] = after, table.algorithm.outcome(after, 0, now)
+        table.live[key] = after
+    return tuple([outcome for _, outcome in taken])
 
 
 def _take_all(
@@ -165,13 +226,6 @@ def _deny(rows: list[Row], parts: Parts, key: str, now: int) -> Decision:
         if reset > longest:
             longest = reset
     return new(Decision, (key, tightest, False, least, latest, longest, 0, 0, "store", parts))
-
-
-def table_of(shard: Shard, name: str, limit: Limit) -> Table | None:
-    """Return the table of the group *name* and *limit* in *shard*; None if there is none."""
-    with shard.lock:
-        group = shard.groups.get((name, False))
-        return None if group is None else group.tables.get(limit)
 
 
 def reading_of(clock: Clock) -> tuple[Clock, int]:

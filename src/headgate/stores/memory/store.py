@@ -31,10 +31,9 @@ from headgate.stores.memory.prepared import (
     Kept,
     decide_one,
     decide_several,
-    reading_of,
-    table_of,
+    take_several,
 )
-from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep, Table
+from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep
 from headgate.stores.operations import (
     Check,
     GrantLease,
@@ -49,7 +48,7 @@ from headgate.stores.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from headgate.algorithms import Algorithm, Outcome
     from headgate.algorithms.base import Place
@@ -314,9 +313,6 @@ class MemoryStore(Store):
             found = self._limits[limit] = _arithmetic(limit)
         return found
 
-    # The fast path: a take of counters that exist, without reservations, of one key. All else is
-    # left to `run`. A table that the sweep has dropped is empty, so a stale one is never used.
-
     def prepare(self, places: Sequence[base.Place]) -> Prepared:
         kept = tuple(places)
         odd: tuple[type[Limit], ...] = (Concurrency, ConstantLimit)
@@ -325,77 +321,22 @@ class MemoryStore(Store):
         has_twins = len({group for group, _ in kept}) < len(kept)
         if has_twins or any(isinstance(limit, odd) for _, limit in kept):
             return super().prepare(kept)
-        take = self._prepare_take(kept)
-        if any(isinstance(limit, LeakyQueue) for _, limit in kept):
-            return Prepared.at_once(take)
-        return Prepared.at_once(take, self._prepare_decide(kept))
-
-    def _prepare_decide(self, places: tuple[base.Place, ...]) -> Callable[[str, int], Decision]:
-        limits, count, run = tuple([limit for _, limit in places]), len(places), self.run
-        counters = Counters(self._shards, self._sweep, self.clock)
-        several = [Kept(name, limit, self._of(limit).kept) for name, limit in places]
-
-        def otherwise(key: str, cost: int) -> Decision:
-            checks = checks_at(places, (key,) * count, (cost,) * count)
-            return decide(key, limits, run(Take(checks)))
-
-        if count == 1:
-            return decide_one(counters, several[0], otherwise)
-        return decide_several(counters, several, otherwise)
-
-    def _prepare_take(
-        self, places: tuple[base.Place, ...]
-    ) -> Callable[[Sequence[str], Sequence[int]], Outcomes]:
-        several = [(name, *self._of(limit)) for name, limit in places]
-        shards, sweep, run = self._shards, self._sweep, self.run
-        read, offset = reading_of(self.clock)
-        known: list[list[Row] | None] = [None] * SHARDS
+        limits, count, run = tuple([limit for _, limit in kept]), len(kept), self.run
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            key = keys[0]
-            number = hash(key) % SHARDS
-            rows = known[number]
-            if rows is not None and 0 not in costs and keys.count(key) == len(keys):
-                with shards[number].lock:
-                    now = read() + offset
-                    outcomes = _take_known(rows, key, costs, now) if now < sweep.due else None
-                    if outcomes is not None:
-                        return outcomes
-            taken = run(Take(checks_at(places, keys, costs)))
-            rows = [
-                (table, asked.take)
-                for name, asked, kept in several
-                if (table := table_of(shards[number], name, kept.limit)) is not None
-            ]
-            known[number] = rows if len(rows) == len(several) else None
-            return taken
+            return run(Take(checks_at(kept, keys, costs)))
 
-        return take
+        def decide_slowly(key: str, cost: int) -> Decision:
+            return decide(key, limits, take((key,) * count, (cost,) * count))
 
-
-Row = tuple[Table, "Callable[[Any, int, int], tuple[Any, Outcome]]"]
-"""The counters of one limit, and its `take`."""
-
-
-def _take_known(rows: list[Row], key: str, costs: Sequence[int], now: int) -> Outcomes | None:
-    """Charge all counters of *key* if all costs fit, else none; None if `run` has to decide."""
-    taken = []
-    is_denied = False
-    for n, (table, take) in enumerate(rows):
-        state = table.live.get(key)
-        if state is None or table.holds:
-            return None
-        one = take(state, costs[n], now)
-        taken.append(one)
-        if not one[1][0]:
-            is_denied = True
-    for n, (table, _) in enumerate(rows):
-        after, outcome = taken[n]
-        if is_denied and outcome[0]:  # it would have fitted, but nothing is charged
-            after = table.algorithm.rebase(table.live[key], now)
-            taken[n] = after, table.algorithm.outcome(after, 0, now)
-        table.live[key] = after
-    return tuple([outcome for _, outcome in taken])
+        counters = Counters(self._shards, self._sweep, self.clock)
+        several = [Kept(name, limit, *self._of(limit)) for name, limit in kept]
+        take_quickly = take_several(counters, several, take)
+        if any(isinstance(limit, LeakyQueue) for limit in limits):
+            return Prepared.at_once(take_quickly)
+        if count == 1:
+            return Prepared.at_once(take_quickly, decide_one(counters, several[0], decide_slowly))
+        return Prepared.at_once(take_quickly, decide_several(counters, several, decide_slowly))
 
 
 def _keys(operation: Operation[Any]) -> list[str]:

@@ -20,7 +20,7 @@ from headgate.stores.operations import GrantLease, PublishValue, TakeEach
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate.errors import StoreFault
     from headgate.stores.layers.circuit_breaker.breaker import BreakerOptions
@@ -36,6 +36,10 @@ MOST_PARTS: Final = 64
 """Parts of a store that have a breaker of their own; the others share one."""
 UNUSED_NS: Final = 3 * SECOND
 """A part without calls for so long has no keys any more: they have moved to another."""
+
+
+Call = list[tuple[Breaker, int]]
+"""A call of the store: the breakers that it passes, each with its ticket."""
 
 
 class StoreHealth:
@@ -103,74 +107,66 @@ class StoreHealth:
         found = dict.fromkeys([self.breaker_of(key) for key in keys_of(operation)])
         return tuple(found) or (self.whole,)
 
-    def request(self, breakers: Sequence[Breaker]) -> list[int]:
-        """A ticket of each breaker; raises `StoreError` if one rejects the call."""
-        tickets = [one.mark for one in breakers]  # before the state: an old mark does no harm
+    def request(self, breakers: Sequence[Breaker]) -> Call:
+        """Request a ticket of each breaker; raises `StoreError` if one rejects the call."""
+        call = [(one, one.mark) for one in breakers]  # before the state: an old mark does no harm
         if all(one.is_closed for one in breakers):
-            return tickets
-        tickets.clear()
-        rejected: Breaker | None = None
+            return call
+        call.clear()
         with self._lock:
             for breaker in breakers:
                 ticket = breaker.request(self._time_ns(), self._chance())
                 if ticket is None:
-                    rejected = breaker
-                    self._abandon(breakers, tickets)
+                    self._abandon(call)
                     break
-                tickets.append(ticket)
+                call.append((breaker, ticket))
         self._report()
-        if rejected is not None:
+        if len(call) < len(breakers):
             self.metrics.rejected.add()
-            raise self._rejection(rejected)
-        return tickets
+            raise self._rejection(breakers[len(call)])
+        return call
 
-    def answered(self, breaker: Breaker, ticket: int) -> None:
-        """Record that a call was answered: the fast path of `succeeded`."""
-        if breaker.is_closed and not breaker.failures:
-            breaker.calls += 1  # two threads may count one: it is for a share and a message
-            self.metrics.calls += 1
-        else:
-            self.succeeded((breaker,), (ticket,))
-
-    def succeeded(self, breakers: Iterable[Breaker], tickets: Iterable[int]) -> None:
-        """Record that the call with these *tickets* was answered."""
+    def succeeded(self, call: Call) -> None:
+        """Record that *call* was answered."""
         self.metrics.calls += 1
+        breaker, _ = call[0]
+        if len(call) == 1 and breaker.is_closed and not breaker.failures:
+            breaker.calls += 1  # two threads may count one: it is for a share and a message
+            return
         with self._lock:
-            for breaker, ticket in zip(breakers, tickets, strict=True):
+            for breaker, ticket in call:
                 breaker.succeeded(ticket, self._time_ns(), self._chance())
         self._report()
 
-    def failed(
-        self, breakers: Sequence[Breaker], tickets: Sequence[int], error: BaseException | None
-    ) -> None:
-        """Record that the call with these *tickets* raised *error*, or was interrupted by it."""
+    def failed(self, call: Call, error: BaseException | None) -> None:
+        """Record that *call* raised *error*, or was interrupted by it."""
         if isinstance(error, Interrupted) and error.is_known:
             error = error.error
         reason = error.reason if isinstance(error, StoreError) else None
         if reason in ANSWERED or reason in COUNTED:
             self.metrics.count_error(reason)
         if error is None or reason in ANSWERED:
-            self.succeeded(breakers, tickets)
-        elif isinstance(error, StoreError) and reason in COUNTED:
-            self._fail(breakers, tickets, error)
-        else:
-            with self._lock:
-                self._abandon(breakers, tickets)
-
-    def _fail(self, breakers: Sequence[Breaker], tickets: Sequence[int], error: StoreError) -> None:
-        self.metrics.calls += 1
+            self.succeeded(call)
+            return
         with self._lock:
-            now_ns = self._time_ns()
-            # Of several parts the one that failed before is the likely cause.
-            suspects = {one for one in breakers if not one.is_closed} or set(breakers)
-            for breaker, ticket in zip(breakers, tickets, strict=True):
-                if breaker in suspects:
-                    breaker.failed(ticket, error, now_ns, self._chance())
+            if isinstance(error, StoreError) and reason in COUNTED:
+                self._fail(call, error)
+            else:
+                self._abandon(call)
         self._report()
 
-    def _abandon(self, breakers: Iterable[Breaker], tickets: Iterable[int]) -> None:
-        """Return *tickets*, the first of which are those of *breakers*: there is no result."""
-        for breaker, ticket in zip(breakers, tickets, strict=False):
+    def _fail(self, call: Call, error: StoreError) -> None:
+        """Record that *call* failed: of several parts the one that failed before is the likely
+        cause."""
+        self.metrics.calls += 1
+        now_ns = self._time_ns()
+        suspects = [one for one in call if not one[0].is_closed] or call
+        for breaker, ticket in suspects:
+            breaker.failed(ticket, error, now_ns, self._chance())
+
+    def _abandon(self, call: Call) -> None:
+        """Return the tickets of *call*: there is no result."""
+        for breaker, ticket in call:
             breaker.abandoned(ticket, self._time_ns())
 
     def _states(self) -> list[State]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Place, Store
-    from headgate.stores.layers.circuit_breaker.breaker import Breaker
+    from headgate.stores.layers.circuit_breaker.health import Call
 
 R = TypeVar("R")
 
@@ -54,48 +54,38 @@ class CircuitBreakerStore(Layer):
             return (yield from self.inner.effects(operation))
         if health.part_of is not None and isinstance(operation, TakeEach):
             return cast("R", (yield from self._take_each(operation)))
-        breakers = health.breakers_of(operation)
-        tickets = health.request(breakers)
+        call = health.request(health.breakers_of(operation))
         try:
             reply = yield from self.inner.effects(operation)
         except BaseException as error:
-            health.failed(breakers, tickets, error)
+            health.failed(call, error)
             raise
-        if len(breakers) == 1:
-            health.answered(breakers[0], tickets[0])
-        else:
-            health.succeeded(breakers, tickets)
+        health.succeeded(call)
         return reply
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         inner = self.inner.prepare(places)
         if all(isinstance(limit, ConstantLimit) for _, limit in places):
             return inner  # it says nothing of the store
-        return self._prepare(tuple(places), inner)
-
-    def _prepare(self, kept: tuple[Place, ...], inner: Prepared) -> Prepared:
-        health = self.health
+        health, kept = self.health, tuple(places)
         only = health.whole if health.part_of is None else None
 
-        def breaker_of(keys: Sequence[str]) -> Breaker | None:
-            """The one breaker that a take of *keys* passes; None if there are several."""
-            first = keys[0]
-            return health.breaker_of(first) if all(key == first for key in keys) else None
-
         def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
-            breaker = only or breaker_of(keys)
+            breaker = only
+            if breaker is None and keys.count(keys[0]) == len(keys):
+                breaker = health.breaker_of(keys[0])
             mark = 0 if breaker is None else breaker.mark  # before the state, see `effects`
             if breaker is None or not breaker.is_closed:
                 return (yield from self.effects(Take(checks_at(kept, keys, costs))))
             try:
                 outcomes = yield from inner.effects(keys, costs)
             except (StoreError, Interrupted) as error:
-                health.failed((breaker,), (mark,), error)
+                health.failed([(breaker, mark)], error)
                 raise
-            health.answered(breaker, mark)
+            health.succeeded([(breaker, mark)])
             return outcomes
 
-        def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
+        def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
             return drive(effects(keys, costs))
 
         return Prepared(effects, None if self.waits else now)
@@ -108,11 +98,10 @@ class CircuitBreakerStore(Layer):
         """
         takes, health = operation.takes, self.health
         results: dict[int, Outcomes | StoreError] = {}
-        made: dict[int, tuple[tuple[Breaker, ...], list[int]]] = {}
+        made: dict[int, Call] = {}
         for place, take in enumerate(takes):
-            breakers = health.breakers_of(take)
             try:
-                made[place] = breakers, health.request(breakers)
+                made[place] = health.request(health.breakers_of(take))
             except StoreError as error:
                 results[place] = error
         replies: tuple[Outcomes | StoreError, ...] = ()
@@ -122,11 +111,11 @@ class CircuitBreakerStore(Layer):
                 replies = yield from self.inner.effects(each)
         except BaseException as error:
             for call in made.values():
-                health.failed(*call, error)
+                health.failed(call, error)
             raise
         for (place, call), reply in zip(made.items(), replies, strict=True):
             results[place] = reply
-            health.failed(*call, reply if isinstance(reply, StoreError) else None)
+            health.failed(call, reply if isinstance(reply, StoreError) else None)
         errors = [one for one in results.values() if isinstance(one, StoreError)]
         if errors and len(errors) == len(takes):
             raise min(errors, key=lambda error: error.is_undone)
