@@ -130,9 +130,9 @@ def recover(health: StoreHealth, time: Time) -> None:
     """Let the store fail, and then answer the probe: the breaker stays on its ramp."""
     breaker = health.whole
     while breaker.is_closed:
-        health.failed((breaker,), (breaker.mark,), StoreError("no reply", reason="timeout"))
+        health.failed([(breaker, breaker.mark)], StoreError("no reply", reason="timeout"))
     time.now_ns += HOUR
-    health.answered(breaker, *health.request((breaker,)))
+    health.succeeded(health.request((breaker,)))
     assert breaker.state == "ramping"
 
 

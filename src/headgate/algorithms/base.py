@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-ALLOWED: Final = True
-
 Place = tuple[str | int, ...]
 """Where units were charged: the kind of counter, its division of time, the window or entry."""
 

@@ -8,7 +8,7 @@ them, delay them or reply itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from headgate.algorithms import Outcome
 from headgate.errors import StoreError
@@ -250,3 +250,14 @@ class MergeUsage(Operation[Outcomes]):
     origin: str
     window: int
     ttl_ns: int
+
+
+def keys_of(operation: Operation[Any]) -> list[str]:
+    """The keys of all counters of *operation*, or of its subject."""
+    match operation:
+        case TakeEach(takes):
+            return [check.key for take in takes for check in take.checks]
+        case PublishValue(key=key) | GrantLease(check=Check(key=key)):
+            return [key]
+    checks: tuple[Check, ...] = operation.checks  # type: ignore[attr-defined] # all others
+    return [check.key for check in checks]

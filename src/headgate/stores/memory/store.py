@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
+from functools import lru_cache, partial
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
@@ -45,6 +45,7 @@ from headgate.stores.operations import (
     Reset,
     Take,
     TakeEach,
+    keys_of,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ R = TypeVar("R")
 
 DEFAULT_MAX_KEYS: Final = 1_000_000
 MOST_LIMITS: Final = 4096
-"""Limits whose arithmetic a store keeps at hand: policies change."""
+"""Limits whose arithmetic is cached: policies change."""
 
 
 class Opened(CounterTransaction):
@@ -134,7 +135,9 @@ class Arithmetic(NamedTuple):
     kept: Algorithm[Any]
 
 
-def _arithmetic(limit: Limit) -> Arithmetic:
+@lru_cache(MOST_LIMITS)
+def arithmetic_of(limit: Limit) -> Arithmetic:
+    """Return the arithmetic of *limit*, which has no state."""
     if isinstance(limit, Concurrency):
         kept = Concurrency(1, limit.ttl)
         return Arithmetic(ConcurrencyAlgorithm(limit), ConcurrencyAlgorithm(kept))
@@ -169,7 +172,6 @@ class MemoryStore(Store):
         beside = zip(self._ledgers, self._totals, self._values, strict=True)
         self._shards = [Shard(self._room, each) for each in beside]
         self._sweep = Sweep(self._shards, self.clock())
-        self._limits: dict[Limit, Arithmetic] = {}
         watch_forks(self)
 
     def after_fork(self) -> None:
@@ -233,7 +235,7 @@ class MemoryStore(Store):
         if not isinstance(operation, Take) or operation.consume:
             is_full = any(room.is_full for room in self._rooms)
             self._sweep.step(self.clock(), is_urgent=is_full)
-        numbers = {hash(key) % SHARDS for key in _keys(operation)}
+        numbers = {hash(key) % SHARDS for key in keys_of(operation)}
         return cast("R", self._locked(operation, sorted(numbers, reverse=True)))
 
     def _locked(self, operation: Operation[Any], numbers: list[int]) -> Any:
@@ -280,7 +282,7 @@ class MemoryStore(Store):
             counter.charge(new_usage(operation, check, totals, now))
             counter.close()
         pairs = zip(opened, operation.checks, strict=True)
-        return tuple(c.outcome_under(self._of(check.limit).asked) for (c, _), check in pairs)
+        return tuple(c.outcome_under(arithmetic_of(check.limit).asked) for (c, _), check in pairs)
 
     def _open(
         self, checks: tuple[Check, ...], now: int, *, is_kept: bool = False
@@ -293,7 +295,7 @@ class MemoryStore(Store):
         opened = []
         for check in checks:
             key, has_slots = check.key, isinstance(check.limit, Concurrency)
-            asked, kept = self._of(check.limit)
+            asked, kept = arithmetic_of(check.limit)
             group = self._shards[hash(key) % SHARDS].group(check.group, has_slots=has_slots)
             place = (check.group, has_slots, group.place(key, now))
             counter = by_place.get(place)
@@ -304,14 +306,6 @@ class MemoryStore(Store):
                 counter = by_place[place] = Opened(group, key, asked, kept, now)
             opened.append((counter, check.cost))
         return opened
-
-    def _of(self, limit: Limit) -> Arithmetic:
-        found = self._limits.get(limit)
-        if found is None:
-            if len(self._limits) >= MOST_LIMITS:
-                self._limits = {}
-            found = self._limits[limit] = _arithmetic(limit)
-        return found
 
     def prepare(self, places: Sequence[base.Place]) -> Prepared:
         kept = tuple(places)
@@ -330,18 +324,10 @@ class MemoryStore(Store):
             return decide(key, limits, take((key,) * count, (cost,) * count))
 
         counters = Counters(self._shards, self._sweep, self.clock)
-        several = [Kept(name, limit, *self._of(limit)) for name, limit in kept]
+        several = [Kept(name, limit, *arithmetic_of(limit)) for name, limit in kept]
         take_quickly = take_several(counters, several, take)
         if any(isinstance(limit, LeakyQueue) for limit in limits):
             return Prepared.at_once(take_quickly)
         if count == 1:
             return Prepared.at_once(take_quickly, decide_one(counters, several[0], decide_slowly))
         return Prepared.at_once(take_quickly, decide_several(counters, several, decide_slowly))
-
-
-def _keys(operation: Operation[Any]) -> list[str]:
-    if isinstance(operation, PublishValue):
-        return [operation.key]
-    if isinstance(operation, GrantLease):
-        return [operation.check.key]
-    return [check.key for check in operation.checks]  # type: ignore[attr-defined] # all others

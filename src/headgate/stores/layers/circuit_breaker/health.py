@@ -16,7 +16,7 @@ from headgate.errors import StoreError
 from headgate.observability.metrics import MEASURES
 from headgate.runtime.effects import Interrupted
 from headgate.stores.layers.circuit_breaker.breaker import ANSWERED, COUNTED, Breaker, Change, State
-from headgate.stores.operations import GrantLease, PublishValue, TakeEach
+from headgate.stores.operations import keys_of
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class StoreHealth:
             return self.breakers.get(part) or self._new_breaker(part)
 
     def _new_breaker(self, part: str) -> Breaker:
-        reporter, changes = _Reporter(self.metrics, part), self._changes  # no cycle by `self`
+        reporter, changes = _Reporter(self.where, part), self._changes  # no cycle by `self`
         breaker = Breaker(self._options, lambda change: changes.append((reporter, change)))
         self.breakers[part] = breaker
         return breaker
@@ -215,17 +215,6 @@ class StoreHealth:
             reporter.report(change)
             for listener in list(self._listeners):
                 listener(change)
-
-
-def keys_of(operation: Operation[Any]) -> list[str]:
-    """The keys of all counters of *operation*."""
-    if isinstance(operation, TakeEach):
-        return [key for take in operation.takes for key in keys_of(take)]
-    if isinstance(operation, PublishValue):
-        return [operation.key]
-    if isinstance(operation, GrantLease):
-        return [operation.check.key]
-    return [check.key for check in getattr(operation, "checks", ())]
 
 
 # ---- metrics and log lines --------------------------------------------------------------------
@@ -257,12 +246,6 @@ class StoreMetrics:
             "store_errors", "Calls to the store that failed.", store=self.where, reason=reason
         ).add()
 
-    def count_transition(self, state: State) -> None:
-        """Count a transition to *state*."""
-        MEASURES.counter(
-            "breaker_transitions", "Transitions of the breaker.", store=self.where, to=state
-        ).add()
-
     def _calls(self) -> float:
         return self.calls
 
@@ -277,15 +260,16 @@ class _Reporter:
     """Counts the transitions of the breaker of *part*, "" for the whole store, and logs them: an
     outage when it begins, once a minute, and its end."""
 
-    def __init__(self, metrics: StoreMetrics, part: str) -> None:
-        self._metrics = metrics
-        where = metrics.where
+    def __init__(self, where: str, part: str) -> None:
+        self._store = where
         self._where = where if part in ("", where) else f"{where} (node {part})"
         self._warned_ns: int | None = None
         self._reported = (0, 0, 0)
 
     def report(self, change: Change) -> None:
-        self._metrics.count_transition(change.after)
+        MEASURES.counter(
+            "breaker_transitions", "Transitions of the breaker.", store=self._store, to=change.after
+        ).add()
         level = self._level(change)
         if not _log.isEnabledFor(level):
             return

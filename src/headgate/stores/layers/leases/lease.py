@@ -115,15 +115,12 @@ class Lease:
 
         Of a postpaid lease up to *keeps* units may be used until the reply comes.
         """
-        used = reported = 0
-        kept = unused = 0
+        left = self.left if now_ns < self.expires_ns else 0
         if group.is_prepaid:
-            unused = self.left if now_ns < self.expires_ns else 0
+            used = reported = kept = 0
         else:
-            kept = min(self.left, units, keeps) if now_ns < self.expires_ns else 0
-            reported = self.reported
-            used = max(reported, self.used)
-            unused = kept
+            reported, used = self.reported, max(self.reported, self.used)
+            kept = left = min(left, units, keeps)
         self.left = self.granted = self.counted = kept
         self.requested = units or self.requested
         self.serial += 1
@@ -132,7 +129,7 @@ class Lease:
             self.holder,
             units,
             group.life_ns,
-            unused=unused,
+            unused=left,
             used=used,
             told=reported,
             cap=group.cap,

@@ -316,14 +316,14 @@ class LeaseTable:
         A denial is remembered if the accuracy says so. While the lease is dry this node denies, so
         the caller has to wait for that too.
         """
-        group = self.group(check.group, check.limit)
+        group, lease = self._find(check)
         if group is None:
             return outcome
         if outcome.allowed:
             if check.cost:  # what was denied before has to wait longer now
                 self._denials.forget(group.tag, check.key)
             return outcome
-        lease, wait_ns = group.leases.get(check.key), outcome.retry_after_ns
+        wait_ns = outcome.retry_after_ns
         if lease is not None and wait_ns is not None and check.cost >= lease.dry_cost:
             wait_ns = max(wait_ns, lease.dry_until_ns - now_ns)
             outcome = outcome._replace(retry_after_ns=wait_ns)
@@ -357,10 +357,9 @@ class LeaseTable:
 
         None: a lease is not worth it, or another request is in flight.
         """
-        group = self.group(check.group, check.limit)
+        group, lease = self._find(check)
         if group is None:
             return None
-        lease = group.leases.get(check.key)
         per_second = self.demand.of_check(group, check, lease, now_ns)
         units = group.units(lease, per_second, now_ns, check.cost if takes else 0)
         if lease is None:
@@ -373,20 +372,23 @@ class LeaseTable:
 
     def request_later(self, check: Check, now_ns: int) -> None:
         """Have `due` return a request for *check* if it is worth a lease."""
-        group = self.group(check.group, check.limit)
+        group, lease = self._find(check)
         if group is None or check.cost <= 0 or len(self._wanted) >= MOST_DUE:
             return
-        lease = group.leases.get(check.key)
         per_second = self.demand.of_check(group, check, lease, now_ns)
         if group.is_hot(per_second) and (lease is None or lease.pending is None):
             self._wanted[check.group, check.key] = replace(check, cost=0)
 
     def pending(self, check: Check) -> GrantLease | None:
         """The request in flight for the counter of *check*, if it is worth waiting for."""
-        group = self.group(check.group, check.limit)
-        lease = None if group is None else group.leases.get(check.key)
+        _, lease = self._find(check)
         request = None if lease is None else lease.pending
         return request if request is not None and request.most > 0 else None
+
+    def _find(self, check: Check) -> tuple[LeaseGroup | None, Lease | None]:
+        """The group of *check*, None if it is exact, and the lease of its counter."""
+        group = self.group(check.group, check.limit)
+        return group, None if group is None else group.leases.get(check.key)
 
     def granted(self, request: GrantLease, grant: LeaseGrant, sent_ns: int, now_ns: int) -> Outcome:
         """Record the reply to *request*, which was sent at *sent_ns*; the outcome of its check."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from dataclasses import dataclass, field
 from random import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -78,14 +79,12 @@ _NONE: Final = _None()
 MEASURES.tally("denials_from_cache", CACHED, _NONE.count)
 
 
+@dataclass(slots=True, eq=False)
 class InFlight:
     """A request for a lease that other callers wait for."""
 
-    __slots__ = ("error", "landed")
-
-    def __init__(self) -> None:
-        self.landed = Signal()
-        self.error: StoreError | None = None
+    landed: Signal = field(default_factory=Signal)
+    error: StoreError | None = None
 
 
 class LeasedStore(Layer):
@@ -161,7 +160,10 @@ class LeasedStore(Layer):
                     return cast("R", (yield from self._take(operation)))
             elif isinstance(operation, TakeEach):
                 return cast("R", (yield from self._take_each(operation)))
-        self._count_demand(operation)
+        takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
+        for take in takes:
+            if isinstance(take, TakeUpTo) or (isinstance(take, Take) and take.consume):
+                self._count_demand(take.checks)
         try:
             return (yield from self.inner.effects(operation))
         finally:
@@ -197,7 +199,7 @@ class LeasedStore(Layer):
             if skipped < gap:
                 skipped += 1
             else:
-                self._count_hits(kept, keys, costs, skipped + 1)
+                self._count_demand(checks_at(kept, keys, costs), hits=skipped + 1)
                 skipped, gap = 0, int(random() * SPREAD)  # noqa: S311 (not a secret)
             return inner.effects(keys, costs)
 
@@ -453,24 +455,13 @@ class LeasedStore(Layer):
 
     # Hot keys, remembered denials, gauges.
 
-    def _count_demand(self, operation: Operation[Any]) -> None:
-        """Count the demand for keys that are exact: they may be hot as well."""
-        takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
-        for take in takes:
-            if isinstance(take, TakeUpTo) or (isinstance(take, Take) and take.consume):
-                now_ns = self._now()
-                for check in take.checks:
-                    if check.cost > 0:
-                        self._table.demand.heavy.add(check.group, check.key, check.cost, now_ns)
-
-    def _count_hits(
-        self, places: Sequence[Place], keys: Sequence[str], costs: Sequence[int], hits: int
-    ) -> None:
-        """Count the demand for *keys* that are exact, of a take that stands for *hits*."""
+    def _count_demand(self, checks: Sequence[Check], *, hits: int = 1) -> None:
+        """Count the demand for keys that are exact, which may be hot as well, of a take that stands
+        for *hits*."""
         now_ns, add = self._now(), self._table.demand.heavy.add
-        for (group, _), key, cost in zip(places, keys, costs, strict=True):
-            if cost > 0:
-                add(group, key, cost * hits, now_ns)
+        for check in checks:
+            if check.cost > 0:
+                add(check.group, check.key, check.cost * hits, now_ns)
 
     def _invalidate(self, operation: Operation[Any]) -> None:
         """Forget what *operation* may have made untrue."""
