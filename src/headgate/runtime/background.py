@@ -66,7 +66,8 @@ class BackgroundWork(Generic[T]):
 
     def after_fork(self) -> None:
         """Forget the work of the parent process."""
-        self._lock = threading.Lock()
+        # Reentrant: rounds may be collected, and end, in a thread that has the lock.
+        self._lock = threading.RLock()
         self._current: Rounds | None = None
         self.is_cut_off = False
         """True if the work ended while there was something to do: its event loop has ended, or no
