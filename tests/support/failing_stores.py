@@ -8,9 +8,8 @@ from headgate.errors import StoreError, StoreFault
 from headgate.limits import parse_limit
 from headgate.stores.base import Store
 from headgate.stores.layers.circuit_breaker import BreakerOptions, Change, CircuitBreakerStore
-from headgate.stores.layers.circuit_breaker.health import keys_of
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Check, Operation, Take
+from headgate.stores.operations import Check, Operation, Take, keys_of
 from headgate.units import SECOND
 from tests.support.store_calls import Calls
 

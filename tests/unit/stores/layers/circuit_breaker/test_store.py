@@ -13,9 +13,8 @@ from headgate.errors import STORE_FAULTS, StoreError, StoreFault
 from headgate.limits import Accuracy, DenyAll, Unlimited
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.circuit_breaker.breaker import COUNTED
-from headgate.stores.layers.circuit_breaker.health import keys_of
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import Check, GrantLease, PublishValue, Take, TakeEach
+from headgate.stores.operations import Check, GrantLease, PublishValue, Take, TakeEach, keys_of
 from headgate.units import SECOND
 from tests.support.failing_stores import LIMIT, PLACE, Broken, Failing, taking
 
