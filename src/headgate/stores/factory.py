@@ -162,8 +162,8 @@ def _backend(scheme: str) -> Callable[..., Store]:
             needs = (
                 "shm:// needs locks on files as Unix has them: there are none here, use redis://"
             )
-        elif error.name in {"redis", "hiredis"}:
-            needs = f"a Redis store needs the package {error.name!r}: pip install 'headgate[redis]'"
+        elif error.name == "hiredis":
+            needs = "a Redis store needs the package 'hiredis': pip install 'headgate[redis]'"
         else:
             raise
         raise StoreURLError(needs) from error

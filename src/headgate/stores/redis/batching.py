@@ -20,17 +20,17 @@ from headgate.errors import StoreError
 from headgate.runtime.effects import Reply
 from headgate.stores.operations import Operation, Take
 from headgate.stores.redis.cluster_split import first_name
-from headgate.stores.redis.prepared import MOST_HITS, HitBatch, LoneHit, PreparedHit, StackTake
+from headgate.stores.redis.prepared import MOST_HITS, HitBatch, PreparedHit, StackTake
 from headgate.stores.redis.requests import TakeBatch, Waiter, request_for
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from headgate.stores.operations import Outcomes
     from headgate.stores.redis.async_transport import AsyncTransport
     from headgate.stores.redis.naming import Names
-    from headgate.stores.redis.prepared import PreparedStack
+    from headgate.stores.redis.prepared import LoneTake
     from headgate.stores.redis.requests import Request
     from headgate.stores.redis.transport import Transport
 
@@ -71,8 +71,7 @@ class Batch:
         """Add a prepared take; return True if it is time to send."""
         tag = self._names.tag(take.key)
         batch = self._takes.get(tag) or TakeBatch(self._now())
-        take.add_to(batch)
-        return self._has(batch, tag)
+        return self._has(take.join(batch), tag)
 
     def operation(self, operation: Operation[Any], waiter: Waiter) -> bool:
         """Add an operation, all of whose keys are in one slot; return True if it is time to send.
@@ -133,34 +132,14 @@ class LoopBatcher:
         self._last: asyncio.Future[Any] = loop.create_future()
         self._last.cancel()
 
-    def hit(self, prepared: PreparedHit, name: bytes, cost: int) -> Reply[Outcomes]:
-        """Take *cost* of the counter *name*."""
-        waiter: Reply[Outcomes] = Reply(loop=self.loop)
-        if self._last.done() and not self._is_scheduled and self._may_send_alone:
-            self._transport.submit(LoneHit(prepared, name, cost, waiter))
-            self._last = waiter
-            return waiter
-        is_full = self._batch.hit(prepared, name, cost, waiter)
+    def take(self, request: LoneTake, waiter: Reply[Outcomes]) -> None:
+        """Send *request*, whose reply is for *waiter*."""
+        is_idle = self._last.done() and not self._is_scheduled
         self._last = waiter
-        if is_full or not self._is_scheduled:
-            self._schedule(at_once=is_full)
-        return waiter
-
-    def stack(
-        self, stack: PreparedStack, names: Sequence[bytes], costs: Sequence[int]
-    ) -> Reply[Outcomes]:
-        """Take *costs* of the counters *names*."""
-        waiter: Reply[Outcomes] = Reply(loop=self.loop)
-        take = StackTake(stack, names, costs, waiter)
-        if self._last.done() and not self._is_scheduled and self._may_send_alone:
-            self._transport.submit(take)
-            self._last = waiter
-            return waiter
-        is_full = self._batch.stack(take)
-        self._last = waiter
-        if is_full or not self._is_scheduled:
-            self._schedule(at_once=is_full)
-        return waiter
+        if is_idle and self._may_send_alone:
+            self._transport.submit(request)
+        else:
+            self._added(is_full=request.add_to(self._batch))
 
     def operation(self, operation: Operation[Any]) -> asyncio.Future[Any]:
         """Carry out *operation*, all of whose keys are in one slot.
@@ -170,14 +149,13 @@ class LoopBatcher:
         waiter: asyncio.Future[Any] = Reply(loop=self.loop)
         is_full = self._batch.operation(operation, waiter)
         self._last = waiter
-        if is_full or not self._is_scheduled:
-            self._schedule(at_once=is_full)
+        self._added(is_full=is_full)
         return waiter
 
-    def _schedule(self, *, at_once: bool) -> None:
-        if at_once:
+    def _added(self, *, is_full: bool) -> None:
+        if is_full:
             self._send()
-        else:
+        elif not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_soon(self._send_scheduled)
 

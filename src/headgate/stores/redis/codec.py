@@ -289,14 +289,14 @@ class PacedSpec(SteadySpec):
     def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
         if b"|" in state:  # with reservations
             return super().allowed(state, cost, now)
-        after = self._in_use(state, now) + cost * self.unit
+        after = self.in_use(state, now) + cost * self.unit
         remaining = max(0, self.span - after) // self.unit  # a cost of 0 fits in debt too
         return Outcome(True, remaining, 0, -(-after // self.ticks) * MICROSECOND)  # noqa: FBT003
 
     def denied(self, state: bytes, cost: int, now: int) -> Outcome:
         if b"|" in state or cost > self.quota:
             return super().denied(state, cost, now)
-        in_use, ticks = self._in_use(state, now), self.ticks
+        in_use, ticks = self.in_use(state, now), self.ticks
         free = self.span - in_use
         lacks = cost * self.unit - free if cost else 0
         return Outcome(
@@ -306,7 +306,7 @@ class PacedSpec(SteadySpec):
             -(-in_use // ticks) * MICROSECOND,
         )
 
-    def _in_use(self, state: bytes, now: int) -> int:
+    def in_use(self, state: bytes, now: int) -> int:
         """Return the ticks in use at *now*."""
         whole, _, ticks = state.partition(b",")
         return max(0, (int(whole) - now) * self.ticks + int(ticks))

@@ -1,13 +1,18 @@
 """Prepared takes: the names, scripts and packed arguments of some limits, bound once.
 
 This is the path that most checks take. A take of one paced limit (token bucket, GCRA, leaky bucket)
-runs `hit.lua`: equal hits of one key in a batch are one entry, and the reply is one integer for
-each entry. Any other take runs `take.lua` with arguments that are packed once for each set of
-costs.
+runs `hit.lua`, or `hit_ticks.lua` if its unit does not take whole microseconds: equal hits of one
+key in a batch are one entry, and the reply is one instant for each entry. For 200 callers that is
+2.6 times as fast as `take.lua`, which any other take runs, with arguments that are packed once for
+each set of costs.
+
+`PreparedHit` and `PreparedStack` make a `LoneTake` of keys and costs: a request that is sent by
+itself if the server is idle, and becomes a part of a `Batch` otherwise.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
 import hiredis
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from headgate.errors import StoreError
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
+    from headgate.stores.redis.batching import Batch
     from headgate.stores.redis.naming import Names
     from headgate.stores.redis.requests import Reply
 
@@ -43,10 +49,20 @@ _MOST_CACHED: Final = 1_000
 """Costs whose packed arguments are kept."""
 
 
+class LoneTake(Request):
+    """A take for one waiter, on the server's clock."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add_to(self, batch: Batch) -> bool:
+        """Make it a part of *batch*; return True if it is time to send that."""
+
+
 class PreparedStack:
     """A prepared take of any limits, with one key and one cost for each."""
 
-    __slots__ = ("_cache", "_names", "_specs")
+    __slots__ = ("_cache", "_names", "_specs", "_tag_of")
 
     def __init__(self, places: Sequence[Place], names: Names) -> None:
         self._specs = tuple([spec_of(limit) for _, limit in places])
@@ -56,11 +72,15 @@ class PreparedStack:
                 for (group, _), spec in zip(places, self._specs, strict=True)
             ]
         )
+        self._tag_of = names.tag if names.has_tags else None
         self._cache: dict[tuple[int, ...], tuple[tuple[int, bytes], bytes, bytes]] = {}
 
-    def names(self, keys: Sequence[str]) -> list[bytes]:
-        """Return the names of the counters of *keys*."""
-        return [name(key) for name, key in zip(self._names, keys, strict=True)]
+    def request(self, keys: Sequence[str], costs: Sequence[int], waiter: Waiter) -> LoneTake | None:
+        """Return the request of a take of *costs*; None if its keys are in different slots."""
+        names = [name(key) for name, key in zip(self._names, keys, strict=True)]
+        if self._tag_of is not None and len(set(map(self._tag_of, names))) > 1:
+            return None
+        return StackTake(self, names, costs, waiter)
 
     def arguments(self, costs: Sequence[int]) -> tuple[int, bytes]:
         """Return the number of arguments of a take of *costs*, and these packed."""
@@ -100,69 +120,54 @@ def _denied(outcomes: Outcomes) -> Outcomes:
     return tuple([one._replace(allowed=False, retry_after_ns=MICROSECOND) for one in outcomes])
 
 
-class StackTake(Request):
-    """A prepared take of several limits for one waiter."""
+class StackTake(LoneTake):
+    """A prepared take of several limits."""
 
-    __slots__ = ("costs", "names", "stack", "waiter")
+    __slots__ = ("_costs", "_names", "_stack", "_waiter")
 
     def __init__(
         self, stack: PreparedStack, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> None:
-        self.stack = stack
-        self.names = names
-        self.costs = costs
-        self.waiter = waiter
+        self._stack = stack
+        self._names = names
+        self._costs = costs
+        self._waiter = waiter
 
     @property
     def key(self) -> bytes:
-        return self.names[0]
+        return self._names[0]
 
     def packed(self) -> bytes:
-        return self.stack.packed_alone(self.names, self.costs)
+        return self._stack.packed_alone(self._names, self._costs)
 
     def packed_whole(self) -> bytes:
-        batch = TakeBatch(b"")
-        self.add_to(batch)
-        return batch.packed_whole()
+        return self.join(TakeBatch(b"")).packed_whole()
 
-    def add_to(self, batch: TakeBatch) -> None:
-        """Make it a part of *batch*."""
-        batch.add(self.names, self.stack.arguments(self.costs), self.read, self.waiter)
+    def add_to(self, batch: Batch) -> bool:
+        return batch.stack(self)
 
-    def read(self, states: Reply, now: int) -> Outcomes:
-        """Return the outcomes for this take's part of the reply."""
-        return self.stack.outcomes(self.costs, states, now)
+    def join(self, batch: TakeBatch) -> TakeBatch:
+        """Return *batch* with this take."""
+        batch.add(self._names, self._stack.arguments(self._costs), self._read, self._waiter)
+        return batch
+
+    def _read(self, states: Reply, now: int) -> Outcomes:
+        return self._stack.outcomes(self._costs, states, now)
 
     def answered(self, reply: Reply) -> None:
-        now, states = expect_list(reply)
-        if isinstance(states, hiredis.ReplyError):
-            fail_waiters((self.waiter,), store_error(str(states), "the store"))
-        elif not self.waiter.done():
-            self.waiter.set_result(self.read(states, now))
+        self.join(TakeBatch(b"")).answered(reply)
 
     def failed(self, error: StoreError) -> None:
-        fail_waiters((self.waiter,), error)
+        fail_waiters((self._waiter,), error)
 
 
 class PreparedHit:
-    """A prepared take of one paced limit."""
+    """A prepared take of one paced limit. `unit` and `span` are in ticks, see `codec`."""
 
-    __slots__ = (
-        "_tails",
-        "first",
-        "name",
-        "quota",
-        "script",
-        "span",
-        "spec",
-        "ticks",
-        "unit",
-    )
+    __slots__ = ("_name_of", "_quota", "_tails", "first", "script", "span", "spec", "ticks", "unit")
 
     def __init__(self, group: str, spec: PacedSpec, names: Names) -> None:
         self.spec = spec
-        self.name = names.of_group(group)
-        self.quota = spec.quota
         self.ticks, self.unit, self.span = spec.ticks, spec.unit, spec.span
         if spec.ticks == 1:
             self.script = script("hit")
@@ -171,7 +176,14 @@ class PreparedHit:
             self.script = script("hit_ticks")
             span = divmod(spec.span, spec.ticks)
             self.first = [*span, spec.ticks, spec.suffix, spec.quota, spec.unit]
+        self._name_of = names.of_group(group)
+        self._quota = spec.quota
         self._tails: dict[int, tuple[bytes, bytes]] = {}
+
+    def request(self, keys: Sequence[str], costs: Sequence[int], waiter: Waiter) -> LoneTake | None:
+        """Return the request of a hit; None for a cost of 0, or one that never fits."""
+        (key,), (cost,) = keys, costs
+        return LoneHit(self, self._name_of(key), cost, waiter) if 0 < cost <= self._quota else None
 
     def packed_alone(self, name: bytes, cost: int) -> bytes:
         """Return the command of a single hit on the server's clock: only the name is new."""
@@ -190,13 +202,12 @@ class PreparedHit:
 
     def outcomes(self, need: int, after: int) -> Outcomes:
         """Return the outcome of a hit of *need* ticks, if *after* ticks are in use with it."""
-        ticks, span = self.ticks, self.span
-        if after <= span:
+        ticks, free = self.ticks, self.span - after
+        if free >= 0:
             reset_ns = -(-after // ticks) * MICROSECOND
-            return (new_outcome((True, (span - after) // self.unit, 0, reset_ns, 0, 0, "store")),)
-        free = span - after + need
-        remaining = free // self.unit if free > 0 else 0
-        wait_ns = -((span - after) // ticks) * MICROSECOND
+            return (new_outcome((True, free // self.unit, 0, reset_ns, 0, 0, "store")),)
+        remaining = max(0, free + need) // self.unit
+        wait_ns = -(free // ticks) * MICROSECOND
         reset_ns = -((need - after) // ticks) * MICROSECOND
         return (new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, "store")),)
 
@@ -255,18 +266,12 @@ class HitBatch(Request):
         return pack((verb, text, len(keys), *keys, self._now, *prepared.first, *rest))
 
     def answered(self, reply: Reply) -> None:
-        ticks, now = self._prepared.ticks, expect_list(reply)[0]
-        if ticks == 1:
-            for entry, instant in zip(self._entries, reply[1:], strict=True):
-                if type(instant) is int:
-                    self._decide(entry, instant - now)
-                else:
-                    self._read(entry, instant, now)
-            return
-        triples = zip(self._entries, reply[1::2], reply[2::2], strict=True)
-        for entry, instant, more in triples:
+        now, *instants = expect_list(reply)
+        for entry, instant in zip(self._entries, instants, strict=True):
             if type(instant) is int:
-                self._decide(entry, (instant - now) * ticks + more)
+                self._decide(entry, instant - now)
+            elif type(instant) is bytes:
+                self._decide(entry, self._prepared.spec.in_use(instant, now))
             else:
                 self._read(entry, instant, now)
 
@@ -309,8 +314,8 @@ class HitBatch(Request):
         return parts
 
 
-class LoneHit(Request):
-    """One hit on the server's clock, sent at once because no other caller is waiting."""
+class LoneHit(LoneTake):
+    """A prepared hit of one paced limit."""
 
     __slots__ = ("_cost", "_name", "_prepared", "_waiter")
 
@@ -330,14 +335,11 @@ class LoneHit(Request):
     def packed_whole(self) -> bytes:
         return self._as_batch().packed_whole()
 
+    def add_to(self, batch: Batch) -> bool:
+        return batch.hit(self._prepared, self._name, self._cost, self._waiter)
+
     def answered(self, reply: Reply) -> None:
-        prepared = self._prepared
-        if prepared.ticks == 1 and type(expect_list(reply)[1]) is int:
-            if not self._waiter.done():
-                need = self._cost * prepared.unit
-                self._waiter.set_result(prepared.outcomes(need, reply[1] - reply[0] + need))
-        else:
-            self._as_batch().answered(reply)
+        self._as_batch().answered(reply)
 
     def failed(self, error: StoreError) -> None:
         fail_waiters((self._waiter,), error)

@@ -11,7 +11,7 @@ from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect, reply_of
+from headgate.runtime.effects import Effect, Reply, reply_of
 from headgate.stores.base import Prepared, Store, checks_at
 from headgate.stores.constants import divide
 from headgate.stores.operations import Operation, Take, TakeEach
@@ -28,7 +28,7 @@ from headgate.stores.redis.cluster_split import (
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
-from headgate.stores.redis.prepared import LoneHit, PreparedHit, PreparedStack, StackTake
+from headgate.stores.redis.prepared import PreparedHit, PreparedStack
 from headgate.stores.redis.transport import Transport
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.runtime.effects import Effects, Reply
+    from headgate.runtime.effects import Effects
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
-    from headgate.stores.redis.requests import Request
+    from headgate.stores.redis.prepared import LoneTake
+    from headgate.stores.redis.requests import Waiter
 
 R = TypeVar("R")
 
@@ -105,65 +106,44 @@ class RedisStore(Store):
         await self._loop_transport.aclose()
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
-        kept = [limit for _, limit in places if not isinstance(limit, ConstantLimit)]
-        specs = [spec_of(limit) for limit in kept]
-        if len(kept) < len(places):
-            return super().prepare(places)
+        specs = [spec_of(limit) for _, limit in places if not isinstance(limit, ConstantLimit)]
+        if len(specs) < len(places) or len({group for group, _ in places}) < len(places):
+            return super().prepare(places)  # limits without a counter, or that share one
         if len(specs) == 1 and isinstance(specs[0], PacedSpec):
-            return self._prepare_hit(places, specs[0])
-        if len({group for group, _ in places}) < len(places):
-            return super().prepare(places)  # limits that share a counter
-        return self._prepare_stack(places)
+            return self._prepared(places, PreparedHit(places[0][0], specs[0], self._names).request)
+        return self._prepared(places, PreparedStack(places, self._names).request)
 
-    def _prepare_hit(self, places: Sequence[Place], spec: PacedSpec) -> Prepared:
-        prepared = PreparedHit(places[0][0], spec, self._names)
-        name_of, quota = prepared.name, prepared.quota
+    def _prepared(
+        self,
+        places: Sequence[Place],
+        request_for: Callable[[Sequence[str], Sequence[int], Waiter], LoneTake | None],
+    ) -> Prepared:
+        """Prepare takes that *request_for* makes requests of, or that are plain operations."""
         batchers, running_loop = self._loop_batchers, asyncio.get_running_loop
 
         def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            (key,), (cost,) = keys, costs
-            if not 0 < cost <= quota:
+            result = BlockingResult()
+            request = request_for(keys, costs, result)
+            if request is None:
                 return self.run(Take(checks_at(places, keys, costs)))
-            name, result = name_of(key), BlockingResult()
-            if not self._perform_alone(name, LoneHit(prepared, name, cost, result)):
-                self._perform(name, lambda batch: batch.hit(prepared, name, cost, result), result)
+            if not self._perform_alone(request):
+                self._perform(request.key, request.add_to, result)
             return cast("Outcomes", result.result())
 
         def atake(keys: Sequence[str], costs: Sequence[int]) -> Reply[Outcomes]:
-            (key,), (cost,) = keys, costs
-            if not 0 < cost <= quota:
-                return reply_of(self.submit(Take(checks_at(places, keys, costs))))
             batcher = batchers.get(running_loop()) or self._loop_batcher()
-            return batcher.hit(prepared, name_of(key), cost)
+            waiter: Reply[Outcomes] = Reply(loop=batcher.loop)
+            request = request_for(keys, costs, waiter)
+            if request is None:
+                return reply_of(self.submit(Take(checks_at(places, keys, costs))))
+            batcher.take(request, waiter)
+            return waiter
 
         return Prepared.waiting(self, take, atake)
 
-    def _prepare_stack(self, places: Sequence[Place]) -> Prepared:
-        stack = PreparedStack(places, self._names)
-        has_tags, tag_of = self._names.has_tags, self._names.tag
-        batchers, running_loop = self._loop_batchers, asyncio.get_running_loop
-
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            names, result = stack.names(keys), BlockingResult()
-            if has_tags and len(set(map(tag_of, names))) > 1:
-                return self.run(Take(checks_at(places, keys, costs)))
-            request = StackTake(stack, names, costs, result)
-            if not self._perform_alone(names[0], request):
-                self._perform(names[0], lambda batch: batch.stack(request), result)
-            return cast("Outcomes", result.result())
-
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Reply[Outcomes]:
-            names = stack.names(keys)
-            if has_tags and len(set(map(tag_of, names))) > 1:
-                return reply_of(self.submit(Take(checks_at(places, keys, costs))))
-            batcher = batchers.get(running_loop()) or self._loop_batcher()
-            return batcher.stack(stack, names, costs)
-
-        return Prepared.waiting(self, take, atake)
-
-    def _perform_alone(self, name: bytes, request: Request) -> bool:
+    def _perform_alone(self, request: LoneTake) -> bool:
         """Send *request* by itself if it need not wait; return False if it has to be batched."""
-        batcher = self._thread_batcher(name)
+        batcher = self._thread_batcher(request.key)
         if self.clock is not None or not batcher.enter():
             return False
         try:

@@ -7,8 +7,8 @@
 --        5: the suffix that counters of this limit have
 --        6: the quota   7: microseconds of p units
 --        for each counter: microseconds and ticks of one hit, how many hits, their cost in units
--- reply  now, and for each counter two numbers, the instant where it stood before in microseconds
---        and ticks; or in place of the first of them a list as take.lua's, or an error
+-- reply  now, and for each counter the instant where it stood before, as 'microseconds,ticks';
+--        or a list as take.lua's, or an error
 
 --@ clock failures gcra slowly
 
@@ -44,8 +44,8 @@ for i, key in ipairs(KEYS) do
   local cost_w, cost_f, times = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
   local value = redis.pcall('GET', key)
   local w, f = known(value)
-  reply[2 * i], reply[2 * i + 1] = w, f
   if w then
+    reply[i + 1] = format('%.0f,%.0f', w, f)
     local new_w, new_f, taken = after(w, f, cost_w, cost_f, times)
     if taken > 0 then
       local text = format('%016.0f%s%.0f', new_w, suffix, new_f)
@@ -62,7 +62,7 @@ for i, key in ipairs(KEYS) do
       if not done then told, is_for_all = failure(told) end
     end
     if is_for_all then return told end
-    reply[2 * i], reply[2 * i + 1] = told, 0
+    reply[i + 1] = told
   end
 end
 return reply
