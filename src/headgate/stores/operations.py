@@ -46,14 +46,20 @@ class Operation(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Take(Operation[Outcomes]):
+class CheckOperation(Operation[R]):
+    """An operation on the counters of *checks*."""
+
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Take(CheckOperation[Outcomes]):
     """Charge all the checks if all fit, else none; with `consume=False` charge nothing (a peek).
 
     A check of a concurrency limit takes the slot named *lease*. One of a queue takes the place that
     its outcome reports; a peek reports the place that it would get.
     """
 
-    checks: tuple[Check, ...]
     consume: bool = True
     lease: str | None = None
 
@@ -69,84 +75,72 @@ class TakeEach(Operation[tuple[Outcomes | StoreError, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
-class TakeUpTo(Operation[tuple[int, Outcomes]]):
+class TakeUpTo(CheckOperation[tuple[int, Outcomes]]):
     """Charge as much of one cost as fits in all the checks.
 
     All checks have the same cost and the same key. The reply is the number of units that was
     charged, and the outcomes of a peek for the rest right after. Not for slots and queues.
     """
 
-    checks: tuple[Check, ...]
-
 
 @dataclass(frozen=True, slots=True)
-class Hold(Operation[Outcomes]):
+class Hold(CheckOperation[Outcomes]):
     """Reserve all the amounts under *name* if all fit, else none. They expire after *ttl_ns*.
 
     In a queue they get their place at once, and keep it: only `CancelQueued` cancels it.
     """
 
-    checks: tuple[Check, ...]
     name: str
     ttl_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Settle(Operation[bool]):
+class Settle(CheckOperation[bool]):
     """Close the hold *name* and charge the checks' costs; the reply is True if it was open.
 
     A cost of 0 cancels. A hold that has expired is charged only if *charge_lapsed*: the caller
     then knows that it was not settled before.
     """
 
-    checks: tuple[Check, ...]
     name: str
     charge_lapsed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Charge(Operation[Outcomes]):
+class Charge(CheckOperation[Outcomes]):
     """Charge all the amounts, fitting or not; the outcomes are those of a cost of 1 afterwards."""
-
-    checks: tuple[Check, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refund(Operation[Outcomes]):
+class Refund(CheckOperation[Outcomes]):
     """Return all the amounts, never more than was used; the outcomes as for `Charge`.
 
     A queue gets nothing back: `CancelQueued` cancels a place.
     """
 
-    checks: tuple[Check, ...]
-
 
 @dataclass(frozen=True, slots=True)
-class Reset(Operation[None]):
+class Reset(CheckOperation[None]):
     """Forget the counters of all the checks: holds, slots and leases included, but not the reports
     of other regions (`MergeUsage`), which would be charged again."""
 
-    checks: tuple[Check, ...]
-
 
 @dataclass(frozen=True, slots=True)
-class RenewSlot(Operation[bool]):
+class RenewSlot(CheckOperation[bool]):
     """Renew the slots named *lease*; the reply is False if any has been lost."""
 
-    checks: tuple[Check, ...]
     lease: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseSlot(Operation[bool]):
+class ReleaseSlot(CheckOperation[bool]):
     """Release the slots named *lease*; the reply is False if any had been lost."""
 
-    checks: tuple[Check, ...]
     lease: str
 
 
 @dataclass(frozen=True, slots=True)
-class CancelQueued(Operation[bool]):
+class CancelQueued(CheckOperation[bool]):
     """Cancel places in queues that a `Take` reported, before they come.
 
     The reply is True if all were there. *turns_ns* has the `turn_ns` of each check's outcome. The
@@ -157,7 +151,6 @@ class CancelQueued(Operation[bool]):
     call another caller may have lost it.
     """
 
-    checks: tuple[Check, ...]
     turns_ns: tuple[int, ...]
 
 
@@ -236,7 +229,7 @@ class GrantLease(Operation[LeaseGrant]):
 
 
 @dataclass(frozen=True, slots=True)
-class MergeUsage(Operation[Outcomes]):
+class MergeUsage(CheckOperation[Outcomes]):
     """Charge what *origin* has used of each check's counter elsewhere, however often it reports it.
 
     The cost of a check is all that *origin* has used in *window*, a number that grows with time.
@@ -246,7 +239,6 @@ class MergeUsage(Operation[Outcomes]):
     already, or not yet. The outcomes as for `Charge`, under the limit of the check.
     """
 
-    checks: tuple[Check, ...]
     origin: str
     window: int
     ttl_ns: int

@@ -25,15 +25,14 @@ from headgate.stores.operations import (
     CancelQueued,
     Charge,
     Check,
+    CheckOperation,
     GrantLease,
     Hold,
     MergeUsage,
     Operation,
     Outcomes,
-    PublishValue,
     Refund,
     ReleaseSlot,
-    RenewSlot,
     Reset,
     Settle,
     Take,
@@ -50,23 +49,6 @@ CONFIRM_WITHIN_NS: Final = 10 * SECOND
 
 Steps = Generator[Sequence[Operation[Any]], list[Any], Any]
 """Yields operations to run, is sent their results (or a `StoreError` each), returns one."""
-
-Splittable = (
-    Take
-    | TakeUpTo
-    | Hold
-    | Settle
-    | Charge
-    | Refund
-    | Reset
-    | RenewSlot
-    | ReleaseSlot
-    | CancelQueued
-    | MergeUsage
-)
-
-Single = GrantLease | PublishValue
-"""Operations on one counter or one published value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +68,14 @@ Group = list[int]
 """The places, in the operation, of the checks whose counters are in one slot."""
 
 
-def slot_groups(operation: Splittable | Single, names: Names) -> list[Group]:
+def slot_groups(operation: Operation[Any], names: Names) -> list[Group]:
     """Return the checks of *operation* by slot; one group if one request is enough.
 
     Raises `UsageError` for one that is not for slots, or whose keys have to be in one slot.
     """
     if isinstance(operation, GrantLease):
         refuse_undivided((operation.check.limit,), "lend")
-    if isinstance(operation, Single):
+    if not isinstance(operation, CheckOperation):
         return [[0]]
     if isinstance(operation, MergeUsage):
         refuse_undivided((check.limit for check in operation.checks), "absorb")
@@ -123,15 +105,17 @@ def independent_results(results: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(results)
 
 
-def first_name(operation: Splittable | Single, names: Names) -> bytes:
+def first_name(operation: Operation[Any], names: Names) -> bytes:
     """Return the name of the first counter of *operation*."""
-    if isinstance(operation, PublishValue):
-        return names.counter(operation.group, operation.key)
-    first = operation.check if isinstance(operation, GrantLease) else operation.checks[0]
-    return names.counter(first.group, first.key)
+    subject: Any = operation
+    if isinstance(operation, CheckOperation):
+        subject = operation.checks[0]
+    elif isinstance(operation, GrantLease):
+        subject = operation.check
+    return names.counter(subject.group, subject.key)
 
 
-def split(operation: Splittable, groups: list[Group]) -> Steps:
+def split(operation: CheckOperation[Any], groups: list[Group]) -> Steps:
     """Return the steps of *operation*, whose checks are in several *groups*."""
     match operation:
         case Take(consume=True):
@@ -142,7 +126,7 @@ def split(operation: Splittable, groups: list[Group]) -> Steps:
             return _each(operation, groups)
 
 
-def _each(operation: Splittable, groups: list[Group]) -> Steps:
+def _each(operation: CheckOperation[Any], groups: list[Group]) -> Steps:
     """Run each part by itself."""
     results = yield [_part(operation, group) for group in groups]
     _raise_first(results, is_given_back=False)
@@ -223,7 +207,7 @@ def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[CancelQueued]
     )
 
 
-def _part(operation: Splittable, group: Group) -> Splittable:
+def _part(operation: CheckOperation[Any], group: Group) -> CheckOperation[Any]:
     """Return the part of *operation* for the checks of *group*."""
     checks = _checks(operation, group)
     if isinstance(operation, CancelQueued):
@@ -250,7 +234,7 @@ def _after(result: Reserved | Outcomes) -> Outcomes:
     return result.after if isinstance(result, Reserved) else result
 
 
-def _checks(operation: Splittable, group: Group) -> tuple[Check, ...]:
+def _checks(operation: CheckOperation[Any], group: Group) -> tuple[Check, ...]:
     return tuple(operation.checks[place] for place in group)
 
 

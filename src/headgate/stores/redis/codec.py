@@ -31,7 +31,7 @@ from headgate.limits import (
     SlidingWindowCounter,
     SlidingWindowLog,
 )
-from headgate.limits.model import Pace, PacedLimit
+from headgate.limits.model import PacedLimit
 from headgate.stores.redis.naming import SLOTS
 from headgate.units import MICROSECOND, SECOND
 
@@ -80,94 +80,62 @@ class ComputedCounter(Counter):
             seen = outcome_beside(self._algorithm, self._state, self._holds, wait, self._now)
         else:
             seen = self._algorithm.outcome(self._state, wait, self._now)
-        return Outcome(
-            seen.allowed,
-            seen.remaining,
-            None if seen.retry_after_ns is None else rounded_up(seen.retry_after_ns),
-            rounded_up(seen.reset_after_ns),
-        )
+        return _in_microseconds(seen)
 
 
-class QueueCounter(Counter):
+class QueueCounter(ComputedCounter):
     """A queue. Each check of it has a place of its own, behind those before."""
 
-    __slots__ = ("_algorithm", "_line", "_now", "_queued")
+    __slots__ = ("_queued",)
 
     def __init__(self, algorithm: LeakyQueueAlgorithm, line: Line, now_ns: int) -> None:
-        self._algorithm = algorithm
-        self._line = line
-        self._now = now_ns
+        super().__init__(algorithm, line, [], now_ns)
         self._queued = QueuedChecks(algorithm, line, now_ns)
 
     def wait(self, asked: int) -> int | None:
         return self._queued.wait(asked)
 
-    def charge(self, cost: int) -> None:
-        self._line = self._algorithm.charge(self._line, cost, self._now)
-
     def outcome(self, wait: int | None) -> Outcome:
-        seen = self._queued.placed(self._algorithm.outcome(self._line, wait, self._now))
+        seen = self._queued.placed(self._algorithm.outcome(self._state, wait, self._now))
         delay = rounded_up(seen.delay_ns)
-        return Outcome(
-            seen.allowed,
-            seen.remaining,
-            None if seen.retry_after_ns is None else rounded_up(seen.retry_after_ns),
-            rounded_up(seen.reset_after_ns),
-            delay,
-            self._now + delay if delay else 0,
-        )
+        turn = self._now + delay if delay else 0
+        return _in_microseconds(seen)._replace(delay_ns=delay, turn_ns=turn)
 
 
-class LogCounter(Counter):
-    """A sliding window log: its totals, and instants that the script computed."""
+class ReportedCounter(Counter):
+    """A log or slots, whose instants the script computed, in microseconds.
 
-    __slots__ = ("_ends", "_fits_at", "_held", "_high", "_now", "_quota", "_used", "_window")
+    *room* units are free, *ends* is when all are, *fits_at* when the cost fits ("": never). A
+    charge uses room until *charged_until*; None: what is reported includes the charge.
+    """
 
-    def __init__(self, quota: int, window_ns: int, state: bytes, holds: list[bytes], now: int):
-        total, debt, high, ends, fits_at = state.split(b",")
-        self._quota = quota
-        self._window = window_ns
-        self._now = now
-        self._used = int(total) + int(debt)
-        self._high = int(high) * MICROSECOND
+    __slots__ = ("_charged_until", "_ends", "_fits_at", "_now", "_room")
+
+    def __init__(
+        self, room: int, ends: bytes, fits_at: bytes, now_ns: int, charged_until: int | None = None
+    ) -> None:
+        self._room = room
+        self._ends = int(ends) * MICROSECOND
         self._fits_at = int(fits_at) * MICROSECOND if fits_at else None
-        open_holds = _read_holds(holds).values()
-        self._held = sum(hold.amount for hold in open_holds)
-        last = max((hold.expires_ns for hold in open_holds), default=now)
-        self._ends = max(int(ends) * MICROSECOND, last)
+        self._now = now_ns
+        self._charged_until = charged_until
 
     def wait(self, asked: int) -> int | None:
         return None if self._fits_at is None else self._fits_at - self._now
 
     def charge(self, cost: int) -> None:
-        self._used += cost
-        self._ends = max(self._ends, self._high + self._window)
+        if self._charged_until is not None:
+            self._room -= cost
+            self._ends = max(self._ends, self._charged_until * MICROSECOND)
 
     def outcome(self, wait: int | None) -> Outcome:
-        left = max(0, self._quota - self._used) - self._held
-        return Outcome(wait == 0, max(0, left), wait, max(0, self._ends - self._now))
+        return Outcome(wait == 0, max(0, self._room), wait, max(0, self._ends - self._now))
 
 
-class SlotsCounter(Counter):
-    """Slots: the free ones, and the times at which all leases have expired and the cost fits."""
-
-    __slots__ = ("_ends", "_free_at", "_now", "_room")
-
-    def __init__(self, state: bytes, now: int) -> None:
-        room, last, free_at = state.split(b",")
-        self._now = now
-        self._room = int(room)
-        self._ends = int(last) * MICROSECOND
-        self._free_at = int(free_at) * MICROSECOND if free_at else None
-
-    def wait(self, asked: int) -> int | None:
-        return None if self._free_at is None else self._free_at - self._now
-
-    def charge(self, cost: int) -> None:
-        """Do nothing: slots that were taken are reported as they are afterwards."""
-
-    def outcome(self, wait: int | None) -> Outcome:
-        return Outcome(wait == 0, self._room, wait, max(0, self._ends - self._now))
+def _in_microseconds(seen: Outcome) -> Outcome:
+    """Return the figures of *seen* that every limit has, rounded up."""
+    retry_after = None if seen.retry_after_ns is None else rounded_up(seen.retry_after_ns)
+    return Outcome(seen.allowed, seen.remaining, retry_after, rounded_up(seen.reset_after_ns))
 
 
 def rounded_up(nanoseconds: int) -> int:
@@ -211,7 +179,6 @@ class Spec(ABC):
     """The mark in the names of its counters."""
 
     def __init__(self, limit: Limit) -> None:
-        self.limit = limit
         self.quota = limit.quota
 
     def arguments(self, cost: int) -> list[bytes | int]:
@@ -273,7 +240,6 @@ class PacedSpec(SteadySpec):
     def __init__(self, limit: PacedLimit) -> None:
         super().__init__(limit)
         self.span = self.quota * self.unit
-        self.pace = Pace(self.quota, self.ticks, self.unit, self.span)
         self.suffix = paced_suffix(self.unit, self.ticks, self.quota)
         self._algorithm = algorithm_for(limit)
 
@@ -365,10 +331,8 @@ class FixedWindowSpec(Spec):
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
         text, *holds = state.split(b"|")
-        start, count = text.split(b",")
-        return ComputedCounter(
-            self._algorithm, (int(start) * MICROSECOND, int(count)), holds, now_ns
-        )
+        start, count = map(int, text.split(b","))
+        return ComputedCounter(self._algorithm, (start * MICROSECOND, count), holds, now_ns)
 
 
 class SlidingWindowCounterSpec(Spec):
@@ -403,7 +367,7 @@ class SlidingWindowLogSpec(Spec):
 
     def __init__(self, limit: SlidingWindowLog) -> None:
         super().__init__(limit)
-        self._window_ns = limit.window_ns
+        self._window = limit.window_ns // MICROSECOND
         if limit.limit > LARGEST_LOG:
             warnings.warn(
                 f"{limit} keeps up to {limit.limit} entries a key in Redis, and reading through "
@@ -413,11 +377,15 @@ class SlidingWindowLogSpec(Spec):
             )
 
     def _rest(self, cost: int) -> list[bytes | int]:
-        return [self._window_ns // MICROSECOND]
+        return [self._window]
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
         text, *holds = state.split(b"|")
-        return LogCounter(self.quota, self._window_ns, text, holds, now_ns)
+        total, debt, high, ends, fits_at = text.split(b",")
+        held = [hold.split(b":") for hold in holds]
+        room = max(0, self.quota - int(total) - int(debt)) - sum(int(units) for _, units in held)
+        ends = max([ends, *(expires for expires, _ in held)], key=int)
+        return ReportedCounter(room, ends, fits_at, now_ns, int(high) + self._window)
 
 
 class SlotsSpec(Spec):
@@ -428,14 +396,17 @@ class SlotsSpec(Spec):
 
     def __init__(self, limit: Concurrency) -> None:
         super().__init__(limit)
-        self._ttl_ns = limit.ttl_ns
-        self._shares = _shares_text(limit)
+        shares = ":".join(f"{name}={slots}" for name, slots in limit.shares or ())
+        if shares:
+            shares = f"{int(limit.lends)}:{limit.partition or ''}:{shares}"
+        self._arguments: list[bytes | int] = [limit.ttl_ns // MICROSECOND, shares.encode("ascii")]
 
     def _rest(self, cost: int) -> list[bytes | int]:
-        return [self._ttl_ns // MICROSECOND, self._shares]
+        return [*self._arguments]
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
-        return SlotsCounter(state, now_ns)
+        room, last, free_at = state.split(b",")
+        return ReportedCounter(int(room), last, free_at, now_ns)
 
 
 @lru_cache(maxsize=4096)
@@ -456,14 +427,6 @@ def spec_of(limit: Limit) -> Spec:
             return SlotsSpec(limit)
         case _:
             raise UsageError(f"no script for {limit!r}; expected one of the Limit types")
-
-
-def _shares_text(limit: Concurrency) -> bytes:
-    """Return the shares of *limit* for the scripts; empty if there are none."""
-    if not limit.shares:
-        return b""
-    shares = ":".join(f"{name}={slots}" for name, slots in limit.shares)
-    return f"{int(limit.lends)}:{limit.partition or ''}:{shares}".encode("ascii")
 
 
 def paced_suffix(unit: int, ticks: int, quota: int) -> bytes:

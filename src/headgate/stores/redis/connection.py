@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.errors import StoreError
-    from headgate.stores.redis.requests import Reply
+    from headgate.stores.redis.requests import Reply, Waiter
 
 _INCOMPLETE: Final = object()  # the parser's value for a reply that has not arrived as a whole
 _CHUNK: Final = 65_536
@@ -155,15 +155,19 @@ InFlight = tuple[Request, float, int]
 """A request, its deadline (monotonic seconds), and how often it has been sent again."""
 
 
-class _Command(Request):
-    """A command of the connection itself, such as AUTH or ASKING."""
+class Command(Request):
+    """One command that is no script, such as AUTH or ASKING, *packed*, about *key*."""
 
-    __slots__ = ("_packed", "_reply")
-    key = b""
+    __slots__ = ("_key", "_packed", "_reply")
 
-    def __init__(self, packed: bytes, reply: asyncio.Future[Reply] | None = None) -> None:
+    def __init__(self, packed: bytes, reply: Waiter | None = None, key: bytes = b"") -> None:
         self._packed = packed
         self._reply = reply
+        self._key = key
+
+    @property
+    def key(self) -> bytes:
+        return self._key
 
     def packed(self) -> bytes:
         return self._packed
@@ -179,7 +183,7 @@ class _Command(Request):
             self._reply.set_exception(error)
 
 
-ASKING: Final = _Command(b"*1\r\n$6\r\nASKING\r\n")
+ASKING: Final = Command(b"*1\r\n$6\r\nASKING\r\n")
 """Precedes a request that was redirected by ASK. Its reply is ignored."""
 
 
@@ -222,7 +226,7 @@ class AsyncConnection(asyncio.Protocol):
         replies: list[asyncio.Future[Reply]] = [self._loop.create_future() for _ in commands]
         self._write(b"".join(commands))
         for command, reply in zip(commands, replies, strict=True):
-            self._in_flight.append((_Command(command, reply), 0.0, 0))
+            self._in_flight.append((Command(command, reply), 0.0, 0))
         found = await asyncio.gather(*replies, return_exceptions=True)
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, _ReplyError):

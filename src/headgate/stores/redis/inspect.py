@@ -20,27 +20,29 @@ import hiredis
 from headgate.algorithms import LeakyQueueAlgorithm, algorithm_for
 from headgate.algorithms.leaky_queue import Line, Vacancy
 from headgate.algorithms.sliding_log import Log
-from headgate.errors import LimitError
+from headgate.errors import LimitError, StoreError
 from headgate.limits import FixedWindow, LeakyQueue, SlidingWindowCounter, SlidingWindowLog
 from headgate.runtime.drivers import drive
 from headgate.stores.base import group_name
 from headgate.stores.redis import errors
-from headgate.stores.redis.cluster import Nodes, Redirection, redirection
+from headgate.stores.redis.batching import BlockingResult
+from headgate.stores.redis.cluster import Nodes
 from headgate.stores.redis.codec import EXTRA_MANTISSAS
 from headgate.stores.redis.connect import dial_server, dialer_for, server_at
+from headgate.stores.redis.connection import Command
 from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, ParsedName, parse_name, prefix
 from headgate.stores.redis.requests import pack
+from headgate.stores.redis.transport import Transport
 from headgate.units import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headgate.limits import Limit
-    from headgate.server_urls import Address
     from headgate.stores.redis.connection import BlockingConnection
     from headgate.stores.redis.url import RedisURL
 
-    Command = tuple[bytes | str | int, ...]
+    Words = tuple[bytes | str | int, ...]
 
 _WILD: Final = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 _SPECIAL: Final = re.compile(rb"([*?\[\]\\^-])")
@@ -48,7 +50,9 @@ _STEP: Final = 1_000
 """Keys that the server examines in one step of SCAN: a fraction of a millisecond."""
 _PATIENCE: Final = 5.0
 """Seconds that a reply may take, at least: the URL's timeout is for decisions."""
-_MOST_REDIRECTIONS: Final = 3
+_LONGEST_VALUE: Final = 1 << 18
+"""Bytes of a value that are read: those of other applications may be of any size."""
+_WRONG_TYPE: Final = "WRONGTYPE"
 _AT_ONCE: Final = 100
 """Counters that are read in one round trip: each may have a long list beside it."""
 
@@ -139,95 +143,67 @@ def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Coun
 
 
 class Server:
-    """One primary, to be read from; a *node* of a cluster has an address. Raises `StoreError`."""
+    """One primary, whose names are found over *connection* and read through *transport*.
+
+    A key whose slot is being moved may be at another node: the transport asks there. Raises
+    `StoreError`.
+    """
 
     def __init__(
-        self, connection: BlockingConnection, url: RedisURL, node: Address | None = None
+        self, connection: BlockingConnection, transport: Transport, *, has_tags: bool
     ) -> None:
         self._connection = connection
-        self._url = url
-        self._node = node
-        self.has_tags = node is not None
+        self._transport = transport
+        self.has_tags = has_tags
 
     def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
         cursor = b""
         while cursor != b"0":
             command = ("SCAN", cursor or b"0", "MATCH", match, "COUNT", _STEP)
-            cursor, names = self._accepted(self._ask([command])[0])
+            cursor, names = _asked(self._connection, command)
             yield names
 
     def read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
-        likely = self._likely(names)
-        for first in range(0, len(likely), _AT_ONCE):
-            yield from self._read(likely[first : first + _AT_ONCE])
-
-    def _likely(self, names: Sequence[bytes]) -> list[bytes]:
-        """Return those of *names* that are worth reading: other values may be of any size."""
-        likely = [name for name in names if _is_for_slots(name)]
-        others = [name for name in names if not _is_for_slots(name)]
-        beginnings = self._ask([("GETRANGE", name, 0, BEGINNING - 1) for name in others])
-        for name, beginning in zip(others, beginnings, strict=True):
-            if isinstance(beginning, hiredis.ReplyError):
-                if not _is_wrong_type(beginning):  # `_read` handles the other errors
-                    likely.append(name)
-            elif looks_like_state(beginning):
-                likely.append(name)
-        return likely
+        for first in range(0, len(names), _AT_ONCE):
+            yield from self._read(names[first : first + _AT_ONCE])
 
     def _read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
-        commands = [command for name in names for command in _reading(name)]
-        *replies, now = self._ask([*commands, ("TIME",)])  # last: no state is younger
-        seconds, micros = map(int, self._accepted(now))
-        now_ns = (seconds * 1_000_000 + micros) * MICROSECOND
+        commands = [(name, command) for name in names for command in _reading(name)]
+        # TIME is last: no state is younger.
+        *replies, (seconds, micros) = self._replies([*commands, (names[0], ("TIME",))])
+        now_ns = (int(seconds) * 1_000_000 + int(micros)) * MICROSECOND
         for n, name in enumerate(names):
-            value, entries, ttl = self._settled(name, replies[3 * n :][:3])
+            value, entries, ttl = replies[3 * n :][:3]
             # Every key of ours has a TTL, so one without is not ours.
             state = _state(name, value, entries or (), now_ns) if ttl and ttl > 0 else None
             if state:
                 yield name, state, ttl * MILLISECOND
 
-    def _settled(self, name: bytes, replies: Sequence[Any]) -> list[Any]:
-        """Return the replies about *name*, from another node if its slot is being moved."""
-        for _ in range(_MOST_REDIRECTIONS):
-            found = [self._redirected(reply) for reply in replies]
-            to = next(filter(None, found), None)
-            if to is None:
-                break
-            asking = [one for each in _reading(name) for one in (("ASKING",), each)]
-            with closing(_open(self._url, to.address)) as connection:
-                replies = _exchange(connection, asking, self._url.timeout)[1::2]
-        return [self._accepted(reply) for reply in replies]
-
-    def _redirected(self, reply: Any) -> Redirection | None:
-        if self._node is None or not isinstance(reply, hiredis.ReplyError):
-            return None
-        return redirection(str(reply), self._node)
-
-    def _accepted(self, reply: Any) -> Any:
-        """Return *reply*, or None if the key is of another type; raise any other error."""
-        if isinstance(reply, hiredis.ReplyError):
-            if _is_wrong_type(reply):
-                return None
-            raise errors.store_error(str(reply), self._connection.where)
-        return reply
-
-    def _ask(self, commands: Sequence[Command]) -> list[Any]:
-        return _exchange(self._connection, commands, self._url.timeout)
+    def _replies(self, commands: Sequence[tuple[bytes, Words]]) -> list[Any]:
+        """Return the replies to *commands*, each about a key; None if that is of another type."""
+        results = [BlockingResult() for _ in commands]
+        self._transport.perform(
+            [
+                Command(pack(words), result, key)
+                for (key, words), result in zip(commands, results, strict=True)
+            ]
+        )
+        found = [one.outcome() for one in results]
+        for error in found:
+            if isinstance(error, StoreError) and _WRONG_TYPE not in str(error):
+                raise error
+        return [None if isinstance(one, StoreError) else one for one in found]
 
 
-def _reading(name: bytes) -> tuple[Command, Command, Command]:
+def _reading(name: bytes) -> tuple[Words, Words, Words]:
     """Return the commands that read the value of *name*, the key beside it, and its TTL in ms."""
     if _is_for_slots(name):
-        value: Command = ("ZRANGE", name, 0, -1, "WITHSCORES")
-        beside: Command = ("ZRANGE", name.replace(b":", b"|:", 1), 0, -1)
+        value: Words = ("ZRANGE", name, 0, -1, "WITHSCORES")
+        beside: Words = ("ZRANGE", name.replace(b":", b"|:", 1), 0, -1)
     else:
-        value = ("GET", name)
+        value = ("GETRANGE", name, 0, _LONGEST_VALUE - 1)
         beside = ("LRANGE", name.replace(b":", b"+:", 1), 0, -1)
     return value, beside, ("PTTL", name)
-
-
-def _is_wrong_type(error: Exception) -> bool:
-    return str(error).startswith("WRONGTYPE")
 
 
 def _is_for_slots(name: bytes) -> bool:
@@ -243,24 +219,24 @@ def _state(name: bytes, value: Any, entries: Sequence[bytes], now_ns: int) -> St
     return read_state(value, entries, now_ns)
 
 
-def _open(url: RedisURL, address: Address) -> BlockingConnection:
-    until = time.monotonic() + url.timeout
-    connection: BlockingConnection = drive(dial_server(server_at(url, address))(until))
-    return connection
-
-
-def _exchange(
-    connection: BlockingConnection, commands: Sequence[Command], timeout: float
-) -> list[Any]:
-    """Return the replies to *commands*, error replies among them."""
-    deadline = time.monotonic() + timeout
-    if not commands:
-        return []
+def _asked(connection: BlockingConnection, command: Words) -> Any:
+    """Return the reply to *command*."""
+    deadline = time.monotonic() + _PATIENCE
     try:
-        connection.send(b"".join(map(pack, commands)), deadline)
-        return connection.receive(len(commands), deadline)
+        connection.send(pack(command), deadline)
+        (reply,) = connection.receive(1, deadline)
     except errors.DRIVER_ERRORS as error:
         raise errors.fault(error, connection.where) from error
+    if isinstance(reply, hiredis.ReplyError):
+        raise errors.store_error(str(reply), connection.where)
+    return reply
+
+
+def _is_in_cluster(connection: BlockingConnection) -> bool:
+    try:
+        return b"cluster_enabled:1" in _asked(connection, ("INFO", "cluster"))
+    except StoreError:
+        return False  # an ACL may forbid INFO
 
 
 @contextmanager
@@ -269,24 +245,23 @@ def open_primaries(url: RedisURL) -> Iterator[list[Server]]:
     url = replace(url, timeout=max(_PATIENCE, url.timeout))
     deadline = time.monotonic() + url.timeout
     with ExitStack() as stack:
+        transport = stack.enter_context(closing(Transport(url)))
+        dialers = [dialer_for(url)]
         if url.is_cluster:
             nodes = sorted({one for one in drive(Nodes(url).dial(deadline)) if one is not None})
-            opened = [(stack.enter_context(closing(_open(url, one))), one) for one in nodes]
-            yield [Server(connection, url, node) for connection, node in opened]
-            return
-        connection = stack.enter_context(closing(drive(dialer_for(url)(deadline))))
-        (info,) = _exchange(connection, [("INFO", "cluster")], url.timeout)
-        if isinstance(info, bytes) and b"cluster_enabled:1" in info:
+            dialers = [dial_server(server_at(url, node)) for node in nodes]
+        primaries = []
+        for dialer in dialers:
+            connection = stack.enter_context(closing(drive(dialer(deadline))))
+            primaries.append(Server(connection, transport, has_tags=url.is_cluster))
+        if not url.is_cluster and _is_in_cluster(connection):
             # A node by itself has only a part of the counters, and under other names.
             raise errors.store_error("MOVED", connection.where)
-        yield [Server(connection, url)]
+        yield primaries
 
 
 # The values of counters, as lua/counters.lua writes them.
 
-BEGINNING: Final = 25
-"""Bytes of a value that `looks_like_state` needs."""
-_STATE: Final = re.compile(rb"\d{16}(?:\d{3},\d|/\d)|[FCL]\d{1,16},|Q\d{1,23}")
 _PACED: Final = re.compile(
     rb"(\d{16})(?:(?:(\d\d)(\d)|/(\d{1,24})),\d{1,16}|/(\d{1,24})/(\d{1,16})/\d{1,16}/(\d{1,16}))"
     rb"(?:@\d{1,16})?"
@@ -339,11 +314,6 @@ class State:
     def held(self) -> int:
         """The units that open reservations have set aside: neither in use nor free."""
         return sum(one.amount for one in self.reservations)
-
-
-def looks_like_state(beginning: bytes) -> bool:
-    """Return True if a value with this beginning may be that of a counter."""
-    return _STATE.match(beginning) is not None
 
 
 def read_state(value: bytes, entries: Sequence[bytes], now_ns: int) -> State | None:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headgate.errors import StoreError
+    from headgate.stores.operations import CheckOperation
     from headgate.stores.redis.naming import Names
 
 Arguments = list[bytes | int]
@@ -217,7 +218,10 @@ def request_for(operation: Operation[Any], names: Names, now: bytes, waiter: Wai
         name = names.counter(operation.group, operation.key, VALUES)
         arguments = [now, *_own_arguments(operation)]
         return ScriptRequest(script("publish_value"), [name], arguments, waiter, _read_values)
-    checks = (operation.check,) if isinstance(operation, GrantLease) else operation.checks  # type: ignore[attr-defined]
+    if isinstance(operation, GrantLease):
+        checks: tuple[Check, ...] = (operation.check,)
+    else:
+        checks = cast("CheckOperation[Any]", operation).checks
     keys, specs = check_arguments(checks, names)
     arguments = [now, *_own_arguments(operation), len(checks), *specs]
     read = partial(_read, operation)

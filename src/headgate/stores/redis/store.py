@@ -14,12 +14,10 @@ from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Effect, Reply, reply_of
 from headgate.stores.base import Prepared, Store, checks_at
 from headgate.stores.constants import divide
-from headgate.stores.operations import Operation, Take, TakeEach
+from headgate.stores.operations import CheckOperation, Operation, Take, TakeEach
 from headgate.stores.redis.async_transport import AsyncTransport
 from headgate.stores.redis.batching import Batch, BlockingResult, LoopBatcher, ThreadBatcher
 from headgate.stores.redis.cluster_split import (
-    Single,
-    Splittable,
     first_name,
     independent_results,
     slot_groups,
@@ -178,14 +176,14 @@ class RedisStore(Store):
         """Return True if *operation* takes several requests."""
         if isinstance(operation, TakeEach):
             return True
-        return len(slot_groups(cast("Splittable", operation), self._names)) > 1
+        return len(slot_groups(operation, self._names)) > 1
 
     def _steps(self, operation: Operation[Any]) -> Effects[Any]:
         """Perform an operation that takes several requests."""
         if isinstance(operation, TakeEach):
             return independent_results((yield from self._take_each(operation)))
-        splittable = cast("Splittable", operation)
-        steps = split(splittable, slot_groups(splittable, self._names))
+        groups = slot_groups(operation, self._names)
+        steps = split(cast("CheckOperation[Any]", operation), groups)
         results: list[Any] | None = None
         while True:
             try:
@@ -218,7 +216,7 @@ class RedisStore(Store):
                 batch.operation(operation, result)
 
         names = self._names
-        found = [first_name(cast("Splittable | Single", one), names) for one in operations]
+        found = [first_name(one, names) for one in operations]
         if len({names.tag(name) for name in found}) == 1:
             self._perform(found[0], add, *results)
         elif found:  # for several nodes, of which one may be slow: no other caller waits for them

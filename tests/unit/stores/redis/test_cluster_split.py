@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from headgate.stores.operations import (
     CancelQueued,
     Charge,
     Check,
+    CheckOperation,
     Hold,
     Operation,
     ReleaseSlot,
@@ -29,9 +30,6 @@ from headgate.stores.redis.cluster_split import (
 )
 from headgate.stores.redis.naming import TAGS, Names
 
-if TYPE_CHECKING:
-    from headgate.stores.redis.cluster_split import Splittable
-
 LIMIT = FixedWindow(5, 10)
 YES = Outcome(allowed=True, remaining=4, retry_after_ns=0, reset_after_ns=9)
 LESS = Outcome(allowed=True, remaining=3, retry_after_ns=0, reset_after_ns=9)
@@ -47,7 +45,9 @@ def _check(key: str, limit: Limit = LIMIT, cost: int = 2) -> Check:
     return Check("g", key, limit, cost)
 
 
-def _steps(operation: Splittable, *replies: list[Any]) -> tuple[list[list[Operation[Any]]], Any]:
+def _steps(
+    operation: CheckOperation[Any], *replies: list[Any]
+) -> tuple[list[list[Operation[Any]]], Any]:
     """The steps of *operation* in two slots, given *replies*; and its result or error."""
     asked: list[list[Operation[Any]]] = []
     steps = split(operation, [[0], [1]])
@@ -148,7 +148,7 @@ def test_checks_are_grouped_by_what_can_be_asked_together() -> None:
     ],
 )
 def test_it_is_undone_if_no_part_was_done_or_all_were_given_back(
-    operation: Splittable, results: list[Any], *, is_undone: bool
+    operation: CheckOperation[Any], results: list[Any], *, is_undone: bool
 ) -> None:
     copies = [one.copied() if isinstance(one, StoreError) else one for one in results]
     _, error = _steps(operation, copies, [True, True])
