@@ -23,7 +23,7 @@ from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, serv
 from headgate.stores.redis.naming import slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from headgate.server_urls import Address
     from headgate.stores.redis.cluster import SlotMap
@@ -347,28 +347,23 @@ class LoopConnections:
         self._route(pending)
 
 
-class _LoopEntry:
-    """The connections of a loop, closed with it if they are not closed before.
+async def _closing_with_loop(connections: LoopConnections) -> AsyncGenerator[None, None]:
+    """Close *connections* when this generator is closed, by its loop at the latest.
 
     A loop that ends, as `asyncio.run` ends it, closes the asynchronous generators that were begun
     in it (`shutdown_asyncgens`), and a generator that is collected is closed in its loop.
     """
-
-    def __init__(self, connections: LoopConnections) -> None:
-        self.connections = connections
-        self._guard = _closing_with_loop(connections)
-        with suppress(StopIteration):
-            self._guard.__anext__().send(None)
-
-    async def aclose(self) -> None:
-        await self._guard.aclose()
-
-
-async def _closing_with_loop(connections: LoopConnections) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
         await connections.aclose()
+
+
+class _LoopEntry(NamedTuple):
+    """The connections of a loop, and the generator that closes them."""
+
+    connections: LoopConnections
+    guard: AsyncGenerator[None, None]
 
 
 class AsyncTransport:
@@ -385,10 +380,8 @@ class AsyncTransport:
         watch_forks(self)
 
     def after_fork(self) -> None:
-        """Begin without a current loop, in a new transport or a forked process."""
+        """Begin with a lock that is free, in a new transport or a forked process."""
         self._lock = threading.Lock()
-        # One tuple: another thread must not change one of the two alone.
-        self._current: tuple[object, Callable[[Request], None]] = (None, self._fail)
 
     def submit(self, request: Request) -> None:
         """Send *request* now, if its server is connected, else as soon as it is.
@@ -396,10 +389,12 @@ class AsyncTransport:
         To be called in a running event loop, where `answered` or `failed` is called too, as soon
         as by `Transport.perform`. Requests for one server are executed in their order.
         """
-        loop, submit = self._current
-        if loop is not asyncio.get_running_loop():
-            submit = self._enter()
-        submit(request)
+        loop = asyncio.get_running_loop()
+        entry = self._entries.get(loop) or self._enter(loop)
+        if entry is None:
+            loop.call_soon(request.failed, errors.closed(str(self._url)))
+        else:
+            entry.connections.submit(request)
 
     def owner_of(self, slot: int) -> str:
         """Return the owner of *slot* as far as is known in the running event loop; else ""."""
@@ -413,28 +408,29 @@ class AsyncTransport:
         """Drop all connections. Requests from now on fail."""
         with self._lock:
             self._is_closed = True
-            self._current = (None, self._fail)
             entries, self._entries = self._entries, {}
         here = asyncio.get_running_loop()
         for loop, entry in entries.items():
             if loop is here:
-                await entry.aclose()
+                await entry.guard.aclose()
             elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(entry.aclose(), loop)
+                closing = asyncio.run_coroutine_threadsafe(_closed(entry), loop)
                 with suppress(TimeoutError):  # a loop that stops meanwhile closes its own
                     await asyncio.wait_for(asyncio.wrap_future(closing), _CLOSE_SECONDS)
 
-    def _enter(self) -> Callable[[Request], None]:
-        loop = asyncio.get_running_loop()
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> _LoopEntry | None:
+        """Return the new entry of *loop*; None if the transport is closed."""
         with self._lock:
             if self._is_closed:
-                return self._fail
-            self._entries = {one: e for one, e in self._entries.items() if not one.is_closed()}
-            entry = self._entries.get(loop)
-            if entry is None:
-                entry = self._entries[loop] = _LoopEntry(LoopConnections(self._url))
-            self._current = (loop, entry.connections.submit)
-            return entry.connections.submit
+                return None
+            connections = LoopConnections(self._url)
+            entry = _LoopEntry(connections, _closing_with_loop(connections))
+            with suppress(StopIteration):
+                entry.guard.__anext__().send(None)
+            open_loops = {one: e for one, e in self._entries.items() if not one.is_closed()}
+            self._entries = {**open_loops, loop: entry}
+            return entry
 
-    def _fail(self, request: Request) -> None:
-        asyncio.get_running_loop().call_soon(request.failed, errors.closed(str(self._url)))
+
+async def _closed(entry: _LoopEntry) -> None:
+    await entry.guard.aclose()

@@ -18,9 +18,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import hiredis
@@ -73,7 +72,7 @@ class Resolver:
         """Return the addresses of *host*, with port 0; the error is an `OSError`."""
         found: Future[list[SocketAddress]] = Future()
         found.set_running_or_notify_cancel()  # a waiter that gives up does not cancel it
-        if is_ip_address(host):
+        with suppress(OSError, UnicodeError):  # it is a name, not an address
             numeric = socket.AI_NUMERICHOST
             found.set_result(_addresses(socket.getaddrinfo(host, None, flags=numeric, **_STREAM)))
             return found
@@ -86,21 +85,18 @@ class Resolver:
         return pending
 
     def _find(self, host: str, found: Future[list[SocketAddress]]) -> None:
-        error: OSError | None = None
-        addresses: list[SocketAddress] = []
+        result: list[SocketAddress] | OSError
         try:
-            addresses = _addresses(self._look_up(host, None, **_STREAM))
-        except OSError as caught:
-            error = caught
-        except UnicodeError as caught:  # not a valid name
-            error = OSError(str(caught))
+            result = _addresses(self._look_up(host, None, **_STREAM))
+        except (OSError, UnicodeError) as error:  # the latter: it is not a valid name
+            result = OSError(str(error))
         with self._lock:
             if self._lookups.get(host) is found:
                 del self._lookups[host]
-        if error is None:
-            found.set_result(addresses)
+        if isinstance(result, OSError):
+            found.set_exception(result)
         else:
-            found.set_exception(error)
+            found.set_result(result)
 
 
 _STREAM: Final[dict[str, Any]] = {"type": socket.SOCK_STREAM}
@@ -108,15 +104,6 @@ _STREAM: Final[dict[str, Any]] = {"type": socket.SOCK_STREAM}
 
 def _addresses(infos: Sequence[Any]) -> list[SocketAddress]:
     return [(family, address) for family, _, _, _, address in infos]
-
-
-def is_ip_address(host: str) -> bool:
-    """Return True if *host* needs no lookup."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 RESOLVER: Final = Resolver()
@@ -172,11 +159,7 @@ def sentinel_at(url: RedisURL, address: Address) -> Endpoint:
 def _tls_context(files: TLSFiles) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.check_hostname = files.check_hostname
-    context.verify_mode = {
-        "none": ssl.CERT_NONE,
-        "optional": ssl.CERT_OPTIONAL,
-        "required": ssl.CERT_REQUIRED,
-    }[files.cert_reqs]
+    context.verify_mode = ssl.VerifyMode[f"CERT_{files.cert_reqs.upper()}"]
     if files.certfile is not None:
         context.load_cert_chain(files.certfile, files.keyfile)
     if files.ca_certs is not None:
@@ -233,7 +216,7 @@ def open_connection(
         stage[0] = "greeting"
         commands = endpoint.greeting(question)
         packed = list(map(pack, commands))
-        replies = yield _Step(_greet, _agreet, deadline, opened, packed)
+        replies = yield _Step(_greet, AsyncConnection.greet, deadline, opened, packed)
         return opened, endpoint.accepted(commands, replies)
     except BaseException as error:
         if opened is not None:
@@ -328,10 +311,6 @@ def _greet(connection: BlockingConnection, packed: Sequence[bytes], timeout: flo
     deadline = time.monotonic() + timeout
     connection.send(b"".join(packed), deadline)
     return connection.receive(len(packed), deadline)
-
-
-async def _agreet(connection: AsyncConnection, packed: Sequence[bytes]) -> list[Reply]:
-    return await connection.greet(packed)
 
 
 def dial_server(endpoint: Endpoint) -> Dialer:

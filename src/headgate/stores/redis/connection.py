@@ -263,7 +263,7 @@ class AsyncConnection(asyncio.Protocol):
         """Close the connection as soon as what is in flight has been answered."""
         self._is_retired = True
         if not self._in_flight:
-            self.end(errors.broken(self.where))
+            self.close()
 
     def end(self, error: StoreError) -> None:
         """Close the connection now, and fail what is in flight with *error*."""
@@ -330,7 +330,7 @@ class AsyncConnection(asyncio.Protocol):
     def _settle(self, reply: Reply) -> None:
         """Pass *reply* to the first request in flight."""
         if not self._in_flight:
-            self.end(errors.broken(self.where))  # an unexpected message
+            self.close()  # an unexpected message
             return
         pending = self._in_flight.popleft()
         if reply.__class__ is not _ReplyError or self._owner is None:
@@ -338,4 +338,4 @@ class AsyncConnection(asyncio.Protocol):
         else:
             self._owner.error_reply(self, pending, str(reply))
         if self._is_retired and not self._in_flight:
-            self.end(errors.broken(self.where))
+            self.close()

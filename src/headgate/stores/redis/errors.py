@@ -44,12 +44,6 @@ _INNER_CODE: Final = re.compile(r"Error running script.*?-([A-Z]+) ")
 _ARGUMENTS: Final = re.compile(r",? with args beginning with.*", re.DOTALL)
 
 
-def code_of(text: str) -> str:
-    """Return the code of an error reply, such as NOSCRIPT."""
-    inner = _INNER_CODE.search(text)  # before Redis 7 the error inside a script is wrapped
-    return inner[1] if inner else text.partition(" ")[0]
-
-
 def store_error(text: str, where: str) -> StoreError:
     """Return the `StoreError` for the error reply *text* of the server at *where*."""
     text = _ARGUMENTS.sub("", text)  # they may contain keys
@@ -57,17 +51,16 @@ def store_error(text: str, where: str) -> StoreError:
         return StoreError(
             f"{where} does not accept the password of the store URL: {text}", reason="denied"
         )
-    code = "NOPERM" if _ACL_TROUBLE.search(text) else code_of(text)
+    inner = _INNER_CODE.search(text)  # before Redis 7 the error inside a script is wrapped
+    code = inner[1] if inner else text.partition(" ")[0]
+    if _ACL_TROUBLE.search(text):
+        code = "NOPERM"
     reason, meaning = _CODES.get(code, ("refused", "refused"))
     return StoreError(f"{where} {meaning}: {text}", reason=reason)
 
 
 def fault(error: BaseException, where: str) -> StoreError:
     """Return the `StoreError` for what a socket or a parser raised about *where*."""
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, hiredis.ReplyError):
-        return store_error(str(error), where)
     said = str(error) or type(error).__name__
     match error:
         case TimeoutError():
@@ -86,12 +79,10 @@ def fault(error: BaseException, where: str) -> StoreError:
 def not_connected(error: BaseException, where: str, stage: str) -> StoreError:
     """Return the `StoreError` for what *stage* of connecting to *where* raised."""
     own = fault(error, where)
-    if isinstance(error, StoreError | hiredis.ReplyError | ssl.SSLError):
-        return own.copied(is_undone=True)
-    text = str(error) or type(error).__name__
-    return StoreError(
-        f"no connection to {where}: {stage} failed: {text}", reason=own.reason, is_undone=True
-    )
+    if isinstance(error, ssl.SSLError):
+        return unsent(own)
+    text = f"no connection to {where}: {stage} failed: {str(error) or type(error).__name__}"
+    return StoreError(text, reason=own.reason, is_undone=True)
 
 
 def timed_out(where: str, timeout: float) -> StoreError:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
@@ -31,12 +31,12 @@ from headgate.stores.redis.connection import ASKING
 from headgate.stores.redis.naming import slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headgate.server_urls import Address
     from headgate.stores.redis.connect import Dialer
     from headgate.stores.redis.connection import BlockingConnection
-    from headgate.stores.redis.requests import Reply, Request
+    from headgate.stores.redis.requests import Request
     from headgate.stores.redis.url import RedisURL
 
 _ReplyError: Final = hiredis.ReplyError
@@ -206,35 +206,20 @@ class ConnectionPool:
         return connection
 
 
-class _Routed:
-    """A request for the owner of its slot."""
-
-    __slots__ = ("request",)
-    target: Address | None = None
-    detours = 0
-    asking = whole = waits = False
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-
-    def packed(self) -> bytes:
-        return self.request.packed()
-
-
 @dataclass(slots=True)
-class _Rerouted(_Routed):
-    """A request that is sent again, to *target* if it was redirected there."""
+class _Routed:
+    """A request for *target*, if it was redirected there, or else for the owner of its slot."""
 
     request: Request
     target: Address | None = None
     detours: int = 0
-    asking: bool = False
-    whole: bool = False
+    is_whole: bool = False
+    """True if the script's text is sent."""
     waits: bool = False
+    """True if it is sent a little later."""
 
     def packed(self) -> bytes:
-        command = self.request.packed_whole() if self.whole else self.request.packed()
-        return ASKING.packed() + command if self.asking else command
+        return self.request.packed_whole() if self.is_whole else self.request.packed()
 
 
 _Asked = tuple["Address", "ConnectionPool", "BlockingConnection", list[_Routed]]
@@ -274,7 +259,7 @@ class Transport:
         """
         if deadline is None:
             deadline = _monotonic() + self._url.timeout
-        routed: list[_Routed] = [_Routed(request) for request in requests]
+        routed = [_Routed(request) for request in requests]
         while routed:
             if self._nodes is not None and (self._nodes.is_stale or not self._nodes.is_known):
                 deadline = self._refresh(self._nodes, deadline)
@@ -282,7 +267,7 @@ class Transport:
                 self._fail(routed, errors.too_late(str(self._url), self._url.timeout))
                 return
             routed, deadline = self._round(routed, deadline)
-            if routed and any(one.whole for one in routed):  # nothing was executed
+            if routed and any(one.is_whole for one in routed):  # nothing was executed
                 deadline = _monotonic() + self._url.timeout
             if routed and any(one.waits for one in routed):
                 routed = self._wait(routed, deadline)
@@ -383,9 +368,12 @@ class Transport:
         again: list[_Routed] = []
         done = 0
         try:
-            lost = [_send(connection, group, deadline) for _, _, connection, group in asked]
+            lost = [
+                _caught(connection.send, b"".join([one.packed() for one in group]), deadline)
+                for _, _, connection, group in asked
+            ]
             for (address, pool, connection, group), error in zip(asked, lost, strict=True):
-                replies = error or _receive(connection, group, deadline)
+                replies = error or _caught(connection.receive, len(group), deadline)
                 done += 1
                 if isinstance(replies, Exception):
                     pool.drop(connection)
@@ -431,11 +419,14 @@ class Transport:
             if not action.asking and nodes is not None:
                 nodes.owners[action.slot] = action.address
                 nodes.is_stale = True
-            return (_Rerouted(one.request, action.address, detours, asking=action.asking),)
+            redirected = _Routed(one.request, action.address, detours)
+            return (_Routed(ASKING, action.address), redirected) if action.asking else (redirected,)
         if action is Retry.SEND_SCRIPT:
-            return (_Rerouted(one.request, address, detours, one.asking, whole=True),)
+            whole = _Routed(one.request, address, detours, is_whole=True)
+            # After a redirection the node may be one that needs ASKING.
+            return (_Routed(ASKING, address), whole) if one.detours else (whole,)
         parts = one.request.parts()
-        return [_Rerouted(part, waits=len(parts) == 1) for part in parts]
+        return [_Routed(part, waits=len(parts) == 1) for part in parts]
 
     def _wait(self, routed: Sequence[_Routed], deadline: float) -> list[_Routed]:
         """Wait a little after TRYAGAIN, or give up those that would be too late."""
@@ -443,7 +434,7 @@ class Transport:
         wait = pause(self._url.timeout, left)
         if wait < left:
             time.sleep(wait)
-            return [_Rerouted(one.request) if one.waits else one for one in routed]
+            return [_Routed(one.request) if one.waits else one for one in routed]
         error = errors.store_error("TRYAGAIN", str(self._url))
         errors.fail_all((one.request for one in routed if one.waits), error)
         return [one for one in routed if not one.waits]
@@ -470,31 +461,12 @@ class Transport:
         return pool
 
 
-def _send(connection: BlockingConnection, group: list[_Routed], until: float) -> Exception | None:
-    """Send the requests of *group*; return the error if that fails."""
+def _caught(call: Callable[..., Any], *args: object) -> Any:
+    """Return the result of *call*, or the error of the driver that it raised."""
     try:
-        connection.send(b"".join([one.packed() for one in group]), until)
+        return call(*args)
     except errors.DRIVER_ERRORS as error:
         return error
-    return None
-
-
-def _receive(
-    connection: BlockingConnection, group: list[_Routed], until: float
-) -> list[Reply] | Exception:
-    """Return the replies to *group*, those to ASKING left out, or the error."""
-    count = len(group)
-    for one in group:
-        if one.asking:
-            count += 1
-    try:
-        replies = connection.receive(count, until)
-    except errors.DRIVER_ERRORS as error:
-        return error
-    if count > len(group):
-        rest = iter(replies)
-        return [(next(rest), next(rest))[1] if one.asking else next(rest) for one in group]
-    return replies
 
 
 @lru_cache(maxsize=256)

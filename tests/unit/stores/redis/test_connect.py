@@ -13,7 +13,7 @@ from headgate.errors import StoreError
 from headgate.runtime.drivers import adrive, drive
 from headgate.server_urls import Address
 from headgate.stores.redis import connect as connecting
-from headgate.stores.redis.connect import Endpoint, Resolver, is_ip_address, open_connection
+from headgate.stores.redis.connect import Endpoint, Resolver, open_connection
 
 SOON = 0.001
 
@@ -61,11 +61,6 @@ def test_an_address_is_not_looked_up(resolver: Resolver, names: Names, host: str
     ((_, address),) = resolver.look_up(host).result(0)
     assert address[0] == host.partition("%")[0]
     assert names.asked == []
-
-
-def test_a_name_is_no_address() -> None:
-    assert not is_ip_address("redis.internal")
-    assert not is_ip_address("1.2.3")
 
 
 def test_a_resolver_that_hangs_holds_one_thread_however_many_wait(
