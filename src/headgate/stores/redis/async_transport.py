@@ -188,7 +188,6 @@ class LoopConnections:
         self._links: dict[Address, ReconnectingConnection] = {}
         self._by_slot: list[ReconnectingConnection | None] = [None] * len(self._nodes.owners)
         self._waiting: list[InFlight] = []  # for the map
-        self._pausing: dict[InFlight, asyncio.TimerHandle] = {}  # after TRYAGAIN
         self._asking: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -218,11 +217,7 @@ class LoopConnections:
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
-        for timer in self._pausing.values():
-            timer.cancel()
-        waiting = [*self._waiting, *self._pausing]
-        self._waiting.clear()
-        self._pausing.clear()
+        waiting, self._waiting = self._waiting, []
         errors.fail_all((request for request, _, _ in waiting), errors.closed(str(self._url)))
         for link in list(self._links.values()):
             await link.aclose()
@@ -238,7 +233,7 @@ class LoopConnections:
         if self._asking is not None:
             self._waiting.append(pending)
             return
-        error = errors.unsent(self._nodes.pause_error(_monotonic()) or self._nodes.unowned(slot))
+        error = self._nodes.unserved(slot, _monotonic())
         self._loop.call_soon(
             pending[0].failed, errors.closed(str(self._url)) if self._is_closed else error
         )
@@ -264,8 +259,7 @@ class LoopConnections:
         nodes, url = self._nodes, self._url
         error: StoreError | None = None
         try:
-            until = _monotonic() + url.connect_timeout
-            found = await adrive(nodes.dial(until))
+            found = await adrive(nodes.dial(_monotonic() + url.connect_timeout))
         except StoreError as caught:
             error = caught
             nodes.failed(error, _monotonic())
@@ -275,13 +269,13 @@ class LoopConnections:
         finally:
             self._asking = None
         waiting, self._waiting = self._waiting, []
-        deadline = _monotonic() + url.timeout
+        now = _monotonic()
         for request, _, detours in waiting:
             slot = slot_of(request.key)
             if self._by_slot[slot] is not None:
-                self._route((request, deadline, detours))
+                self._route((request, now + url.timeout, detours))
             else:
-                errors.fail_all((request,), errors.unsent(error or nodes.unowned(slot)))
+                request.failed(errors.unsent(error or nodes.unserved(slot, now)))
 
     def _adopt(self, found: SlotMap) -> None:
         known = {address for address in found if address is not None}
@@ -340,11 +334,7 @@ class LoopConnections:
         if wait >= left:
             request.failed(errors.store_error(text, where))
             return
-        self._pausing[pending] = self._loop.call_later(wait, self._resume, pending)
-
-    def _resume(self, pending: InFlight) -> None:
-        del self._pausing[pending]
-        self._route(pending)
+        self._loop.call_later(wait, self._route, pending)
 
 
 async def _closing_with_loop(connections: LoopConnections) -> AsyncGenerator[None, None]:

@@ -131,10 +131,6 @@ class Nodes:
         self._known = tuple(dict.fromkeys((asked.address, *primaries, *self._url.addresses)))
         return found
 
-    def pause_error(self, now: float) -> StoreError | None:
-        """Return the error of a failed request for the map during the pause after it; else None."""
-        return self._backoff.pause_error(now)
-
     def is_due(self, now: float) -> bool:
         """Return True if a new map is needed and may be asked for at *now*."""
         return self.is_stale and now >= self._not_before and self._backoff.pause_error(now) is None
@@ -159,9 +155,11 @@ class Nodes:
         self.is_stale = True
         self._backoff.failed(error, now)
 
-    def unowned(self, slot: int) -> StoreError:
-        """Return the error of a request for *slot*, which no node serves."""
-        return StoreError(f"no node of the cluster serves slot {slot}", reason="cluster_down")
+    def unserved(self, slot: int, now: float) -> StoreError:
+        """Return the error of a request for *slot*, whose node is not known: it was not sent."""
+        text = f"no node of the cluster serves slot {slot}"
+        unowned = StoreError(text, reason="cluster_down", is_undone=True)
+        return self._backoff.pause_error(now) or unowned
 
 
 def _read_map(asked: Endpoint, reply: Reply) -> SlotMap:

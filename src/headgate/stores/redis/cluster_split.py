@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.errors import StoreError, UsageError
 from headgate.limits import Concurrency
@@ -43,6 +43,8 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.stores.redis.naming import Names
+
+C = TypeVar("C", bound=CheckOperation[Any])
 
 CONFIRM_WITHIN_NS: Final = 10 * SECOND
 """Time that a part of a check stays reserved if its caller dies before it confirms."""
@@ -136,7 +138,7 @@ def _each(operation: CheckOperation[Any], groups: list[Group]) -> Steps:
 
 
 def _hold(operation: Hold, groups: list[Group]) -> Steps:
-    parts = [replace(operation, checks=_checks(operation, group)) for group in groups]
+    parts = [_part(operation, group) for group in groups]
     results = yield parts
     if not all(_is_granted(result) for result in results):
         yield _undoing(parts, results)
@@ -187,8 +189,8 @@ def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation
     """Return operations that give back all that was reserved or taken, or may have been."""
     undoing: list[Operation[Any]] = []
     for part, result in zip(parts, results, strict=True):
-        if not _may_be_granted(result):
-            continue
+        if not isinstance(result, StoreError) and not _is_granted(result):
+            continue  # (a server that did not reply may have granted it)
         if isinstance(part, Hold):
             nothing = tuple(replace(check, cost=0) for check in part.checks)
             undoing.append(Settle(nothing, part.name, charge_lapsed=False))
@@ -201,29 +203,25 @@ def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation
 
 def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[CancelQueued]:
     """Return operations that give up the places in queues among *outcomes*."""
-    turns = [(c, one.turn_ns) for c, one in zip(checks, outcomes, strict=True) if one.turn_ns]
-    return (
-        [CancelQueued(tuple([c for c, _ in turns]), tuple([t for _, t in turns]))] if turns else []
-    )
+    queued = [(c, one.turn_ns) for c, one in zip(checks, outcomes, strict=True) if one.turn_ns]
+    if not queued:
+        return []
+    places, turns_ns = zip(*queued, strict=True)
+    return [CancelQueued(places, turns_ns)]
 
 
-def _part(operation: CheckOperation[Any], group: Group) -> CheckOperation[Any]:
+def _part(operation: C, group: Group) -> C:
     """Return the part of *operation* for the checks of *group*."""
-    checks = _checks(operation, group)
-    if isinstance(operation, CancelQueued):
-        return CancelQueued(checks, tuple([operation.turns_ns[place] for place in group]))
-    return replace(operation, checks=checks)
+    part = replace(operation, checks=_checks(operation, group))
+    if isinstance(part, CancelQueued):
+        return replace(part, turns_ns=tuple([part.turns_ns[place] for place in group]))
+    return part
 
 
 def _is_granted(result: Any) -> bool:
     if isinstance(result, StoreError):
         return False
     return all(outcome.allowed for outcome in _before(result))
-
-
-def _may_be_granted(result: Any) -> bool:
-    """Return True if units are or may be reserved: a server without a reply may have done it."""
-    return isinstance(result, StoreError) or _is_granted(result)
 
 
 def _before(result: Reserved | Outcomes) -> Outcomes:

@@ -157,17 +157,8 @@ LARGEST_LOG: Final = 10_000
 LARGEST_CHARGE: Final = 4 * 10**15
 """The most that is charged at once: doubles can add it up exactly."""
 
-EXTRA_MANTISSAS: Final = {
-    108: 10,
-    125: 20,
-    144: 30,
-    216: 40,
-    288: 50,
-    375: 60,
-    432: 70,
-    625: 80,
-    864: 90,
-}
+_LONG_MANTISSAS: Final = (108, 125, 144, 216, 288, 375, 432, 625, 864)
+EXTRA_MANTISSAS: Final = {mantissa: 10 * n for n, mantissa in enumerate(_LONG_MANTISSAS, 1)}
 """The mantissas that two digits ending in zero mean, as in lua/counters.lua."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -36,7 +37,7 @@ from headgate.stores.redis.transport import Transport
 from headgate.units import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, WEEK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from headgate.limits import Limit
     from headgate.stores.redis.connection import BlockingConnection
@@ -322,8 +323,10 @@ def read_state(value: bytes, entries: Sequence[bytes], now_ns: int) -> State | N
     holds = [_HOLD.fullmatch(one) for one in rest]
     if not all(holds):
         return None
+    pattern, reader = _READERS.get(text[:1], (_PACED, _read_paced))
+    found = pattern.fullmatch(text)
     try:
-        state = _readers.get(text[:1], _read_paced)(text, entries, now_ns)
+        state = reader(found, entries, now_ns) if found else None
     except LimitError:  # numbers that no limit has
         return None
     if state is None:
@@ -361,10 +364,7 @@ def _word(name: bytes) -> str:
     return plain.decode("utf-8", "backslashreplace")
 
 
-def _read_paced(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
-    found = _PACED.fullmatch(text)
-    if not found:
-        return None
+def _read_paced(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
     instant, mantissa, power, whole, unit, ticks, more = found.groups()
     q, p, f = int(whole or unit or 0), int(ticks or 1), int(more or 0)
     if mantissa:
@@ -385,19 +385,13 @@ def _rate(per_ns: Fraction) -> str:
     return f"1/{float(1 / per_ns / SECOND):.6g}s"
 
 
-def _read_fixed(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
-    found = _FIXED.fullmatch(text)
-    if not found:
-        return None
+def _read_fixed(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
     window, quota, index, count = map(int, found.groups()[:4])
     start_ns = (int(found[5]) if found[5] else index * window) * MICROSECOND
     return _computed(FixedWindow(quota, _seconds(window)), (start_ns, count), now_ns)
 
 
-def _read_cells(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
-    found = _CELLS.fullmatch(text)
-    if not found:
-        return None
+def _read_cells(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
     window, subwindows, quota, index = map(int, found.groups()[:4])
     counts = found[5].split(b",")
     if len(counts) != subwindows + 1 or not all(counts):
@@ -406,10 +400,7 @@ def _read_cells(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
     return _computed(limit, (index, tuple(map(int, counts))), now_ns)
 
 
-def _read_log(text: bytes, entries: Sequence[bytes], now_ns: int) -> State | None:
-    found = _LOG.fullmatch(text)
-    if not found:
-        return None
+def _read_log(found: re.Match[bytes], entries: Sequence[bytes], now_ns: int) -> State | None:
     window, quota, high, _, debt, offset = map(int, found.groups())
     limit = SlidingWindowLog(quota, _seconds(window))
     log = Log(high * MICROSECOND)
@@ -423,11 +414,10 @@ def _read_log(text: bytes, entries: Sequence[bytes], now_ns: int) -> State | Non
     return _computed(limit, log, now_ns)
 
 
-def _read_queue(text: bytes, _: Sequence[bytes], now_ns: int) -> State | None:
-    found = _QUEUE.fullmatch(text)
-    if not found or not int(found[1]) or not int(found[2]):
-        return None
+def _read_queue(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
     unit, ticks, whole, more = map(int, found.groups()[:4])
+    if not unit or not ticks:
+        return None
     limit = LeakyQueue(Fraction(ticks * SECOND, unit * MICROSECOND), 0)
     algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
 
@@ -461,9 +451,12 @@ def _seconds(microseconds: int) -> Fraction:
     return Fraction(microseconds, 1_000_000)
 
 
-_readers: Final[dict[bytes, Callable[[bytes, Sequence[bytes], int], State | None]]] = {
-    b"F": _read_fixed,
-    b"C": _read_cells,
-    b"L": _read_log,
-    b"Q": _read_queue,
+_Reader = Callable[[re.Match[bytes], Sequence[bytes], int], State | None]
+
+_READERS: Final[dict[bytes, tuple[re.Pattern[bytes], _Reader]]] = {
+    b"F": (_FIXED, _read_fixed),
+    b"C": (_CELLS, _read_cells),
+    b"L": (_LOG, _read_log),
+    b"Q": (_QUEUE, _read_queue),
 }
+"""The pattern of a value and its reader, by the first character; paced ones begin with a digit."""

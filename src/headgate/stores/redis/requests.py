@@ -189,19 +189,10 @@ class ScriptRequest(Request):
         fail_waiters((self.waiter,), error)
 
 
-_SCRIPTS: Final[dict[type, str]] = {
-    CancelQueued: "cancel_queued",
-    Charge: "charge",
-    GrantLease: "grant_lease",
-    Hold: "hold",
-    MergeUsage: "merge_usage",
-    Refund: "refund",
-    ReleaseSlot: "release_slot",
-    RenewSlot: "renew_slot",
-    Reserve: "hold",
-    Settle: "settle",
-    TakeUpTo: "take_up_to",
-}
+@cache
+def _script_of(operation: str) -> Script:
+    """Return the script of an operation, whose file has its name: take_up_to.lua of TakeUpTo."""
+    return script(re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).lower())
 
 
 def request_for(operation: Operation[Any], names: Names, now: bytes, waiter: Waiter) -> Request:
@@ -209,23 +200,23 @@ def request_for(operation: Operation[Any], names: Names, now: bytes, waiter: Wai
 
     *now* is the time for the scripts, empty for the server's clock.
     """
+    kind = Hold if isinstance(operation, Reserve) else type(operation)
+    its_script, own = _script_of(kind.__name__), _own_arguments(operation)
     if isinstance(operation, Reset):
         marks = ("", LOG, SLOTS, PARTITIONS, LEASES)
         found = [names.counter(one.group, one.key, mark)
                  for one in operation.checks for mark in marks]  # fmt: skip
-        return ScriptRequest(script("reset"), found, [], waiter, lambda _: None)
+        return ScriptRequest(its_script, found, [], waiter, lambda _: None)
     if isinstance(operation, PublishValue):
         name = names.counter(operation.group, operation.key, VALUES)
-        arguments = [now, *_own_arguments(operation)]
-        return ScriptRequest(script("publish_value"), [name], arguments, waiter, _read_values)
+        return ScriptRequest(its_script, [name], [now, *own], waiter, _read_values)
     if isinstance(operation, GrantLease):
         checks: tuple[Check, ...] = (operation.check,)
     else:
         checks = cast("CheckOperation[Any]", operation).checks
     keys, specs = check_arguments(checks, names)
-    arguments = [now, *_own_arguments(operation), len(checks), *specs]
-    read = partial(_read, operation)
-    return ScriptRequest(script(_SCRIPTS[type(operation)]), keys, arguments, waiter, read)
+    arguments = [now, *own, len(checks), *specs]
+    return ScriptRequest(its_script, keys, arguments, waiter, partial(_read, operation))
 
 
 def _own_arguments(operation: Operation[Any]) -> Arguments:

@@ -185,12 +185,12 @@ class ConnectionPool:
     def _connect(self, until: float) -> BlockingConnection:
         generation = self._generation
         connection: BlockingConnection | None = None
-        error: StoreError | None = None
         try:
             connection = drive(self._dialer(until))
             connection.generation, connection.used_at = generation, _monotonic()
-        except StoreError as caught:
-            error = caught
+            self._backoff.succeeded()
+        except StoreError as error:
+            self._backoff.failed(error, _monotonic())
             raise
         finally:
             with self._changed:
@@ -199,9 +199,6 @@ class ConnectionPool:
                     self._open -= 1
                 else:
                     self._connections.add(connection)
-                    self._backoff.succeeded()
-                if error is not None:
-                    self._backoff.failed(error, _monotonic())
                 self._changed.notify_all()
         return connection
 
@@ -401,7 +398,7 @@ class Transport:
         if self._is_closed or self._nodes is None:
             return errors.closed(str(self._url))
         self._nodes.is_stale = True
-        return errors.unsent(self._nodes.pause_error(_monotonic()) or self._nodes.unowned(slot))
+        return self._nodes.unserved(slot, _monotonic())
 
     def _react(self, address: Address, where: str, one: _Routed, text: str) -> Sequence[_Routed]:
         """React to an error reply: fail the request, or return what to send instead."""

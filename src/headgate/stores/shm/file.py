@@ -215,14 +215,6 @@ def _allocate(fd: int, size: int) -> None:
     free = os.fstatvfs(fd)
     if free.f_bavail * free.f_frsize < size:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(fd, 0, size)
-        except OSError as error:
-            if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
-                raise
-        else:
-            return
     zeros = bytes(1 << 20)
     for start in range(0, size, len(zeros)):
         os.pwrite(fd, zeros[: size - start], start)
