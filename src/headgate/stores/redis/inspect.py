@@ -150,18 +150,17 @@ class Server:
     `StoreError`.
     """
 
-    def __init__(
-        self, connection: BlockingConnection, transport: Transport, *, has_tags: bool
-    ) -> None:
+    def __init__(self, connection: BlockingConnection, transport: Transport, url: RedisURL) -> None:
         self._connection = connection
         self._transport = transport
-        self.has_tags = has_tags
+        self._timeout = url.timeout
+        self.has_tags = url.is_cluster
 
     def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
         cursor = b""
         while cursor != b"0":
             command = ("SCAN", cursor or b"0", "MATCH", match, "COUNT", _STEP)
-            cursor, names = _asked(self._connection, command)
+            cursor, names = _asked(self._connection, command, self._timeout)
             yield names
 
     def read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
@@ -220,9 +219,9 @@ def _state(name: bytes, value: Any, entries: Sequence[bytes], now_ns: int) -> St
     return read_state(value, entries, now_ns)
 
 
-def _asked(connection: BlockingConnection, command: Words) -> Any:
+def _asked(connection: BlockingConnection, command: Words, timeout: float) -> Any:
     """Return the reply to *command*."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + timeout
     try:
         connection.send(pack(command), deadline)
         (reply,) = connection.receive(1, deadline)
@@ -235,7 +234,7 @@ def _asked(connection: BlockingConnection, command: Words) -> Any:
 
 def _is_in_cluster(connection: BlockingConnection) -> bool:
     try:
-        return b"cluster_enabled:1" in _asked(connection, ("INFO", "cluster"))
+        return b"cluster_enabled:1" in _asked(connection, ("INFO", "cluster"), _PATIENCE)
     except StoreError:
         return False  # an ACL may forbid INFO
 
@@ -254,7 +253,7 @@ def open_primaries(url: RedisURL) -> Iterator[list[Server]]:
         primaries = []
         for dialer in dialers:
             connection = stack.enter_context(closing(drive(dialer(deadline))))
-            primaries.append(Server(connection, transport, has_tags=url.is_cluster))
+            primaries.append(Server(connection, transport, url))
         if not url.is_cluster and _is_in_cluster(connection):
             # A node by itself has only a part of the counters, and under other names.
             raise errors.store_error("MOVED", connection.where)
