@@ -339,7 +339,11 @@ class LoneHit(LoneTake):
         return batch.hit(self._prepared, self._name, self._cost, self._waiter)
 
     def answered(self, reply: Reply) -> None:
-        self._as_batch().answered(reply)
+        if type(expect_list(reply)[1]) is not int:
+            self._as_batch().answered(reply)
+        elif not self._waiter.done():
+            need = self._cost * self._prepared.unit
+            self._waiter.set_result(self._prepared.outcomes(need, reply[1] - reply[0] + need))
 
     def failed(self, error: StoreError) -> None:
         fail_waiters((self._waiter,), error)
