@@ -289,13 +289,14 @@ class OnFailure:
     *mode* `fail_open` admits, but in each process no more than *share* of the limit; `local` is the
     same on purpose: a share of the limit goes on being enforced; `fail_closed` refuses. After
     *open_ns* without the store a limit that fails open does what *then* says instead; None: it
-    stays open.
+    stays open. With *raises* the caller receives the `StoreError` instead of a decision.
     """
 
     mode: FailurePolicy = "fail_open"
     share: Fraction = Fraction(1)
     open_ns: int | None = None
     then: Literal["fail_closed", "local"] = "fail_closed"
+    raises: bool = False
 
     def __post_init__(self) -> None:
         checked_policy(self.mode)

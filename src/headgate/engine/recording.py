@@ -97,7 +97,7 @@ def _record(verdict: Verdict, took_ns: int) -> None:
     for one in verdict.rules:
         rule, decision = one.rule, one.decision
         is_shadow = rule.mode == "shadow"
-        if is_admitted and not is_shadow:  # then it has allowed, and need not be asked
+        if decision.allowed and not is_shadow:
             source = decision.source
             cell = journal.cells.get((rule.id, "allowed", source))
             if cell is None:

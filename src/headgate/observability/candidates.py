@@ -47,9 +47,9 @@ MOST_KEYS: Final = 24 * KEYS
 MOST_KEYS_OF_DAY: Final = 32 * KEYS
 """How many hashes of keys there are of all rules together, in all and of the last day."""
 
-_NOT_DECIDED: Final = frozenset({"fail_open", "fail_closed", "local", "fallback"})
-"""Sources that stand in for the store: rules in shadow are not counted while it is gone, so there
-is nothing to compare."""
+_NOT_DECIDED: Final = frozenset({"fail_open", "fail_closed", "local", "fallback", "rule"})
+"""Sources that stand in for the store: rules in shadow are not counted while it is gone, or while a
+call brings a limit of 0 with it, so there is nothing to compare."""
 
 Spoken = tuple[str, str, bool, bool, str]
 """As `Heard`; whoever is in a hurry hands over plain tuples."""

@@ -47,7 +47,7 @@ from headgate.stores.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headgate.clock import Clock
     from headgate.decision import Decision, OnFailure
@@ -204,6 +204,7 @@ class Fallback:
         With *is_owed* what is allowed is reported to the store later, unless it may know already.
         With `is_counted=False` it is a part of a request, which `count_request` counts.
         """
+        self.raise_if_wanted(asked, error)
         self.fail(error)
         if asked:
             self._asked = asked[0].checks[0]
@@ -224,6 +225,12 @@ class Fallback:
         if take.consume and is_owed and all(decisions) and error.is_undone:
             self._owe([check for one in here for check in one.checks])
         return decisions
+
+    def raise_if_wanted(self, asked: Iterable[Asked], error: StoreError) -> None:
+        """Raise *error* if one of *asked* wants that in place of a decision."""
+        if any(one.on_failure.raises for one in asked):
+            self.fail(error)
+            raise error
 
     def answer(
         self, operation: Take | Hold | Charge | Refund, on_failure: OnFailure, error: StoreError

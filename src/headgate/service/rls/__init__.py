@@ -1,6 +1,6 @@
 """Envoy's rate limit service, `envoy.service.ratelimit.v3`: bytes in, bytes out.
 
-bytes -> reading -> ruled or configured (what to ask the store) -> asking -> answer -> bytes
+bytes -> reading -> ruled or configured (plans) -> engine.calls (decisions) -> answer -> bytes
 """
 
 from headgate.service.rls.calls import RateLimitCalls

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf import json_format
 
+from headgate.engine.calls import decide_call, decide_call_now, is_allowed
 from headgate.engine.tracing import traced
 from headgate.errors import StoreError
 from headgate.responses.debug import NO_STORE, decision_lines
+from headgate.runtime.drivers import adrive, drive
 from headgate.service import core as debugging
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.remembered import LARGEST, Remembered, size_of
 from headgate.service.rls import messages
 from headgate.service.rls.answer import Answering
-from headgate.service.rls.asking import Outage, Question, is_passing
 from headgate.service.rls.configured import Configured
 from headgate.service.rls.descriptors import Amounts, Asked
-from headgate.service.rls.fast_path import ShortWays
 from headgate.service.rls.messages import OVER_LIMIT, RateLimitRequest, RateLimitResponse
-from headgate.service.rls.noting import Noting, begin
 from headgate.service.rls.reading import RlsOptions, read_call
 from headgate.service.rls.ruled import Ruled
-from headgate.stores.operations import TakeEach
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator
     from fractions import Fraction
 
     from headgate.policy.compiled import CompiledPolicy
@@ -35,11 +32,7 @@ if TYPE_CHECKING:
     from headgate.responses.debug import Traced
     from headgate.service.core import Core
     from headgate.service.grpc.method import Unary
-    from headgate.service.rls.asking import Rounds, Said
-    from headgate.service.rls.descriptors import Part
-    from headgate.service.rls.fast_path import Answer
-    from headgate.stores.base import Store
-    from headgate.stores.operations import Operation
+    from headgate.service.rls.answer import Allowed, Said
 
 
 # `POST /json`: the same call in the JSON of Protocol Buffers, as envoyproxy/ratelimit has it.
@@ -83,72 +76,27 @@ def is_debugged(core: Core, asked: Asked) -> bool:
     )
 
 
-def traced_fields(core: Core, parts: Sequence[Part], said: Said) -> bytes:
+def traced_fields(core: Core, asked: Asked, said: Said) -> bytes:
     """The headers that tell it, as fields of the answer. A refusal is kept by nobody anyhow."""
-    lines = decision_lines(_traced(core, parts, said))
-    if not is_passing(parts, said):
+    lines = decision_lines(_traced(core, asked, said))
+    if not is_allowed(asked.plan.parts, said):
         lines.remove(NO_STORE)
     return b"".join([messages.header(name.lower(), value) for name, value in lines])
 
 
-def _traced(core: Core, parts: Sequence[Part], said: Said) -> Iterator[Traced]:
-    revision = core.rules.in_force.policy.revision
-    for part, decision in zip(parts, said, strict=True):
-        if decision is None:
-            continue
-        for place, (one, check) in enumerate(zip(decision.limits, part.checks, strict=False), 1):
+def _traced(core: Core, asked: Asked, said: Said) -> Iterator[Traced]:
+    for part, decision in zip(asked.plan.parts, said, strict=True):
+        checks = part.planned.checks  # none of a limit of 0
+        for place, (one, check) in enumerate(zip(decision.limits, checks, strict=False), 1):
             yield traced(
                 part.name if place == 1 else f"{part.name}/{place}",
-                "shadow" if part.role in ("shadow", "hidden") else "enforce",
+                part.planned.rule.mode,
                 one,
                 key=core.hash_key(check.key),
                 counter=check.group,
                 cost=check.cost,
-                revision=revision,
+                revision=asked.plan.plan.revision,
             )
-
-
-# Rounds of operations with a store: at once where it never waits, else awaited.
-
-
-def run_now(store: Store, rounds: Rounds) -> None:
-    """Go through *rounds* with a store that never waits."""
-    try:
-        operations = next(rounds)
-        while True:
-            operations = rounds.send([_reply_now(store, one) for one in operations])
-    except StopIteration:
-        return
-
-
-async def run_later(store: Store, rounds: Rounds) -> None:
-    """Go through *rounds* with a store that may have to be waited for."""
-    try:
-        operations = next(rounds)
-        while True:
-            if len(operations) == 1:
-                replies = [await _reply(store, operations[0])]
-            else:
-                replies = await asyncio.gather(*[_reply(store, one) for one in operations])
-            operations = rounds.send(replies)
-    except StopIteration:
-        return
-
-
-def _reply_now(store: Store, operation: Operation[Any]) -> Any:
-    try:
-        return store.run(operation)
-    except StoreError as error:
-        return error
-
-
-async def _reply(store: Store, operation: Operation[Any]) -> Any:
-    try:
-        if isinstance(operation, TakeEach) and len(operation.takes) == 1:
-            return (await store.arun(operation.takes[0]),)  # with which a store may borrow
-        return await store.arun(operation)
-    except StoreError as error:
-        return error
 
 
 _ENTRY_BYTES: Final = 2_000
@@ -156,6 +104,17 @@ _ENTRY_BYTES: Final = 2_000
 
 _LINE_BYTES: Final = 600
 """What it takes for each descriptor."""
+
+
+_NO_STORE: Final = "the store of the counters could not be asked"
+
+
+class _Ready(NamedTuple):
+    """A call, ready to be decided, and its answer if it is allowed."""
+
+    asked: Asked
+    allowed: Allowed | None
+    is_debugged: bool = False
 
 
 class RateLimitCalls:
@@ -170,18 +129,15 @@ class RateLimitCalls:
         self._core = core
         self._in_force = core.rules.in_force
         self._options = options
-        self._store = core.rules.engine.store
+        self._engine = core.rules.engine
         self._amounts = Amounts(options.reports)
         self._configured = Configured(
             self._amounts, namespace=core.namespace, on_store_failure=options.on_store_failure
         )
         self._ruled = Ruled(self._amounts, self._configured)
-        self._outage = Outage(core.rules.engine.fallback)
         self._answering = Answering(core, options)
-        self._noting = Noting(core)
-        self._ways = ShortWays(core, options, self._outage, self._answering, self._noting)
-        self._remembered: Remembered[bytes, Answer] = Remembered()
-        self._engine: CompiledPolicy | None = None
+        self._remembered: Remembered[bytes, _Ready] = Remembered()
+        self._compiled: CompiledPolicy | None = None
         self._envoy: EnvoyConfig | None = None
         self._factor: Fraction | None = None
         self._version = 0
@@ -191,70 +147,59 @@ class RateLimitCalls:
 
         Raises `CallError` for what cannot be answered.
         """
-        engine, envoy = self._in_force.compiled, self._core.envoy
-        is_as_before = engine is self._engine and envoy is self._envoy
+        compiled, envoy = self._in_force.compiled, self._core.envoy
+        is_as_before = compiled is self._compiled and envoy is self._envoy
         factor = self._in_force.scale.factor  # which limits are multiplied by under pressure
         is_as_before = is_as_before and factor is self._factor
         if not is_as_before or self._amounts.version != self._version:
-            self._engine, self._envoy, self._factor = engine, envoy, factor
+            self._compiled, self._envoy, self._factor = compiled, envoy, factor
             self._version = self._amounts.version
             self._remembered.clear()
-            self._ways.clear()
-        answer = self._remembered.get(request)
-        if answer is None:
-            answer = self._prepare(request, engine, envoy)
-        return answer()
+            self._answering.clear()
+        ready = self._remembered.get(request)
+        if ready is None:
+            ready = self._prepare(request, compiled, envoy)
+        try:
+            said = decide_call_now(self._engine, ready.asked.plan)
+            if said is None:
+                if self._engine.store.waits:
+                    return self._answer_later(ready)
+                said = drive(decide_call(self._engine, ready.asked.plan))
+        except StoreError as error:
+            raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
+        return self._answer(ready, said)
 
     async def json(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of the answer to `POST /json`."""
         return await answer_json(body, self.should_rate_limit, self._options)
 
-    def _prepare(self, request: bytes, engine: CompiledPolicy, envoy: EnvoyConfig | None) -> Answer:
-        call = read_call(request, self._options)
+    def _prepare(
+        self, request: bytes, compiled: CompiledPolicy, envoy: EnvoyConfig | None
+    ) -> _Ready:
+        call, revision = read_call(request, self._options), compiled.policy.revision
         if envoy is not None and call.domain in envoy.domains:
-            asked = Asked.of(call, self._configured.lines(envoy, call), self._options.charge)
+            lines = self._configured.lines(envoy, call)
+            asked = Asked.of(call, lines, revision, self._options.charge)
         else:
-            asked = Asked.of(call, self._ruled.lines(engine, call))
+            asked = Asked.of(call, self._ruled.lines(compiled, call), revision)
         if is_debugged(self._core, asked):  # which lasts for a while
-            return lambda: self._answer_debugged(Question(asked))
-        answer = self._answer_to(asked)
-        if len(request) <= LARGEST and not engine.policy.overrides:  # those end some time
-            checks = sum([len(part.checks) for part in asked.parts])
+            return _Ready(asked, None, is_debugged=True)
+        ready = _Ready(asked, self._answering.prepared(asked))
+        if len(request) <= LARGEST and not compiled.policy.overrides:  # those end some time
+            checks = sum([len(part.planned.checks) for part in asked.plan.parts])
             base = _ENTRY_BYTES + _LINE_BYTES * len(asked.lines)
             size = size_of(request, checks=checks, base=base)
-            self._remembered.keep(request, answer, size)
-        return answer
+            self._remembered.keep(request, ready, size)
+        return ready
 
-    def _answer_to(self, asked: Asked) -> Answer:
-        if not asked.parts:
-            return self._noting.unlimited(asked, self._answering.answer(asked, []))
-        quick = self._ways.answer(asked)
-        if quick is not None:
-            return quick
-        question = Question(asked)
-        if self._store.waits:
-            return lambda: self._answer_later(question)
-        return lambda: self._answer_now(question)
+    async def _answer_later(self, ready: _Ready) -> bytes:
+        try:
+            said = await adrive(decide_call(self._engine, ready.asked.plan))
+        except StoreError as error:
+            raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
+        return self._answer(ready, said)
 
-    def _answer_now(self, question: Question) -> bytes:
-        said: Said = []
-        began_ns = begin()
-        run_now(self._store, question.rounds(said, self._outage))
-        return self._answered(question.asked, said, began_ns)
-
-    async def _answer_later(self, question: Question) -> bytes:
-        said: Said = []
-        began_ns = begin()
-        await run_later(self._store, question.rounds(said, self._outage))
-        return self._answered(question.asked, said, began_ns)
-
-    async def _answer_debugged(self, question: Question) -> bytes:
-        said: Said = []
-        began_ns = begin()
-        await run_later(self._store, question.rounds(said, self._outage))
-        answer = self._answered(question.asked, said, began_ns)
-        return answer + traced_fields(self._core, question.asked.parts, said)
-
-    def _answered(self, asked: Asked, said: Said, began_ns: int) -> bytes:
-        self._noting.all(asked.parts, said, began_ns, passes=is_passing(asked.parts, said))
-        return self._answering.answer(asked, said)
+    def _answer(self, ready: _Ready, said: Said) -> bytes:
+        asked, allowed, is_debugged = ready
+        answer = self._answering.answer(asked, said, allowed)
+        return answer + traced_fields(self._core, asked, said) if is_debugged else answer

@@ -14,16 +14,22 @@ from binascii import crc32
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from headgate.decision import OnFailure
+from headgate.engine.calls import Part
+from headgate.engine.plan import RulePlan
+from headgate.engine.rule import CompiledRule
 from headgate.limits import FixedWindow
 from headgate.policy.envoy_config import UNIT_SECONDS, counter_name, without_replaced
-from headgate.service.rls.descriptors import Line, Part, amount_of
+from headgate.service.rls.descriptors import Line, amount_of
 from headgate.stores.base import group_name
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
+    from headgate.engine.calls import Role
+    from headgate.engine.rule import Mode
     from headgate.policy.envoy_config import EnvoyConfig, Found
     from headgate.policy.envoy_config.model import Unit
-    from headgate.service.rls.descriptors import Amounts, Role
+    from headgate.service.rls.descriptors import Amounts
     from headgate.service.rls.reading import Call, Descriptor, Limit, OnStoreFailure
 
 GROUP: Final = "!envoy"
@@ -37,6 +43,11 @@ OWN_LIMIT: Final = "(call)"
 """What limits are counted under that calls bring with them: whoever calls could name as many as he
 likes."""
 
+_ON_FAILURE: Final[dict[OnStoreFailure, OnFailure]] = {
+    "error": OnFailure(raises=True),
+    "fail_open": OnFailure("fail_open"),
+    "fail_closed": OnFailure("fail_closed"),
+}
 _UNFIT: Final = re.compile("[^ -~]")
 _LONGEST_TITLE: Final = 100
 
@@ -49,7 +60,7 @@ class Configured:
     ) -> None:
         self._amounts = amounts
         self._namespace = namespace
-        self._on_failure = on_store_failure
+        self._on_failure = _ON_FAILURE[on_store_failure]
 
     def lines(self, config: EnvoyConfig, call: Call) -> tuple[Line, ...]:
         """What *config* has for each descriptor of *call*."""
@@ -65,19 +76,11 @@ class Configured:
         keys = tuple([key for key, _ in descriptor.entries])
         title = _title(".".join((domain, *keys)))
         verb = self._amounts.verb(descriptor, ("call", domain, *keys))
+        rule = _rule(OWN_LIMIT, "enforce", self._on_failure)
         group = _group(self._namespace, domain, keys)
         counter = counter_name(domain, descriptor.entries)
-        checks = _checks(group, counter, limit.requests, limit.unit, hits)
-        closed = None if checks else limit.unit
-        return Part(
-            checks,
-            "",
-            title,
-            verb,
-            on_failure=self._on_failure,
-            closed=closed,
-            counted_as=OWN_LIMIT,
-        )
+        planned = _planned(rule, group, counter, limit.requests, limit.unit, hits)
+        return Part(planned, verb, "decides", "", title, None if planned.checks else limit.unit)
 
     def _line(self, call: Call, one: Descriptor, found: Found | None) -> Line:
         asked = amount_of(one, call.hits)
@@ -93,17 +96,11 @@ class Configured:
         name = limit.name or ""
         title = _title(name or ".".join((found.domain, *steps)))
         group = _group(self._namespace, found.domain, tuple([key for key, _ in one.entries]))
-        checks = _checks(group, found.key, limit.requests_per_unit, unit, hits)
-        part = Part(
-            checks,
-            name,
-            title,
-            self._amounts.verb(one, ("limit", found.domain, *steps)),
-            _role(found),
-            self._on_failure,
-            closed=None if checks else unit,
-            counted_as=title,
-        )
+        rule = _rule(title, "shadow" if found.shadow_mode else "enforce", self._on_failure)
+        planned = _planned(rule, group, found.key, limit.requests_per_unit, unit, hits)
+        verb = self._amounts.verb(one, ("limit", found.domain, *steps))
+        closed = None if planned.checks else unit
+        part = Part(planned, verb, _role(found), name, title, closed)
         return Line((part,), metadata=found.metadata)
 
 
@@ -119,8 +116,23 @@ def _group(namespace: str, domain: str, keys: tuple[str, ...]) -> str:
     return group_name(namespace, f"{GROUP}{digest % GROUPS:02x}")
 
 
-def _checks(group: str, key: str, requests: int, unit: Unit, hits: int) -> tuple[Check, ...]:
-    return (Check(group, key, window_of(requests, unit), hits),) if requests else ()
+@lru_cache(maxsize=4096)
+def _rule(name: str, mode: Mode, on_failure: OnFailure) -> CompiledRule:
+    return CompiledRule(name, mode, on_failure=on_failure)
+
+
+def _planned(
+    rule: CompiledRule, group: str, key: str, requests: int, unit: Unit, hits: int
+) -> RulePlan:
+    if not requests:
+        return closed_plan(rule, unit)
+    window = window_of(requests, unit)
+    return RulePlan(rule, key, hits, (window,), (Check(group, key, window, hits),))
+
+
+def closed_plan(rule: CompiledRule, unit: Unit) -> RulePlan:
+    """The plan of a limit of 0 in a *unit*, which has no counter."""
+    return RulePlan(rule, "", 0, (window_of(1, unit),), ())
 
 
 @lru_cache(maxsize=4096)

@@ -1,66 +1,18 @@
-"""What a call comes to before anything is asked: descriptors as lines, each with its parts.
-
-A part is one rule, or one limit of a configuration, that one descriptor has to pass.
-"""
+"""Descriptors as lines: each has parts to pass, which are rules, or limits of a configuration."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.engine.calls import CallPlan
+from headgate.engine.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.decision import HeaderMode
-    from headgate.engine.rule import CompiledRule
-    from headgate.policy.envoy_config.model import Unit
+    from headgate.engine.calls import Part, Verb
     from headgate.service.rls.reading import Call, Charging, Descriptor, Reports
-    from headgate.stores.operations import Check
-
-
-Verb = Literal["take", "look", "report", "refund"]
-"""Charge if it fits; see whether one would; record in full; give back."""
-
-Role = Literal["decides", "quota", "shadow", "hidden"]
-"""Whether a part denies a call; only together with all other quotas; never, though it is shown; or
-never, and nobody hears of it."""
-
-OnFailure = Literal["error", "fail_open", "fail_closed", "local"]
-
-
-class Part(NamedTuple):
-    """A limit that a descriptor has to pass.
-
-    *name* is what Envoy is told it is called, *title* what clients are told. *checks* has the
-    amounts. *blocked_ns* is how long its counter is blocked for; *closed* is the unit of a limit
-    of 0, which has no counter.
-    """
-
-    checks: tuple[Check, ...]
-    name: str
-    title: str
-    verb: Verb = "take"
-    role: Role = "decides"
-    on_failure: OnFailure = "fail_open"
-    headers: HeaderMode = "on"
-    blocked_ns: int | None = None
-    closed: Unit | None = None
-    rule: CompiledRule | None = None
-    """The rule that it is, if it is one."""
-    sheds: bool = False
-    """Whether it denies for want of capacity."""
-    counted_as: str = ""
-    """What it is counted under, if it has no name: never anything that a call brings with it."""
-
-    @property
-    def is_question(self) -> bool:
-        """Whether it asks for something, rather than telling."""
-        return self.verb in ("take", "look")
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it is denied without anybody being asked."""
-        return self.closed is not None or (self.blocked_ns is not None and self.is_question)
 
 
 class Line(NamedTuple):
@@ -72,24 +24,33 @@ class Line(NamedTuple):
     is_report: bool = False
     """Whether it tells what a request has cost, rather than asking about one."""
     debug: str | None = None
-    """What the client wants to hear by how it was decided, unchecked."""
+    """The token by which the client may read how it was decided, unchecked."""
+    plan: Plan | None = None
+    """The plan of the parts, if it exists already."""
 
 
 class Asked(NamedTuple):
-    """A call, ready to be asked: it may be asked again and again."""
+    """A call, ready to be decided, any number of times."""
 
     call: Call
     lines: tuple[Line, ...]
-    parts: tuple[Part, ...]
-    """Those of all lines, in their order."""
-    charge: Charging = "all_or_nothing"
+    plan: CallPlan
 
     @classmethod
-    def of(cls, call: Call, lines: tuple[Line, ...], charge: Charging = "all_or_nothing") -> Asked:
-        """What *lines*, those of *call*, come to."""
-        if len(lines) == 1:
-            return cls(call, lines, lines[0].parts, charge)
-        return cls(call, lines, tuple([part for line in lines for part in line.parts]), charge)
+    def of(
+        cls,
+        call: Call,
+        lines: tuple[Line, ...],
+        revision: int,
+        charge: Charging = "all_or_nothing",
+    ) -> Asked:
+        """The call that *lines*, those of *call*, make together."""
+        plan, parts = lines[0].plan, lines[0].parts
+        if len(lines) > 1:
+            plan, parts = None, tuple([part for line in lines for part in line.parts])
+        if not parts and all(line.is_report for line in lines):
+            plan = Plan(revision, (), is_recorded=False)
+        return cls(call, lines, CallPlan(revision, parts, each_alone=charge == "always", plan=plan))
 
 
 # What the hits of a descriptor mean.

@@ -11,6 +11,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headgate.engine.calls import Part
 from headgate.limits import LeakyQueue
 from headgate.policy.envoy_config.attributes import (
     DEBUG,
@@ -24,18 +25,19 @@ from headgate.policy.envoy_config.attributes import (
 )
 from headgate.policy.matcher import cost_after
 from headgate.service.rls import messages
-from headgate.service.rls.configured import window_of
-from headgate.service.rls.descriptors import Line, Part, amount_of
+from headgate.service.rls.configured import closed_plan, window_of
+from headgate.service.rls.descriptors import Line, amount_of
 from headgate.service.rls.messages import Struct
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
+    from headgate.engine.calls import Role, Verb
     from headgate.engine.plan import Plan, RulePlan
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config.attributes import Entries
     from headgate.policy.model import Rule
     from headgate.service.rls.configured import Configured
-    from headgate.service.rls.descriptors import Amounts, Verb
+    from headgate.service.rls.descriptors import Amounts
     from headgate.service.rls.reading import Call, Descriptor, Limit
 
 
@@ -127,12 +129,18 @@ class Ruled:
         if one.limit is not None and not plan.rules:
             hits = 1 if asked is None else asked
             return Line((self._configured.part_of_call(call.domain, one, one.limit, hits),))
-        parts = [
-            self._part(planned, one, self._amounts.verb(one, ("rule", planned.rule.id)))
-            for planned in plan.rules
-            if planned.rule.id not in spoken.decided
-        ]
-        return Line(tuple([part for part in parts if part is not None]), debug=spoken.debug)
+        parts = []
+        is_whole = plan.is_plain
+        for planned in plan.rules:
+            part = None
+            if planned.rule.id not in spoken.decided:
+                verb = self._amounts.verb(one, ("rule", planned.rule.id))
+                part = self._part(planned, one, verb)
+            if part is None or part.planned is not planned or part.verb != "take":
+                is_whole = False
+            if part is not None:
+                parts.append(part)
+        return Line(tuple(parts), debug=spoken.debug, plan=plan if is_whole else None)
 
     def _report(self, plan: Plan, one: Descriptor, rule_id: str) -> Line:
         """What a request has cost, to be charged to one of those rules that it is under."""
@@ -140,38 +148,30 @@ class Ruled:
             rule = planned.rule
             if rule.id == rule_id:
                 amount = cost_left(rule.declared, one.hits or 0, planned.cost)
-                checks = tuple([replace(check, cost=amount) for check in planned.rates])
-                part = self._part(replace(planned, checks=checks), one, "report")
+                rates = _without_slots(planned)
+                checks = tuple([replace(check, cost=amount) for check in rates.checks])
+                part = self._part(replace(rates, cost=amount, checks=checks), one, "report")
                 return Line((part,) if amount and part is not None else (), is_report=True)
         return Line(is_report=True)
 
     def _part(self, planned: RulePlan, one: Descriptor, verb: Verb) -> Part | None:
         rule = planned.rule
-        checks = planned.checks
         if planned.has_slots:
-            checks = planned.rates
+            planned = _without_slots(planned)
             self._say_left_out(rule.id)
-        if not checks:
+        if not planned.checks:
             return None
-        if any(isinstance(check.limit, LeakyQueue) for check in checks):
-            self._say_undelayed(rule.id)
+        if planned.marker is not None:
+            planned = replace(planned, marker=None)
+        for limit in planned.limits:
+            if isinstance(limit, LeakyQueue):
+                self._say_undelayed(rule.id)
         closed = None
         if one.limit is not None:
-            checks = _with_limit(checks, one.limit)
-            closed = None if checks else one.limit.unit
-        return Part(
-            checks,
-            rule.id,
-            rule.id,
-            verb,
-            "hidden" if rule.mode == "shadow" else "decides",
-            rule.on_failure.mode,
-            rule.headers,
-            None if planned.block is None else planned.block.wait_ns,
-            closed,
-            rule,
-            planned.sheds,
-        )
+            planned = _with_limit(planned, one.limit)
+            closed = None if planned.checks else one.limit.unit
+        role: Role = "hidden" if rule.mode == "shadow" else "decides"
+        return Part(planned, verb, role, rule.id, rule.id, closed)
 
     def _say_left_out(self, rule: str) -> None:
         if rule not in self._left_out:
@@ -186,9 +186,15 @@ class Ruled:
             _LOG.warning(told + ", where nothing is delayed", rule)
 
 
-def _with_limit(checks: tuple[Check, ...], limit: Limit) -> tuple[Check, ...]:
-    """The first of *checks* with the numbers that a call brings with it; none if they are 0."""
+def _without_slots(planned: RulePlan) -> RulePlan:
+    rates = planned.rates
+    return replace(planned, limits=tuple([check.limit for check in rates]), checks=rates)
+
+
+def _with_limit(planned: RulePlan, limit: Limit) -> RulePlan:
+    """*planned* with the numbers that a call brings with it, for the first of its limits."""
     if not limit.requests:
-        return ()
-    first = checks[0]
-    return (Check(first.group, first.key, window_of(*limit), first.cost),)
+        return closed_plan(planned.rule, limit.unit)
+    first, window = planned.checks[0], window_of(*limit)
+    check = Check(first.group, first.key, window, first.cost)
+    return replace(planned, limits=(window,), checks=(check,))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.engine.calls import went_beyond
 from headgate.limits import parse_limit
 from headgate.service.rls import RlsOptions, descriptors
-from headgate.service.rls.asking import went_beyond
 from headgate.service.rls.descriptors import Amounts
 from headgate.service.rls.reading import Descriptor
 from headgate.stores.memory import MemoryStore

@@ -1,14 +1,14 @@
-"""The quick answer is the one that the long way gives."""
+"""The prepared answer to an allowed call is the one made from its decisions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.rls import RlsOptions, fast_path
-from headgate.service.rls.fast_path import Way, quick_answer
+from headgate.service.rls import RlsOptions, answer
+from headgate.service.rls.answer import Answering, allowed_answer
 from headgate.testing import ManualClock
 from tests.examples import example_count
 from tests.support.rls_client import NOON, Asker, desc
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     import pytest
 
     from headgate.clock import Clock
-    from headgate.service.rls.descriptors import Part
-    from headgate.service.rls.fast_path import Admitted
+    from headgate.engine.calls import Part
+    from headgate.service.rls.answer import Allowed
+    from headgate.service.rls.descriptors import Asked
 
 LIMITS = (
     "10/minute",
@@ -44,11 +45,11 @@ steps = st.lists(
 )
 
 
-class NoWays(dict[Any, Any]):
-    """There is no short cut to anything."""
+class AtLength(Answering):
+    """No call is decided by its prepared take, and no answer is prepared."""
 
-    def __missing__(self, place: object) -> Way:
-        return Way(None, None, None)
+    def prepared(self, asked: Asked) -> None:
+        asked.plan.is_plain = False
 
 
 def answers(
@@ -58,7 +59,7 @@ def answers(
     policy = f"version: 1\nrules: [{{id: r, key_by: 'attribute:u', {what}}}]\n"
     asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
     if slowly:
-        asker.calls._ways._ways = NoWays()
+        asker.calls._answering = AtLength(asker.core, asker.calls._options)
     told: list[object] = []
     for hits, wait, user in several:
         asker.clock.advance(wait)
@@ -68,7 +69,7 @@ def answers(
 
 @settings(max_examples=example_count(150), deadline=None)
 @given(st.sampled_from(LIMITS), steps, st.booleans())
-def test_both_ways_say_the_same(
+def test_a_prepared_answer_is_the_one_made_from_the_decision(
     limit: str,
     several: list[tuple[int, float, str]],
     headers: bool,
@@ -77,14 +78,14 @@ def test_both_ways_say_the_same(
     assert quick == answers(limit, several, slowly=True, headers=headers)
 
 
-def test_the_quick_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_prepared_once_for_all_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def counted(parts: Sequence[Part], clock: Clock, *, with_headers: bool) -> Admitted:
+    def counted(parts: Sequence[Part], clock: Clock, *, with_headers: bool) -> Allowed:
         made.append(parts)
-        return quick_answer(parts, clock, with_headers=with_headers)
+        return allowed_answer(parts, clock, with_headers=with_headers)
 
-    monkeypatch.setattr(fast_path, "quick_answer", counted)
+    monkeypatch.setattr(answer, "allowed_answer", counted)
     asker = Asker("version: 1\nrules: [{id: r, key_by: 'attribute:u', limit: 10/minute}]\n")
     for user in ("ada", "bob", "ada"):
         asker.ask("edge", desc(f"u={user}"))

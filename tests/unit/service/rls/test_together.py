@@ -1,4 +1,4 @@
-"""Several limits, asked and answered the short way, come to what the long way comes to."""
+"""Several limits of one take, with a prepared answer, decide as they do step by step."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.rls import RlsOptions, calls
-from headgate.service.rls.answer import Answering
+from headgate.service.rls import RlsOptions, answer
+from headgate.service.rls.answer import allowed_answer
 from headgate.testing import ManualClock
 from tests.examples import example_count
 from tests.support.rls_client import NOON, OK, OVER, Asker, desc
-from tests.unit.service.rls.test_quick import NoWays
+from tests.unit.service.rls.test_quick import AtLength
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
-    from headgate.service.rls.asking import Said
-    from headgate.service.rls.descriptors import Asked
+    from headgate.clock import Clock
+    from headgate.engine.calls import Part
+    from headgate.service.rls.answer import Allowed
 
 LIMITS = (
     "10/minute",
@@ -58,8 +61,7 @@ def asking(several: list[tuple[str, str, str, str]], *, slowly: bool, headers: b
     policy = "version: 1\nrules:\n" + "".join(lines)
     asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
     if slowly:
-        asker.calls._ways._together = None
-        asker.calls._ways._ways = NoWays()
+        asker.calls._answering = AtLength(asker.core, asker.calls._options)
     return asker
 
 
@@ -73,7 +75,7 @@ def answers(asker: Asker, several: list[tuple[int, float, str]]) -> list[object]
 
 @settings(max_examples=example_count(100), deadline=None)
 @given(rules, steps, st.booleans())
-def test_both_ways_say_the_same(
+def test_one_take_decides_as_the_steps_do(
     several: list[tuple[str, str, str, str]],
     asked: list[tuple[int, float, str]],
     headers: bool,
@@ -89,22 +91,22 @@ TWO_AND_A_SHADOW = [
 ]
 
 
-def test_calls_that_several_limits_admit_are_asked_and_answered_the_short_way(
+def test_calls_that_several_limits_allow_have_one_prepared_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answered: list[Asked] = []
-    at_length = Answering.answer
+    made = []
 
-    def answer(self: Answering, asked: Asked, said: Said) -> bytes:
-        answered.append(asked)
-        return at_length(self, asked, said)
+    def counted(parts: Sequence[Part], clock: Clock, *, with_headers: bool) -> Allowed:
+        made.append([part.name for part in parts])
+        return allowed_answer(parts, clock, with_headers=with_headers)
 
-    monkeypatch.setattr(Answering, "answer", answer)
-    monkeypatch.setattr(calls, "Question", None)
+    monkeypatch.setattr(answer, "allowed_answer", counted)
     asker = asking(TWO_AND_A_SHADOW, slowly=False, headers=True)
-    codes = [asker.code("edge", desc("u=ada", "v=all")) for _ in range(3)]
-    assert codes == [OK, OK, OVER]
-    assert len(answered) == 1
+    codes = [
+        asker.code("edge", desc(f"u={user}", "v=all")) for user in ("ada", "bob", "ada", "ada")
+    ]
+    assert codes == [OK, OK, OK, OVER]
+    assert made == [["r0", "r1"]]
 
 
 def test_a_refusal_by_one_of_several_limits_charges_none_of_them() -> None:
