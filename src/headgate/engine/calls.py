@@ -127,7 +127,7 @@ class CallPlan:
     def steps(self) -> Steps:
         """The parts by what is wanted of them."""
         if self._steps is None:
-            self._steps = Steps(self.parts)
+            self._steps = Steps(self.parts, each_alone=self.each_alone)
         return self._steps
 
     def _is_one_take(self) -> bool:
@@ -231,6 +231,8 @@ class Steps:
     """The *parts* of a call by what is wanted of them."""
 
     __slots__ = (
+        "first",
+        "first_operations",
         "is_denied",
         "looks",
         "quotas",
@@ -242,7 +244,7 @@ class Steps:
         "trials",
     )
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Part], *, each_alone: bool) -> None:
         asked = [(n, part.verb, part.role) for n, part in enumerate(parts) if not part.is_denied]
         reports = [(n, role) for n, verb, role in asked if verb == "report"]
         self.reports = tuple([n for n, role in reports if role != "hidden"])
@@ -257,14 +259,16 @@ class Steps:
         self.is_denied = any(
             part.is_denied and part.is_question and part.role == "decides" for part in parts
         )
+        self.first = self._first(each_alone=each_alone)
+        """The first step; the only one of most calls."""
+        self.first_operations = self.first.operations(parts)
 
     @property
     def needs_more(self) -> bool:
         """True if something is to be known before anything may be charged."""
         return bool(self.looks or self.quotas or (self.reports and self.takes))
 
-    def first(self, *, each_alone: bool) -> Step:
-        """The first step; the only one of most calls."""
+    def _first(self, *, each_alone: bool) -> Step:
         takes: list[Places] = []
         looks: list[Places] = [(n,) for n in (*self.looks, *self.trials)]
         if each_alone:
@@ -291,7 +295,8 @@ class _Deciding:
 
     def decide(self) -> Effects[None]:
         steps, call = self._steps, self._call
-        yield from self._ask(steps.first(each_alone=call.each_alone), is_open=not steps.is_denied)
+        if steps.first_operations:
+            yield from self._ask(steps.first, steps.first_operations, is_open=not steps.is_denied)
         if steps.trials:
             yield from self._record_trials()
         if call.each_alone:
@@ -302,10 +307,9 @@ class _Deciding:
             yield from self._undo()
             self._calls.end()
 
-    def _ask(self, step: Step, *, is_open: bool = True) -> Effects[None]:
-        operations = step.operations(self._parts)
-        if not operations:
-            return
+    def _ask(
+        self, step: Step, operations: Sequence[Operation[Any]], *, is_open: bool = True
+    ) -> Effects[None]:
         replies = yield from self._replies(operations)
         silent: list[int] = []
         errors: list[StoreError] = []
@@ -368,7 +372,8 @@ class _Deciding:
             places = tuple([n for n in (*self._steps.takes, *fitting) if n not in self._here])
             if not places:
                 return
-            yield from self._ask(Step((places,)))
+            step = Step((places,))
+            yield from self._ask(step, step.operations(self._parts))
             if not self._here.isdisjoint(places) or all(decisions[n].allowed for n in places):
                 return
 

@@ -357,19 +357,17 @@ def _are_all_shown(parts: Sequence[Part], deciding: Sequence[Part]) -> bool:
     return 0 < len(deciding) <= MOST_TOLD and len(titles) == len(deciding)
 
 
-def _left(parts: Sequence[Part], said: Said) -> list[Left] | None:
+def _left(parts: Sequence[Part], said: Said) -> Sequence[Left] | None:
     """What is left of each limit that decides; None if one denies, or has no figures."""
+    if len(said) == 1 and not said[0].parts:
+        one = said[0]
+        is_shown = one.allowed and one.source not in WITHOUT_FIGURES
+        return ((one.remaining, one.reset_after_ns),) if is_shown else None
     left: list[Left] = []
     for n, decision in enumerate(said):
-        if parts[n].role != "decides":
-            continue
-        if not decision.allowed or decision.source in WITHOUT_FIGURES:
-            return None
-        if not decision.parts:
-            left.append((decision.remaining, decision.reset_after_ns))
-            continue
-        for one in decision.limits:
-            if one.source in WITHOUT_FIGURES:
-                return None
-            left.append((one.remaining, one.reset_after_ns))
+        if parts[n].role == "decides":
+            for one in decision.limits:
+                if not one.allowed or one.source in WITHOUT_FIGURES:
+                    return None
+                left.append((one.remaining, one.reset_after_ns))
     return left

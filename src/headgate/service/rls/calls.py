@@ -159,15 +159,17 @@ class RateLimitCalls:
         ready = self._remembered.get(request)
         if ready is None:
             ready = self._prepare(request, compiled, envoy)
+        asked, allowed, is_debugged = ready
         try:
-            said = decide_call_now(self._engine, ready.asked.plan)
+            said = decide_call_now(self._engine, asked.plan)
             if said is None:
                 if self._engine.store.waits:
                     return self._answer_later(ready)
-                said = drive(decide_call(self._engine, ready.asked.plan))
+                said = drive(decide_call(self._engine, asked.plan))
         except StoreError as error:
             raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
-        return self._answer(ready, said)
+        answer = self._answering.answer(asked, said, allowed)
+        return answer + traced_fields(self._core, asked, said) if is_debugged else answer
 
     async def json(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of the answer to `POST /json`."""
@@ -193,13 +195,10 @@ class RateLimitCalls:
         return ready
 
     async def _answer_later(self, ready: _Ready) -> bytes:
+        asked, allowed, is_debugged = ready
         try:
-            said = await adrive(decide_call(self._engine, ready.asked.plan))
+            said = await adrive(decide_call(self._engine, asked.plan))
         except StoreError as error:
             raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
-        return self._answer(ready, said)
-
-    def _answer(self, ready: _Ready, said: Said) -> bytes:
-        asked, allowed, is_debugged = ready
         answer = self._answering.answer(asked, said, allowed)
         return answer + traced_fields(self._core, asked, said) if is_debugged else answer
