@@ -18,6 +18,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf import json_format
+
 from headgate.engine.calls import is_allowed
 from headgate.policy.envoy_config import UNIT_SECONDS
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
@@ -61,9 +63,7 @@ def metadata_of(call: Call, passed: Iterable[Line]) -> bytes:
         _merge(merged, line.metadata)
     if merged:
         content["metadata"] = merged
-    struct = Struct()
-    _fill(struct, content)
-    written: bytes = struct.SerializeToString()
+    written: bytes = json_format.ParseDict(_plain(content), Struct()).SerializeToString()
     return written
 
 
@@ -80,39 +80,21 @@ def _merge(into: dict[str, object], other: Mapping[str, object]) -> None:
     for name, value in other.items():
         known = into.get(name)
         if name not in into:
-            into[name] = _copied(value)
+            into[name] = _plain(value)
         elif isinstance(known, dict) and isinstance(value, Mapping):
             _merge(known, value)
 
 
-def _copied(value: object) -> object:
+def _plain(value: object) -> Any:
+    """*value* as JSON has it, in a copy."""
     if isinstance(value, Mapping):
-        return {name: _copied(each) for name, each in value.items()}
-    return value
-
-
-def _fill(struct: Any, content: Mapping[str, object]) -> None:
-    for name, value in content.items():
-        _set(struct.fields[name], value)
-
-
-def _set(target: Any, value: object) -> None:
-    if value is None:
-        target.null_value = 0
-    elif isinstance(value, bool):
-        target.bool_value = value
-    elif isinstance(value, int | float):
-        target.number_value = value
-    elif isinstance(value, Mapping):
-        target.struct_value.SetInParent()
-        _fill(target.struct_value, value)
-    elif isinstance(value, list | tuple):
-        target.list_value.SetInParent()
-        for each in value:
-            _set(target.list_value.values.add(), each)
-    else:
-        # What a client sent need not be UTF-8, which is all that there is room for here.
-        target.string_value = str(value).encode("utf-8", "replace").decode()
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    # What a client sent need not be UTF-8, which is all that there is room for here.
+    return str(value).encode("utf-8", "replace").decode()
 
 
 MOST_TOLD: Final = 16

@@ -105,6 +105,29 @@ def test_what_is_decided_without_the_store_says_so() -> None:
     assert set(asked(asker, 1)) == {("noted", "allowed", "fail_open")}
 
 
+class Granting(DistantStore):
+    """A store that grants leases, as one does that others share."""
+
+    grants_leases = True
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.memory.grants_leases = True
+
+
+def test_the_source_is_a_lease_where_one_decided() -> None:
+    leased = (
+        "version: 1\nrules: [{id: leased, key_by: 'attribute:u', limit: 1000/minute,"
+        " accuracy: {batch: 10}}]\n"
+    )
+    asker = Asker(leased, store=Granting(ManualClock(NOON)))
+    before = Counter[tuple[str, str, str]](dict(JOURNAL.counts()))
+    for _ in range(60):
+        asker.ask("edge", desc("u=ada"))
+    grown = Counter[tuple[str, str, str]](dict(JOURNAL.counts())) - before
+    assert set(grown) == {("leased", "allowed", "store"), ("leased", "allowed", "lease")}
+
+
 def test_looking_is_no_decision() -> None:
     asker = Asker(ONE)
     before = dict(JOURNAL.counts())
