@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from headgate.errors import HeadgateError, OptionError
+from headgate.limits import Concurrency
 from headgate.units import EXACT_AS_FLOAT, SECOND, seconds_at_least
 
 if TYPE_CHECKING:
@@ -89,6 +90,13 @@ class Decision(NamedTuple):
         if nanoseconds < EXACT_AS_FLOAT:
             return nanoseconds / SECOND
         return seconds_at_least(nanoseconds)
+
+    @property
+    def is_estimate(self) -> bool:
+        """True if `retry_after` is an estimate: a slot is free when its holder releases it."""
+        is_denied = not self.allowed and self.retry_after_ns is not None
+        has_slots = isinstance(self.limit, Concurrency) and self.source not in _EXACT_SOURCES
+        return is_denied and has_slots
 
     @property
     def delay(self) -> float:
@@ -250,6 +258,9 @@ def binds_more(part: Decision | Outcome, other: Decision | Outcome) -> bool:
 
 OVERRIDE: Final = "override"
 """The source of such decisions."""
+
+_EXACT_SOURCES: Final = frozenset({OVERRIDE, "fail_closed"})
+"""Sources whose waits have nothing to do with slots."""
 
 
 def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision:

@@ -72,18 +72,25 @@ class PolicyInForce:
             self._listeners.append(listener)
 
     def replace(self, policy: Policy) -> int:
-        """Put *policy* in force from the next request on; its revision, greater than all before.
+        """Put *policy* in force from the next request on; its revision.
 
-        A policy that cannot be put in force raises and changes nothing.
+        The number of its source counts, a lower one than before too. A policy without a number
+        (0) is numbered here: one more than before, or the same if nothing has changed. A policy
+        that cannot be put in force raises and changes nothing.
         """
         with self._lock:
-            revision = max(policy.revision, self.compiled.policy.revision + 1)
+            revision = policy.revision or self._next_revision(policy)
             compiled = self._compile(replace(policy, revision=revision))
             for listener in self._listeners:
                 listener(compiled)
             put_in_force(compiled.policy, self.compiled.policy)
             self.compiled = compiled
         return revision
+
+    def _next_revision(self, policy: Policy) -> int:
+        before = self.compiled.policy
+        is_same = replace(policy, revision=before.revision) == before
+        return before.revision if is_same else before.revision + 1
 
 
 class _Rules:

@@ -54,6 +54,10 @@ class Node:
         verdict = await self.engine.check(Request(peer="192.0.2.1"))
         return [one.decision.limit.quota for one in verdict.rules]
 
+    async def revision(self) -> int:
+        """The revision in a decision made now."""
+        return (await self.engine.check(Request(peer="192.0.2.1"))).revision
+
     async def enforces(self, quota: int) -> None:
         """Wait until requests are decided by *quota*."""
         async with asyncio.timeout(10):
@@ -89,6 +93,27 @@ def test_three_nodes_come_to_enforce_every_change(server: EtcdServer) -> None:
                 await storage.commit(revision(number, "a", limit=f"{number}/minute"))
                 for node in (one, two, three):
                     await node.enforces(number)
+        await storage.aclose()
+
+    asyncio.run(main())
+
+
+def test_every_node_says_the_revision_of_etcd(server: EtcdServer) -> None:
+    async def main() -> None:
+        storage = EtcdStorage.open(server.url)
+        async with following(server) as early:
+            assert await early.revision() == 0
+            await storage.commit(revision(1, "a", limit="1/minute"))
+            await storage.commit(revision(2, "a", limit="2/minute"))
+            async with following(server) as late:
+                for node in (early, late):
+                    await node.enforces(2)
+                    assert await node.revision() == node.feed.state.revision == 2
+                server.ctl("del", "--prefix", "/headgate/")
+                await storage.commit(revision(1, "a", limit="7/minute"))
+                for node in (early, late):
+                    await node.enforces(7)
+                    assert await node.revision() == node.feed.state.revision == 1
         await storage.aclose()
 
     asyncio.run(main())

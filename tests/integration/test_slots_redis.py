@@ -90,3 +90,14 @@ def test_every_key_of_slots_lives_for_a_limited_time(server: RedisServer) -> Non
             assert 0 < int(server.cli("pttl", name)) <= 31_000 * 2, name
         limiter.reset("key")
         assert not server.cli("keys", "ttl*")
+
+
+def test_a_full_limit_says_when_a_slot_is_likely_free(server: RedisServer) -> None:
+    with RateLimiter(Concurrency(1, 60), store=server.url, name="estimate") as limiter:
+        with limiter.slot("key"):
+            denied = limiter.slot("key").take()
+            assert (denied.retry_after, denied.is_estimate) == (1, True)
+        with limiter.slot("key"):
+            wait = limiter.slot("key").take().retry_after
+            assert wait is not None
+            assert 0.1 <= wait < 60, "the slot was held for moments, not for its lease"

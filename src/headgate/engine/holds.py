@@ -8,10 +8,10 @@ together they are too. Each shadow rule has a hold of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headgate.engine.plan import RulePlan
+from headgate.engine.plan import RulePlan, advance, marks_of
 from headgate.errors import SettledError
 from headgate.limits import LeakyQueue
 from headgate.runtime.fallback import ELSEWHERE
@@ -30,7 +30,7 @@ from headgate.stores.operations import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from headgate.engine.plan import Plan
+    from headgate.engine.plan import Plan, Stages
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.stores.operations import Outcomes
 
@@ -133,6 +133,8 @@ class Holding:
     plan: Plan
     rules: tuple[RulePlan, ...]
     name: str
+    stages: Stages = field(default_factory=dict)
+    """What is known of the request as a repeated one."""
 
     @property
     def left_open(self) -> tuple[RulePlan, ...]:
@@ -146,22 +148,14 @@ class Holding:
 
     def take(self, *, consume: bool) -> Take | None:
         """The next operation; None if everything is held."""
-        checks = [check for one in self.rules for check in self._taken(one)]
-        markers = [one.marker for one in self.rules if one.marker is not None]
+        checks = [check for one in self._paying for check in self._taken(one)]
+        checks += marks_of(self.rules, self.stages)
         lease = self.plan.lease if consume else None
-        return Take((*checks, *markers), consume=consume, lease=lease) if checks else None
+        return Take(tuple(checks), consume=consume, lease=lease) if checks else None
 
-    def seen(self, taken: Outcomes) -> frozenset[str]:
-        """The ids of the rules that have been charged for the request before."""
-        marked = [one for one in self.rules if one.marker is not None]
-        outcomes = taken[len(taken) - len(marked) :]
-        pairs = zip(marked, outcomes, strict=True)
-        return frozenset([one.rule.id for one, outcome in pairs if not outcome.allowed])
-
-    def without(self, seen: Collection[str]) -> Holding:
-        """The same for the rules that have not."""
-        left = tuple([one for one in self.rules if one.rule.id not in seen])
-        return replace(self, rules=left)
+    def advance(self, taken: Outcomes) -> bool:
+        """True if a counter of repeated requests denied the take: it is to be made again."""
+        return advance(self.rules, self.stages, taken)
 
     def look(self) -> Take:
         """The peek for the figures of what is held no longer."""
@@ -182,10 +176,15 @@ class Holding:
         """The outcome of each check, in their order."""
         first, second = iter(held), iter(taken)
         found = []
-        for one in self.rules:
+        for one in self._paying:
             others = self._taken(one)
             found += [next(second) if check in others else next(first) for check in one.checks]
         return tuple(found)
+
+    @property
+    def _paying(self) -> list[RulePlan]:
+        """The rules under which it is not a free retry."""
+        return [one for one in self.rules if self.stages.get(one.rule.id) != "retry"]
 
     def _taken(self, one: RulePlan) -> tuple[Check, ...]:
         """The checks of a rule that are not held: all, if its cost is known."""
@@ -254,7 +253,7 @@ def refund_of(verdict: Verdict) -> Refund | None:
     held = () if verdict.held is None else verdict.held.ids
     planned = [one for one in _charged(verdict, _is_stores) if one.rule.id not in held]
     checks = [check for one in planned for check in one.amounts if check.cost]
-    checks += [one.marker for one in planned if one.marker is not None]
+    checks += [one.marker.once for one in planned if one.marker is not None]
     return Refund(tuple(checks)) if checks else None
 
 

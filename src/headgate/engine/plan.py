@@ -4,11 +4,13 @@ The rules that decide are one `Take`: all or nothing. Each rule in shadow is a t
 beside it, in the same round trip, so that what it would have refused changes nothing for the
 others. (It counts requests too that another rule refused.)
 
-A repeated request is told by a counter of one unit per lifetime, which is part of the rule's take:
-where it has been charged already it refuses, and with that the whole take, so nothing is charged.
-Then the rules that have not seen the request are asked again without those that have. So a retry
-costs a second round trip, and is free only under the rules that say so. In a queue it waits for its
-turn as every request does: else whoever sent everything twice would never wait.
+A repeated request is recognised by a counter of one unit per lifetime, which is part of the rule's
+take: where it has been charged already it denies, and with that the whole take, so nothing is
+charged. Then the rules are asked again: those that have seen the request charge a second counter,
+that of free retries, and nothing else. If that denies too, the retries are used up, and the request
+pays like any other. So a retry costs a second round trip, and is free only under the rules that say
+so. In a queue it waits for its turn as every request does: else whoever sent everything twice would
+never wait.
 
 Where the counter of a rule is blocked by an override, the store is not asked about it. A rule in
 shadow then says what it would have decided; one that decides refuses the whole request, and nobody
@@ -18,21 +20,35 @@ is asked or charged, shadows neither.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headgate.limits import Concurrency, LeakyQueue
 from headgate.stores.base import groups_of
 from headgate.stores.operations import Check, ReleaseSlot, Take, TakeEach
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from headgate.engine.rule import CompiledRule, Priority
     from headgate.limits import Limit
     from headgate.stores.base import Prepared
+    from headgate.stores.operations import Outcomes
 
 
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()
+
+Stages = dict[str, Literal["retry", "pay"]]
+"""By the id of a rule that has seen the request before: it is a free retry, or pays as the free
+ones are used up."""
+
+
+class Marker(NamedTuple):
+    """The counters that recognise a repeated request."""
+
+    once: Check
+    """One unit, that the first request takes."""
+    retries: Check
+    """As many units as there are free retries."""
 
 
 class Block(NamedTuple):
@@ -55,8 +71,8 @@ class RulePlan:
     cost: int
     limits: tuple[Limit, ...]
     checks: tuple[Check, ...]
-    marker: Check | None = None
-    """The counter that tells whether the request was charged before."""
+    marker: Marker | None = None
+    """The counters that recognise a request that was charged before."""
 
     block: Block | None = None
     """That the counter is blocked for the time being."""
@@ -197,27 +213,59 @@ class Plan:
         is_marked = one.rule.id not in self.open and one.rule.mode == "enforce"
         return one if is_marked else replace(one, marker=None)
 
+    @property
+    def takes(self) -> tuple[tuple[RulePlan, ...], ...]:
+        """The rules of each take: those that decide, if there are any, then each in shadow."""
+        shadows = [(one,) for one in self.shadows]
+        return (self.deciding, *shadows) if self.deciding else tuple(shadows)
+
     def operation(self, *, consume: bool = True) -> TakeEach:
         """What to ask; nothing if no rule applies. Not for a plan that is refused as it is."""
-        takes = [self._take(self.deciding, consume=consume)] if self.deciding else []
-        takes += [self._take((one,), consume=consume) for one in self.shadows]
-        return TakeEach(tuple(takes))
+        return TakeEach(tuple([self.take(rules, {}, consume=consume) for rules in self.takes]))
 
-    def again(self, repeated: Collection[str], *, consume: bool = True) -> TakeEach:
-        """What to ask those deciding rules that have not seen the request; *repeated* have."""
-        left = tuple([one for one in self.deciding if one.rule.id not in repeated])
-        return TakeEach((self._take(left, consume=consume),) if left else ())
-
-    def _take(self, rules: Sequence[RulePlan], *, consume: bool) -> Take:
-        checks = [check for one in rules for check in one.checks]
-        markers = [one.marker for one in rules if one.marker is not None]
+    def take(self, rules: Sequence[RulePlan], stages: Stages, *, consume: bool) -> Take:
+        """What to ask *rules*, one of `takes`, when repeated requests are at *stages*."""
+        paying = [one for one in rules if stages.get(one.rule.id) != "retry"]
+        checks = [check for one in paying for check in one.checks]
         lease = self.lease if consume else None
-        return Take((*checks, *markers), consume=consume, lease=lease)
+        return Take((*checks, *marks_of(rules, stages)), consume=consume, lease=lease)
 
     def leaving(self, granted: Iterable[RulePlan]) -> ReleaseSlot | None:
         """What gives back the slots that the rules *granted* took; None if they took none."""
         slots = [check for one in granted for check in one.slots]
         return ReleaseSlot(tuple(slots), self.lease) if self.lease and slots else None
+
+
+def marks_of(rules: Iterable[RulePlan], stages: Stages) -> list[Check]:
+    """The counters of repeated requests that *rules* are asked with at *stages*."""
+    return [mark for _, mark in _marked(rules, stages)]
+
+
+def advance(rules: Iterable[RulePlan], stages: Stages, outcomes: Outcomes) -> bool:
+    """Go on with *stages* after the *outcomes* of a take, whose last are those of `marks_of`.
+
+    True if the take was denied by one of these counters: then it is to be made again.
+    """
+    marked = _marked(rules, stages)
+    pairs = zip(marked, outcomes[len(outcomes) - len(marked) :], strict=True)
+    denied = [one.rule.id for (one, _), outcome in pairs if not outcome.allowed]
+    for rule_id in denied:
+        stages[rule_id] = "pay" if rule_id in stages else "retry"
+    return bool(denied)
+
+
+def replayed(stages: Stages) -> frozenset[str]:
+    """The ids of the rules under which the request is a free retry."""
+    return frozenset([rule_id for rule_id, stage in stages.items() if stage == "retry"])
+
+
+def _marked(rules: Iterable[RulePlan], stages: Stages) -> list[tuple[RulePlan, Check]]:
+    marked = []
+    for one in rules:
+        stage = stages.get(one.rule.id)
+        if one.marker is not None and stage != "pay":
+            marked.append((one, one.marker.once if stage is None else one.marker.retries))
+    return marked
 
 
 def plan_rule(

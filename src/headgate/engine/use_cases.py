@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.decision import PartialHit
+from headgate.engine.hold_times import HoldTimes
 from headgate.engine.holds import Held, charge_of, charged_rules, holdings, refund_of, turns_of
 from headgate.engine.holds import vacating as cancellation_of
+from headgate.engine.plan import advance, replayed
 from headgate.engine.prepared import PreparedTakes
 from headgate.engine.recording import begin, record, record_all, record_part
 from headgate.engine.verdict import (
-    repeated,
     verdict_of,
     verdict_on,
     verdict_unasked,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decision import Decision
     from headgate.engine.holds import Holding, Owed
-    from headgate.engine.plan import Plan, RulePlan
+    from headgate.engine.plan import Plan, RulePlan, Stages
     from headgate.engine.verdict import Replies, Verdict
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Prepared, Store
@@ -110,6 +111,7 @@ class Engine:
         self.fallback = fallback_of(self.store, self.store.clock, health_of(self.store))
         """The counters of this process, which decide while the store is gone."""
         self._takes = PreparedTakes(self.store)
+        self._hold_times = HoldTimes()
 
     def set_accuracies(self, owner: object, accuracies: Accuracies) -> None:
         """Keep the counters of *owner*, a policy or a limiter, as exactly as *accuracies* say."""
@@ -344,10 +346,17 @@ class Engine:
 
         If the store is gone the slots expire: False too, or a `StoreError` if it *raises*.
         """
+        for slots in (verdict.slots, verdict.local_slots):
+            if slots is not None:
+                self.record_hold(slots, verdict.since_ns)
         calls = Calls(self.store)
         was_held = yield from self._release(verdict, calls, raises=raises)
         calls.end()
         return was_held
+
+    def record_hold(self, slots: ReleaseSlot, since_ns: int) -> None:
+        """Count that *slots*, granted at *since_ns*, are released now."""
+        self._hold_times.record(slots, max(0, self.fallback.local.clock() - since_ns))
 
     # ---- how it is decided -----------------------------------------------------------------
 
@@ -378,16 +387,19 @@ class Engine:
     def _ask(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
         """Decide a plan with shadow rules, slots, blocks or markers of repeated requests."""
         try:
-            replies = yield from _takes(plan.operation(consume=consume), calls)
-            seen = repeated(plan, replies)
-            if seen:
-                others = yield from _takes(plan.again(seen, consume=consume), calls)
-                replies = (*others, *replies[1:])
-            verdict = verdict_of(plan, replies, consumed=consume, without=seen)
+            replies, without = yield from asking(plan, calls, consume=consume)
+            verdict = verdict_of(plan, replies, consumed=consume, without=without)
         except StoreError as error:
-            return self._without_store(plan, error, consume=consume)
-        self.succeed()
-        return verdict
+            verdict = self._without_store(plan, error, consume=consume)
+        else:
+            self.succeed()
+        return self._with_slots(verdict)
+
+    def _with_slots(self, verdict: Verdict) -> Verdict:
+        """*verdict* with the time of its slots, or an estimate of when one is free."""
+        if verdict.slots is not None or verdict.local_slots is not None:
+            verdict.since_ns = self.fallback.local.clock()
+        return self._hold_times.estimated(verdict)
 
     def _concluded(self, plan: Plan, replies: Replies) -> Verdict:
         try:
@@ -420,10 +432,8 @@ class Engine:
         left: list[RulePlan] = []
         seen: frozenset[str] = frozenset()
         for one in holdings(plan, name):
-            reply, repeated_by = yield from self._hold(one, ttl_ns, calls)
-            seen |= repeated_by
-            if seen.issuperset([each.rule.id for each in one.rules]):
-                continue
+            reply = yield from self._hold(one, ttl_ns, calls)
+            seen |= replayed(one.stages)
             replies.append(reply)
             if not isinstance(reply, StoreError) and _all_allowed(reply):
                 left += one.left_open
@@ -436,24 +446,20 @@ class Engine:
         if held is not None and not verdict.allowed:
             yield from calls.try_all([held.give_back])
             held = None
-        return replace(verdict, held=held)
+        return self._with_slots(replace(verdict, held=held))
 
-    def _hold(
-        self, holding: Holding, ttl_ns: int, calls: Calls
-    ) -> Effects[tuple[Outcomes | StoreError, frozenset[str]]]:
-        """Hold and take; the outcomes, and the rules that have seen the request before."""
+    def _hold(self, holding: Holding, ttl_ns: int, calls: Calls) -> Effects[Outcomes | StoreError]:
+        """Hold and take; the outcomes."""
         held: Outcomes = ()
         taken: Outcomes = ()
         try:
             if (hold := holding.hold(ttl_ns)) is not None:
                 held = yield from calls.run(hold)
             granted = _all_allowed(held)
-            if (take := holding.take(consume=granted)) is not None:
+            while (take := holding.take(consume=granted)) is not None:
                 taken = yield from calls.run(take)
-            if seen := holding.seen(taken):
-                holding, taken = holding.without(seen), ()
-                if (take := holding.take(consume=granted)) is not None:
-                    taken = yield from calls.run(take)
+                if not holding.advance(taken):
+                    break
             if granted and held and not _all_allowed(taken):
                 yield from calls.run(holding.undo()[0])
                 held = yield from calls.run(holding.look())
@@ -461,8 +467,8 @@ class Engine:
             if held or not error.is_undone:  # later: the caller has waited long enough
                 undoing = self._undo_later(holding)
                 yield Background(undoing, "headgate-undo", in_thread=False)
-            return error, frozenset()
-        return holding.outcomes(held, taken), seen
+            return error
+        return holding.outcomes(held, taken)
 
     def _undo_later(self, holding: Holding) -> Effects[None]:
         end = begin_undoing(Run(self.store, None))
@@ -569,6 +575,24 @@ def _all_allowed(outcomes: Outcomes) -> bool:
         if not one.allowed:
             return False
     return True
+
+
+def asking(plan: Plan, calls: Calls, *, consume: bool) -> Effects[tuple[Replies, frozenset[str]]]:
+    """Ask about a plan; the reply to each of its takes, and the rules under which it is a free
+    retry."""
+    stages: Stages = {}
+    replies = list((yield from _takes(plan.operation(consume=consume), calls)))
+    for place, rules in enumerate(plan.takes):
+        reply = replies[place]
+        while not isinstance(reply, StoreError) and advance(rules, stages, reply):
+            try:
+                reply = yield from calls.run(plan.take(rules, stages, consume=consume))
+            except StoreError as error:
+                if rules is plan.deciding:
+                    raise
+                reply = error
+        replies[place] = reply
+    return replies, replayed(stages)
 
 
 def _takes(asked: TakeEach, calls: Calls) -> Effects[Replies]:

@@ -52,7 +52,8 @@ class Verdict:
     it repeats a request that had been charged before under rules that are not among them therefore.
     *slots* is what gives back the slots that it holds under concurrency limits; None if it holds
     none. (*local_slots* is the same for those that this process granted while the store was gone.)
-    *held* is what is to be settled when the cost is known. *plan* is what was asked.
+    *held* is what is to be settled when the cost is known. *plan* is what was asked. *since_ns* is
+    when its slots were granted.
     """
 
     allowed: bool
@@ -63,6 +64,7 @@ class Verdict:
     local_slots: ReleaseSlot | None = None
     held: Held | None = None
     plan: Plan | None = field(default=None, repr=False, compare=False)
+    since_ns: int = field(default=0, repr=False, compare=False)
     _once: dict[str, Once] = field(default_factory=dict, repr=False, compare=False)
 
     def __bool__(self) -> bool:
@@ -118,6 +120,12 @@ class Verdict:
         return None if wait is None else seconds_at_least(wait)
 
     @property
+    def is_estimate(self) -> bool:
+        """True if `retry_after` is an estimate, as that of a concurrency limit."""
+        binding = self.denied_by
+        return binding is not None and binding.decision.is_estimate
+
+    @property
     def slots_last_ns(self) -> int | None:
         """How long the slots that it holds last unless their leases are renewed; None if it holds
         none."""
@@ -161,7 +169,17 @@ def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
 
     *jitter*, from 0 to 1, is how much of the permitted extra wait this caller is told.
     """
-    return Answer(verdict.allowed, told_of(verdict), jitter)
+    return Answer(verdict.allowed, told_of(verdict), jitter, is_replay=tells_replay(verdict))
+
+
+def tells_replay(verdict: Verdict) -> bool:
+    """True if the response says that the request is a free retry: a rule under which it is one
+    does not hide that."""
+    if not verdict.is_replay or verdict.plan is None:
+        return False
+    spoken = {one.rule.id for one in verdict.rules}
+    silent = [one.rule for one in verdict.plan.deciding if one.rule.id not in spoken]
+    return any(rule.headers in ("on", "brief") for rule in silent)
 
 
 def told_of(verdict: Verdict) -> tuple[Told, ...]:
@@ -193,29 +211,18 @@ Replies = Sequence[Outcomes | StoreError]
 _new: Final = object.__new__
 
 
-def repeated(plan: Plan, replies: Replies) -> frozenset[str]:
-    """The ids of the deciding rules that have seen the request before and been charged for it."""
-    if not plan.deciding or isinstance(replies[0], StoreError):
-        return frozenset()
-    marked = [one for one in plan.deciding if one.marker is not None]
-    seen = replies[0][len(replies[0]) - len(marked) :]
-    pairs = zip(marked, seen, strict=True)
-    return frozenset([one.rule.id for one, outcome in pairs if not outcome.allowed])
-
-
 def verdict_of(
     plan: Plan, replies: Replies, *, consumed: bool = True, without: Collection[str] = ()
 ) -> Verdict:
     """The verdict on a request from the *replies* to its plan's operation.
 
-    *without* are the rules that have seen the request before: they have no say, and the first reply
-    is that of the others, if there are any. Raises the `StoreError` that came in place of what the
-    deciding rules say.
+    *without* are the rules under which it is a free retry: they have no say. Raises the
+    `StoreError` that came in place of what the deciding rules say.
     """
     deciding = [one for one in plan.deciding if one.rule.id not in without]
     left = list(replies)
     decisions: dict[str, Decision] = {}
-    if deciding:
+    if plan.deciding:
         decided = left.pop(0)
         if isinstance(decided, StoreError):
             raise decided
@@ -223,11 +230,11 @@ def verdict_of(
     for one, reply in zip(plan.shadows, left, strict=True):
         if isinstance(reply, StoreError):
             decisions[one.rule.id] = _without_store(one)
-        elif one.marker is None or reply[-1].allowed:
+        elif one.rule.id not in without:
             decisions[one.rule.id] = _concluded(one, reply[: len(one.checks)])
     for one in plan.blocked:
         decisions[one.rule.id] = _blocked(one)
-    verdict = _verdict(plan, decisions, is_replay=bool(without))
+    verdict = _verdict(plan, decisions, is_replay=len(deciding) < len(plan.deciding))
     if plan.lease is None or not consumed:
         return verdict
     granted = [one for one in deciding if verdict.allowed]
@@ -278,6 +285,7 @@ def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: boo
         plan,
     )
     verdict.is_replay = False
+    verdict.since_ns = 0
     verdict.slots = verdict.local_slots = verdict.held = None
     verdict._once = {}  # noqa: SLF001
     return verdict

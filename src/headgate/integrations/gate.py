@@ -406,7 +406,7 @@ class Gate:
         """What a response with *status* says of the limits of its request."""
         answer = passage.answer(status)
         debugged = debug_lines(self, passage)
-        if not answer.told and not answer.loads:
+        if not answer.told and not answer.loads and not answer.is_replay:
             return debugged
         now_ns = self.now_ns()
         if answer.loads and self.responses.orca:

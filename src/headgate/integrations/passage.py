@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.holds import admitting
-from headgate.engine.verdict import told_of
+from headgate.engine.verdict import tells_replay, told_of
 from headgate.integrations.allowance import free_name
 from headgate.policy.loader.diagnostics import shown
 from headgate.policy.matcher import cost_after, cost_said_after
@@ -198,6 +198,7 @@ class Passage:
         "grants",
         "is_cross_origin",
         "is_debugged",
+        "is_replay",
         "is_watched",
         "jitter",
         "queues",
@@ -227,6 +228,7 @@ class Passage:
         self.asked: set[Gate] = set()
         self.refusal: Verdict | None = None
         self.refusal_told: tuple[Told, ...] = ()
+        self.is_replay = False
         self.jitter = 0.0  # drawn once: the header and the body tell the same wait
         self.used: dict[str, int] = {}
         self.unnamed = 0
@@ -254,6 +256,8 @@ class Passage:
         self.turns += grant.turns
         if grant.turns:
             self.queues += grant.entry.plan.queues
+        if grant.verdict.is_replay and tells_replay(grant.verdict):
+            self.is_replay = True
         new = told_of(grant.verdict)
         self.told += new if not self.told else _told_apart(new, {one.name for one in self.told})
 
@@ -280,7 +284,7 @@ class Passage:
     @property
     def is_silent(self) -> bool:
         """Whether its response has nothing to say of limits."""
-        if self.told or self.refusal_told:
+        if self.told or self.refusal_told or self.is_replay:
             return False
         return not self.queues and not self.is_debugged
 
@@ -314,7 +318,7 @@ class Passage:
         An app that answers a refusal with something else tells of what was granted.
         """
         if self.refusal is None or (status is not None and status < 400):
-            answer = Answer(allowed=True, told=tuple(self.told))
+            answer = Answer(allowed=True, told=tuple(self.told), is_replay=self.is_replay)
         else:
             answer = Answer(allowed=False, told=self.refusal_told, jitter=self.jitter)
         if self.queues:

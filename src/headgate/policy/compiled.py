@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.engine.plan import (
     NOTHING_OPEN,
     Block,
+    Marker,
     Plan,
     Queueing,
     RulePlan,
     checks_on,
 )
 from headgate.errors import LimitError, OptionError, UsageError
-from headgate.limits import EXACT, Concurrency, LeakyQueue, TokenBucket, with_extra
+from headgate.limits import (
+    EXACT,
+    Concurrency,
+    LeakyQueue,
+    SlidingWindowLog,
+    TokenBucket,
+    with_extra,
+)
 from headgate.policy.caller import concerns_of
 from headgate.policy.identity import Identifier
 from headgate.policy.limit_adjustment import Scale, Softening
@@ -28,7 +36,7 @@ from headgate.policy.matcher import CallerMatcher, Classifier, Matcher, cost_of,
 from headgate.policy.model import BY_PRIORITY, compiled_rule
 from headgate.stores.base import checked_cost, group_name, groups_of
 from headgate.stores.operations import Check
-from headgate.units import SECOND
+from headgate.units import SECOND, plain_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -214,22 +222,29 @@ class PreparedRule:
         return Layout(limits, groups, has_slots, has_turns)
 
 
-def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> Check | None:
-    """The counter that tells whether a request was charged before under *rule*; None if it need not
-    be told, or says nothing that its repetitions have in common."""
-    if rule.idempotency is None or not cost:
+def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> Marker | None:
+    """The counters that recognise a request that was charged before under *rule*; None if it costs
+    nothing, or has no key."""
+    idempotency = rule.idempotency
+    if idempotency is None or not cost:
         return None
     request = found.request
-    given = request.header(rule.idempotency.header)
+    given = request.header(idempotency.header)
     if not given:
         return None
     caller = tuple(found.get(name) for name in ("api_key", "user_id", "tenant"))
     who = caller if any(caller) else (found.ip,)
     path = normalised_path(request.path)
-    retry = repr((who, request.method.upper(), path, given.strip()))
+    bound = tuple([request.header(name) for name in idempotency.fingerprint])
+    retry = repr((who, request.method.upper(), path, given.strip(), *bound))
     digest = blake2b(retry.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    once = TokenBucket(1, Fraction(SECOND, rule.idempotency.ttl_ns))
-    return Check(group_name(namespace, f"{rule.id}!seen"), f"{key}&{digest}", once, 1)
+    once = TokenBucket(1, Fraction(SECOND, idempotency.ttl_ns))
+    retries = SlidingWindowLog(idempotency.retries, plain_seconds(idempotency.ttl_ns))
+    name = f"{key}&{digest}"
+    return Marker(
+        Check(group_name(namespace, f"{rule.id}!seen"), name, once, 1),
+        Check(group_name(namespace, f"{rule.id}!retries"), name, retries, 1),
+    )
 
 
 # The overrides of a policy: which counters are blocked, or have more, at this time.
@@ -509,3 +524,4 @@ def _of_rule(rule: Rule) -> Iterator[str]:
         yield rule.cost.header
     if rule.idempotency is not None:
         yield rule.idempotency.header
+        yield from rule.idempotency.fingerprint

@@ -104,10 +104,16 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """A retry that carries the same value in *header* within *ttl_ns* is not charged again."""
+    """A retry that carries the same value in *header* within *ttl_ns* is not charged again, up to
+    *retries* times.
+
+    It is one if caller, method and path are the same, and the headers named in *fingerprint*.
+    """
 
     ttl_ns: int
     header: str = "idempotency-key"
+    retries: int = 10
+    fingerprint: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +251,8 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules in force together. *revision* grows with every change, never otherwise.
+    """The rules in force together. *revision* is the number of the source, equal on every node; 0
+    if it has none.
 
     There is at most one of *overrides* for a counter, and its rule is among *rules*.
     """

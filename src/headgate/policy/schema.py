@@ -23,6 +23,7 @@ from headgate.policy.limit_schema import (
 )
 from headgate.policy.loader.identity import FALLBACKS, KINDS, RESERVED
 from headgate.policy.loader.limits import FORMS
+from headgate.policy.loader.matches import MOST_FINGERPRINTS, MOST_RETRIES
 from headgate.policy.loader.overrides import KEY, MOST_OVERRIDES
 from headgate.policy.loader.policies import VERSION
 from headgate.policy.loader.rules import HEADER_MODES, MODES, WAYS_TO_DECIDE
@@ -401,7 +402,27 @@ def _rule_properties() -> Schema:
 
 
 def _idempotency() -> Schema:
-    properties = {"header": _ref("token"), "ttl": _ref("duration")}
+    properties = {
+        "header": _ref("token"),
+        "ttl": _ref("duration"),
+        "retries": {
+            **_schema_whole(1, MOST_RETRIES, "How many retries are free within that time."),
+            "default": 10,
+        },
+        "fingerprint": {
+            "description": "Headers that have to be the same, besides caller, method and path.",
+            "anyOf": [
+                _ref("token"),
+                {
+                    "type": "array",
+                    "items": _ref("token"),
+                    "minItems": 1,
+                    "maxItems": MOST_FINGERPRINTS,
+                },
+            ],
+            "examples": [["content-digest"]],
+        },
+    }
     table = _object("Idempotency", "Where the key is, and how long it lasts.", properties)
     return {
         "description": "Whether a retry with the same key is not charged again.",

@@ -88,7 +88,8 @@ class Answer:
     *told* has no shadow rules. *jitter*, a random number from 0 to 1, spreads waits where the
     options ask for it. *loads* are the queues of this process that the request was in, *delayed_ns*
     is how long it was in them. (Queues that are limits are found in *told*.)
-    *requests_per_second* is of this process, for load balancers.
+    *requests_per_second* is of this process, for load balancers. *is_replay*: it repeats a request
+    that was charged before.
     """
 
     allowed: bool
@@ -97,6 +98,7 @@ class Answer:
     loads: tuple[Load, ...] = ()
     delayed_ns: int = 0
     requests_per_second: float = 0.0
+    is_replay: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter <= 1:

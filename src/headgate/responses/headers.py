@@ -43,6 +43,9 @@ DRAFT_03_NAMES: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Re
 
 BUCKET: Final = "X-RateLimit-Bucket"
 RETRY_AFTER: Final = "Retry-After"
+REPLAYED: Final = "Idempotency-Replayed"
+"""Marks the response to a request that repeats one that was charged before."""
+
 LISTS: Final = tuple(
     name.lower() for name in (ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT, pressure.QUEUE)
 )
@@ -252,6 +255,8 @@ def _headers(answer: Answer, denial: Denial | None, now_ns: int, options: Respon
         lines = _rate_lines(answer, now_ns, options, wait)
         if wait is not None:
             lines.append((RETRY_AFTER, str(wait)))
+    if answer.is_replay and answer.allowed:
+        lines.append((REPLAYED, "true"))
     if options.orca and answer.loads:
         lines.append(orca_line(answer.loads, answer.requests_per_second))
     return lines

@@ -108,6 +108,13 @@ class TestCheck:
         assert out.startswith("c.yml:3:9: error: rule 'login', field 'id'")
         assert "a.yaml:3" in out
 
+    def test_it_states_what_an_idempotency_key_is_free_for(self, here: Path, told: Any) -> None:
+        (here / "rules.yaml").write_text(GOOD + "    idempotency: {fingerprint: content-digest}\n")
+        status, out, _ = told("check", "rules.yaml", "--strict")
+        free = "a key is free for up to 10 retries with the same content-digest within 1d"
+        note = f"note: rule 'login', field 'idempotency': {free}"
+        assert (status, out.splitlines()) == (0, [note, "rules.yaml: 1 rule, no problems"])
+
     def test_what_is_piped_in_is_checked(
         self, here: Path, told: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

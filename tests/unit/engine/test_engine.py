@@ -327,14 +327,29 @@ def test_peek_takes_no_slots() -> None:
     assert one.check(ask())
 
 
-def test_a_policy_is_replaced_while_counters_stay_and_revisions_grow() -> None:
+def test_a_policy_is_replaced_while_counters_stay() -> None:
     one = engine(rule("a", TEN), rule("b", TWO))
     one.check(ask())
-    assert one.replace(Policy((rule("a", FixedWindow(20, 60)), rule("c", TWO)), revision=3)) == 8
+    one.replace(Policy((rule("a", FixedWindow(20, 60)), rule("c", TWO))))
     verdict = one.check(ask())
-    assert verdict.revision == 8
     assert [part.decision.remaining for part in verdict.rules] == [18, 1]
-    assert one.replace(Policy(revision=50)) == 50
+
+
+def test_the_revision_is_that_of_the_source_and_is_counted_where_it_has_none() -> None:
+    one = engine(rule("a", TEN))
+    assert one.replace(Policy((rule("b", TWO),), revision=50)) == 50
+    assert one.replace(Policy((rule("b", TWO),), revision=3)) == 3
+    assert one.check(ask()).revision == 3
+    assert one.replace(Policy((rule("c", TWO),))) == 4
+    assert one.replace(Policy((rule("c", TWO),))) == 4
+    assert one.check(ask()).revision == 4
+
+
+def test_nodes_that_began_with_and_without_rules_say_the_same_revision() -> None:
+    early, late = PolicyInForce(Policy()), PolicyInForce(Policy())
+    assert early.replace(Policy()) == 0
+    rules = Policy((rule("a", TEN),), revision=1)
+    assert early.replace(rules) == late.replace(rules) == 1
 
 
 def test_a_policy_that_cannot_be_put_in_force_changes_nothing() -> None:

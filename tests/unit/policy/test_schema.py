@@ -64,7 +64,8 @@ GOOD_RULES: list[dict[str, Any]] = [
     *each("on_store_failure", {}, {"mode": "local", "share": "25%"}),
     rule(on_store_failure={"max_fail_open": "5m", "then": "local"}),
     *each("across_regions", True, False),
-    *each("idempotency", True, False, {}, {"ttl": "1h"}, {"header": "x"}),
+    *each("idempotency", True, False, {}, {"ttl": "1h"}, {"header": "x"}, {"retries": 1}),
+    *each("idempotency", {"fingerprint": "x"}, {"fingerprint": ["x", "y"]}),
     *each("cost", 0, 5, {}, {"default": 5}, {"header": "x", "max": 5}),
     rule(cost={"endpoints": {"POST /x": 3, "/y/**": 0}}),
     *each("cost.after", {"header": "X-Tokens"}, {"bytes": True}),
@@ -163,7 +164,10 @@ BAD_RULES: list[Any] = [
     rule(on_store_failure={"mode": "local", "max_fail_open": "1m"}),
     rule(on_store_failure={"then": "local"}),
     *each("across_regions", "yes", None),
-    *each("idempotency", None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"}),
+    *each("idempotency", None, "yes", {"ttl": -1}, {"x": 1}, {"ttl": "?"}, {"retries": 0}),
+    *each(
+        "idempotency", {"retries": 1001}, {"fingerprint": []}, {"fingerprint": list("abcdefghi")}
+    ),
     *each("cost", -1, 1.5, "5", None, {"header": "x"}, {"max": 5}, {"x": 1}),
     *each("cost.endpoints", {}, {"/x": -1}, [], {"/x": "1"}),
     *each("cost.after", None, 5, {}, {"bytes": False}, {"bytes": 1}, {"header": "a b"}),

@@ -187,3 +187,11 @@ def test_limits_without_a_counter_are_stated_by_the_second() -> None:
             found = headers(answer(told(decided(limit, left=left, reset_ms=0))), options)
             assert found["RateLimit-Policy"] == f'"per-user";q={left};w=1'
             assert found["RateLimit"] == f'"per-user";r={left}'
+
+
+def test_a_free_retry_is_marked() -> None:
+    retry = replace(answer(told(decided())), is_replay=True)
+    assert headers(retry)["Idempotency-Replayed"] == "true"
+    assert headers(Answer(allowed=True, is_replay=True)) == {"Idempotency-Replayed": "true"}
+    denied = replace(answer(told(refused())), is_replay=True)
+    assert "Idempotency-Replayed" not in headers(denied)

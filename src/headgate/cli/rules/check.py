@@ -10,6 +10,7 @@ from headgate.cli.command import Command, ExitStatus, add_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
 
     from headgate.policy.loader import Examined
     from headgate.policy.problems import Problem
@@ -44,7 +45,8 @@ def _run(arguments: Namespace) -> ExitStatus:
         print(json.dumps([asdict(problem) for problem in examined.problems], indent=2))
     else:
         name = visible(texts[0][0] if len(texts) == 1 else arguments.path)
-        print("\n".join([*lines(examined.problems), _summary(name, len(texts), examined)]))
+        said = [*lines(examined.problems), *_notes(examined)]
+        print("\n".join([*said, _summary(name, len(texts), examined)]))
     return _status(examined, is_strict=arguments.strict)
 
 
@@ -56,6 +58,19 @@ COMMAND: Final = Command(
 def _status(examined: Examined, *, is_strict: bool) -> ExitStatus:
     is_bad = examined.policy is None or (is_strict and examined.problems)
     return ExitStatus.NO if is_bad else ExitStatus.DONE
+
+
+def _notes(examined: Examined) -> Iterator[str]:
+    """What rules allow that is easily overlooked."""
+    from headgate.cli.rules.texts import visible
+    from headgate.cli.terminal import duration
+
+    for rule in () if examined.policy is None else examined.policy.rules:
+        if (one := rule.idempotency) is not None:
+            retries = "1 retry" if one.retries == 1 else f"{one.retries} retries"
+            same = f" with the same {' and '.join(one.fingerprint)}" if one.fingerprint else ""
+            told = f"a key is free for up to {retries}{same} within {duration(one.ttl_ns)}"
+            yield visible(f"note: rule {rule.id!r}, field 'idempotency': {told}")
 
 
 def _summary(name: str, files: int, examined: Examined) -> str:

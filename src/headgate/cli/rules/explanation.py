@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from headgate.algorithms import algorithm_for
 from headgate.cli.rules.softness import softly, turns
 from headgate.decision import Decision, combine
-from headgate.engine.verdict import answer_of, repeated, verdict_of, verdict_unasked
+from headgate.engine.hold_times import HoldTimes
+from headgate.engine.use_cases import Calls, asking
+from headgate.engine.verdict import answer_of, verdict_of, verdict_unasked
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.policy.explain import Membership
 from headgate.policy.matcher import normalised_path, readings
 from headgate.responses import headers_for, refusal
+from headgate.runtime.drivers import drive
 from headgate.runtime.holds import new_name
 
 if TYPE_CHECKING:
@@ -96,11 +99,9 @@ class Enquirer:
         unasked = verdict_unasked(plan)
         if unasked is not None:
             return unasked
-        replies = self.store.run(plan.operation(consume=consume))
-        seen = repeated(plan, replies)
-        if seen:
-            replies = (*self.store.run(plan.again(seen, consume=consume)), *replies[1:])
-        return verdict_of(plan, replies, consumed=consume, without=seen)
+        replies, without = drive(asking(plan, Calls(self.store), consume=consume))
+        verdict = verdict_of(plan, replies, consumed=consume, without=without)
+        return HoldTimes().estimated(verdict)
 
     def _softness(self, request: Request, members: Iterable[Member]) -> Iterator[tuple[str, Lines]]:
         found, priority = self.engine.identifier.find(request), self.engine.priority_of(request)

@@ -127,6 +127,8 @@ def quick_lines(passage: Passage) -> Headers | None:
     gate = passage.gate
     if passage.refusal is not None or not gate.tells_plainly or passage.is_debugged:
         return None
+    if passage.is_replay:
+        return None
     told = [(one.name, one.decision) for one in passage.told if one.headers == "on"]
     lines = allowed_lines(told, gate.now_ns())
     if lines is None or not passage.queues:

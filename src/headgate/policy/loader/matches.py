@@ -258,8 +258,10 @@ def _prefixed(spot: Spot, prefix: str, name: str) -> str | None:
 
 COST_FIELDS: Final = ("default", "endpoints", "header", "max", "after")
 AFTER_FIELDS: Final = ("header", "bytes", "per", "max")
-IDEMPOTENCY_FIELDS: Final = ("header", "ttl")
+IDEMPOTENCY_FIELDS: Final = ("header", "ttl", "retries", "fingerprint")
 IDEMPOTENCY_HEADER: Final = Idempotency(DAY).header
+MOST_RETRIES: Final = 1000
+MOST_FINGERPRINTS: Final = 8
 
 
 def read_cost(spot: Spot) -> Cost | None:
@@ -392,6 +394,18 @@ def _endpoint(spot: Spot) -> EndpointCost | None:
     return EndpointCost(found, cost, wanted)
 
 
+def _retries(spot: Spot) -> int | None:
+    return scalars.whole(spot, 1, MOST_RETRIES)
+
+
+def _fingerprint(spot: Spot) -> tuple[str, ...] | None:
+    found = several(spot, scalars.header_name, "names of headers")
+    if found is not None and len(found) > MOST_FINGERPRINTS:
+        spot.wrong(f"{len(found)} headers; expected at most {MOST_FINGERPRINTS}")
+        return None
+    return found
+
+
 def read_idempotency(spot: Spot) -> Idempotency | None:
     """Whether and how long a retry is known; None for not at all."""
     if isinstance(spot.node, Scalar) and spot.node.boolean is not None:
@@ -405,4 +419,6 @@ def read_idempotency(spot: Spot) -> Idempotency | None:
     return Idempotency(
         ttl_ns=fields.read("ttl", scalars.duration_ns, DAY),
         header=fields.read("header", scalars.header_name, IDEMPOTENCY_HEADER),
+        retries=fields.read("retries", _retries, Idempotency(DAY).retries),
+        fingerprint=fields.read("fingerprint", _fingerprint, ()),
     )

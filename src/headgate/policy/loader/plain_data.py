@@ -325,4 +325,8 @@ def _on_store_failure(failing: OnFailure) -> object:
 
 
 def _idempotency(idempotency: Idempotency) -> Data:
-    return {"header": idempotency.header, "ttl": plain_seconds(idempotency.ttl_ns)}
+    data: Data = {"header": idempotency.header, "ttl": plain_seconds(idempotency.ttl_ns)}
+    data["retries"] = idempotency.retries
+    if idempotency.fingerprint:
+        data["fingerprint"] = list(idempotency.fingerprint)
+    return data

@@ -79,6 +79,8 @@ class Teller:
 
     def lines(self, verdict: Verdict) -> Headers:
         """The headers of the response to a request that was allowed."""
+        if verdict.is_replay:
+            return self.slow_lines(verdict)
         told = [
             (one.rule.id, one.decision)
             for one in verdict.rules
@@ -127,11 +129,12 @@ class Teller:
                 delay_ns = max(delay_ns, decision.delay_ns)
                 source = _source(source, by)
             wait = decision.retry_after_ns
+            estimate = '"is_estimate": true, ' if wait and decision.is_estimate else ""
             texts.append(
                 f'{said.text}, "cost": {one.cost}, '
                 f'"allowed": {"true" if decision else "false"}, "remaining": {remaining}, '
                 f'"retry_after_ms": {"null" if wait is None else -(-wait // MILLISECOND)}, '
-                f'"reset_after": {seconds_at_least(back_ns)!r}, "source": "{by}"}}'
+                f'{estimate}"reset_after": {seconds_at_least(back_ns)!r}, "source": "{by}"}}'
             )
         rules = ", ".join(texts)
         if tightest is None:

@@ -63,6 +63,10 @@ def _nullable(kind: str, description: str, **more: object) -> Schema:
     return {"type": [kind, "null"], "description": description, **more}
 
 
+_ESTIMATE: Final[Schema] = {
+    "const": True,
+    "description": "The wait is an estimate, as for a slot; absent if it is exact.",
+}
 _RULE: Final[Schema] = {
     "id": _TEXT,
     "mode": {"enum": ["enforce", "shadow"]},
@@ -72,6 +76,7 @@ _RULE: Final[Schema] = {
     "allowed": {"type": "boolean"},
     "remaining": {"type": "integer", "minimum": 0},
     "retry_after_ms": _nullable("integer", "0 if it was allowed; null if it can never fit."),
+    "is_estimate": _ESTIMATE,
     "reset_after": {"type": "number", "minimum": 0},
     "source": _TEXT,
 }
@@ -82,6 +87,7 @@ _DECISION: Final[Schema] = {
     "remaining": _nullable("integer", "The largest cost that would be allowed now."),
     "retry_after": _nullable("integer", "Seconds, rounded up; null if waiting does not help."),
     "retry_after_ms": _nullable("integer", "The same in milliseconds."),
+    "is_estimate": _ESTIMATE,
     "delay_ms": {
         "type": "integer",
         "minimum": 1,
@@ -92,7 +98,8 @@ _DECISION: Final[Schema] = {
     "revision": {"type": "integer", "description": "Of the policy in force."},
     "rules": {"type": "array", "items": {"$ref": "#/components/schemas/RuleDecision"}},
 }
-_ALWAYS: Final = tuple(name for name in _DECISION if name != "delay_ms")
+_SOMETIMES: Final = ("delay_ms", "is_estimate")
+_ALWAYS: Final = tuple(name for name in _DECISION if name not in _SOMETIMES)
 _REFUSAL: Final[Schema] = {
     "error": {"enum": [one[0] for one in (EXCEEDED, OUTAGE, BUSY, BLOCKED)]},
     "message": {"type": "string", "description": "What happened, for people."},
@@ -143,7 +150,7 @@ SCHEMAS: Final[Schema] = {
         "cost",
     ),
     "CommitRequest": _body({"cost": {**_COST, "description": "What was held, if not there."}}),
-    "RuleDecision": _body(_RULE, *_RULE),
+    "RuleDecision": _body(_RULE, *[name for name in _RULE if name not in _SOMETIMES]),
     "Decision": _body(_DECISION, *_ALWAYS),
     "DeniedDecision": _body({**_REFUSAL, **_DECISION}, *_ALWAYS, "error", "message"),
     "Refusal": _body(_REFUSAL, "error", "message"),

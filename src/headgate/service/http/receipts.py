@@ -77,13 +77,15 @@ class HeldRule:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A reservation. *is_held*: the store has it; else it was granted while there was none."""
+    """A reservation. *is_held*: the store has it; else it was granted while there was none. Its
+    slots were granted at *since_ns*."""
 
     name: str
     expires_ns: int
     rules: tuple[HeldRule, ...]
     slots: tuple[Check, ...] = ()
     is_held: bool = True
+    since_ns: int = 0
 
     @classmethod
     def of(cls, verdict: Verdict, expires_ns: int) -> Receipt:
@@ -97,6 +99,7 @@ class Receipt:
             () if held is None else tuple(map(_held_rule, held.rules)),
             () if leaving is None else leaving.checks,
             sources <= _STORES,
+            0 if leaving is None else verdict.since_ns,
         )
 
     def amounts(
@@ -197,11 +200,12 @@ def _data(receipt: Receipt) -> list[Any]:
         if isinstance(slot.limit, Concurrency)
     ]
     expires_ms = receipt.expires_ns // MILLISECOND
-    return [receipt.name, expires_ms, rules, slots, receipt.is_held]
+    since_ms = receipt.since_ns // MILLISECOND
+    return [receipt.name, expires_ms, rules, slots, receipt.is_held, since_ms]
 
 
 def _receipt(data: list[Any]) -> Receipt:
-    name, expires_ms, rules, slots, is_held = data
+    name, expires_ms, rules, slots, is_held, since_ms = data
     return Receipt(
         name,
         expires_ms * MILLISECOND,
@@ -211,4 +215,5 @@ def _receipt(data: list[Any]) -> Receipt:
         ),
         tuple(Check(group, key, Concurrency(limit, ttl)) for group, key, limit, ttl in slots),
         is_held,
+        since_ms * MILLISECOND,
     )

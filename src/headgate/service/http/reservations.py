@@ -234,10 +234,12 @@ class Reservations:
         if not receipt.is_held:
             is_in_time = self._core.clock() < receipt.expires_ns
             return is_in_time and await self._unheld.settle(receipt, amounts, self._rule)
-        store = self._core.rules.engine.store
+        engine = self._core.rules.engine
+        store = engine.store
         settle = receipt.settle(amounts, self._rule)
         was_open = True if settle is None else await store.arun(settle)
         if receipt.leave is not None:
+            engine.record_hold(receipt.leave, receipt.since_ns)
             has_left = await store.arun(receipt.leave)
             was_open &= has_left or settle is not None  # a lease may end before the hold does
         return was_open

@@ -41,7 +41,8 @@ def denial_json(verdict: Verdict) -> dict[str, Any]:
 
 def portrait(verdict: Verdict) -> dict[str, Any]:
     """All that came of a request. *limit* is the rule that binds most, as in the body of a refusal.
-    *delay_ms* is there if the request has to wait for its turn.
+    *is_estimate* is there if `retry_after` is one, *delay_ms* if the request has to wait for its
+    turn.
 
     It is for the code that enforces: rules in shadow, and those that callers are not told of, are
     in it.
@@ -56,6 +57,7 @@ def portrait(verdict: Verdict) -> dict[str, Any]:
         "remaining": None if decision is None else decision.remaining,
         "retry_after": None if wait is None else seconds_up(wait),
         "retry_after_ms": None if wait is None else milliseconds_up(wait),
+        **({"is_estimate": True} if verdict.is_estimate else {}),
         **({"delay_ms": milliseconds_up(delay)} if delay else {}),
         "reset_after": 0.0 if decision is None else decision.reset_after,
         "source": None if decision is None else verdict.source,
@@ -88,6 +90,7 @@ def _rule(one: RuleVerdict) -> dict[str, Any]:
         "allowed": decision.allowed,
         "remaining": decision.remaining,
         "retry_after_ms": None if wait is None else milliseconds_up(wait),
+        **({"is_estimate": True} if decision.is_estimate else {}),
         "reset_after": decision.reset_after,
         "source": decision.source,
     }

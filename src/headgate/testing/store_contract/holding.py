@@ -168,13 +168,28 @@ class SlotContract(StoreUnderTest):
         lost.take()
         self.clock.advance_ns(seconds(20))
         refusal = limiter.slot("key").take()
-        assert refusal.retry_after == 40
+        assert (refusal.retry_after, refusal.is_estimate) == (1, True)
         self.clock.advance_ns(seconds(40) - self.tick_ns)
         assert not limiter.slot("key").take()
         self.clock.advance_ns(self.tick_ns)
         assert limiter.slot("key").take()
         assert not lost.release()
         assert not limiter.slot("key").take()
+
+    def test_the_wait_for_a_slot_is_an_estimate_within_the_lease(self) -> None:
+        limiter = self.limiter([Concurrency(1, 60), FixedWindow(100, 60)])
+        slot = limiter.slot("key")
+        assert slot.take()
+        refusal = limiter.slot("key").take()
+        assert (refusal.retry_after, refusal.is_estimate) == (1, True), "nothing is known yet"
+        assert slot.release()
+        lost = limiter.slot("key")
+        assert lost.take()
+        refusal = limiter.slot("key").take()
+        assert refusal.retry_after is not None
+        assert 0.1 <= refusal.retry_after < 60
+        self.clock.advance_ns(seconds(60) - self.tick_ns)
+        assert limiter.slot("key").take().retry_after_ns == self.tick_ns, "the lease expires first"
 
     def test_a_renewed_slot_lasts_longer(self) -> None:
         limiter = self.limiter(Concurrency(1, 60))

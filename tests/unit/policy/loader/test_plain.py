@@ -167,7 +167,13 @@ PLAIN_RULES = st.builds(
     accuracy=ACCURACIES,
     headers=st.sampled_from(("on", "brief", "off", "redacted")),
     idempotency=st.none()
-    | st.builds(Idempotency, st.integers(1, 10**9).map(lambda n: n * MICROSECOND), HEADERS),
+    | st.builds(
+        Idempotency,
+        st.integers(1, 10**9).map(lambda n: n * MICROSECOND),
+        HEADERS,
+        st.integers(1, 1000),
+        st.lists(HEADERS, max_size=8, unique=True).map(tuple),
+    ),
     description=WORDS | st.just(""),
     decide=st.none() | st.sampled_from(("exact", "quota", "local")),
     across_regions=st.booleans(),

@@ -104,6 +104,19 @@ def test_every_answer_to_a_failing_store_is_read(written: str) -> None:
         ("idempotency: {ttl: 0}", "idempotency.ttl", "found 0 seconds; expected from a", ""),
         ("idempotency: {ttl: 5:30}", "idempotency.ttl", "found 5:30, expected seconds, or", ""),
         ("idempotency: {header: 'a b'}", "idempotency.header", "'a b' is not the name of", ""),
+        (
+            "idempotency: {retries: 0}",
+            "idempotency.retries",
+            "found 0, expected a whole number from 1 to 1000",
+            "",
+        ),
+        ("idempotency: {fingerprint: []}", "idempotency.fingerprint", "found a list", ""),
+        (
+            "idempotency: {fingerprint: [a, b, c, d, e, f, g, h, i]}",
+            "idempotency.fingerprint",
+            "9 headers; expected at most 8",
+            "",
+        ),
     ],
 )
 def test_a_wrong_field_is_told_with_what_was_found_and_expected(
@@ -238,6 +251,9 @@ def test_a_number_that_yaml_versions_disagree_on_says_what_to_write() -> None:
         ("{ttl: 1 hour}", Idempotency(HOUR)),
         ("{ttl: '10m'}", Idempotency(10 * MINUTE)),
         ("{ttl: minute, header: X-Retry}", Idempotency(MINUTE, "x-retry")),
+        ("{retries: 3}", Idempotency(DAY, retries=3)),
+        ("{fingerprint: Content-Digest}", Idempotency(DAY, fingerprint=("content-digest",))),
+        ("{fingerprint: [A, b]}", Idempotency(DAY, fingerprint=("a", "b"))),
     ],
 )
 def test_idempotency_is_a_switch_or_its_settings(written: str, meant: Idempotency | None) -> None:

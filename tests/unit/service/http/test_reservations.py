@@ -301,3 +301,15 @@ def test_a_commit_says_a_cost_and_nothing_else() -> None:
     assert ask(app, "GET", path).status == 405
     assert ask(app, "GET", f"/v1/reservations/{name}").headers["allow"] == "DELETE"
     assert left(app) == 70
+
+
+def test_the_end_of_a_reservation_counts_for_the_wait_for_a_slot() -> None:
+    policy = "version: 1\nrules: [{id: slots, key_by: ip, concurrency: {limit: 1, ttl: 60s}}]\n"
+    app = app_of(policy)
+    body = {"path": "/", "ip": "192.0.2.1", "cost": 1}
+    first = post(app, "/v1/reservations", body)
+    denied = check(app, "/", "192.0.2.1")
+    assert (denied.json["retry_after_ms"], denied.json["is_estimate"]) == (1000, True)
+    assert commit(app, first.json["id"]).status == 200
+    assert post(app, "/v1/reservations", body).status == 201
+    assert check(app, "/", "192.0.2.1").json["retry_after_ms"] != 1000
