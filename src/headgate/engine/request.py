@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Reads:
+    """The parts that rules read of requests besides method, path, host and peer.
+
+    *headers* are names in lower case, *attributes* names. `fields` are the headers as ASGI spells
+    them, with the host; `environ` as CGI does.
+    """
+
+    __slots__ = ("attributes", "environ", "fields", "headers")
+
+    def __init__(self, headers: frozenset[str], attributes: tuple[str, ...]) -> None:
+        self.headers = headers
+        self.attributes = attributes
+        self.fields = frozenset(name.encode("ascii") for name in headers | {"host"})
+        names = {name.upper().replace("-", "_") for name in headers | {"host"}}
+        self.environ = names | {f"HTTP_{name}" for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +57,17 @@ class Request:
             if other.lower() == name:
                 return value
         return None
+
+    def parts(self, reads: Reads) -> tuple[Hashable, ...]:
+        """The values of all that *reads* names, and the kind of the request.
+
+        Rules that read nothing else cannot tell two requests with equal parts apart.
+        """
+        names = reads.headers
+        lines = tuple([line for line in self.headers if line[0].lower() in names])
+        found: tuple[Any, ...] = type(self), self.method, self.path, self.host, self.peer, lines
+        return (*found, *self._attributes_read(reads)) if reads.attributes else found
+
+    def _attributes_read(self, reads: Reads) -> list[Hashable]:
+        attributes = self.attributes
+        return [attributes.get(name) for name in reads.attributes]

@@ -144,7 +144,8 @@ class Engine:
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
         """Decide a request: all of its rules or none are charged."""
         began_ns = begin()
-        verdict = verdict_unasked(plan)
+        is_asked = plan.is_plain and bool(plan.rules)
+        verdict = None if is_asked else verdict_unasked(plan)
         if verdict is None:
             calls = Calls(self.store)
             if plan.is_plain:
@@ -364,9 +365,10 @@ class Engine:
         """The prepared take of *plan*, kept in it."""
         checks = plan.deciding_checks
         handle = self._takes.of(checks)
-        plan.handle, plan.engine = handle, self
         plan.keys = tuple([check.key for check in checks])
         plan.costs = tuple([check.cost for check in checks])
+        plan.handle = handle
+        plan.engine = self  # last: threads share plans, and one that sees it uses all the rest
         return handle
 
     def _take(self, plan: Plan, calls: Calls) -> Effects[Verdict]:

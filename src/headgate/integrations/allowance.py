@@ -208,6 +208,10 @@ class Names(NamedTuple):
     counter: str
 
 
+Values = tuple[Names, str, int, tuple[Limit, ...]]
+"""The names of an allowance, and the key, the cost and the limits that it has for a request."""
+
+
 class LimitOptions(TypedDict, total=False):
     """The options of an `Allowance` besides its limits, for those who pass them on."""
 
@@ -253,12 +257,15 @@ class Allowance(Generic[Q]):
     fixed: tuple[Limit, ...] | None = field(init=False, repr=False)
     """The limits if they do not depend on the request."""
     ttl_ns: int = field(init=False, repr=False)
+    own_names: Names = field(init=False, repr=False)
+    """What it is called if it was given a name."""
 
     def __post_init__(self) -> None:
         given = self.limits
         fixed = None if callable(given) and not isinstance(given, Limit) else read_limits(given)
         object.__setattr__(self, "fixed", fixed)
         object.__setattr__(self, "ttl_ns", duration_ns(self.ttl, "ttl"))
+        object.__setattr__(self, "own_names", Names(str(self.name), f"@{self.name}"))
         if not callable(self.cost):
             checked_cost(self.cost)
         _check_name(self.name)
@@ -276,9 +283,18 @@ class Allowance(Generic[Q]):
         return self.is_estimate or self.charge_when is not None
 
     @property
-    def own_names(self) -> Names:
-        """What it is called if it was given a name."""
-        return Names(str(self.name), f"@{self.name}")
+    def has_one_plan(self) -> bool:
+        """True if all requests of one key and cost can share a plan."""
+        limits = self.fixed
+        if limits is None or self.is_settled_later:
+            return False
+        return not any(isinstance(limit, Concurrency) for limit in limits)
+
+    @property
+    def is_static(self) -> bool:
+        """True if no function of the app has a say in it before a request is decided."""
+        functions = (self.key, self.exempt_when)
+        return self.fixed is not None and isinstance(self.cost, int) and not any(functions)
 
     def refuse_async(self) -> None:
         """Raise `UsageError` if a function is async, which only apps that are so can wait for."""
@@ -287,7 +303,7 @@ class Allowance(Generic[Q]):
 
     def ask(
         self, request: Q, *, names: Names, own_key: OwnKey, address: Callable[[], str]
-    ) -> Asking[tuple[Names, str, int, tuple[Limit, ...]] | None]:
+    ) -> Asking[Values | None]:
         """Whose counter *request* is to be counted on, and how; None if it is exempt.
 
         *own_key* asks a key function of Headgate's own, or that of the gate if there is none.

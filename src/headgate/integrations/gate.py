@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from headgate.control import PolicyFiles, PolicyWatcher
+from headgate.engine.holds import charged_after
 from headgate.engine.plan import Plan, RulePlan
 from headgate.engine.recording import record_denial
 from headgate.engine.request import Request
@@ -26,17 +27,19 @@ from headgate.integrations.allowance import (
     Names,
     by_address,
     check_function,
+    key_of,
     refuse_async,
 )
 from headgate.integrations.debugging import Debugging, debug_lines, with_exposed
 from headgate.integrations.entries import entry_of
 from headgate.integrations.exemptions import Exemptions, is_preflight
-from headgate.integrations.passage import Afterwards, Entry
+from headgate.integrations.passage import NOTHING, Afterwards, Entry
 from headgate.integrations.pressure import Counting, Pressing
 from headgate.integrations.turns import Turns
 from headgate.overload import LoadShedder
 from headgate.policy.identity.identifier import UNKNOWN
 from headgate.policy.model import Policy
+from headgate.policy.plan_cache import PlanCache
 from headgate.responses import ResponseOptions, Throughput, headers_for, merged, refusal
 from headgate.responses.answer import turned_away
 from headgate.rule_engine import PolicyInForce
@@ -48,11 +51,18 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.control import State
     from headgate.decision import HeaderMode
-    from headgate.engine.plan import Queueing
     from headgate.engine.rule import Mode, Priority
     from headgate.engine.stack import Limits
     from headgate.engine.use_cases import Engine
-    from headgate.integrations.allowance import ChargeWhen, CostOf, ExemptWhen, KeyOf, LimitsOf, Q
+    from headgate.integrations.allowance import (
+        ChargeWhen,
+        CostOf,
+        ExemptWhen,
+        KeyOf,
+        LimitsOf,
+        Q,
+        Values,
+    )
     from headgate.integrations.entries import Asked
     from headgate.integrations.passage import Passage
     from headgate.policy.compiled import CompiledPolicy
@@ -107,22 +117,24 @@ class AppPolicy:
             rules = self._loaded.policy
         else:
             raise OptionError(f"policy is {policy!r}; expected a path or a Policy")
-        self._in_force = PolicyInForce(rules, salt=salt, namespace=namespace, clock=clock)
+        self.in_force = PolicyInForce(rules, salt=salt, namespace=namespace, clock=clock)
+        self.has_files = self._files is not None
+        """True if there are files to watch."""
         self._watchers: dict[int, PolicyWatcher] = {}
 
     @property
     def compiled(self) -> CompiledPolicy:
         """The policy in force."""
-        return self._in_force.compiled
+        return self.in_force.compiled
 
     @property
     def scale(self) -> Scale:
         """What pressure has brought limits down to."""
-        return self._in_force.scale
+        return self.in_force.scale
 
     def tell(self, listener: Callable[[CompiledPolicy], None]) -> None:
         """Have *listener* told the engine that is in force, and each one that is about to be."""
-        self._in_force.subscribe(listener)
+        self.in_force.subscribe(listener)
 
     def watch(self) -> None:
         """See that the files are watched, in this process too if it was forked."""
@@ -134,7 +146,7 @@ class AppPolicy:
 
     def _replace(self, policy: Policy) -> int:
         self._loaded = None  # what was read first is in force no longer
-        return self._in_force.replace(policy)
+        return self.in_force.replace(policy)
 
     @property
     def state(self) -> State | None:
@@ -250,6 +262,7 @@ class Gate:
         self.tells_plainly = self.responses == ResponseOptions()
         """Whether those headers are sent that are sent if nobody says otherwise."""
         self.exemptions = Exemptions(exempt)
+        self._has_exemptions = bool(self.exemptions)
         self.exempt_when = exempt_when
         self.limits_preflights = limits_preflights
         self.shedder = shedder
@@ -291,8 +304,19 @@ class Gate:
                 self.rules.scale, self._counting, self.turns, namespace=namespace, clock=clock
             )
             self.rules.tell(self.pressing.adopt)
+        self._own_plans = PlanCache(0)
+        """The plans of the limits of the gate, by key and cost."""
+        self._shares_own_plans = self.allowance is not None and self.allowance.has_one_plan
+        self.calls_functions = (
+            exempt_when is not None
+            or shedder is not None
+            or key is not None
+            or (self.allowance is not None and not self.allowance.is_static)
+        )
+        """True if a function of the app, or the shedder, is asked about each request."""
         self._by_address = by_address(trusted_proxies=proxies)
         self._peers = lru_cache(maxsize=REMEMBERED)(self._peer)
+        self._peer_keys = lru_cache(maxsize=REMEMBERED)(self._peer_key)
 
     # ---- what applies ---------------------------------------------------------------------
 
@@ -306,6 +330,9 @@ class Gate:
 
     def _peer(self, peer: str) -> str:
         return self._by_address(Request(peer=peer)) or UNKNOWN
+
+    def _peer_key(self, peer: str) -> str:
+        return key_of(self._peer(peer), str)
 
     def default_key(self, request: Request) -> Any:
         """Whose counter it is where an allowance does not say."""
@@ -329,19 +356,63 @@ class Gate:
             shed = shed_by(self.shedder, self._priority(request))
             if shed is not None:
                 return shed
-        rules: tuple[RulePlan, ...] = ()
-        queues: tuple[Queueing, ...] = ()
-        revision, after = 0, False
-        if self.rules is not None:
-            compiled = self.rules.compiled
-            planned, after = compiled.plan(request), compiled.charges_after
-            rules, revision, queues = planned.rules, planned.revision, planned.queues
-        asked: list[Asked] = []
-        if self.allowance is not None:
-            asked = yield from self._ask(self.allowance, request, request, _UNNAMED)
-        is_apart = not self.limits_preflights and is_preflight(request)
+        allowance, asked = self.allowance, None
+        if allowance is not None:
+            asked = yield from self._values(allowance, request, request, _UNNAMED)
+        return self._entry(request, asked)
+
+    def entry_now(self, request: Request) -> Entry | None:
+        """The same for a gate that calls no functions."""
+        if self.rules is not None and self.rules.has_files:
+            self.rules.watch()
+        if self._has_exemptions and self.exemptions.covers(request.path):
+            return None
+        allowance = self.allowance
+        if allowance is None or allowance.fixed is None or allowance.mode == "off":
+            return self._entry(request, None)
+        if self.believes_nobody:
+            key = self._peer_keys(request.peer)
+        else:
+            key = key_of(self.address(request), str)
+        cost = allowance.cost
+        assert isinstance(cost, int)  # noqa: S101 (mypy: it is static)
+        return self._entry(request, (allowance.own_names, key, cost, allowance.fixed))
+
+    def _entry(self, request: Request, asked: Values | None) -> Entry | None:
+        """The plan of the policy and of the limits of the gate, with the values for these."""
+        is_apart = (
+            not self.limits_preflights and request.method == "OPTIONS" and is_preflight(request)
+        )
+        rules, allowance = self.rules, self.allowance
+        if rules is None:
+            if asked is None or allowance is None:
+                return None
+            if not is_apart:
+                known = self._own_plans.get((asked[1], asked[2]))
+                if known is not None:
+                    return Entry(known[0], NOTHING)
+            pair = allowance.plan(*asked, self.namespace), allowance
+            entry = entry_of(0, (), [pair], is_preflight=is_apart)
+            if self._shares_own_plans and not is_apart and entry is not None:
+                self._own_plans.keep((asked[1], asked[2]), entry.plan)
+            return entry
+        compiled = rules.in_force.compiled
+        plan = compiled.plan(request)
+        if asked is None and not (is_apart or plan.queues or compiled.has_slots):
+            if not plan.rules:
+                return None
+            after = charged_after(plan.rules) if compiled.charges_after else ()
+            return Entry(plan, NOTHING, after=after) if after else Entry(plan, NOTHING)
+        pairs: list[Asked] = []
+        if asked is not None and allowance is not None:
+            pairs.append((allowance.plan(*asked, self.namespace), allowance))
         return entry_of(
-            revision, rules, asked, queues=queues, is_preflight=is_apart, charges_after=after
+            plan.revision,
+            plan.rules,
+            pairs,
+            queues=plan.queues,
+            is_preflight=is_apart,
+            charges_after=compiled.charges_after,
         )
 
     def _priority(self, request: Request) -> Priority:
@@ -374,17 +445,22 @@ class Gate:
     @property
     def counts_endpoints(self) -> bool:
         """Whether a rule in force counts by endpoint, so that routes make a difference."""
-        return self.rules is not None and self.rules.compiled.counts_endpoints
+        return self.rules is not None and self.rules.in_force.compiled.counts_endpoints
 
-    def _ask(
+    def _values(
         self, allowance: Allowance[Q], native: Q, request: Request, names: Names
-    ) -> Asking[list[Asked]]:
-        told = yield from allowance.ask(
+    ) -> Asking[Values | None]:
+        return allowance.ask(
             native,
             names=names,
             own_key=lambda given: (given or self.default_key)(request),
             address=lambda: self.address(request),
         )
+
+    def _ask(
+        self, allowance: Allowance[Q], native: Q, request: Request, names: Names
+    ) -> Asking[list[Asked]]:
+        told = yield from self._values(allowance, native, request, names)
         return [] if told is None else [(allowance.plan(*told, self.namespace), allowance)]
 
     # ---- how it fares ---------------------------------------------------------------------
@@ -437,7 +513,7 @@ class Gate:
     @property
     def engine(self) -> Engine:
         """The use cases on the store of the app."""
-        return self._counting.engine
+        return self._counting.opened or self._counting.engine
 
     def watch(self) -> None:
         """See that the files of the policy are watched, in this process too if it was forked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from headgate.engine.request import NOTHING, Request
@@ -10,10 +10,16 @@ from headgate.engine.request import NOTHING, Request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headgate.engine.request import Reads
+
 LOCAL: str = "127.0.0.1"
 """The peer on a Unix socket: it is on this machine. A proxy there is trusted by this address."""
 
 _AS_THEY_ARE = "/!$&'()*+,=:@~"
+
+
+write: Final = object.__setattr__
+"""Sets a slot of a request, which is frozen otherwise."""
 
 
 class LazyRequest(Request):
@@ -26,12 +32,12 @@ class LazyRequest(Request):
     _path: str | None
 
     def __init__(self) -> None:
-        self._set("_attributes", NOTHING)
-        self._set("_headers", None)
-        self._set("_path", None)
+        write(self, "_attributes", NOTHING)
+        write(self, "_headers", None)
+        write(self, "_path", None)
 
     def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # what is read on demand is not a change
+        write(self, name, value)  # what is read on demand is not a change
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
@@ -72,3 +78,9 @@ def encoded(path: str | bytes) -> str:
     if isinstance(path, bytes):
         return quote(path, safe=_AS_THEY_ARE)
     return quote(path, safe=_AS_THEY_ARE, errors="surrogatepass")
+
+
+def environ_lines(environ: Mapping[str, object], reads: Reads) -> list[tuple[str, object]]:
+    """Those entries of a CGI environment that are headers which *reads* names."""
+    names = reads.environ
+    return [one for one in environ.items() if one[0].upper().replace("-", "_") in names]

@@ -147,7 +147,8 @@ class Grant:
             return False
         if verdict.local_slots is not None or self.beat is not None:
             return False
-        self._end_turns(status, error)
+        if self.turns:
+            self._end_turns(status, error)
         if self.began_ns is not None:
             self.gate.note(self.began_ns, failed=status >= 500)
         return True

@@ -163,12 +163,37 @@ async def enter_async(
     entry = await answered_async(asking)
     if entry is None:
         return True
-    is_counted = bool(passage.grants)
     verdict = entry.refusal
     if verdict is None:
         verdict = gate.engine.decide_now(entry.plan)
+    return await pass_async(passage, gate, entry, verdict, meanwhile)
+
+
+def grant_now(passage: Passage, gate: Gate, entry: Entry, verdict: Verdict) -> bool:
+    """Let the first gate grant a request at once; False if that takes `pass_async`."""
+    if not verdict.allowed or entry.plan.queues or passage.grants:
+        return False
+    if verdict.slots is not None or verdict.local_slots is not None or verdict.delay_ns:
+        return False
+    pressing = gate.pressing
+    began_ns = None if pressing is None else pressing.begin_async()
+    passage.granted(Grant(gate, entry, verdict, (), began_ns))
+    return True
+
+
+async def pass_async(
+    passage: Passage,
+    gate: Gate,
+    entry: Entry,
+    verdict: Verdict | None,
+    meanwhile: Meanwhile | None = None,
+) -> bool:
+    """The rest of `enter_async`: *verdict* is what could be decided at once."""
     if verdict is None:
         verdict = await adrive(_decide(gate, entry))
+    if grant_now(passage, gate, entry, verdict):
+        return True
+    is_counted = bool(passage.grants)
     if verdict.allowed:
         came = await _turns_async(passage, gate, entry, verdict, meanwhile)
         if isinstance(came, Grant):

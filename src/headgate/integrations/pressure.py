@@ -181,40 +181,41 @@ class Counting:
     def __init__(self, store: str | Store, clock: Clock | None) -> None:
         self._store, self._clock = store, clock
         self._opening = threading.RLock()
-        self._engine: Engine | None = None
-        self._opened: Store | None = None
+        self.opened: Engine | None = None
+        """The engine, if the store is open."""
+        self._opened_store: Store | None = None
         self._accuracies: Accuracies = {}
 
     def adopt(self, accuracies: Accuracies) -> None:
         """Keep the counters of a policy as exactly as *accuracies* say from now on."""
         with self._opening:
             self._accuracies = accuracies
-            if self._engine is not None:
-                self._engine.set_accuracies(self, accuracies)
+            if self.opened is not None:
+                self.opened.set_accuracies(self, accuracies)
 
     @property
     def engine(self) -> Engine:
         """The use cases on the store."""
-        return self._engine or self._open()
+        return self.opened or self._open()
 
     def close(self) -> None:
         """Close the store. It is opened again if it is used again."""
-        engine, self._engine = self._engine, None
+        engine, self.opened = self.opened, None
         if engine is not None:
             drive(engine.closing())
 
     async def aclose(self) -> None:
         """Close the store, in an event loop, and forget it."""
-        engine, self._engine = self._engine, None
+        engine, self.opened = self.opened, None
         if engine is not None:
             await adrive(engine.closing())
-        self._opened = None
+        self._opened_store = None
 
     def _open(self) -> Engine:
         with self._opening:  # two threads must not have two stores
-            if self._engine is None:
-                if self._opened is None:
-                    self._opened = open_store(self._store, self._clock)
-                self._engine = Engine(self._opened)
-                self._engine.set_accuracies(self, self._accuracies)
-            return self._engine
+            if self.opened is None:
+                if self._opened_store is None:
+                    self._opened_store = open_store(self._store, self._clock)
+                self.opened = Engine(self._opened_store)
+                self.opened.set_accuracies(self, self._accuracies)
+            return self.opened

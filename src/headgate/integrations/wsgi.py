@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from headgate.errors import UsageError
 from headgate.integrations.debugging import is_debugged, with_limits
 from headgate.integrations.gate import gate_of
-from headgate.integrations.lazy_request import LOCAL, LazyRequest
+from headgate.integrations.lazy_request import LOCAL, LazyRequest, environ_lines
 from headgate.integrations.passage import Passage, Responded, announced_size
 from headgate.integrations.passing import enter, finish
 from headgate.integrations.status import status_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sized
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sized
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+    from headgate.engine.request import Reads
     from headgate.integrations.gate import Gate, GateOptions
     from headgate.responses import Refusal
 
@@ -82,6 +83,21 @@ class WsgiRequest(LazyRequest):
             return self.environ.get(apart) or None
         value: str | None = self.environ.get(f"HTTP_{name.upper().replace('-', '_')}")
         return value
+
+    def parts(self, reads: Reads) -> tuple[Hashable, ...]:
+        """The values of all that *reads* names, as the environ has them."""
+        if type(self) is not WsgiRequest:  # a subclass may read something else
+            return super().parts(reads)
+        environ = self.environ
+        found = (
+            WsgiRequest,
+            environ.get("REQUEST_METHOD", "GET"),
+            environ.get("SCRIPT_NAME", ""),
+            environ.get("PATH_INFO", ""),
+            environ.get("REMOTE_ADDR", ""),
+            *environ_lines(environ, reads),
+        )
+        return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         lines = [

@@ -34,12 +34,13 @@ from headgate.policy.identity import Identifier
 from headgate.policy.limit_adjustment import Scale, Softening
 from headgate.policy.matcher import CallerMatcher, Classifier, Matcher, cost_of, normalised_path
 from headgate.policy.model import BY_PRIORITY, compiled_rule
+from headgate.policy.plan_cache import PlanCache, reads_of
 from headgate.stores.base import checked_cost, group_name, groups_of
 from headgate.stores.operations import Check
 from headgate.units import SECOND, plain_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from headgate.clock import Clock
     from headgate.engine.request import Request
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from headgate.policy.caller import Concern
     from headgate.policy.identity import Found
     from headgate.policy.model import (
-        Match,
         Override,
         Policy,
         Rule,
@@ -297,6 +297,11 @@ class Overrides:
             return
         self._found[candidate.id, one.key] = one
 
+    def concern(self, rules: Iterable[RulePlan]) -> bool:
+        """True if one of *rules* has an override, in effect or not."""
+        found = self._found
+        return any((one.rule.id, one.key) in found for one in rules)
+
     def apply(self, rule: Rule, key: str, limits: Limits) -> tuple[Limits, Block | None]:
         """The limits of *rule* for *key*, *limits* unless they are larger; and whether it is
         blocked."""
@@ -321,6 +326,7 @@ class CompiledPolicy:
     """
 
     __slots__ = (
+        "_cache",
         "_caller_matcher",
         "_classifier",
         "_identifier",
@@ -329,6 +335,8 @@ class CompiledPolicy:
         "_overrides",
         "_plans_by_class",
         "_prepared",
+        "_reads",
+        "_scale",
         "charges_after",
         "counts_endpoints",
         "has_slots",
@@ -349,6 +357,9 @@ class CompiledPolicy:
         self._namespace = namespace
         self._identifier = Identifier(policy.identity, salt=salt)
         self._matcher = Matcher(policy)
+        self._scale = scale = scale or Scale()
+        self._reads = reads_of(policy)
+        self._cache = PlanCache(scale.version)
         prepared = [PreparedRule(rule, self._identifier, namespace, scale) for rule in policy.rules]
         self._classifier = Classifier(policy.priorities) if policy.priorities else None
         self._plans_by_class = bool(policy.priorities) and any(map(_goes_by_class, policy.rules))
@@ -401,10 +412,31 @@ class CompiledPolicy:
 
         *cost* takes the place of what the rules say, for all or by the id of a rule. *lease* names
         the slots that the request will take under concurrency limits. A cost that *is_estimate* is
-        to be held, and settled later.
+        to be held, and settled later. Equal requests share one plan: see `plan_cache`.
         """
         if cost is not None:
             _check_costs(cost)
+        if is_estimate or self._reads is None:
+            return self._planned(request, cost, lease, is_estimate=is_estimate)[0]
+        cache = self._cache
+        if cache.version != self._scale.version:
+            cache = self._cache = PlanCache(self._scale.version)
+        key = request.parts(self._reads), cost if cost is None else _hashable(cost)
+        try:
+            known = cache.get(key)
+        except TypeError:  # a framework has put something into the request that has no hash
+            return self._planned(request, cost, lease)[0]
+        if known is not None:
+            return known[0]
+        plan, is_shared = self._planned(request, cost, lease)
+        if is_shared and cache.version == self._scale.version:  # the same during the planning
+            cache.keep(key, plan)
+        return plan
+
+    def _planned(
+        self, request: Request, cost: Costs, lease: str | None, *, is_estimate: bool = False
+    ) -> tuple[Plan, bool]:
+        """A new plan, and whether equal requests may share it."""
         found = self._identifier.find(request)
         prepared, overrides = self._prepared, self._overrides
         priority: Priority = "default"
@@ -423,11 +455,10 @@ class CompiledPolicy:
                 rules.append(planned)
                 has_slots = has_slots or (one.has_slots and planned.has_slots)
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
-        lease = lease if has_slots else None
-        if queues:
-            turns = tuple([one for one in queues if one is not None])
-            return Plan(self.policy.revision, tuple(rules), lease, open_, turns)
-        return Plan(self.policy.revision, tuple(rules), lease, open_)
+        turns = tuple([one for one in queues if one is not None])
+        plan = Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_, turns)
+        is_shared = plan.is_reusable and not has_slots
+        return plan, is_shared and (overrides is None or not overrides.concern(rules))
 
     def priority_of(self, request: Request) -> Priority:
         """How much *request* matters."""
@@ -467,6 +498,10 @@ def _check_costs(cost: Costs) -> None:
         checked_cost(cost)
 
 
+def _hashable(cost: Costs) -> Hashable:
+    return tuple(sorted(cost.items())) if isinstance(cost, Mapping) else cost
+
+
 def _named(costs: Mapping[str, int], rule: Rule | CompiledRule) -> int | None:
     """What *costs* says of *rule*; of a candidate what it says of the rule that it is tried
     beside, whose place it would have."""
@@ -481,47 +516,3 @@ def _estimated(rules: Iterable[RulePlan], cost: Costs) -> frozenset[str]:
         for one in rules
         if not isinstance(cost, Mapping) or _named(cost, one.rule) is not None
     )
-
-
-# Which headers of a request a policy looks at: no other can change what is asked about it.
-
-
-_COOKIE: Final = "cookie"
-_NAMED: Final = "header:"
-
-
-def headers_of_interest(policy: Policy) -> frozenset[str]:
-    """The names, in lower case, of all headers that may matter under *policy*."""
-    identity = policy.identity
-    found = {identity.address.header}
-    for source in identity.sources.values():
-        if source.header is not None:
-            found.add(source.header)
-        if source.cookie is not None:
-            found.add(_COOKIE)
-    for rule in policy.rules:
-        found.update(_of_rule(rule))
-    for kind in policy.priorities:
-        found.update(_of_match(kind.match))
-    return frozenset(name.lower() for name in found)
-
-
-def _of_match(match: Match) -> Iterator[str]:
-    for name, _ in match.headers:
-        yield name
-    if match.cookies:
-        yield _COOKIE
-
-
-def _of_rule(rule: Rule) -> Iterator[str]:
-    yield from _of_match(rule.match)
-    for part in rule.key_by:
-        if part.startswith(_NAMED):
-            yield part.removeprefix(_NAMED)
-        elif part.startswith(f"{_COOKIE}:"):
-            yield _COOKIE
-    if rule.cost.header is not None:
-        yield rule.cost.header
-    if rule.idempotency is not None:
-        yield rule.idempotency.header
-        yield from rule.idempotency.fingerprint

@@ -31,10 +31,23 @@ MOST: Final = 4096
 class Scale:
     """What limits are multiplied by while there is pressure; whoever watches that sets it."""
 
-    __slots__ = ("factor",)
+    __slots__ = ("_factor", "version")
 
     def __init__(self) -> None:
-        self.factor = FULL
+        self._factor = FULL
+        self.version = 0
+        """A number that grows with each change of the factor: plans depend on it."""
+
+    @property
+    def factor(self) -> Fraction:
+        """The factor: 1 without pressure."""
+        return self._factor
+
+    @factor.setter
+    def factor(self, factor: Fraction) -> None:
+        if factor != self._factor:
+            self._factor = factor
+            self.version += 1
 
 
 class Softening:

@@ -23,7 +23,6 @@ from headgate.gateway.envoy.matching import (
     predicate_of,
 )
 from headgate.gateway.envoy.values import HttpFilter, extension, seconds, service, typed
-from headgate.policy.compiled import headers_of_interest
 from headgate.policy.envoy_config.attributes import (
     ADDRESS,
     DEBUG,
@@ -34,6 +33,7 @@ from headgate.policy.envoy_config.attributes import (
     PATH,
     REPORT,
 )
+from headgate.policy.plan_cache import headers_of_interest
 from headgate.responses import debug
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.policy.compiled import headers_of_interest
+from headgate.policy.plan_cache import headers_of_interest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

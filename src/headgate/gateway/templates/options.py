@@ -17,8 +17,8 @@ from headgate.config import Address, parse_address
 from headgate.config.gateway import Upstream, parse_upstream
 from headgate.errors import OptionError
 from headgate.limits import LeakyQueue
-from headgate.policy.compiled import headers_of_interest
 from headgate.policy.model import DEFAULT_SOURCES
+from headgate.policy.plan_cache import headers_of_interest
 from headgate.responses.bodies import OUTAGE
 from headgate.units import SECOND
 

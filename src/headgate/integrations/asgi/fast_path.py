@@ -128,18 +128,18 @@ def _way(  # noqa: C901
                     else:
                         ours = lines(decision.remaining, decision.reset_after_ns, now_ns())
                         return send({**message, "headers": headers + ours})
-            response = Response(passage, send, has_body=scope.get("method") != "HEAD")
+            response = Response(passage, send, AsgiRequest(scope))
             return response.send({**message, "headers": headers})
 
         try:
             await app(scope, receive, sending)
         except BaseException as error:
-            response = response or Response(passage, send)
+            response = response or Response(passage, send, AsgiRequest(scope))
             response.error = error
             raise
         finally:
             if passage.origin is None:  # somebody asked further in, whatever was sent
-                await (response or Response(passage, send)).finish()
+                await (response or Response(passage, send, AsgiRequest(scope))).finish()
 
     return call
 

@@ -6,6 +6,7 @@ It passes on what it is given: bodies are streamed both ways as they come, and t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.integrations.asgi.fast_path import quick_way
@@ -19,18 +20,30 @@ from headgate.integrations.asgi.sending import (
     refuse,
 )
 from headgate.integrations.debugging import is_debugged
+from headgate.integrations.exemptions import EXEMPT_ONES
 from headgate.integrations.gate import gate_of
 from headgate.integrations.passage import Passage
-from headgate.integrations.passing import abandon_async, enter_async, finish_async
+from headgate.integrations.passing import (
+    abandon_async,
+    enter_async,
+    finish_async,
+    grant_now,
+    pass_async,
+)
 from headgate.integrations.status import status_body_async
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
     from headgate.integrations.gate import Gate, GateOptions
     from headgate.integrations.passing import Meanwhile
 
+    Entering = Callable[[Meanwhile], Coroutine[Any, Any, bool]]
+
 
 SHUTDOWN: Final = frozenset({"lifespan.shutdown.complete", "lifespan.shutdown.failed"})
+
 
 _SLOTS: Final = ("__call__", "_is_its_own", "app", "gate")
 """By name, since pyright takes a method that is among literal slots for a variable."""
@@ -58,10 +71,31 @@ class RateLimitMiddleware:
         _WAY.__set__(self, way)
 
     async def _connection(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one connection, of whatever kind, the long way."""
+        """Take one connection, of whatever kind."""
         kind = scope["type"]
         if kind == "http":
-            await self._http(scope, receive, send)
+            request = AsgiRequest(scope)
+            outer: Passage | None = scope.get(PASSAGE)
+            passage = outer or self._begin(scope, request)
+            if outer is None or self.gate not in outer.asked:  # a request is counted once
+                waiting = self._enter_now(passage, request)
+                if waiting is not None:
+                    listening = Listening(receive)
+                    if not await self._admit(passage, request, send, waiting(listening.meanwhile)):
+                        return
+                    receive = listening.receive if listening.has_heard else receive
+            if outer is not None:  # another of our middlewares, further out, sees to the response
+                await self.app(scope, receive, send)
+                return
+            response = Response(passage, send, request)
+            try:
+                await self.app(scope, receive, response.send)
+            except BaseException as error:
+                response.error = error
+                raise
+            finally:
+                if passage.grants:  # its last message has not ended it
+                    await response.finish()
         elif kind == "websocket":
             await self._websocket(scope, receive, send)
         elif kind == "lifespan":
@@ -69,38 +103,12 @@ class RateLimitMiddleware:
         else:
             await self.app(scope, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = AsgiRequest(scope)
-        outer: Passage | None = scope.get(PASSAGE)
-        passage = outer or self._begin(scope, request)
-        if not self._has_asked(outer):
-            listening = Listening(receive)
-            try:
-                is_admitted = await self._enter(passage, request, listening.meanwhile)
-            except ClientGoneError:  # there is nobody to answer
-                await abandon_async(passage)
-                return
-            if not is_admitted:
-                await refuse(send, request, self.gate.refusal(passage, request.header("accept")))
-                return
-            receive = listening.receive if listening.has_heard else receive
-        if outer is not None:  # another of our middlewares, further out, sees to the response
-            await self.app(scope, receive, send)
-            return
-        response = Response(passage, send, has_body=request.method != "HEAD")
-        try:
-            await self.app(scope, receive, response.send)
-        except BaseException as error:
-            response.error = error
-            raise
-        finally:
-            await response.finish()
-
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = AsgiRequest(scope)
         outer: Passage | None = scope.get(PASSAGE)
         passage = outer or self._begin(scope, request)
-        if not (self._has_asked(outer) or await self._enter(passage, request)):
+        has_asked = outer is not None and self.gate in outer.asked
+        if not (has_asked or await self._enter(passage, request)):
             refusal = self.gate.refusal(passage, request.header("accept"))
             await deny(scope, receive, send, refusal)
             return
@@ -116,20 +124,52 @@ class RateLimitMiddleware:
         finally:
             await finish_async(passage, handshake.responded)
 
-    def _has_asked(self, outer: Passage | None) -> bool:
-        """Whether the same gate has been asked further out: a request is counted once."""
-        return outer is not None and self.gate in outer.asked
-
     def _begin(self, scope: Scope, request: AsgiRequest) -> Passage:
-        is_cross_origin = request.header("origin") is not None
+        gate = self.gate
         passage = Passage(
-            self.gate,
+            gate,
             is_watched=True,
-            is_cross_origin=is_cross_origin,
-            is_debugged=is_debugged(self.gate, request),
+            is_cross_origin=request.header("origin") is not None,
+            is_debugged=gate.debugging is not None and is_debugged(gate, request),
         )
         scope[PASSAGE] = passage
         return passage
+
+    def _enter_now(self, passage: Passage, request: AsgiRequest) -> Entering | None:
+        """Decide a request at once: None if it may go on, else what has to be waited for."""
+        gate = self.gate
+        rules = gate.rules
+        if (
+            EXEMPT_ONES
+            or gate.calls_functions
+            or (rules is not None and rules.in_force.compiled.counts_endpoints)
+        ):
+            return partial(self._enter, passage, request)
+        passage.asked.add(gate)
+        entry = gate.entry_now(request)
+        if entry is None:
+            return None
+        verdict = gate.engine.decide_now(entry.plan)
+        if verdict is not None and grant_now(passage, gate, entry, verdict):
+            return None
+        return partial(pass_async, passage, gate, entry, verdict)
+
+    async def _admit(
+        self,
+        passage: Passage,
+        request: AsgiRequest,
+        send: Send,
+        entering: Coroutine[Any, Any, bool],
+    ) -> bool:
+        """Wait until *entering* has decided; a request that may not go on is answered."""
+        try:
+            is_admitted = await entering
+        except ClientGoneError:  # there is nobody to answer
+            await abandon_async(passage)
+            return False
+        if not is_admitted:
+            await refuse(send, request, self.gate.refusal(passage, request.header("accept")))
+        return is_admitted
 
     async def _enter(
         self, passage: Passage, request: AsgiRequest, meanwhile: Meanwhile | None = None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headgate.engine.request import NOTHING
 from headgate.errors import UsageError
 from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt
-from headgate.integrations.lazy_request import LOCAL, LazyRequest
+from headgate.integrations.lazy_request import LOCAL, LazyRequest, write
 
 if TYPE_CHECKING:
+    from headgate.engine.request import Reads
     from headgate.integrations.passage import Passage
 
 
@@ -32,10 +34,14 @@ class AsgiRequest(LazyRequest):
     __slots__ = ("scope",)
 
     def __init__(self, scope: Scope) -> None:
-        super().__init__()
-        if not isinstance(scope.get("headers"), list | tuple):
-            scope["headers"] = list(scope.get("headers") or ())  # which may be read only once
-        self._set("scope", scope)
+        lines = scope.get("headers")
+        if type(lines) is not list and type(lines) is not tuple:
+            scope["headers"] = list(lines or ())  # which may be read only once
+        # What `LazyRequest.__init__` does, without the call: one is made for every request.
+        write(self, "scope", scope)
+        write(self, "_attributes", NOTHING)
+        write(self, "_headers", None)
+        write(self, "_path", None)
 
     scope: Scope
 
@@ -63,6 +69,22 @@ class AsgiRequest(LazyRequest):
                 text: str = value.decode("latin-1")
                 return text
         return None
+
+    def parts(self, reads: Reads) -> tuple[Hashable, ...]:
+        """The values of all that *reads* names, as the scope has them."""
+        if type(self) is not AsgiRequest:  # a subclass may read something else
+            return super().parts(reads)
+        scope, fields = self.scope, reads.fields
+        client = scope.get("client")
+        lines = [(name, value) for name, value in scope["headers"] if name.lower() in fields]
+        found = (
+            AsgiRequest,
+            scope.get("method", "GET"),
+            scope.get("path", "/"),
+            client[0] if client else "",
+            *lines,
+        )
+        return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         lines = self.scope.get("headers", ())

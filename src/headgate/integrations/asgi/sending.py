@@ -165,12 +165,12 @@ class Response:
     sent, when the app is done with it, in whatever way.
     """
 
-    __slots__ = ("_has_body", "_headers", "_passage", "_send", "_status", "error")
+    __slots__ = ("_headers", "_passage", "_request", "_send", "_status", "error")
 
-    def __init__(self, passage: Passage, send: Send, *, has_body: bool = True) -> None:
+    def __init__(self, passage: Passage, send: Send, request: AsgiRequest) -> None:
         self._passage = passage
         self._send = send
-        self._has_body = has_body  # servers leave that of a HEAD out
+        self._request = request
         self._status = 500
         self._headers: Headers = []
         self.error: BaseException | None = None
@@ -178,12 +178,17 @@ class Response:
     async def send(self, message: Message) -> None:
         """Pass *message* on to the server."""
         if message["type"] == "http.response.start":
-            await self._send(self._begun(message))
+            self._status = status = message["status"]
+            self._headers = headers = list(message.get("headers", ()))
+            lines = completed(headers, self._passage, status)
+            await self._send({**message, "headers": lines})
             return
-        if self._passage.counts_bytes and self._has_body:  # before: it may be cancelled half sent
-            self._passage.sent += self._size(message)
+        passage = self._passage
+        if passage.counts_bytes:  # before: it may be cancelled half sent
+            passage.sent += self._size(message)
         await self._send(message)
-        if message["type"] in LAST and not message.get("more_body", False):
+        is_last = message["type"] in LAST and not message.get("more_body", False)
+        if is_last and not passage.end_at_once(self._status, self.error):
             await self.finish()
 
     async def finish(self) -> None:
@@ -195,16 +200,13 @@ class Response:
 
     def _size(self, message: Message) -> int:
         """How many bytes of the body *message* is: of a file as many as were announced."""
+        if self._request.method == "HEAD":  # servers leave its body out
+            return 0
         if message["type"] == "http.response.body":
             return len(message.get("body") or b"")
         if message["type"] == "http.response.zerocopysend" and message.get("count") is not None:
             return int(message["count"])
         return (announced_size(decoded(self._headers)) or 0) if message["type"] in FILES else 0
-
-    def _begun(self, message: Message) -> Message:
-        self._status = message["status"]
-        self._headers = headers = list(message.get("headers", ()))
-        return {**message, "headers": completed(headers, self._passage, self._status)}
 
 
 class Handshake:
@@ -253,10 +255,13 @@ def _payload(message: Message) -> int:
 
 def completed(headers: Headers, passage: Passage, status: int) -> Headers:
     """*headers* of a response with *status*, with those about limits."""
-    if passage.is_silent:
+    if not passage.told and passage.is_silent:
         return headers
     is_merged = passage.is_cross_origin or passage.is_debugged
-    if is_merged or any(line[0].lower() in IN_THE_WAY for line in headers):
+    for line in headers:
+        if line[0].lower() in IN_THE_WAY:
+            is_merged = True
+    if is_merged:
         return encoded(with_limits(decoded(headers), passage.gate, passage, status))
     ours = quick_lines(passage)
     return headers + (encoded(passage.gate.headers(passage, status)) if ours is None else ours)

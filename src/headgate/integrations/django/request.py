@@ -14,15 +14,16 @@ from django.views import View
 from headgate.errors import UsageError
 from headgate.integrations.allowance import Names, free_name, shown_name
 from headgate.integrations.debugging import is_debugged
-from headgate.integrations.lazy_request import LOCAL, LazyRequest
+from headgate.integrations.lazy_request import LOCAL, LazyRequest, environ_lines
 from headgate.integrations.passage import Passage
 from headgate.policy.path import ROUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from django.urls import ResolverMatch
 
+    from headgate.engine.request import Reads
     from headgate.integrations.gate import Gate
 
 
@@ -84,6 +85,16 @@ class DjangoRequest(LazyRequest):
         field = name.upper().replace("-", "_")
         found: str | None = self.django.META.get(field if field in _UNPREFIXED else f"HTTP_{field}")
         return found
+
+    def parts(self, reads: Reads) -> tuple[Hashable, ...]:
+        """The values of all that *reads* names, as Django has them."""
+        if type(self) is not DjangoRequest:  # a subclass may read something else
+            return super().parts(reads)
+        django = self.django
+        meta = django.META
+        lines = environ_lines(meta, reads)
+        found = DjangoRequest, django.method, django.path, meta.get("REMOTE_ADDR"), *lines
+        return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         return tuple(

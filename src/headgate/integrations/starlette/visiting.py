@@ -221,7 +221,7 @@ class WatchedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
-        response = sending.Response(self._passage, send)
+        response = sending.Response(self._passage, send, AsgiRequest(scope))
         try:
             await self._inner(scope, receive, response.send)
         except BaseException as error:

@@ -175,15 +175,8 @@ class HttpApp:
 
     def _plan(self, scope: Scope, rest: bytes, peer: str) -> tuple[Plan, int]:
         """What is asked about the request, and the status that its refusal is to have."""
-        familiar = self._checking.familiar
-        key = familiar.key_of(scope, rest, peer)
-        known = familiar.get(key)
-        if known is not None:
-            return known
         request, denied_as = self._asked_about(scope, rest, peer)
-        plan = self._checking.plan(familiar.engine, request)
-        familiar.keep(key, plan, denied_as)
-        return plan, denied_as
+        return self._checking.plan(request), denied_as
 
     def _asked_about(self, scope: Scope, rest: bytes, peer: str) -> tuple[Original, int]:
         """The request, and the status that its refusal is to have."""

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headgate.engine.verdict import answer_of
 from headgate.integrations.asgi.sending import encoded
-from headgate.policy.compiled import headers_of_interest
-from headgate.policy.limit_adjustment import FULL
 from headgate.responses import allowed_lines, headers_for, refusal
 from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name
 from headgate.service.http.body import document_of
 from headgate.service.http.check_request import TO_CHECK, read_asked
-from headgate.service.http.original import FORWARDED_FOR, SAID_BY_GATEWAYS
 from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
@@ -31,12 +28,10 @@ from headgate.service.http.replies import (
     problem,
 )
 from headgate.service.http.verdict_json import debugged, denial_json, limit_text
-from headgate.service.remembered import LARGEST, MOST_BYTES, Remembered, size_of
 from headgate.units import MILLISECOND, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from fractions import Fraction
 
     from headgate.clock import Clock
     from headgate.engine.plan import Plan
@@ -44,7 +39,7 @@ if TYPE_CHECKING:
     from headgate.engine.rule import CompiledRule
     from headgate.engine.verdict import Verdict
     from headgate.limits import Limit
-    from headgate.policy.compiled import CompiledPolicy, Costs
+    from headgate.policy.compiled import Costs
     from headgate.responses import ResponseOptions
     from headgate.service.core import Core
     from headgate.service.http.replies import Headers, HttpOptions, Scope
@@ -159,90 +154,6 @@ def _source(known: str, other: str) -> str:
     return other if known == "store" or other < known else known
 
 
-# Requests that were asked about before, and what is asked of the store about them.
-#
-# Busy callers ask for the same over and over. What the rules make of a request depends on its
-# method, path and peer, and on the headers that the policy looks at or that gateways describe
-# requests by; so for equal ones the plan is the same. It is kept as long as the policy and the
-# pressure are, unless something in it belongs to one request alone, or to a time: places, holds,
-# marks of retries, overrides. The same goes for requests that are described in JSON, by their
-# bytes.
-
-
-if TYPE_CHECKING:
-    Lines = tuple[tuple[bytes, bytes], ...]
-    Key = tuple[str, bytes, bytes, str, Lines]
-    Known = tuple[Plan, int]
-    """The plan, and the status of a refusal."""
-
-_ALWAYS: Final = SAID_BY_GATEWAYS | {FORWARDED_FOR, b"host"}
-_ENTRY_BYTES: Final = 1_000
-"""What a plan and its key take without rules and texts."""
-
-_LINE_BYTES: Final = 200
-"""What a header line takes besides its text."""
-
-
-class Familiar:
-    """What is known under the policy of *engine*; another policy has another one.
-
-    Pressure multiplies limits by *factor*, so there is another one, too, when that has changed.
-    """
-
-    __slots__ = ("_bodies", "_is_usable", "_known", "_names", "engine", "factor")
-
-    def __init__(self, engine: CompiledPolicy, factor: Fraction = FULL) -> None:
-        self.engine = engine
-        self.factor = factor
-        names = headers_of_interest(engine.policy)
-        self._names = _ALWAYS | {name.encode("latin-1", "replace") for name in names}
-        self._is_usable = not (engine.policy.overrides or engine.has_slots)
-        self._known: Remembered[Key, Known] = Remembered(MOST_BYTES // 2)
-        self._bodies: Remembered[bytes, Plan] = Remembered(MOST_BYTES // 2)
-
-    def key_of(self, scope: Scope, rest: bytes, peer: str) -> Key:
-        """What the plan for the request in *scope* depends on."""
-        names = self._names
-        lines = tuple([line for line in scope["headers"] if line[0] in names])
-        # The query is the gateway's own where headers describe the request, else the client's.
-        query = b"" if rest else scope.get("query_string", b"")
-        return scope["method"], rest, query, peer, lines
-
-    def get(self, key: Key) -> Known | None:
-        """The plan for such a request, if it is known."""
-        return self._known.get(key)
-
-    def keep(self, key: Key, plan: Plan, denied_as: int) -> None:
-        """Know the *plan* from now on, if it is good for all such requests."""
-        if not (self._is_usable and plan.is_reusable):
-            return
-        text = _text(key)
-        if len(text) <= LARGEST:
-            base = _ENTRY_BYTES + _LINE_BYTES * len(key[-1])
-            size = size_of(text, checks=_checks(plan), base=base)
-            self._known.keep(key, (plan, denied_as), size)
-
-    def described(self, body: bytes) -> Plan | None:
-        """The plan for the request that *body* describes, if it is known."""
-        return self._bodies.get(body)
-
-    def keep_described(self, body: bytes, plan: Plan) -> None:
-        """As `keep`."""
-        if self._is_usable and plan.is_reusable and len(body) <= LARGEST:
-            self._bodies.keep(body, plan, size_of(body, checks=_checks(plan), base=_ENTRY_BYTES))
-
-
-def _text(key: Key) -> bytes:
-    """All that *key* consists of; names of headers are those that the policy has."""
-    method, rest, query, peer, lines = key
-    texts = [method.encode("utf-8", "surrogatepass"), rest, query, peer.encode()]
-    return b"".join(texts + [value for _, value in lines])
-
-
-def _checks(plan: Plan) -> int:
-    return sum([len(one.checks) for one in plan.rules])
-
-
 T = TypeVar("T")
 
 TOO_MANY_REQUESTS: Final = 429
@@ -261,20 +172,11 @@ class Checking:
         self._late: set[asyncio.Task[Any]] = set()
         self._in_force = core.rules.in_force
         self.engine = core.rules.engine
-        self._familiar = Familiar(self._in_force.compiled, self._in_force.scale.factor)
 
-    @property
-    def familiar(self) -> Familiar:
-        """What is known of requests under the rules in force."""
-        engine, factor = self._in_force.compiled, self._in_force.scale.factor
-        familiar = self._familiar
-        if engine is not familiar.engine or factor is not familiar.factor:
-            familiar = self._familiar = Familiar(engine, factor)
-        return familiar
-
-    def plan(self, engine: CompiledPolicy, request: Request, cost: Costs = None) -> Plan:
-        """What is asked about *request* under the rules of *engine*."""
-        return engine.plan(request, cost=cost, lease=new_name() if engine.has_slots else None)
+    def plan(self, request: Request, cost: Costs = None) -> Plan:
+        """The plan of *request* under the rules in force."""
+        compiled = self._in_force.compiled
+        return compiled.plan(request, cost=cost, lease=new_name() if compiled.has_slots else None)
 
     def at_once(self, plan: Plan) -> Verdict | None:
         """What comes of *plan*; None if that has to be waited for."""
@@ -310,15 +212,11 @@ class Checking:
 
     async def check(self, body: bytes, scope: Scope) -> Reply:
         """What somebody is told who described a request in *body*; *scope* is that of his own."""
-        familiar = self.familiar
-        plan = familiar.described(body)
-        if plan is None:
-            asked = read_asked(document_of(body), TO_CHECK)
-            plan = self.plan(familiar.engine, asked.request, asked.cost)
-            if asked.peek:
-                looking = adrive(self.engine.peek(plan))
-                return self._told(await self.within_deadline(looking), scope)
-            familiar.keep_described(body, plan)
+        asked = read_asked(document_of(body), TO_CHECK)
+        plan = self.plan(asked.request, asked.cost)
+        if asked.peek:
+            looking = adrive(self.engine.peek(plan))
+            return self._told(await self.within_deadline(looking), scope)
         verdict = self.at_once(plan)
         return self._told(await self.decided(plan) if verdict is None else verdict, scope)
 

@@ -35,8 +35,9 @@ from headgate.policy.identity.address import Proxies, read_address
 from headgate.service.http.replies import UNIX, RefusedError, problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
+    from headgate.engine.request import Reads
     from headgate.service.http.replies import Headers, HttpOptions, Scope
 
 REMEMBERED: Final = 4096
@@ -132,6 +133,13 @@ class Original(Request):
         if wanted == FORWARDED_FOR and self._trail is not None:
             return [self._trail.decode("latin-1")] if self._trail else []
         return [value.decode("latin-1") for field, value in self._lines if field == wanted]
+
+    def parts(self, reads: Reads) -> tuple[Hashable, ...]:
+        """The values of all that *reads* names, as the lines have them."""
+        fields = reads.fields
+        lines = [(name, value) for name, value in self._lines if name.lower() in fields]
+        found = Original, self.method, self.path, self.host, self.peer, self._trail, *lines
+        return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
 
 class Peers:

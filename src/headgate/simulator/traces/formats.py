@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headgate.errors import HeadgateError
-from headgate.policy.compiled import headers_of_interest
+from headgate.policy.plan_cache import headers_of_interest
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:

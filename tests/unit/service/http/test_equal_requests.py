@@ -1,4 +1,4 @@
-"""Requests that come again are asked about as they were the first time, and as no others."""
+"""Equal requests share a plan; each is decided as if it were the first."""
 
 from __future__ import annotations
 
@@ -6,82 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headgate.engine.request import Request
-from headgate.policy.compiled import CompiledPolicy, headers_of_interest
 from headgate.policy.loader import read_policy
 from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
-from tests.examples import example_count
 from tests.support.http_app import START, app_of, ask, check
-
-POLICY = """
-version: 1
-identity:
-  tier: {header: x-plan, default: free}
-  session: {cookie: sid}
-  ip: {trusted_proxies: [10.0.0.0/8], header: x-real-trail}
-rules:
-  - {id: a, match: {endpoint: /a/**, headers: {x-kind: [big, small]}}, key_by: user_id, limit: 5/m}
-  - {id: b, match: {cookies: {beta: true}}, key_by: [session, ip], limit: 5/m}
-  - {id: c, key_by: "header:x-own", limits: {free: 3/m, paid: 9/m}}
-  - {id: d, key_by: "cookie:other", limit: 7/m, mode: shadow}
-  - {id: e, key_by: api_key, limit: 50/m, cost: {header: x-cost, max: 20}}
-  - {id: f, key_by: tenant, limit: 50/m, idempotency: {ttl: 60s, header: x-once}}
-"""
-NAMES = (
-    *("x-plan", "cookie", "x-real-trail", "x-kind", "x-user-id", "x-own", "x-api-key", "x-cost"),
-    *("x-tenant-id", "x-once", "x-tier", "x-forwarded-for", "user-agent", "accept", "x-other"),
-)
-LINES = st.lists(
-    st.tuples(
-        st.sampled_from(NAMES),
-        st.sampled_from(
-            ["", "1", "2", "big", "paid", "sid=1", "beta=x; other=3", "10.0.0.1, 1.2.3.4"]
-        ),
-    ),
-    max_size=8,
-)
-
-
-class _Watched(Request):
-    """A request that notes which of its headers are looked at."""
-
-    __slots__ = ("seen",)
-    seen: set[str]
-
-    def header_lines(self, name: str) -> list[str]:
-        self.seen.add(name)
-        return Request.header_lines(self, name)
-
-    def header(self, name: str) -> str | None:
-        self.seen.add(name)
-        return Request.header(self, name)
-
-
-ENGINE = CompiledPolicy(read_policy(POLICY), salt=b"salt")
-INTEREST = headers_of_interest(ENGINE.policy)
-
-
-@given(LINES, st.sampled_from(["/a/1", "/b"]), st.sampled_from(["10.0.0.9", "203.0.113.7"]))
-@settings(max_examples=example_count(300), deadline=None)
-def test_no_other_header_changes_what_is_asked(
-    lines: list[tuple[str, str]], path: str, peer: str
-) -> None:
-    request = _Watched("GET", path, "", tuple(lines), peer)
-    object.__setattr__(request, "seen", set())
-    plan = ENGINE.plan(request)
-    assert request.seen <= INTEREST
-    fewer = tuple(line for line in lines if line[0] in INTEREST)
-    assert ENGINE.plan(Request("GET", path, "", fewer, peer)) == plan
-
-
-def test_interest_is_in_what_the_policy_names() -> None:
-    named = {"x-plan", "x-real-trail", "x-kind", "x-own", "x-cost", "x-once", "cookie"}
-    assert named | {"x-user-id", "x-api-key", "x-tenant-id"} == INTEREST
-
 
 RULE = "{id: per-user, match: {endpoint: /api/**}, key_by: user_id, limit: 3/minute}"
 ONE = f"version: 1\nrules: [{RULE}]"

@@ -1,0 +1,138 @@
+"""Plans of requests that came before: equal requests share one plan.
+
+The cache is a security boundary: a plan must never serve a request that the rules would plan
+differently. So a key holds everything that the compiled rules can read of a request (`Reads`), and
+the cost that the caller gave. A plan is kept only if nothing in it belongs to one request or one
+moment: no slots, holds, markers of repeated requests or blocks, and no override of its counters.
+
+A cache belongs to one compiled policy and to one pressure factor; when either changes, a new cache
+takes its place. It is bounded in bytes. The oldest plan is dropped first: a plan that is still
+needed is then made again.
+"""
+
+from __future__ import annotations
+
+from sys import getsizeof
+from typing import TYPE_CHECKING, Final
+
+from headgate.engine.request import Reads
+from headgate.policy.path import ROUTE
+from headgate.runtime.bounded_cache import BoundedCache
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from headgate.engine.plan import Plan
+    from headgate.policy.model import Match, Policy, Rule
+
+MAX_BYTES: Final = 32 << 20
+"""The bytes that the plans of one policy take at most, as `_plan_bytes` estimates them."""
+
+LARGEST_KEY: Final = 4096
+"""The bytes of a key above which its plan is not kept: callers choose paths and headers."""
+
+_PLAN_BYTES: Final = 1100
+"""A plan without rules, its place in the cache, and the tuples of its key."""
+
+_RULE_BYTES: Final = 200
+_CHECK_BYTES: Final = 200
+
+
+class PlanCache(BoundedCache["Plan"]):
+    """The plans of equal requests, at most *max_bytes*. Safe to share among threads."""
+
+    __slots__ = ("version",)
+
+    def __init__(self, version: int, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__(max_bytes)
+        self.version = version
+        """The version of the pressure factor that the plans were made with."""
+
+    def keep(self, key: tuple[Hashable, ...], plan: Plan) -> None:
+        """Keep *plan* for requests with *key*, unless the key is long."""
+        key_bytes = _bytes_of(key)
+        if key_bytes <= LARGEST_KEY:
+            self.put(key, plan, key_bytes + _plan_bytes(plan))
+
+
+def _bytes_of(part: Hashable) -> int:
+    size = getsizeof(part)
+    if isinstance(part, tuple):
+        for one in part:
+            if one is not None and not isinstance(one, type):
+                size += _bytes_of(one)
+    return size
+
+
+def _plan_bytes(plan: Plan) -> int:
+    size = _PLAN_BYTES
+    for one in plan.rules:
+        size += _RULE_BYTES + getsizeof(one.key) + _CHECK_BYTES * len(one.checks)
+    for queueing in plan.queues:
+        size += _RULE_BYTES + getsizeof(queueing.key)
+    return size
+
+
+# The parts of a request that a policy reads: no others can change its plan.
+
+
+_COOKIE: Final = "cookie"
+_NAMED: Final = "header:"
+
+
+def reads_of(policy: Policy) -> Reads | None:
+    """The parts of requests that the rules of *policy* read; None if that cannot be said."""
+    headers = headers_of_interest(policy)
+    if not all(name.isascii() for name in headers):
+        return None  # readers disagree on the lower case of other letters
+    return Reads(headers, attributes_of_interest(policy))
+
+
+def headers_of_interest(policy: Policy) -> frozenset[str]:
+    """The names, in lower case, of all headers that may matter under *policy*."""
+    identity = policy.identity
+    found = {identity.address.header}
+    for source in identity.sources.values():
+        if source.header is not None:
+            found.add(source.header)
+        if source.cookie is not None:
+            found.add(_COOKIE)
+    for rule in policy.rules:
+        found.update(_headers_of_rule(rule))
+    for kind in policy.priorities:
+        found.update(_headers_of_match(kind.match))
+    return frozenset(name.lower() for name in found)
+
+
+def attributes_of_interest(policy: Policy) -> tuple[str, ...]:
+    """The names of all attributes that may matter under *policy*."""
+    sources = policy.identity.sources.values()
+    found = {source.attribute for source in sources if source.attribute is not None}
+    for rule in policy.rules:
+        found.update(name for name, _ in rule.match.attributes)
+        if "endpoint" in rule.key_by:
+            found.add(ROUTE)
+    for kind in policy.priorities:
+        found.update(name for name, _ in kind.match.attributes)
+    return tuple(sorted(found))
+
+
+def _headers_of_match(match: Match) -> Iterator[str]:
+    for name, _ in match.headers:
+        yield name
+    if match.cookies:
+        yield _COOKIE
+
+
+def _headers_of_rule(rule: Rule) -> Iterator[str]:
+    yield from _headers_of_match(rule.match)
+    for part in rule.key_by:
+        if part.startswith(_NAMED):
+            yield part.removeprefix(_NAMED)
+        elif part.startswith(f"{_COOKIE}:"):
+            yield _COOKIE
+    if rule.cost.header is not None:
+        yield rule.cost.header
+    if rule.idempotency is not None:
+        yield rule.idempotency.header
+        yield from rule.idempotency.fingerprint
