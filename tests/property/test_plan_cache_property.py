@@ -49,6 +49,7 @@ rules:
   - {id: slots, match: {endpoint: /slow/**}, key_by: ip,
      concurrency: {limit: 4, ttl: 30s, reserve: {critical: 25%}}}
   - {id: soft, key_by: ip, limit: 40/m, adaptive: {floor: 25%}}
+  - {id: attributes, key_by: ["attribute:other", "attribute:team"], limit: 5/m}
   - {id: turns, match: {endpoint: /fair/**}, key_by: tenant, fair: {slots: 2}}
 overrides:
   - {rule: headers, key: user_id=ada, block: true, until: "2030-01-01T00:00:00Z"}

@@ -58,9 +58,15 @@ class Gateway:
 
     @property
     def children(self) -> dict[str, int]:
-        """The ids of the processes that it has started, by the name of their program."""
+        """The ids of the processes that it has started, by the name of their program.
+
+        Of several with one name the oldest: another Envoy may be checking a configuration.
+        """
         found = subprocess.run(  # noqa: S603 - the tests' own
-            ["/usr/bin/env", "ps", "-o", "pid=,comm=", "--ppid", str(self.process.pid)],
+            [
+                *("/usr/bin/env", "ps", "--sort", "-start_time", "-o", "pid=,comm="),
+                *("--ppid", str(self.process.pid)),
+            ],
             capture_output=True,
             text=True,
             check=False,

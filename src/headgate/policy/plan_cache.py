@@ -78,6 +78,7 @@ def _plan_bytes(plan: Plan) -> int:
 
 _COOKIE: Final = "cookie"
 _NAMED: Final = "header:"
+_ATTRIBUTE: Final = "attribute:"
 
 
 def reads_of(policy: Policy) -> Reads | None:
@@ -110,6 +111,9 @@ def attributes_of_interest(policy: Policy) -> tuple[str, ...]:
     found = {source.attribute for source in sources if source.attribute is not None}
     for rule in policy.rules:
         found.update(name for name, _ in rule.match.attributes)
+        for part in rule.key_by:
+            if part.startswith(_ATTRIBUTE):
+                found.add(part.removeprefix(_ATTRIBUTE))
         if "endpoint" in rule.key_by:
             found.add(ROUTE)
     for kind in policy.priorities:
