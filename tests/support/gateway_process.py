@@ -64,15 +64,18 @@ class Gateway:
         """
         found = subprocess.run(  # noqa: S603 - the tests' own
             [
-                *("/usr/bin/env", "ps", "--sort", "-start_time", "-o", "pid=,comm="),
+                *("/usr/bin/env", "ps", "--sort", "start_time", "-o", "pid=,comm="),
                 *("--ppid", str(self.process.pid)),
             ],
             capture_output=True,
             text=True,
             check=False,
         )
-        lines = (line.split(None, 1) for line in found.stdout.splitlines())
-        return {name: int(pid) for pid, name in lines}
+        children: dict[str, int] = {}
+        for line in found.stdout.splitlines():
+            pid, name = line.split(None, 1)
+            children.setdefault(name, int(pid))
+        return children
 
     def get(self, path: str = "/", key: str = "ada", **more: Any) -> httpx.Response:
         """One request through the gateway, on a connection of its own, by the API key *key*."""
