@@ -1,4 +1,4 @@
-"""What came of a check.
+"""The decision on a check.
 
 A `Decision` is a value: true when allowed, never raised, never changed. All its figures come from
 the one round trip that decided it.
@@ -166,9 +166,6 @@ class PartialHit:
         return self.granted > 0
 
 
-# Several decisions as one: all or nothing.
-
-
 _new: Final[Callable[[tuple[object, ...]], Decision]] = partial(tuple.__new__, Decision)
 """Make a decision of all its fields, in a third of the time of a call."""
 
@@ -244,16 +241,13 @@ def combine(parts: Sequence[Decision]) -> Decision:
 
 
 def binds_more(part: Decision | Outcome, other: Decision | Outcome) -> bool:
-    """Whether *part* is tighter than *other*: refusals by their wait, those without end most; the
+    """True if *part* is tighter than *other*: denials by their wait, those without end most; the
     others by what is left."""
     if part.allowed:
         return other.allowed and part.remaining < other.remaining
     if other.allowed or part.retry_after_ns is None:
         return other.allowed or other.retry_after_ns is not None
     return other.retry_after_ns is not None and part.retry_after_ns > other.retry_after_ns
-
-
-# What a caller is told whose counter is blocked: nobody counts, everything is refused.
 
 
 OVERRIDE: Final = "override"
@@ -264,7 +258,7 @@ _EXACT_SOURCES: Final = frozenset({OVERRIDE, "fail_closed"})
 
 
 def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision:
-    """The refusal of the (key, limit) pairs in *asked*, which are blocked for *wait_ns* more."""
+    """The denial of the (key, limit) pairs in *asked*, which are blocked for *wait_ns* more."""
     return combine(
         [
             Decision(
@@ -281,21 +275,18 @@ def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision
     )
 
 
-# What to decide when the store cannot: the one place where open and closed are told apart.
-
-
 HeaderMode = Literal["on", "brief", "off", "redacted"]
 """What a response says of a rule: all, only when to retry, nothing, or not even that."""
 
 FailurePolicy = Literal["fail_open", "fail_closed", "local"]
 
 RETRY_AFTER_FAILURE_NS: Final = SECOND
-"""What a caller refused for want of a store is told to wait: nobody knows better."""
+"""The wait of a caller that is denied because the store is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnFailure:
-    """What a limit does while the store is gone.
+    """The failure policy of a limit while the store is gone.
 
     *mode* `fail_open` admits, but in each process no more than *share* of the limit; `local` is the
     same on purpose: a share of the limit goes on being enforced; `fail_closed` refuses. After
@@ -353,11 +344,8 @@ def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit
     )
 
 
-# The one place where a denial becomes an exception: a decorated call has no other way out.
-
-
 class RateLimitedError(HeadgateError):
-    """A decorated call was refused; `decision` says by which limit and until when."""
+    """A decorated call was denied; `decision` says by which limit and when to retry."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision

@@ -1,20 +1,19 @@
-"""What to ask the store about a request: all rules that matched, in one operation. No I/O.
+"""Plans: the operation that checks all rules of a request at once. No I/O.
 
-The rules that decide are one `Take`: all or nothing. Each rule in shadow is a take of its own
-beside it, in the same round trip, so that what it would have refused changes nothing for the
-others. (It counts requests too that another rule refused.)
+The rules that decide are one `Take`: all or nothing. Each shadow rule is a take of its own beside
+it, in the same round trip, so that a denial of it changes nothing for the others. (It counts
+requests too that another rule denied.)
 
 A repeated request is recognised by a counter of one unit per lifetime, which is part of the rule's
 take: where it has been charged already it denies, and with that the whole take, so nothing is
 charged. Then the rules are asked again: those that have seen the request charge a second counter,
 that of free retries, and nothing else. If that denies too, the retries are used up, and the request
 pays like any other. So a retry costs a second round trip, and is free only under the rules that say
-so. In a queue it waits for its turn as every request does: else whoever sent everything twice would
-never wait.
+so. In a queue it waits for its place as every request does.
 
-Where the counter of a rule is blocked by an override, the store is not asked about it. A rule in
-shadow then says what it would have decided; one that decides refuses the whole request, and nobody
-is asked or charged, shadows neither.
+Where the counter of a rule is blocked by an override, the store is not asked about it. A shadow
+rule then reports what it would have decided; one that decides denies the whole request, and no rule
+is charged.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Marker(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Until when a counter is blocked, since the epoch, and for how long from the planning on."""
+    """The end of the block of a counter, since the epoch, and the time from the planning to it."""
 
     until_ns: int
     wait_ns: int
@@ -60,10 +59,9 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class RulePlan:
-    """A rule that applies to a request: whose counter, what it costs, under which limits.
+    """A rule that applies to a request: its key, cost, limits and checks.
 
-    (Nobody changes a plan. Plans are not frozen because they are made for every request, and that
-    would triple the time it takes.)
+    Never changed. (Not frozen: plans are made for every request, and that would triple the time.)
     """
 
     rule: CompiledRule
@@ -75,19 +73,19 @@ class RulePlan:
     """The counters that recognise a request that was charged before."""
 
     block: Block | None = None
-    """That the counter is blocked for the time being."""
+    """The block of the counter, if an override blocks it."""
 
     sheds: bool = False
-    """Whether a refusal is for want of capacity, not because the caller has had its quota."""
+    """True if a denial is for lack of capacity, not because the caller has used its quota."""
 
     @property
     def blocked_until_ns(self) -> int | None:
-        """Until when the counter is blocked, in nanoseconds since the epoch; None if it is not."""
+        """The end of the block, in nanoseconds since the epoch; None if there is none."""
         return None if self.block is None else self.block.until_ns
 
     @property
     def has_slots(self) -> bool:
-        """Whether a place is taken for a while."""
+        """True if a limit is a `Concurrency`."""
         for limit in self.limits:  # noqa: SIM110 (half the time of any())
             if isinstance(limit, Concurrency):
                 return True
@@ -100,19 +98,19 @@ class RulePlan:
 
     @property
     def amounts(self) -> tuple[Check, ...]:
-        """The checks whose amounts can be held, settled and given back: no places, and no turns in
+        """The checks whose amounts can be held, settled and refunded: not slots, nor places in
         queues."""
         return tuple([check for check in self.checks if not _is_given_once(check.limit)])
 
     @property
     def slots(self) -> tuple[Check, ...]:
-        """The checks that take a place for a while."""
+        """The checks that take slots."""
         return tuple([check for check in self.checks if _has_slots(check.limit)])
 
 
 @dataclass(slots=True)
 class Queueing:
-    """A request takes turns under *rule* with those of other keys, in this process."""
+    """A request that has to wait in the fair queue of *rule*, in this process."""
 
     rule: CompiledRule
     key: str
@@ -129,13 +127,13 @@ class Plan:
     rules: tuple[RulePlan, ...]
     lease: str | None = None
     open: frozenset[str] = NOTHING_OPEN
-    """The ids of those rules whose amounts are known only afterwards: held, and settled then."""
+    """The ids of the rules whose cost is known only afterwards: it is held, and settled then."""
 
     queues: tuple[Queueing, ...] = ()
-    """Where it takes turns, if it is admitted otherwise: for whoever lets it pass."""
+    """The fair queues that it waits in if it is allowed otherwise; the caller sees to that."""
 
     awaits_turns: bool = False
-    """Whether it does: then it is not admitted, as far as that is counted, until it has them."""
+    """True if it waits in them: then it counts as allowed only when it has its places."""
 
     is_recorded: bool = True
     """False for a limiter without a name: nothing is counted for it."""
@@ -144,7 +142,7 @@ class Plan:
     """The rules that decide."""
 
     shadows: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
-    """The rules in shadow that are asked."""
+    """The shadow rules that are asked."""
 
     blocked: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
     """The rules that are not asked because their counters are blocked."""
@@ -170,10 +168,10 @@ class Plan:
         self.is_plain = self.is_reusable = self.lease is None and not self.open
         for one in rules:
             if one.rule.mode != "enforce" or one.marker is not None or one.block is not None:
-                self._tell_apart()
+                self._separate()
                 return
 
-    def _tell_apart(self) -> None:
+    def _separate(self) -> None:
         rules = self.rules
         self.is_plain = False
         if any(one.marker is not None or one.block is not None for one in rules):
@@ -185,12 +183,12 @@ class Plan:
 
     @property
     def has_turns(self) -> bool:
-        """Whether it may have to wait for its turn in a queue that the store keeps."""
+        """True if a rule has a queue in the store."""
         return any(isinstance(c.limit, LeakyQueue) for one in self.deciding for c in one.checks)
 
     @property
     def is_refused(self) -> bool:
-        """Whether a rule that decides is blocked: the store is not to be asked then."""
+        """True if a rule that decides is blocked: the store is not asked then."""
         return any(one.rule.mode == "enforce" for one in self.blocked)
 
     @property
@@ -205,8 +203,8 @@ class Plan:
         return [one for one in asked if one.rule.id in self.open and one.amounts]
 
     def for_holding(self) -> Plan:
-        """The same without telling repeated requests where something is held, which is settled
-        once anyway, or in shadow."""
+        """The plan without markers of repeated requests where something is held, which is settled
+        once anyway, and in shadow rules."""
         return replace(self, rules=tuple([self._for_holding(one) for one in self.rules]))
 
     def _for_holding(self, one: RulePlan) -> RulePlan:
@@ -215,23 +213,23 @@ class Plan:
 
     @property
     def takes(self) -> tuple[tuple[RulePlan, ...], ...]:
-        """The rules of each take: those that decide, if there are any, then each in shadow."""
+        """The rules of each take: those that decide, if there are any, then each shadow rule."""
         shadows = [(one,) for one in self.shadows]
         return (self.deciding, *shadows) if self.deciding else tuple(shadows)
 
     def operation(self, *, consume: bool = True) -> TakeEach:
-        """What to ask; nothing if no rule applies. Not for a plan that is refused as it is."""
+        """The operation that decides; empty if no rule applies. Not for a blocked plan."""
         return TakeEach(tuple([self.take(rules, {}, consume=consume) for rules in self.takes]))
 
     def take(self, rules: Sequence[RulePlan], stages: Stages, *, consume: bool) -> Take:
-        """What to ask *rules*, one of `takes`, when repeated requests are at *stages*."""
+        """The take of *rules*, one of `takes`, when repeated requests are at *stages*."""
         paying = [one for one in rules if stages.get(one.rule.id) != "retry"]
         checks = [check for one in paying for check in one.checks]
         lease = self.lease if consume else None
         return Take((*checks, *marks_of(rules, stages)), consume=consume, lease=lease)
 
     def leaving(self, granted: Iterable[RulePlan]) -> ReleaseSlot | None:
-        """What gives back the slots that the rules *granted* took; None if they took none."""
+        """The operation that releases the slots of the rules *granted*; None if there are none."""
         slots = [check for one in granted for check in one.slots]
         return ReleaseSlot(tuple(slots), self.lease) if self.lease and slots else None
 
@@ -278,17 +276,14 @@ def plan_rule(
     counter: str | None = None,
     block: Block | None = None,
 ) -> RulePlan:
-    """How *rule* is asked about a request of *key*.
-
-    The counters are called as the rule is, unless *counter* says otherwise.
-    """
+    """The plan of *rule* for a request of *key*. The counters have the rule's id or *counter*."""
     groups = groups_of(namespace, counter or rule.id, len(limits))
     pairs = zip(groups, limits, strict=True)
     return RulePlan(rule, key, cost, limits, checks_on(pairs, key, cost), None, block)
 
 
 def checks_on(counters: Iterable[tuple[str, Limit]], key: str, cost: int) -> tuple[Check, ...]:
-    """The checks of a request: one of each limit, with its group; of places one each."""
+    """The checks of a request, one of each limit; slots cost 1."""
     return tuple(
         [Check(group, key, limit, 1 if _has_slots(limit) else cost) for group, limit in counters]
     )

@@ -1,4 +1,4 @@
-"""What came of a request: one verdict, and what each rule had to say."""
+"""Verdicts: the decision on a request, and that of each of its rules."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RuleVerdict:
-    """What one rule said to a request that cost *cost*, counted under *key*.
+    """The decision of one rule on a request of *cost*, counted under *key*.
 
-    (Nobody changes a verdict, but for `undone` and `vacated`. It is not frozen because one is made
-    for every request, and that would triple the time it takes.)
+    Never changed. (Not frozen: one is made for every request, and that would triple the time.)
     """
 
     rule: CompiledRule
@@ -40,13 +39,13 @@ class RuleVerdict:
 
     @property
     def is_shadow(self) -> bool:
-        """Whether the rule only tells what it would have decided."""
+        """True if the rule only reports what it would have decided."""
         return self.rule.mode == "shadow"
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of a request under the policy of *revision*: true when it is allowed.
+    """The decision on a request under the policy of *revision*: true when it is allowed.
 
     *rules* are all that matched and apply, in the order of the policy. *is_replay* says that
     it repeats a request that had been charged before under rules that are not among them therefore.
@@ -72,22 +71,22 @@ class Verdict:
 
     @property
     def undone(self) -> Once:
-        """Whether it was given back; made for those who ask, which few do."""
+        """The guard of a refund: it is made once."""
         return self._once.setdefault("undone", Once())
 
     @property
     def vacated(self) -> Once:
-        """Whether its turns were given up; a second time could take them from somebody else."""
+        """The guard of giving up places in queues: a second time could take those of others."""
         return self._once.setdefault("vacated", Once())
 
     @property
     def enforced(self) -> tuple[RuleVerdict, ...]:
-        """What those rules said that decide."""
+        """The decisions of the rules that decide."""
         return tuple([one for one in self.rules if one.rule.mode != "shadow"])
 
     @property
     def would_deny(self) -> tuple[RuleVerdict, ...]:
-        """What those rules in shadow said that would have refused."""
+        """The decisions of the shadow rules that would have denied."""
         return tuple([one for one in self.rules if one.is_shadow and not one.decision.allowed])
 
     @property
@@ -98,7 +97,7 @@ class Verdict:
 
     @property
     def denied_by(self) -> RuleVerdict | None:
-        """The rule that refused; of several the one with the longest wait. None if allowed."""
+        """The rule that denied; of several the one with the longest wait. None if allowed."""
         if self.allowed:
             return None
         refusals = [one for one in self.enforced if not one.decision.allowed]
@@ -127,8 +126,7 @@ class Verdict:
 
     @property
     def slots_last_ns(self) -> int | None:
-        """How long the slots that it holds last unless their leases are renewed; None if it holds
-        none."""
+        """The nanoseconds until its slots expire unless they are renewed; None if it has none."""
         if self.slots is None and self.local_slots is None:
             return None
         held = [*(self.slots.checks if self.slots else ())]
@@ -137,7 +135,7 @@ class Verdict:
 
     @property
     def delay_ns(self) -> int:
-        """How long an allowed request is to wait for its turn, in nanoseconds."""
+        """Nanoseconds that an allowed request has to wait for its place in a queue."""
         if not self.allowed:
             return 0
         longest = 0
@@ -153,7 +151,7 @@ class Verdict:
 
     @property
     def source(self) -> str:
-        """Who decided: `store`, or what stood in for it in the rule that binds."""
+        """The source of the decision: `store`, or its substitute in the rule that binds."""
         binding = self.denied_by
         if binding is not None:
             return binding.decision.source
@@ -161,11 +159,8 @@ class Verdict:
         return min(others) if others else "store"
 
 
-# From a verdict to what its caller is told.
-
-
 def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
-    """What `headgate.responses` needs: the rules that decide, never those in shadow.
+    """The answer for `headgate.responses`: the rules that decide, never shadow rules.
 
     *jitter*, from 0 to 1, is how much of the permitted extra wait this caller is told.
     """
@@ -183,7 +178,7 @@ def tells_replay(verdict: Verdict) -> bool:
 
 
 def told_of(verdict: Verdict) -> tuple[Told, ...]:
-    """What each rule that decides has to say."""
+    """The answer of each rule that decides."""
     if not verdict.allowed and verdict.plan is not None:
         shedding = {one.rule.id for one in verdict.plan.rules if one.sheds}
         if shedding:
@@ -201,9 +196,6 @@ def told_of(verdict: Verdict) -> tuple[Told, ...]:
             if one.rule.mode != "shadow"
         ]
     )
-
-
-# From what the store said, or did not say, to a verdict. No I/O.
 
 
 Replies = Sequence[Outcomes | StoreError]
@@ -292,8 +284,8 @@ def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: boo
 
 
 def verdict_without_store(plan: Plan, decided: Mapping[str, Decision]) -> Verdict:
-    """The verdict when the store could not decide: *decided* has what each rule said that decides,
-    by id. Those in shadow were not counted."""
+    """The verdict when the store could not decide: *decided* has the decisions of the rules that
+    decide, by id. Shadow rules were not counted."""
     decisions = {one.rule.id: _without_store(one) for one in plan.rules}
     decisions.update(decided)
     return _verdict(plan, decisions, is_replay=False)
@@ -310,7 +302,7 @@ def _split(deciding: Sequence[RulePlan], outcomes: Outcomes) -> dict[str, Decisi
 
 
 def _concluded(one: RulePlan, outcomes: Outcomes) -> Decision:
-    """The decision of a rule, by whoever gave its outcomes."""
+    """The decision of a rule by its outcomes."""
     pairs = zip(one.checks, outcomes, strict=True)
     return combine([concluded(check.key, check.limit, said) for check, said in pairs])
 
