@@ -12,10 +12,10 @@ loops.
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 import weakref
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
         def succeed(self) -> None:
             """Record that the store has answered."""
 
+
+_RANDOM: Final = SystemRandom()
+"""Not the generator of the application: a thread must not change its sequence."""
 
 SHORTEST: Final = 1.0
 LONGEST: Final = 2.0
@@ -135,7 +138,7 @@ class Watchers:
 
     def _keep_looking(self) -> None:
         while True:
-            time.sleep(random.uniform(SHORTEST, LONGEST))  # noqa: S311 (it spreads load)
+            time.sleep(_RANDOM.uniform(SHORTEST, LONGEST))
             with self._lock:
                 watches = [watch for watch in list(self._all) if self._is_left(watch)]
                 if not watches:
@@ -158,7 +161,7 @@ def _call_later(loop: asyncio.AbstractEventLoop, ref: weakref.ref[Watch]) -> Non
         if watch is not None:
             watch.come_due(loop)
 
-    loop.call_later(random.uniform(SHORTEST, LONGEST), look)  # noqa: S311 (it spreads load)
+    loop.call_later(_RANDOM.uniform(SHORTEST, LONGEST), look)
 
 
 _WATCHERS: Final = Watchers()
