@@ -11,6 +11,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from headgate.decision import (
@@ -294,7 +295,8 @@ class _Limiter:
                 if not self._lines.join(key, place):
                     within = None if deadline is None else timeout
                     if not (yield Wait(place.signal, within)):
-                        return _denied_in_line((yield from self._peeking(key, cost)))
+                        verdict = _denied_in_line((yield from self._engine.peek(plan)))
+                        return _decision(record_waited(verdict, began_ns))
                 verdict = yield from self._waiting(key, cost, place, deadline)
             finally:
                 self._lines.leave(key, place)
@@ -381,9 +383,9 @@ class _Limiter:
 
 
 class _SlotHolder:
-    """The verbs of one slot of *limiter*."""
+    """The verbs of one slot of *key* under the limits of *stack*."""
 
-    __slots__ = ("_engine", "_has_heart", "_in_loop", "_key", "_lines", "_stack", "_verdict")
+    __slots__ = ("_engine", "_has_heart", "_in_loop", "_key", "_stack", "_verdict")
 
     def __init__(
         self, engine: Engine, stack: Stack, key: str, *, heartbeat: bool, in_loop: bool
@@ -659,20 +661,15 @@ def _soonest_ns(denial: Decision) -> int:
     return max(soonest, denial.retry_after_ns or 0)
 
 
-def _denied_in_line(decision: Decision) -> Decision:
+def _denied_in_line(verdict: Verdict) -> Verdict:
     """The denial of a caller whose time was up while others were before it in line.
 
-    *decision* is a peek at the counter then. If the counter has room, it is for the others.
+    *verdict* is a peek at the counter then. If the counter has room, it is for the others.
     """
-    if not decision.allowed:
-        return decision
-    return Decision(
-        decision.key,
-        decision.limit,
-        allowed=False,
-        remaining=0,
-        retry_after_ns=MILLISECOND,
-        reset_after_ns=decision.reset_after_ns,
-        source=decision.source,
-        parts=decision.limits if len(decision.limits) > 1 else (),
+    if not verdict.allowed:
+        return verdict
+    (one,) = verdict.rules
+    denial = one.decision._replace(
+        allowed=False, remaining=0, retry_after_ns=MILLISECOND, delay_ns=0, turn_ns=0
     )
+    return replace(verdict, allowed=False, rules=(replace(one, decision=denial),))

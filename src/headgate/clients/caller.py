@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 from headgate.clients.attempt import Journey, is_repeatable
 from headgate.clients.host_state import Destinations
 from headgate.clients.not_sent import Discarding, cause_of
-from headgate.decision import Decision
 from headgate.errors import KeyInvalidError, OptionError
 from headgate.limiter import AsyncRateLimiter, RateLimiter
 from headgate.limits import Concurrency, LeakyBucket, Limit, TokenBucket, parse_limits
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.clients.retry_policy import Courtesy
     from headgate.clients.signals import Answer
     from headgate.clock import Clock
-    from headgate.decision import FailurePolicy
+    from headgate.decision import Decision, FailurePolicy
     from headgate.stores import Store
 
 
@@ -184,15 +183,7 @@ def _final(decision: Decision) -> Decision:
     """*decision*, but there is no telling when it would be another one if the store is gone."""
     if decision.allowed or cause_of(decision) != "store":
         return decision
-    return Decision(
-        decision.key,
-        decision.limit,
-        allowed=False,
-        remaining=0,
-        retry_after_ns=None,
-        reset_after_ns=decision.reset_after_ns,
-        source=decision.source,
-    )
+    return decision._replace(remaining=0, retry_after_ns=None, parts=())
 
 
 # The pace of outgoing calls: from an option to limits that space them evenly.

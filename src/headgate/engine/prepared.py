@@ -38,18 +38,6 @@ class PreparedTakes:
             found = self._known[names] = places, self._store.prepare(places)
         return found[1]
 
-    def take(self, checks: Sequence[Check]) -> list[Decision]:
-        """Take *checks*, all or nothing; the decision of each. May block."""
-        keys, costs = [check.key for check in checks], [check.cost for check in checks]
-        return decisions_of(checks, self.of(checks).take(keys, costs))
-
-    async def atake(self, checks: Sequence[Check]) -> list[Decision]:
-        """Take *checks* in an event loop."""
-        keys, costs = [check.key for check in checks], [check.cost for check in checks]
-        answer = self.of(checks).atake(keys, costs)
-        outcomes = answer if isinstance(answer, tuple) else await answer
-        return decisions_of(checks, outcomes)
-
 
 def decisions_of(checks: Sequence[Check], outcomes: Outcomes) -> list[Decision]:
     """The decision that each outcome is."""

@@ -189,15 +189,20 @@ class Engine:
         began_ns = begin()
         (one,) = plan.rules
         calls = Calls(self.store)
+        is_here = False
         try:
             granted, outcomes = yield from calls.run(TakeUpTo(one.checks))
         except StoreError as error:
-            part = self.fallback.take_up_to(_asked(one), error)
+            is_here, part = True, self.fallback.take_up_to(_asked(one), error)
         else:
             self.succeed()
             part = PartialHit(granted, conclude(one.checks, outcomes))
         if calls.is_interrupted:
-            yield from self._refund(_costing(one, part.granted), part.decision.source, calls)
+            charged = _costing(one, part.granted)
+            if is_here:
+                self.fallback.give_back(charged)
+            else:
+                yield from calls.try_all([Refund(charged.checks)])
             calls.end()
         record_part(plan, part, began_ns)
         return part
@@ -522,13 +527,6 @@ class Engine:
                     raise
                 was_held = False  # the slots are free when their lease has expired
         return was_held
-
-    def _refund(self, asked: Asked, source: str, calls: Calls) -> Effects[None]:
-        """Give back a charge that was decided by *source*."""
-        if source in HERE:
-            self.fallback.give_back(asked)
-        elif asked.checks:
-            yield from calls.try_all([Refund(asked.checks)])
 
     # ---- what is changed in this process ---------------------------------------------------
 

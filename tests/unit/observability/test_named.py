@@ -11,6 +11,7 @@ from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimitedError, RateL
 from headgate.errors import KeyInvalidError, OptionError
 from headgate.observability import JOURNAL, Decided
 from headgate.observability.named import SPREAD
+from headgate.runtime.waiting_lines import Place
 from headgate.testing import ManualClock
 from tests.support.failing_fallback import FailingStore
 
@@ -149,6 +150,15 @@ def test_who_waits_is_counted_once_however_often_it_asked(heard: list[Decided]) 
     asyncio.run(main())
     assert counted("async-wait") == (2, 2)
     assert len(heard) == 8
+
+
+def test_a_caller_whose_time_ended_in_line_is_counted_as_denied() -> None:
+    with RateLimiter("5/minute", name="lined") as limiter:
+        limiter._lines.join("key", Place())  # somebody waits before this caller
+        before = counted("lined")
+        assert not limiter.acquire("key", timeout=0)
+        after = counted("lined")
+    assert (after[0] - before[0], after[1] - before[1]) == (0, 1)
 
 
 def test_slots_and_decorated_functions_are_counted() -> None:
