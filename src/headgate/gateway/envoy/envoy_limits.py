@@ -168,6 +168,7 @@ def limiter(asked: list[Json], kept: list[Json], *, headers: list[Json], tells_w
         max_dynamic_descriptors=MOST_CALLERS,
         enable_x_ratelimit_headers="OFF",
         enable_retry_after_header=tells_wait,
+        rate_limited_as_resource_exhausted=True,
         response_headers_to_add=headers,
         rate_limits=asked,
         descriptors=kept,

@@ -125,6 +125,7 @@ def _config(
         timeout=seconds(settings.decision_timeout),
         status_on_error={"code": "ServiceUnavailable"},
         rate_limited_status={"code": "TooManyRequests"},
+        rate_limited_as_resource_exhausted=True,
         enable_x_ratelimit_headers="OFF",
         disable_x_envoy_ratelimited_header=True,
         rate_limit_service={"transport_api_version": "V3", "grpc_service": service()},

@@ -16,7 +16,7 @@ from headgate.gateway.envoy.clusters import (
 from headgate.gateway.envoy.values import extension, seconds, typed
 from headgate.policy.envoy_config.attributes import OUTAGE as REFUSED_BY_OUTAGE
 from headgate.policy.envoy_config.attributes import REFUSED
-from headgate.responses.bodies import EXCEEDED, JSON, OUTAGE
+from headgate.responses.bodies import EXCEEDED, JSON, OUTAGE, PUSHBACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,6 +80,10 @@ _TOLD: Final = (
     f'{{"error": "{EXCEEDED[0]}", "message": "{EXCEEDED[2]}. Try again in {_WAIT} s.",'
     f' "limit": "%RESP({LIMIT_HEADER})%", "retry_after_ms": {_WAIT}000, "retry_after": {_WAIT}}}'
 )
+_IS_GRPC_DENIAL: Final = (
+    "response.code == 429 && 'retry-after' in response.headers"
+    " && request.headers['content-type'].startsWith('application/grpc')"
+)
 _UNTOLD: Final = (EXCEEDED[0], f"{EXCEEDED[2]}. Try again later.")
 _BY_FLAGS: Final = (
     (("RLSE",), OUTAGE[0], f"{OUTAGE[2]}. Try again later."),
@@ -111,12 +115,23 @@ def local_replies() -> Json:
     limits = [_formatted(_where(_IS_TOLD), _TOLD), _mapper(_where(_IS_LOCAL), *_UNTOLD)]
     flags = [_mapper(_flagged(flags), error, told) for flags, error, told in _BY_FLAGS]
     statuses = [_mapper(_with_status(code), error, told) for code, error, told in _BY_STATUS]
-    return {"mappers": [_outage(), *limits, *flags, *statuses]}
+    return {"mappers": [_outage(), _grpc_denial(), *limits, *flags, *statuses]}
 
 
 def plain_body(error: str, message: str) -> str:
     """The body of an answer."""
     return json.dumps({"error": error, "message": message})
+
+
+def _grpc_denial() -> Json:
+    """The denial of a gRPC call by a limit: a message in place of a body, and when to retry."""
+    wait = {"header": {"key": PUSHBACK, "value": f"{_WAIT}000"}}
+    message = {"inline_string": f"{EXCEEDED[2]}. Try again in {_WAIT} s."}
+    return {
+        "filter": _where(_IS_GRPC_DENIAL),
+        "headers_to_add": [wait],
+        "body_format_override": {"text_format_source": message},
+    }
 
 
 def _outage() -> Json:

@@ -45,6 +45,7 @@ typed_config:
     <<reports>>
   timeout: <<timeout>>      # Envoy's own is 20 ms
   <<failure>>
+  rate_limited_as_resource_exhausted: true      # the status of gRPC calls that are denied
   enable_x_ratelimit_headers: "OFF"      # Headgate sends its own, and a body
   rate_limit_service:
     transport_api_version: V3

@@ -8,9 +8,14 @@ from typing import Any
 from headgate.gateway.envoy.listener import local_replies
 
 
+def _with_json() -> list[Any]:
+    """All but the first, which leaves the body as it is, and the second, for gRPC calls."""
+    return list(local_replies()["mappers"][2:])
+
+
 def _bodies() -> list[Any]:
     made = []
-    for mapper in local_replies()["mappers"][1:]:  # the first leaves the body as it is
+    for mapper in _with_json():
         text = mapper["body_format_override"]["text_format_source"]["inline_string"]
         text = text.replace("%RESP(retry-after)%", "23").replace("%RESP(x-headgate-limit)%", "a")
         made.append(json.loads(text.replace("%%", "%")))
@@ -24,7 +29,7 @@ def test_every_answer_is_json_that_names_an_error_and_tells_people() -> None:
 
 
 def test_an_outage_is_told_in_the_words_of_refusals_and_before_all_other_troubles() -> None:
-    mappers = local_replies()["mappers"][1:]
+    mappers = _with_json()
     place = next(n for n, one in enumerate(mappers) if "RLSE" in json.dumps(one["filter"]))
     assert _bodies()[place]["error"] == "temporarily_unavailable"
     assert "UF" not in json.dumps(mappers[:place])
