@@ -95,7 +95,7 @@ def _run(arguments: Namespace) -> ExitStatus:
 
 
 def _text(gateway: Gateway, arguments: Namespace) -> str:
-    from headgate.gateway.templates import make_wanted
+    from headgate.gateway.templates import template_options
 
     given = {name: value for name in _GIVEN if (value := getattr(arguments, name)) is not None}
     gateway.check(frozenset(given))
@@ -106,7 +106,7 @@ def _text(gateway: Gateway, arguments: Namespace) -> str:
     if "rules" in given:
         given["policy"] = _policy(given.pop("rules"))
     on_failure = gateway.on_failure(arguments.on_failure)
-    return gateway.text(make_wanted(**given, on_failure=on_failure))
+    return gateway.text(template_options(**given, on_failure=on_failure))
 
 
 def _policy(path: str) -> Policy:

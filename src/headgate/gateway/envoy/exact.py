@@ -22,7 +22,7 @@ from headgate.gateway.envoy.matching import (
     negated,
     predicate_of,
 )
-from headgate.gateway.envoy.values import HttpFilter, extension, seconds, service, typed
+from headgate.gateway.envoy.values import HttpFilter, Json, extension, seconds, service, typed
 from headgate.policy.envoy_config.attributes import (
     ADDRESS,
     DEBUG,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headgate.config.gateway import GatewaySettings
-    from headgate.gateway.envoy.values import Decided, Json
+    from headgate.gateway.envoy.values import Decided
     from headgate.policy.model import Identity, Match, Policy, Rule
 
 _RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
@@ -115,7 +115,7 @@ def _config(
     policy: Policy, rules: Sequence[Rule], elsewhere: Sequence[str], settings: GatewaySettings
 ) -> Json:
     entries = _entries(policy, rules, settings)
-    told = [*_constant(DECIDED, ",".join(elsewhere)), _header(debug.DEBUG.lower(), DEBUG)]
+    told = [*_constant(DECIDED, ",".join(elsewhere)), DEBUG_ACTION]
     asked = [{"actions": [*told, *entries]}]
     after = [rule for rule in rules if rule.cost.after is not None]
     asked += [_report(rule, policy.identity, entries) for rule in after]
@@ -149,14 +149,20 @@ def _report(rule: Rule, identity: Identity, entries: Sequence[Json]) -> Json:
 
 
 def _entries(policy: Policy, rules: Sequence[Rule], settings: GatewaySettings) -> list[Json]:
-    told = _headers_told(policy)
+    has_unix = any(one.is_unix for one in settings.listen)
+    address = _expression(ADDRESS, "source.address") if has_unix else REMOTE_ADDRESS
+    headers = sorted(_headers_told(policy))
+    return [*request_actions(address, headers), *map(_line, _values_wanted(rules))]
+
+
+def request_actions(address: Json, headers: Iterable[str]) -> list[Json]:
+    """The actions that send a request's method, path, host, *address* and *headers*."""
     return [
         _header(":method", METHOD),
         _header(":path", PATH),
         _header(":authority", HOST),
-        _address(settings),
-        *(_header(name, name) for name in sorted(told)),
-        *map(_line, _values_wanted(rules)),
+        address,
+        *(_header(name, name) for name in headers),
     ]
 
 
@@ -200,14 +206,6 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _address(settings: GatewaySettings) -> Json:
-    """The caller's address. Envoy's own action for it drops the whole descriptor of a client that
-    has none, as on a unix socket, and with it the request would not be limited at all."""
-    if not any(one.is_unix for one in settings.listen):
-        return {"remote_address": {}}
-    return _expression(ADDRESS, "source.address")
-
-
 def _expression(key: str, text: str) -> Json:
     """An entry with what the expression *text* comes to; none if that is an error."""
     kind = {"descriptor_key": key, "skip_if_error": True, "text": text}
@@ -220,4 +218,10 @@ def _constant(key: str, value: str) -> list[Json]:
 
 
 def _header(name: str, key: str) -> Json:
+    # Without skip_if_absent Envoy sends nothing at all for a request without this header.
     return {"request_headers": {"header_name": name, "descriptor_key": key, "skip_if_absent": True}}
+
+
+DEBUG_ACTION: Final[Json] = _header(debug.DEBUG.lower(), DEBUG)
+REMOTE_ADDRESS: Final[Json] = {"remote_address": {}}
+"""The caller's address. For a caller without one, on a unix socket, Envoy would send nothing."""

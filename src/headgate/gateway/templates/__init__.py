@@ -1,7 +1,7 @@
-"""Configurations for gateways that others run: nginx, Caddy, Traefik, Envoy, Istio.
+"""Configurations for gateways that users run themselves: nginx, Caddy, Traefik, Envoy, Istio.
 
-options (checked) -> one module per gateway (its text). Values are checked and quoted as the syntax
-of each gateway needs, so that no value can end the place it is put in.
+`files` has the texts with places for values. `options` checks the values, `http_gateways` and
+`envoy` fill them in, quoted as each syntax needs, so that no value can end its place.
 """
 
 from __future__ import annotations
@@ -10,21 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.gateway.templates.caddy import caddy_text
 from headgate.gateway.templates.envoy import envoy_text, istio_text
-from headgate.gateway.templates.nginx import nginx_text
-from headgate.gateway.templates.options import GRPC_IN_KUBERNETES, Wanted, make_wanted
-from headgate.gateway.templates.traefik import traefik_text
+from headgate.gateway.templates.http_gateways import caddy_text, nginx_text, traefik_text
+from headgate.gateway.templates.options import GRPC_IN_KUBERNETES, TemplateOptions, template_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.gateway.templates.options import OnFailure
 
-__all__ = ["GATEWAYS", "Gateway", "Wanted", "gateway_named", "make_wanted"]
-
-
-# Which gateways there is a configuration for, which options each has a use for, and why.
+__all__ = ["GATEWAYS", "Gateway", "TemplateOptions", "gateway_named", "template_options"]
 
 
 _OWN: Final = frozenset({"upstream", "listen", "server_name"})
@@ -32,37 +27,36 @@ _HTTP: Final = _OWN | {"service"}
 _GRPC: Final = frozenset({"grpc", "rules", "timeout"})
 _BY_HTTP: Final = "it asks over HTTP, at --service"
 _BY_GRPC: Final = "it asks over gRPC, at --grpc"
-_HAS_OWN: Final = "that is in its own resources"
-_WHOLE: Final = "what is printed is whole as it is"
+_HAS_OWN: Final = "its own resources have that"
+_WHOLE: Final = "the printed configuration is always complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A gateway: how it is called, what is printed for it, which options count for it, and for
-    some of the others why they do not."""
+    """A gateway by name: its text, the options that apply to it, and why others do not."""
 
     name: str
-    text: Callable[[Wanted], str]
+    text: Callable[[TemplateOptions], str]
     options: frozenset[str]
     others: tuple[tuple[str, str], ...]
     closes_only: bool = False
     grpc: str | None = None
-    """Where the service is if nobody says, if not on this machine."""
+    """The service's address by default, if it is not on this machine."""
 
     def check(self, given: frozenset[str]) -> None:
         """Raise `OptionError` if one of the options *given* means nothing here."""
         for option in sorted(given - self.options):
             flag = f"--{option.replace('_', '-')}"
             why = dict(self.others)[option]
-            raise OptionError(f"{flag} means nothing for {self.name}: {why}")
+            raise OptionError(f"{flag} does not apply to {self.name}: {why}")
 
     def on_failure(self, asked: OnFailure | None) -> OnFailure:
-        """What is done while the service does not answer; `OptionError` if it cannot be done."""
+        """The behaviour while the service does not answer; `OptionError` if it is impossible."""
         if not self.closes_only:
             return asked or "open"
         if asked == "open":
-            told = "refuses what it cannot ask about, and cannot be told otherwise"
-            raise OptionError(f"--on-failure open: {self.name} {told}; say closed, or nothing")
+            why = "always denies a request that it cannot check"
+            raise OptionError(f"--on-failure open: {self.name} {why}; use closed, or leave it out")
         return "closed"
 
 
@@ -84,7 +78,7 @@ GATEWAYS: Final[tuple[Gateway, ...]] = (
         "traefik",
         traefik_text,
         _HTTP | {"rules"},
-        (("grpc", _BY_HTTP), ("timeout", "it waits for 30 seconds, always"), _FULL),
+        (("grpc", _BY_HTTP), ("timeout", "it always waits for 30 seconds"), _FULL),
         closes_only=True,
     ),
     Gateway("envoy", envoy_text, _OWN | _GRPC, (("service", _BY_GRPC), _FULL)),
@@ -104,4 +98,4 @@ def gateway_named(name: str) -> Gateway:
         if one.name == name:
             return one
     names = ", ".join(one.name for one in GATEWAYS)
-    raise OptionError(f"{name!r} is no gateway that is known here; expected one of {names}")
+    raise OptionError(f"unknown gateway {name!r}; expected one of {names}")

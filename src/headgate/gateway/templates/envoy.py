@@ -1,15 +1,16 @@
-"""Envoy: a whole bootstrap that asks about every request by RLS."""
+"""Envoy and Istio: configurations that ask the service about each request over RLS."""
 
 from __future__ import annotations
 
+import json
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from headgate.config import Address
+from headgate.gateway.envoy.exact import DEBUG_ACTION, REMOTE_ADDRESS, request_actions
 from headgate.gateway.templates.options import UNAVAILABLE, filled, quoted
 from headgate.policy.envoy_config.attributes import (
     ADDRESS,
-    DEBUG,
     GATEWAY_DOMAIN,
     HOST,
     METHOD,
@@ -18,123 +19,63 @@ from headgate.policy.envoy_config.attributes import (
     REFUSED,
     REPORT,
 )
-from headgate.responses import debug
 
 if TYPE_CHECKING:
     from headgate.config.gateway import Upstream
-    from headgate.gateway.templates.options import Report, Wanted
-
-
-# What Envoy and Istio have in common: the filter that asks, and where it asks, in YAML.
+    from headgate.gateway.envoy.values import Json
+    from headgate.gateway.templates.options import Report, TemplateOptions
 
 
 CA: Final = "/etc/ssl/certs/ca-certificates.crt"
-"""Where Debian has the certificates of authorities."""
+"""The certificates of authorities on Debian."""
 
-_FILTER: Final = """\
-name: envoy.filters.http.ratelimit
-typed_config:
-  "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
-  domain: <<domain>>
-  # What Headgate is told of a request.
-  <<told>>
-  rate_limits:
-    - actions:
-        <<debug>>
-        <<entries>>
-    <<reports>>
-  timeout: <<timeout>>      # Envoy's own is 20 ms
-  <<failure>>
-  rate_limited_as_resource_exhausted: true      # the status of gRPC calls that are denied
-  enable_x_ratelimit_headers: "OFF"      # Headgate sends its own, and a body
-  rate_limit_service:
-    transport_api_version: V3
-    grpc_service:
-      envoy_grpc: {cluster_name: headgate}
-"""
-_REPORT: Final = """\
-# What it has cost, when it is over. Refusals are not reported: they have this metadata.
-- actions:
-    - generic_key: {descriptor_key: <<report>>, descriptor_value: <<rule>>}
-    - metadata:
-        descriptor_key: <<refused>>
-        metadata_key: {key: envoy.filters.http.ratelimit, path: [{key: <<refused>>}]}
-        source: DYNAMIC
-        skip_if_absent: true
-    <<entries>>
-  apply_on_stream_done: true
-  hits_addend: {format: <<amount>>}
-"""
-_CLUSTER: Final = """\
-name: headgate
-type: <<type>>
-connect_timeout: <<timeout>>
-load_assignment:
-  cluster_name: headgate
-  endpoints:
-    - lb_endpoints:
-        # One for each process of Headgate: connections of HTTP/2 stick to one.
-        - endpoint: {address: <<address>>}
-circuit_breakers:      # 1024 questions at a time are Envoy's own limit; more would fail
-  thresholds:
-    - {max_requests: 1000000, max_pending_requests: 1000000}
-typed_extension_protocol_options:
-  envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-    explicit_http_config:
-      http2_protocol_options:
-        max_concurrent_streams: 100
-        connection_keepalive: {interval: 10s, timeout: 2s}     # a dead connection is noticed
-"""
-_OPEN: Final = "failure_mode_deny: false      # Headgate is gone or too slow: go on without it"
+_OPEN: Final = "failure_mode_deny: false      # Headgate is gone or too slow: allow"
 _CLOSED: Final = """\
-failure_mode_deny: true      # Headgate is gone or too slow: nobody passes
+failure_mode_deny: true      # Headgate is gone or too slow: deny
 status_on_error: {code: ServiceUnavailable}"""
-_SAID: Final = frozenset({METHOD, PATH, HOST, ADDRESS})
-"""The keys that are there in any case: a header of such a name would be taken for one of them."""
+_RESERVED: Final = frozenset({METHOD, PATH, HOST, ADDRESS})
+"""The keys of every request: a header with such a name would be taken for one of them."""
 
-_UNKNOWN: Final = "# Rules that look at other headers than these need a line for each of them."
-_KNOWN: Final = (
-    "# These are the headers that the rules look at; one that looks at another needs a line."
-)
+_UNKNOWN: Final = "# Add a line for each other header that your rules read."
+_KNOWN: Final = "# The headers that the rules read. A rule that reads another one needs a line."
 
 
-def ratelimit_filter(wanted: Wanted) -> str:
+def ratelimit_filter(options: TemplateOptions) -> str:
     """The filter that asks Headgate about every request."""
-    entries = _entries(wanted)
+    entries = _entries(options)
     return filled(
-        _FILTER,
+        "envoy_filter.yaml",
         {
             "domain": GATEWAY_DOMAIN,
-            "told": _UNKNOWN if wanted.headers is None else _KNOWN,
-            "debug": _header(debug.DEBUG.lower(), DEBUG),
+            "told": _UNKNOWN if options.headers is None else _KNOWN,
+            "debug": _item(DEBUG_ACTION),
             "entries": entries,
-            "reports": "".join(_report(one, entries) for one in wanted.reports),
-            "timeout": f"{wanted.timeout_ms / 1000:g}s",
-            "failure": _OPEN if wanted.is_open else _CLOSED,
+            "reports": "".join(_report(one, entries) for one in options.reports),
+            "timeout": f"{options.timeout_ms / 1000:g}s",
+            "failure": _OPEN if options.is_open else _CLOSED,
         },
     )
 
 
-def service_cluster(wanted: Wanted) -> str:
-    """The cluster that Headgate is."""
+def service_cluster(options: TemplateOptions) -> str:
+    """The cluster of the Headgate service."""
     return filled(
-        _CLUSTER,
+        "envoy_cluster.yaml",
         {
-            "type": cluster_type(wanted.grpc),
-            "timeout": f"{wanted.timeout_ms / 1000:g}s",
-            "address": address_text(wanted.grpc),
+            "type": cluster_type(options.grpc),
+            "timeout": f"{options.timeout_ms / 1000:g}s",
+            "address": address_text(options.grpc),
         },
     )
 
 
 def cluster_type(address: Address) -> str:
-    """How Envoy finds what is at *address*."""
+    """The way in which Envoy resolves *address*."""
     return "STATIC" if address.is_unix or is_ip(address.host) else "STRICT_DNS"
 
 
 def address_text(address: Address) -> str:
-    """*address* as Envoy has it, on one line."""
+    """*address* in the form of Envoy, on one line."""
     if address.is_unix:
         return f"{{pipe: {{path: {quoted(address.path)}}}}}"
     place = f"address: {quoted(address.host)}, port_value: {address.port}"
@@ -142,7 +83,7 @@ def address_text(address: Address) -> str:
 
 
 def is_ip(host: str) -> bool:
-    """Whether *host* is an address, and no name."""
+    """True if *host* is an address rather than a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -150,26 +91,21 @@ def is_ip(host: str) -> bool:
     return True
 
 
-def _entries(wanted: Wanted) -> str:
-    """What Headgate is told of a request, an action of Envoy's a line."""
-    headers = [_header(one, one) for one in wanted.told_headers if one not in _SAID]
-    said = [_header(":method", METHOD), _header(":path", PATH), _header(":authority", HOST)]
-    return "\n".join([*said, "- remote_address: {}", *headers])
+def _entries(options: TemplateOptions) -> str:
+    """The actions that describe a request to Headgate, one a line."""
+    headers = [name for name in options.sent_headers if name not in _RESERVED]
+    return "\n".join(map(_item, request_actions(REMOTE_ADDRESS, headers)))
 
 
-def _header(name: str, key: str) -> str:
-    # Without skip_if_absent a request that lacks it would not be asked about at all.
-    return (
-        f"- request_headers: {{header_name: {quoted(name)}, descriptor_key: {quoted(key)}, "
-        "skip_if_absent: true}"
-    )
+def _item(action: Json) -> str:
+    return f"- {json.dumps(action)}"
 
 
 def _report(report: Report, entries: str) -> str:
     header = report.header
     amount = "%BYTES_SENT%" if header is None else f"%RESPONSE_HEADER({header})%"
     return filled(
-        _REPORT,
+        "envoy_report.yaml",
         {
             "report": quoted(REPORT),
             "rule": quoted(report.rule),
@@ -180,118 +116,22 @@ def _report(report: Report, entries: str) -> str:
     )
 
 
-_BOOTSTRAP: Final = """\
-# Headgate decides, Envoy obeys:
-#   envoy -c FILE
-# `headgate up` writes such a configuration by itself, follows the rules when they change, and can
-# let Envoy decide rules by itself. This one is for an Envoy that you run.
-static_resources:
-  listeners:
-    - name: gateway
-      address: <<listen>>
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: gateway
-                # Who is asking: the other end of the connection. With load balancers before Envoy
-                # say how many in xff_num_trusted_hops.
-                use_remote_address: true
-                normalize_path: true
-                merge_slashes: true
-                path_with_escaped_slashes_action: UNESCAPE_AND_REDIRECT
-                common_http_protocol_options:
-                  headers_with_underscores_action: REJECT_REQUEST
-                  idle_timeout: 300s
-                request_headers_timeout: 10s
-                stream_idle_timeout: 300s
-                http2_protocol_options:
-                  max_concurrent_streams: 100
-                  initial_stream_window_size: 65536
-                  initial_connection_window_size: 1048576
-                # A rule that fails closed while Headgate's store is gone is no limit that was hit.
-                local_reply_config:
-                  mappers:
-                    - filter:
-                        metadata_filter:
-                          matcher:
-                            filter: envoy.filters.http.ratelimit
-                            path: [{key: <<refused>>}]
-                            value: {string_match: {exact: <<outage>>}}
-                          match_if_key_not_found: false
-                      status_code: 503
-                    <<closed>>
-                upgrade_configs:
-                  - {upgrade_type: websocket}
-                route_config:
-                  ignore_port_in_host_matching: true
-                  virtual_hosts:
-                    - name: upstream
-                      domains: [<<domain>>]
-                      routes:
-                        - match: {prefix: /}
-                          route: {cluster: upstream, timeout: 0s}     # streams may last
-                http_filters:
-                  # Before the router, and behind whatever tells who is asking (JWT and the like).
-                  <<filter>>
-                  - name: envoy.filters.http.router
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
-  clusters:
-    # Where `headgate serve` has its gRPC.
-    <<service>>
-    # Your application.
-    - name: upstream
-      type: <<upstream_type>>
-      connect_timeout: 5s
-      load_assignment:
-        cluster_name: upstream
-        endpoints:
-          - lb_endpoints:
-              - endpoint: {address: <<upstream>>}
-      <<tls>>
-"""  # noqa: E501 - names of Envoy's
-_ENVOY_CLOSED: Final = """\
-# Nobody passes while Headgate is gone (flag RLSE): what they are told.
-- filter: {response_flag_filter: {flags: [RLSE]}}
-  headers_to_add:
-    - header: {key: Retry-After, value: "1"}
-    - header: {key: Cache-Control, value: no-store}
-  body_format_override:
-    content_type: application/json
-    text_format_source: {inline_string: <<body>>}
-"""
-_TLS: Final = """\
-transport_socket:
-  name: envoy.transport_sockets.tls
-  typed_config:
-    "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
-    <<sni>>
-    common_tls_context:
-      validation_context:
-        trusted_ca: {filename: <<ca>>}     # where Debian has it
-        match_typed_subject_alt_names:
-          - {san_type: <<san>>, matcher: {exact: <<host>>}}
-"""
-
-
-def envoy_text(wanted: Wanted) -> str:
+def envoy_text(options: TemplateOptions) -> str:
     """A bootstrap, in YAML."""
-    upstream = wanted.upstream
+    upstream = options.upstream
     address = Address(upstream.host, upstream.port, upstream.path)
     return filled(
-        _BOOTSTRAP,
+        "envoy.yaml",
         {
             "closed": ""
-            if wanted.is_open
-            else filled(_ENVOY_CLOSED, {"body": quoted(UNAVAILABLE)}),
+            if options.is_open
+            else filled("envoy_closed.yaml", {"body": quoted(UNAVAILABLE)}),
             "refused": quoted(REFUSED),
             "outage": quoted(OUTAGE),
-            "listen": address_text(wanted.listen),
-            "domain": quoted(wanted.server_name or "*"),
-            "filter": listed(ratelimit_filter(wanted)),
-            "service": listed(service_cluster(wanted)),
+            "listen": address_text(options.listen),
+            "domain": quoted(options.server_name or "*"),
+            "filter": listed(ratelimit_filter(options)),
+            "service": listed(service_cluster(options)),
             "upstream_type": cluster_type(address),
             "upstream": address_text(address),
             "tls": _tls(upstream) if upstream.is_tls else "",
@@ -308,7 +148,7 @@ def listed(text: str) -> str:
 def _tls(upstream: Upstream) -> str:
     is_address = is_ip(upstream.host)
     return filled(
-        _TLS,
+        "envoy_tls.yaml",
         {
             "sni": "" if is_address else f"sni: {quoted(upstream.host)}",
             "ca": CA,
@@ -318,48 +158,8 @@ def _tls(upstream: Upstream) -> str:
     )
 
 
-# Istio: an EnvoyFilter for its ingress gateway.
-
-
-_ISTIO_FILTER: Final = """\
-# Headgate decides, Istio's ingress gateway obeys:
-#   kubectl apply -f FILE
-# Whose address Envoy sees depends on what is before it: set externalTrafficPolicy: Local on the
-# gateway's Service, or numTrustedProxies in the mesh's gatewayTopology.
-apiVersion: networking.istio.io/v1alpha3
-kind: EnvoyFilter
-metadata:
-  name: headgate
-  namespace: istio-system       # that of the gateway's pods
-spec:
-  workloadSelector:
-    labels: {istio: ingressgateway}     # those of the gateway's pods
-  configPatches:
-    # Ask about every request, before it is routed.
-    - applyTo: HTTP_FILTER
-      match:
-        context: GATEWAY
-        listener:
-          filterChain:
-            filter:
-              name: envoy.filters.network.http_connection_manager
-              subFilter: {name: envoy.filters.http.router}
-      patch:
-        operation: INSERT_BEFORE
-        value:
-          <<filter>>
-    # Where `headgate serve` has its gRPC: a headless Service, so that every pod is an endpoint.
-    - applyTo: CLUSTER
-      match: {context: GATEWAY}
-      patch:
-        operation: ADD
-        value:
-          <<service>>
-"""
-
-
-def istio_text(wanted: Wanted) -> str:
-    """A resource of Kubernetes, in YAML."""
+def istio_text(options: TemplateOptions) -> str:
+    """An EnvoyFilter for the ingress gateway of Istio, in YAML."""
     return filled(
-        _ISTIO_FILTER, {"filter": ratelimit_filter(wanted), "service": service_cluster(wanted)}
+        "istio.yaml", {"filter": ratelimit_filter(options), "service": service_cluster(options)}
     )

@@ -1,7 +1,7 @@
-"""What somebody wants a configuration for, checked: nothing in it can break out of a text.
+"""The values of a printed configuration, checked so that none can break out of its place.
 
-The five syntaxes quote differently, and some not at all: a host, the name of a server or the path
-of a socket has only characters that mean nothing in any of them. What has others is refused.
+The five syntaxes quote differently, and some not at all. So a host, a server name or the path of a
+socket may have only characters without a meaning in any of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 from ipaddress import ip_address
 from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
@@ -49,12 +50,12 @@ LISTEN: Final = Address("127.0.0.1", 8080)
 TIMEOUT: Final = 0.25
 
 UNAVAILABLE: Final = json.dumps({"error": OUTAGE[0], "message": f"{OUTAGE[2]}. Try again later."})
-"""What is said while nobody can decide: the body of Headgate's own refusals, where it can be."""
+"""The body of a response while the service cannot be reached, as the service itself writes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a rule is told when a request is over: a *header* of the response, or its bytes."""
+    """The usage reported to *rule* at the end: a *header* of the response, or its bytes."""
 
     rule: str
     header: str | None = None
@@ -63,17 +64,17 @@ class Report:
         if not _PLAIN.fullmatch(self.rule):
             raise OptionError(f"{self.rule!r} is not the id of a rule")
         if self.header is not None and not _PLAIN.fullmatch(self.header):
-            told = "expected letters, digits and . _ - only"
-            raise OptionError(f"the header {self.header!r} cannot be named in a format; {told}")
+            expected = "expected only letters, digits and . _ -"
+            raise OptionError(f"the header {self.header!r} cannot be used in a format; {expected}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a gateway is to do. *timeout* is in seconds. Raises `OptionError` if that cannot be.
+class TemplateOptions:
+    """The values of a configuration. Raises `OptionError` for a value that cannot be used.
 
-    *server_name* is None for every name; *headers* are those that rules look at, in lower case, and
-    None if the rules are not known. *reports* are for rules whose costs are known afterwards.
-    *longest_delay* is for how many seconds rules may delay a request: the answer comes after that.
+    *timeout* is in seconds. *server_name* is None for every name. *headers* are those that rules
+    read, in lower case, or None if the rules are not known. *reports* are for rules whose costs are
+    known afterwards. *longest_delay* is the longest time in seconds that rules delay a request.
     """
 
     service: Upstream = SERVICE
@@ -104,38 +105,38 @@ class Wanted:
             if not _HEADER.fullmatch(name):
                 raise OptionError(f"{name!r} is not the name of a header")
         if not _LEAST_TIMEOUT <= self.timeout <= _LARGEST_TIMEOUT:
-            told = f"expected {_LEAST_TIMEOUT} to {_LARGEST_TIMEOUT:g} seconds"
-            raise OptionError(f"timeout: {self.timeout} is no time to wait; {told}")
+            expected = f"expected {_LEAST_TIMEOUT} to {_LARGEST_TIMEOUT:g} seconds"
+            raise OptionError(f"timeout: {self.timeout} is out of range; {expected}")
 
     @property
     def is_open(self) -> bool:
-        """Whether requests pass while the service does not answer."""
+        """True if requests are allowed while the service does not answer."""
         return self.on_failure == "open"
 
     @property
     def timeout_ms(self) -> int:
-        """How long to wait for a decision, in whole milliseconds."""
+        """The time to wait for a decision, in whole milliseconds."""
         return round(self.timeout * 1000)
 
     @property
     def answer_timeout_ms(self) -> int:
-        """How long to wait for an answer that is held back until a request has its turn."""
+        """The time to wait for an answer that a queue may delay."""
         return self.timeout_ms + ceil(self.longest_delay * 1000)
 
     @property
-    def told_headers(self) -> tuple[str, ...]:
-        """The headers that the service is to see: those of the rules, or else the usual ones."""
+    def sent_headers(self) -> tuple[str, ...]:
+        """The headers that the service needs: those of the rules, or the default ones."""
         return usual_headers() if self.headers is None else self.headers
 
     @property
     def unreported(self) -> str:
-        """A comment for those who report nothing when a request is over; "" if no rule needs it."""
+        """A comment for gateways that cannot report usage; "" if no rule needs it."""
         rules = ", ".join(one.rule for one in self.reports)
-        told = "# What requests have cost is told to nobody: these rules charge only the entry:"
-        return f"{told}\n#   {rules}" if rules else ""
+        text = "# This gateway does not report usage: these rules charge only their initial cost:"
+        return f"{text}\n#   {rules}" if rules else ""
 
 
-def make_wanted(
+def template_options(
     *,
     service: str | None = None,
     grpc: str | None = None,
@@ -146,9 +147,9 @@ def make_wanted(
     on_failure: OnFailure = "open",
     timeout: float = TIMEOUT,
     is_full: bool = False,
-) -> Wanted:
-    """What is wanted, from texts as the command has them. Raises `OptionError`."""
-    return Wanted(
+) -> TemplateOptions:
+    """Read the options of the command. Raises `OptionError`."""
+    return TemplateOptions(
         service=SERVICE if service is None else _server("service", service),
         grpc=GRPC if grpc is None else parse_address(grpc),
         upstream=UPSTREAM if upstream is None else _server("upstream", upstream),
@@ -164,7 +165,7 @@ def make_wanted(
 
 
 def headers_of(policy: Policy) -> tuple[str, ...]:
-    """The headers that *policy* looks at, in order; that of proxies only if it believes some."""
+    """The headers that *policy* reads, sorted; that of proxies only if it trusts some."""
     found = headers_of_interest(policy)
     if not policy.identity.address.trusted_proxies:
         found -= {policy.identity.address.header.lower()}
@@ -172,7 +173,7 @@ def headers_of(policy: Policy) -> tuple[str, ...]:
 
 
 def reports_of(policy: Policy) -> tuple[Report, ...]:
-    """What the rules of *policy* want to be told when a request is over."""
+    """The usage that rules of *policy* need at the end of a request."""
     rules = [rule for rule in policy.rules if rule.mode != "off"]
     return tuple(
         Report(rule.id, rule.cost.after.header) for rule in rules if rule.cost.after is not None
@@ -180,7 +181,7 @@ def reports_of(policy: Policy) -> tuple[Report, ...]:
 
 
 def longest_delay_of(policy: Policy) -> float:
-    """For how many seconds rules of *policy* may delay a request."""
+    """The longest time in seconds that rules of *policy* delay a request."""
     enforced = [rule for rule in policy.rules if rule.mode == "enforce"]
     limits = [one for rule in enforced for row in rule.limits.values() for one in row]
     delays = [one.patience_ns for one in limits if isinstance(one, LeakyQueue)]
@@ -188,7 +189,7 @@ def longest_delay_of(policy: Policy) -> float:
 
 
 def usual_headers() -> tuple[str, ...]:
-    """The headers that rules look at which do not say otherwise who is asking."""
+    """The headers that identify callers by default."""
     return tuple(source.header for source in DEFAULT_SOURCES.values() if source.header)
 
 
@@ -199,23 +200,23 @@ def _server(what: str, text: str) -> Upstream:
             return parse_upstream(text)
         except OptionError:
             pass
-    shown = "what is given" if "@" in text else repr(text)  # it may have a password in it
-    raise OptionError(f"{what}: {shown} is no URL of a server; expected {_URL}")
+    shown = "the value" if "@" in text else repr(text)  # it may have a password in it
+    raise OptionError(f"{what}: {shown} is not the URL of a server; expected {_URL}")
 
 
 def _check_place(what: str, host: str, path: str) -> None:
-    """Refuse a host or a path that some syntax would read otherwise."""
+    """Raise for a host or a path that some syntax would misread."""
     if path and not _PATH.fullmatch(path):
-        told = "expected letters, digits and / . _ + - only"
-        raise OptionError(f"{what}: the path {path!r} cannot be written in every syntax; {told}")
+        expected = "expected only letters, digits and / . _ + -"
+        raise OptionError(f"{what}: the path {path!r} has a character with a meaning; {expected}")
     if not path and not _is_host(host):
-        raise OptionError(f"{what}: {host!r} is no host; expected a name or an address")
+        raise OptionError(f"{what}: {host!r} is not a host; expected a name or an address")
 
 
 def _check_server_name(name: str | None) -> None:
     if name is not None and not _is_name(name.removeprefix("*.")):
-        told = "expected a name as www.example.com or *.example.com, others as xn--..."
-        raise OptionError(f"server name: {name!r} is no name of a host; {told}")
+        expected = "expected a name such as www.example.com or *.example.com (xn--... for others)"
+        raise OptionError(f"server name: {name!r} is not a host name; {expected}")
 
 
 def _is_host(text: str) -> bool:
@@ -230,18 +231,21 @@ def _is_name(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
-# Texts with places in them, and what is put there.
-#
-# A place is `<<name>>`: nothing in the syntaxes that we write looks like that. A place alone on its
-# line takes several lines, each as far to the right as it stands; with nothing to put there, the
-# line goes.
+# A place for a value is `<<name>>`, which no syntax uses. A place alone on its line takes several
+# lines, each indented like the place; without a value the line is removed.
 
 
 _PLACE: Final = re.compile(r"^([ \t]*)<<(\w+)>>\n|<<(\w+)>>", re.MULTILINE)
 
 
-def filled(template: str, values: Mapping[str, str]) -> str:
-    """*template* with *values* at their places. What is put in is not looked at again.
+def filled(name: str, values: Mapping[str, str]) -> str:
+    """The file *name* with *values* at their places."""
+    template = files("headgate.gateway.templates").joinpath("files", name).read_text("utf-8")
+    return filled_text(template, values)
+
+
+def filled_text(template: str, values: Mapping[str, str]) -> str:
+    """*template* with *values* at their places. Places inside values are left alone.
 
     Raises `KeyError` for a place that has no value.
     """
@@ -257,5 +261,5 @@ def filled(template: str, values: Mapping[str, str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """*text* as YAML and JSON write it between double quotes."""
+    """*text* between double quotes, as in YAML and JSON."""
     return json.dumps(text)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from headgate.errors import OptionError
-from headgate.gateway.templates import GATEWAYS, Wanted, gateway_named, make_wanted
+from headgate.gateway.templates import GATEWAYS, TemplateOptions, gateway_named, template_options
 from headgate.gateway.templates.options import Report
 from headgate.policy.loader import read_policy
 
@@ -18,7 +18,7 @@ NAMES = [one.name for one in GATEWAYS]
 
 
 def text(gateway: str, **asked: Any) -> str:
-    return gateway_named(gateway).text(make_wanted(**asked))
+    return gateway_named(gateway).text(template_options(**asked))
 
 
 def loaded(gateway: str, **asked: Any) -> Any:
@@ -58,7 +58,7 @@ def test_an_option_either_counts_or_there_is_a_reason(name: str) -> None:
 def test_traefik_cannot_be_asked_to_open() -> None:
     gateway = gateway_named("traefik")
     assert gateway.on_failure(None) == gateway.on_failure("closed") == "closed"
-    with pytest.raises(OptionError, match="cannot be told otherwise"):
+    with pytest.raises(OptionError, match="always denies"):
         gateway.on_failure("open")
 
 
@@ -80,7 +80,7 @@ def test_traefik_has_the_address_the_rule_and_the_upstream() -> None:
 
 
 def test_traefik_passes_on_the_headers_of_the_rules_if_they_are_known() -> None:
-    made = yaml.safe_load(gateway_named("traefik").text(Wanted(headers=("x-a", "x-'b"))))
+    made = yaml.safe_load(gateway_named("traefik").text(TemplateOptions(headers=("x-a", "x-'b"))))
     auth = made["http"]["middlewares"]["headgate"]["forwardAuth"]
     assert auth["authRequestHeaders"] == ["x-a", "x-'b", "headgate-debug"]
 
@@ -91,7 +91,7 @@ def ratelimit(made: Any) -> Any:
 
 
 def test_envoy_names_the_headers_of_the_rules() -> None:
-    wanted = Wanted(headers=("host", "x-a", "x-'b"))
+    wanted = TemplateOptions(headers=("host", "x-a", "x-'b"))
     made = ratelimit(yaml.safe_load(gateway_named("envoy").text(wanted)))
     actions = made["rate_limits"][0]["actions"]
     keys = [one.get("request_headers", {}).get("descriptor_key") for one in actions]
@@ -101,7 +101,7 @@ def test_envoy_names_the_headers_of_the_rules() -> None:
 
 
 def test_envoy_reports_to_rules_whose_costs_are_known_afterwards() -> None:
-    wanted = Wanted(headers=("x-a",), reports=(Report("llm", "x-tokens"), Report("big")))
+    wanted = TemplateOptions(headers=("x-a",), reports=(Report("llm", "x-tokens"), Report("big")))
     asked, first, second = ratelimit(yaml.safe_load(gateway_named("envoy").text(wanted)))[
         "rate_limits"
     ]
@@ -162,10 +162,10 @@ rules:
   - {id: b, key_by: ip, shape: {rate: 2/s, queue: 3}}
   - {id: c, key_by: ip, shape: {rate: 1/s, queue: 60}, mode: shadow}
 """
-    text = gateway_named(name).text(make_wanted(policy=read_policy(rules)))
+    text = gateway_named(name).text(template_options(policy=read_policy(rules)))
     assert text.count("4250ms") == 1
     assert "250ms" in text.replace("4250ms", "")
-    assert "4250ms" not in gateway_named(name).text(make_wanted())
+    assert "4250ms" not in gateway_named(name).text(template_options())
 
 
 def test_nginx_verifies_what_it_speaks_tls_with() -> None:
@@ -177,8 +177,8 @@ def test_nginx_verifies_what_it_speaks_tls_with() -> None:
 
 def test_nginx_lets_rules_see_what_clients_accept() -> None:
     nginx = gateway_named("nginx").text
-    assert "proxy_set_header Accept application/json;" in nginx(Wanted())
-    assert "Accept" not in nginx(Wanted(headers=("accept",)))
+    assert "proxy_set_header Accept application/json;" in nginx(TemplateOptions())
+    assert "Accept" not in nginx(TemplateOptions(headers=("accept",)))
 
 
 @pytest.mark.parametrize(("name", "is_full"), [("nginx", True), ("caddy", False)])
