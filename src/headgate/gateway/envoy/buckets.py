@@ -1,13 +1,13 @@
-"""Limits as token buckets, which are all that Envoy knows.
+"""Limits as token buckets, the only kind that Envoy has.
 
-A token bucket of capacity C and rate R lets at most C + R * t requests pass in any time t.
+A token bucket of capacity C and rate R allows at most C + R * t requests in any time t.
 
-- Token bucket, GCRA, leaky bucket: the same, exactly. A queue that only counts, too.
-- A window of N in W: capacity N, rate N / W. It never lets more pass than a fixed window does at
-  its worst, 2 * N around a boundary; a sliding window promises N, and here it is up to 2 * N for a
-  caller who was idle before. Over longer times both are the same.
+- Token bucket, GCRA, leaky bucket, and a queue that only counts: exactly the same.
+- A window of N in W: capacity N, rate N / W. It allows no more than a fixed window, which allows
+  2 * N around a boundary. A sliding window allows N; this allows up to 2 * N after an idle time.
+  Over longer times both are the same.
 
-A part of a limit is rounded down, and is one request at least.
+A share of a limit is rounded down, and is at least one request.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _LONGEST_SECONDS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """At most *capacity* at once, *rate* a second."""
+    """A token bucket: *capacity*, and *rate* a second."""
 
     capacity: int
     rate: Fraction
 
     def finely(self, *, rounds_up: bool = False) -> Json:
-        """The bucket for local limits, whose intervals are milliseconds: within a hundredth, and
-        not above it; with *rounds_up* not below it."""
+        """The bucket for local limits, with intervals in milliseconds: at most a hundredth below
+        the rate, or with *rounds_up* above it."""
         tokens = min(-(-self.rate.numerator // self.rate.denominator), MOST_TOKENS)
         exact = tokens * _MILLISECONDS / self.rate
         interval = int(exact) if rounds_up else -int(-exact // 1)
@@ -55,7 +55,7 @@ class Bucket:
         return self._made(tokens, f"{interval // _MILLISECONDS}.{interval % _MILLISECONDS:03}s")
 
     def in_whole_seconds(self) -> Json:
-        """The bucket for quotas, whose intervals are whole seconds: not above it."""
+        """The bucket for quotas, with intervals in whole seconds: not above the rate."""
         for seconds in range(1, 61):
             tokens = self.rate.numerator * seconds // self.rate.denominator
             if tokens * 100 >= self.rate * seconds * 99:
@@ -70,16 +70,16 @@ class Bucket:
 
 
 def share_of(limit: Limit, gateways: int, cost: int) -> Bucket:
-    """What one of *gateways* enforces of *limit*, for requests that cost *cost* each."""
+    """The share of *limit* of one of *gateways*, for requests of *cost* each."""
     capacity = max(limit.quota // gateways, cost, 1)
     return Bucket(capacity, _rate(limit) / gateways)
 
 
 def backstop_of(limit: Limit) -> Bucket:
-    """A bucket that never refuses what *limit* admits, however it counts.
+    """A bucket that never denies a request that *limit* allows.
 
-    Windows that are not logs admit twice their quota around a boundary. What passes in a second
-    is added, since requests arrive here somewhat later or earlier than where they were counted.
+    Windows except logs allow twice their quota around a boundary. The requests of one second are
+    added, since requests arrive here a little later or earlier than where they were counted.
     """
     is_loose = not isinstance(limit, PacedLimit | LeakyQueue | SlidingWindowLog)
     rate = _rate(limit)
@@ -88,7 +88,7 @@ def backstop_of(limit: Limit) -> Bucket:
 
 
 def wait_ns(limit: Limit, cost: int = 1) -> int:
-    """In how many nanoseconds *cost* units come back."""
+    """The nanoseconds in which *cost* units are refilled."""
     return int(-(-cost * SECOND // _rate(limit)))
 
 
@@ -98,55 +98,53 @@ def _rate(limit: Limit) -> Fraction:
     return Fraction(limit.quota * SECOND, limit.period_ns)
 
 
-# What clients are told by limits that Envoy keeps: what is known of a refusal beforehand.
-#
-# Figures are not: how much is left, and when exactly there will be more. `Retry-After` of a local
-# limit is Envoy's own, exact to the second; of a quota it is the time in which a unit of the whole
-# limit comes back. Responses that are not refused carry no headers of such limits.
+# Responses of limits that Envoy enforces. Only constants are known beforehand: neither remaining
+# units nor reset time. `Retry-After` of a local limit is Envoy's own, exact to the second; of a
+# quota it is the time in which the whole limit refills one unit. Allowed responses have no headers
+# of such limits.
 
 
 LIMIT_HEADER: Final = "x-headgate-limit"
-"""The id of the rule that refused, in the answers of local limits."""
+"""The header with the id of the denying rule, in responses of local limits."""
 
 _WITHOUT_FIGURES: Final = ResponseOptions(x_ratelimit=False, ratelimit=False)
 _NOT_KEPT: Final = ("cache-control", "no-store")
 
 
 def local_headers(rule: Rule, limits: Mapping[Limit, int]) -> list[Json]:
-    """The headers of what a filter of *rule* refuses.
+    """The headers of a denial by a filter of *rule*.
 
-    It has *limits*, each with its place in the stack. Of several, which are those of tiers, no one
-    is named: the filter has the same headers for all.
+    *limits* have their places in the list of limits. Several limits belong to tiers; then none is
+    named, since the filter has the same headers for all.
     """
-    told = [_NOT_KEPT]
+    found = [_NOT_KEPT]
     if rule.headers in ("on", "brief"):
-        told.append((LIMIT_HEADER, rule.id))
+        found.append((LIMIT_HEADER, rule.id))
     if rule.headers == "on" and len(limits) == 1:
         ((limit, place),) = limits.items()
-        told.append((POLICY, _policy(rule, limit, place)))
-    return [_header(name, value) for name, value in told]
+        found.append((POLICY, _policy(rule, limit, place)))
+    return [_header(name, value) for name, value in found]
 
 
-def untold_headers() -> list[Json]:
-    """The headers of what a filter of several rules refuses."""
+def plain_headers() -> list[Json]:
+    """The headers of a denial by a filter of several rules."""
     return [_header(*_NOT_KEPT)]
 
 
 def quota_refusal(rule: Rule, limit: Limit, place: int) -> Json:
-    """The whole answer to what a quota of *rule* refuses: by *limit*, at that *place* in the
-    stack."""
+    """The response to a request that a quota of *rule* denies, by the limit at *place*."""
     wait = wait_ns(limit, rule.cost.default)
     decision = Decision(
         "", limit, allowed=False, remaining=0, retry_after_ns=wait, reset_after_ns=limit.period_ns
     )
     denied = Answer(allowed=False, told=(Told(rule.id, decision, rule.headers),))
-    told = refusal(denied, now_ns=0, options=_WITHOUT_FIGURES)
-    headers = [*told.headers[-2:], *told.headers[:-2]]  # those of the body first
+    response = refusal(denied, now_ns=0, options=_WITHOUT_FIGURES)
+    headers = [*response.headers[-2:], *response.headers[:-2]]  # those of the body first
     if rule.headers == "on":
         headers.append((POLICY, _policy(rule, limit, place)))
     return {
         "http_status": {"code": "TooManyRequests"},
-        "http_body": {"value": b64encode(told.body).decode()},
+        "http_body": {"value": b64encode(response.body).decode()},
         "grpc_status": {"code": RESOURCE_EXHAUSTED, "message": EXCEEDED[2]},
         "response_headers_to_add": [_header(name, value) for name, value in headers],
     }

@@ -1,16 +1,15 @@
-"""Whose request it is: Envoy's idea of a client's address is that of `headgate.policy.identity`.
+"""The client's address, found by Envoy as `headgate.policy.identity` finds it.
 
-Without trusted proxies it is the peer's. With them, and a peer that is one, it is the first from
-the right in the header that is not; Envoy's own detection does that for `X-Forwarded-For`. It
-looks at 20 entries at most and then gives up: as a client could use that to be taken for its
-proxy, a request with more is refused. An entry that is no bare address (one with a port, with
-brackets or in quotes is none to Envoy) makes the peer the client.
+Without trusted proxies it is the peer's address. If the peer is a trusted proxy, it is the last
+entry of the header that is not one; Envoy's own detection does that for `X-Forwarded-For`. It reads
+at most 20 entries, so the gateway rejects requests with more: they could make a client appear as
+its proxy. An entry that is not a bare address (with a port, brackets or quotes) makes the peer the
+client.
 
-Of another header, what stands there is put in the place of `X-Forwarded-For` while the client is
-looked for, and taken away again afterwards.
+Another header is copied to `X-Forwarded-For` for the detection and removed afterwards.
 
-The peer of a unix socket has no address. Envoy's limits leave out requests without one, so all of
-them have the address 0.0.0.0 together.
+The peer of a unix socket has no address. Envoy's limits skip requests without one, so they all get
+0.0.0.0.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ _MAPPED_BITS: Final = 96
 
 @dataclass(frozen=True, slots=True)
 class ClientAddress:
-    """What makes Envoy find the address.
+    """The parts of a configuration that finds the address.
 
-    *manager* are fields of the connection manager, *mutations* what is done to a request's headers
-    before anything else, *to_upstream* fields of each route, *internal* headers that no upstream
-    sees, *refused* matches of requests that nothing sure can be said of.
+    *manager* are fields of the connection manager, *mutations* change headers first, *to_upstream*
+    are fields of each route, *internal* headers are not sent upstream, *rejected* matches ambiguous
+    requests.
     """
 
     manager: Json
     mutations: tuple[Json, ...] = ()
     to_upstream: Json = field(default_factory=dict)
     internal: tuple[str, ...] = ()
-    refused: tuple[Json, ...] = ()
+    rejected: tuple[Json, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def client_address(policy: Policy, settings: GatewaySettings) -> ClientAddress:
-    """How the address of a client is found as *policy* says, wherever it connects."""
+    """The parts that find the address of a client under *policy*, on every listener."""
     source = policy.identity.address
     has_sockets = any(one.is_unix for one in settings.listen)
     is_forwarded = bool(source.trusted_proxies) and source.header != _FORWARDED
@@ -84,7 +83,7 @@ def client_address(policy: Policy, settings: GatewaySettings) -> ClientAddress:
         ),
         to_upstream=_as_it_came(_scheme(settings) if is_forwarded else None),
         internal=_INTERNAL,
-        refused=(_with_many_entries(),) if is_forwarded else (),
+        rejected=(_with_many_entries(),) if is_forwarded else (),
         warnings=warnings,
     )
 
@@ -97,8 +96,8 @@ def _warnings(source: AddressSource) -> tuple[str, ...]:
     if not source.trusted_proxies or source.header == _TRAIL:
         return ()
     if source.header == _FORWARDED:
-        told = "the gateway cannot read the header forwarded: all clients behind a trusted proxy"
-        return (f"identity.ip.header: {told} count as one; let proxies send x-forwarded-for",)
+        text = "the gateway cannot read the header forwarded: all clients behind a trusted proxy"
+        return (f"identity.ip.header: {text} count as one; let proxies send x-forwarded-for",)
     return ()
 
 
@@ -121,7 +120,7 @@ def _by_header(name: str) -> Json:
 
 
 def _forms(network: IPv4Network | IPv6Network) -> list[Json]:
-    """*network*, and of IPv4 how IPv6 writes it: some proxies do."""
+    """*network*, and an IPv4 network also in the IPv6 form that some proxies send."""
     first, length = str(network.network_address), network.prefixlen
     made: list[Json] = [{"address_prefix": first, "prefix_len": length}]
     if isinstance(network, IPv4Network):
@@ -132,28 +131,28 @@ def _forms(network: IPv4Network | IPv6Network) -> list[Json]:
 
 
 def _instead(header: str) -> tuple[Json, ...]:
-    """What stands in *header*, all lines of it, in the place of the trail."""
+    """Copy all lines of *header* to the trail."""
     return removed(_TRAIL), put(_TRAIL, f'%CEL(request.headers["{header}"])%')
 
 
 def _saved() -> tuple[Json, ...]:
-    """The trail as it came. What is for us alone nobody outside can say."""
+    """Save the trail, and remove internal headers that a client sent."""
     return *map(removed, _INTERNAL), put(_SAVED, f"%REQ({_TRAIL})%")
 
 
 def _peer() -> tuple[Json, ...]:
-    """The peer's address in a header of our own, and in another one if the peer is a socket's:
-    Envoy tells those by their path."""
-    told = f"request.headers['{_PEER}']"
+    """Put the peer's address into an internal header, and into another one for a unix socket, where
+    Envoy has its path as the address."""
+    peer = f"request.headers['{_PEER}']"
     return (
         put(_PEER, _DIRECT),
-        put(_PEER, f"%CEL({told}.startsWith('/') ? '{_NO_ADDRESS}' : {told})%"),
-        put(_SOCKET, f"%CEL({told} == '{_NO_ADDRESS}' ? {told} : '')%"),
+        put(_PEER, f"%CEL({peer}.startsWith('/') ? '{_NO_ADDRESS}' : {peer})%"),
+        put(_SOCKET, f"%CEL({peer} == '{_NO_ADDRESS}' ? {peer} : '')%"),
     )
 
 
 def _with_many_entries() -> Json:
-    """Matches requests with more entries in the trail than Envoy looks at."""
+    """Match requests with more entries in the trail than Envoy reads."""
     regex = rf"(?:[^,]*,){{{_MOST_ENTRIES},}}[^,]*"
     return {
         "prefix": "/",
@@ -162,18 +161,20 @@ def _with_many_entries() -> Json:
 
 
 def _with_peer() -> Json:
-    """The peer at the end of the trail; Envoy's own way would not tell that of a local one."""
+    """Append the peer to the trail; Envoy itself would leave out a local one."""
     return {"request_headers_to_add": [_appended(_TRAIL, _DIRECT)]}
 
 
 def _as_it_came(scheme: str | None) -> Json:
-    """The trail as it came, with the peer at its end. With *scheme*: what a peer says of that is
-    believed if it was believed of the client (whose address then has no port), or else it is
-    *scheme*."""
+    """Restore the trail and append the peer.
+
+    With *scheme* a peer's scheme is kept if its client address was trusted (that address has no
+    port); otherwise it is *scheme*.
+    """
     made = [_appended(_TRAIL, f"%REQ({_SAVED})%"), _appended(_TRAIL, f"%REQ({_PEER})%")]
     if scheme is not None:
-        told = f"source.port == 0 ? request.headers['{_SCHEME}'] : '{scheme}'"
-        made.append(put(_SCHEME, f"%CEL({told})%")["append"])
+        found = f"source.port == 0 ? request.headers['{_SCHEME}'] : '{scheme}'"
+        made.append(put(_SCHEME, f"%CEL({found})%")["append"])
     return {"request_headers_to_remove": [_TRAIL], "request_headers_to_add": made}
 
 

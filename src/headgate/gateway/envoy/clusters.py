@@ -28,7 +28,7 @@ _PRIVATE: Final = 0o600
 
 
 def place(text: str) -> Address:
-    """What *text* names: the path of a socket, or `host:port`."""
+    """Parse *text*: the path of a socket, or `host:port`."""
     return parse_address(f"{UNIX}{text}" if text.startswith("/") else text)
 
 
@@ -40,20 +40,20 @@ def connecting(address: Address) -> Json:
 
 
 def listening(address: Address) -> Json:
-    """An address to listen on. Raises `OptionError` if it is a name: Envoy looks none up for that.
+    """An address to listen on. Raises `OptionError` for a name, which Envoy does not resolve here.
 
-    That of all addresses of IPv6 is for IPv6 alone, as it is for the service.
+    `[::]` listens on IPv6 only, as in the service.
     """
     if address.host == _LOCALHOST:
         return connecting(Address("127.0.0.1", address.port))
     if address.host and not is_literal(address.host):
-        told = "expected an address such as 127.0.0.1, 0.0.0.0 or [::]"
-        raise OptionError(f"listen: {address.host} is a name; {told}")
+        expected = "expected an address such as 127.0.0.1, 0.0.0.0 or [::]"
+        raise OptionError(f"listen: {address.host} is a name; {expected}")
     return connecting(address)
 
 
 def private(address: Address) -> Json:
-    """An address to listen on, where a socket is for its owner alone."""
+    """An address to listen on; a socket is accessible only to its owner."""
     made = connecting(address)
     if "pipe" in made:
         made["pipe"]["mode"] = _PRIVATE
@@ -61,7 +61,7 @@ def private(address: Address) -> Json:
 
 
 def is_literal(host: str) -> bool:
-    """Whether *host* is an address already, and no name to be looked up."""
+    """True if *host* is an address rather than a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -69,39 +69,39 @@ def is_literal(host: str) -> bool:
     return True
 
 
-# What Envoy discovers from files: where it is told to look, and what stands there.
+# Configuration that Envoy discovers from files.
 
 
 LISTENERS: Final = "listeners.json"
 MOST_DISCOVERED: Final = 24
-"""So many filters are discovered, each from a file of its own; more stand in the listener.
+"""The number of filters that are discovered, each from its own file; more are in the listener.
 
-Envoy takes an instance of inotify for each file that it watches and ends itself when there is none,
-and Linux gives a user 128 of them. In the listener a change of a filter replaces the listener:
-connections that there are keep to the rules they began with, and are told to close."""
+Envoy needs an inotify instance for each watched file and exits without one; Linux gives a user 128.
+A changed filter in the listener replaces the listener: existing connections keep their old rules
+and are asked to close."""
 
 
 def from_file(path: str) -> Json:
-    """A source of configuration that is the file at *path*, read again when it is replaced."""
+    """The configuration source at *path*, read again when the file is replaced."""
     return {"resource_api_version": "V3", "path_config_source": {"path": path}}
 
 
 def discovered(resources: list[Json]) -> Json:
-    """The content of such a file. Its version is that of what is in it: the same for the same."""
+    """The content of a discovered file. Its version is a hash of the content."""
     text = json.dumps(resources, sort_keys=True).encode()
     return {"version_info": sha256(text).hexdigest()[:16], "resources": resources}
 
 
 def filter_documents(filters: Sequence[HttpFilter]) -> dict[str, Json]:
-    """The files that *filters* are discovered from, by their names."""
+    """The files of *filters*, by name."""
     if len(filters) > MOST_DISCOVERED:
         return {}
     return dict(map(_filter_document, filters))
 
 
 def placed_filters(filters: Sequence[HttpFilter], places: Places) -> list[Json]:
-    """The places of *filters* in the chain. There is no default for one that is discovered: as
-    long as Envoy does not have it the listener does not serve, or requests are refused."""
+    """The entries of *filters* in the chain. A discovered filter has no default: the listener does
+    not serve, or rejects requests, until Envoy has it."""
     if len(filters) > MOST_DISCOVERED:
         return [{"name": one.name, "typed_config": one.config} for one in filters]
     return [_discovering(one, places) for one in filters]
@@ -128,10 +128,10 @@ def _filter_file(name: str) -> str:
     return f"filter-{quote(name, safe='')}.json"
 
 
-# TLS: what clients see of the gateway, and which upstreams it believes.
+# TLS for clients and upstreams.
 #
-# What clients see is discovered from files, so that a renewed certificate is taken up as soon as it
-# is moved to its place. Connections under way keep the one they have begun with.
+# Certificates for clients are discovered from files, so that a renewed one is used as soon as it is
+# moved to its place. Existing connections keep the old one.
 
 
 _PACKAGE: Final = "envoy.extensions.transport_sockets.tls.v3"
@@ -142,7 +142,7 @@ _CLIENT_CA: Final = "client-ca"
 
 
 def secret_documents(settings: GatewaySettings) -> dict[str, Json]:
-    """The files that tell Envoy where the certificates for clients are, by their names."""
+    """The files with the paths of certificates for clients, by name."""
     made: dict[str, Json] = {}
     cert, key, ca = (
         settings.listen_tls_cert,
@@ -160,7 +160,7 @@ def secret_documents(settings: GatewaySettings) -> dict[str, Json]:
 
 
 def listening_tls(settings: GatewaySettings, places: Places) -> Json | None:
-    """How clients' connections are encrypted; None if they are not."""
+    """The TLS of client connections; None if they are not encrypted."""
     if settings.listen_tls_cert is None:
         return None
     context: Json = {
@@ -180,7 +180,7 @@ def listening_tls(settings: GatewaySettings, places: Places) -> Json | None:
 
 
 def upstream_tls(host: str, settings: GatewaySettings, places: Places) -> Json:
-    """How connections to the upstream *host* are encrypted, and that it must prove to be it."""
+    """The TLS of connections to the upstream *host*, whose certificate is verified."""
     is_name = not is_literal(host)
     name = {"san_type": "DNS" if is_name else "IP_ADDRESS", "matcher": {"exact": host}}
     context = {
@@ -226,11 +226,11 @@ _GRPC: Final = {"header": {"key": "content-type", "value": "application/grpc"}}
 _TRAILERS: Final = {"header": {"key": "te", "value": "trailers"}}
 _QUICK: Final = 0.25
 _FAILURES: Final = 3
-"""In a row; a decision that comes too late is one, too."""
+"""Failures in a row; a late decision is one, too."""
 
 
 def cluster_name(upstream: Upstream) -> str:
-    """The name of the cluster of *upstream*: one for each server, whatever leads there."""
+    """The name of the cluster of *upstream*: one for each server."""
     return f"upstream {upstream.url}"
 
 
@@ -243,9 +243,9 @@ def upstream_clusters(settings: GatewaySettings, places: Places) -> list[Json]:
 def service_cluster(settings: GatewaySettings, places: Places) -> Json:
     """The workers of the decision service.
 
-    One that hangs costs the first requests their timeout; then it is left alone until it answers
-    again, which is looked for twice a second. While all are left alone none is asked (a panic
-    threshold of 0): rules then do at once what they do without the service.
+    A worker that hangs delays the first requests by their timeout. Then it is ejected until it
+    answers health checks, twice a second. While all are ejected none is asked (a panic threshold of
+    0): rules then fail open or closed at once.
     """
     return {
         **_cluster(SERVICE, [place(one) for one in places.grpc]),
@@ -272,7 +272,7 @@ def service_cluster(settings: GatewaySettings, places: Places) -> Json:
 
 
 def _health_check(settings: GatewaySettings) -> Json:
-    """Any answer will do: it is whether one comes, in the time of a decision, that counts."""
+    """Any response within the decision timeout is healthy."""
     return {
         "interval": "0.5s",
         "no_traffic_interval": "0.5s",
@@ -306,7 +306,7 @@ def _upstream(upstream: Upstream, settings: GatewaySettings, places: Places) -> 
 
 
 def _cluster(name: str, servers: list[Address]) -> Json:
-    """Names are looked up again and again; IPv6 is used where there is no IPv4."""
+    """A cluster of *servers*. Names are resolved repeatedly; IPv4 is preferred."""
     endpoints = [{"endpoint": {"address": connecting(one)}} for one in servers]
     is_fixed = all(one.is_unix or is_literal(one.host) for one in servers)
     named: Json = {"type": "STRICT_DNS", "dns_lookup_family": "V4_PREFERRED"}
@@ -323,12 +323,12 @@ def _speaking(**options: Any) -> Json:
 
 
 def _without_breakers() -> Json:
-    """Envoy's own limits of 1,024 connections, requests and waiting ones are for other places."""
+    """Lift Envoy's default limits of 1,024 connections, requests and pending requests."""
     names = "max_connections", "max_pending_requests", "max_requests", "max_retries"
     return {"thresholds": [dict.fromkeys(names, _UNBOUNDED)]}
 
 
-# What Envoy reads once, when it starts.
+# The bootstrap, which Envoy reads once.
 
 
 _NAME: Final = "headgate"
@@ -336,13 +336,13 @@ _LARGEST_REGEX: Final = 100_000
 _RUNTIME: Final[Json] = {
     "re2": {"max_program_size": {"error_level": _LARGEST_REGEX, "warn_level": _LARGEST_REGEX}}
 }
-"""Envoy refuses all but small patterns; ours are made from rules, and RE2 is linear in any."""
+"""Envoy rejects large patterns by default; ours are made from rules, and RE2 is linear."""
 
 _CONNECTIONS: Final = "envoy.resource_monitors.global_downstream_max_connections"
 
 
 def bootstrap(settings: GatewaySettings, places: Places) -> Json:
-    """The clusters, the admin page, and where the rest is discovered."""
+    """The bootstrap: clusters, admin page, and the place of discovered files."""
     return {
         "node": {"id": _NAME, "cluster": _NAME},
         "admin": {"address": private(place(places.admin))},
@@ -357,7 +357,7 @@ def bootstrap(settings: GatewaySettings, places: Places) -> Json:
 
 
 def _stats() -> Json:
-    """Without what there would be much of with thousands of rules, and what nobody looks at."""
+    """Leave out statistics that grow with the number of rules or have no use."""
     unused = r"control_plane\..*|init_fetch_timeout|update_.*|version.*|config_reload_time_ms"
     patterns: list[Json] = [
         {"safe_regex": {"regex": rf"extension_config_discovery\..*\.(?:{unused})"}},

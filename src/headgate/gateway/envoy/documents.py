@@ -1,4 +1,4 @@
-"""All of Envoy's configuration, from the policy and the settings. No I/O: only texts are made."""
+"""Envoy's whole configuration, built from the policy and the settings without I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.envoy.client_address import client_address
 from headgate.gateway.envoy.clusters import LISTENERS, bootstrap, filter_documents, secret_documents
-from headgate.gateway.envoy.filters import decided, http_filters, softened
+from headgate.gateway.envoy.filters import decided, http_filters, ignored_parts
 from headgate.gateway.envoy.listener import listeners
 from headgate.gateway.envoy.values import Documents, Edge, cookie_lines
 from headgate.responses import headers, ratelimit_draft11
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from headgate.gateway.envoy.values import Decided, Places
     from headgate.policy.model import Policy
 
-_TOLD: Final = (*headers.NAMES, ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)
+_RATE_LIMIT_HEADERS: Final = (*headers.NAMES, ratelimit_draft11.POLICY, ratelimit_draft11.LIMIT)
 
 
 def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Documents:
-    """What Envoy is to read so that it enforces *policy* as *settings* say.
+    """Build the files with which Envoy enforces *policy* under *settings*.
 
-    The listeners come last: what they name must be there before them.
+    The listeners come last: the files that they name must exist before them.
     """
     decisions = decided(policy, settings)
     edge = Edge(
@@ -43,13 +43,13 @@ def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Docu
             LISTENERS: listeners(edge),
         },
         decided=decisions,
-        warnings=(*edge.address.warnings, *softened(policy)),
+        warnings=(*edge.address.warnings, *ignored_parts(policy)),
     )
 
 
 def _own_headers(policy: Policy, decisions: Iterable[Decided]) -> tuple[str, ...]:
-    """The headers that the service gives responses, if there is a rule for which it does."""
+    """The headers that the service adds to responses, if some rule has them."""
     asked = {one.rule for one in decisions if one.decide == "exact"}
     if any(rule.id in asked and rule.headers == "on" for rule in policy.rules):
-        return _TOLD
+        return _RATE_LIMIT_HEADERS
     return ()

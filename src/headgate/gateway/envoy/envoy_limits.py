@@ -1,18 +1,17 @@
-"""Limits that Envoy keeps by itself: `local_ratelimit`, a token bucket for each caller.
+"""Limits that Envoy enforces itself: `local_ratelimit`, with a token bucket for each caller.
 
-What differs from a limit that the service keeps:
+They differ from limits that the service enforces:
 
-- Each gateway has its part of the limit, of its own: `buckets` says how a limit becomes one.
-- Stacked limits are a filter each, the one of the shortest time first. A request that a later one
-  refuses has been counted by those before it. So it is between rules.
-- Tiers have buckets of their own: a caller who changes its tier begins anew.
-- A change of the rule, a change of which filters there are, and a restart begin anew; connections
-  from before a change of filters go on with the buckets from before.
+- Each gateway enforces its own share of the limit: see `buckets`.
+- Each of several limits is a filter, the shortest period first. A request that a later filter
+  denies was counted by those before it. The same holds for several rules.
+- Each tier has its own buckets: a caller that changes its tier starts with a full bucket.
+- Buckets are full again after a restart, a change of the rule or of the list of filters;
+  connections from before a change of the list keep their old buckets.
 
-Buckets are kept for `MOST_CALLERS` callers of a rule and limit; beyond that the one that was not
-seen for the longest time is forgotten, and begins with a full bucket when it comes back. So to be
-forgotten a caller has to be silent while so many others come. Who can be that many others is that
-many callers, and had as many full buckets anyway.
+A rule and limit has at most `MOST_CALLERS` buckets. Beyond that the least recently seen caller is
+dropped, and starts with a full bucket when it comes back. So a caller is dropped only while that
+many others come, which have as many full buckets anyway.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 
 MOST_CALLERS: Final = 65_536
-"""About a kilobyte each, when there are that many."""
+"""Each takes about a kilobyte."""
 
 _LOCAL: Final = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 _WITH_MATCHER: Final = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
@@ -52,7 +51,7 @@ _ALWAYS: Final = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
 
 
 def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFilter, ...]:
-    """The filters that enforce *rule*, as one of so many *gateways* does."""
+    """The filters that enforce the share of *rule* of one of *gateways*."""
     cost = rule.cost.default
 
     def bucket(limit: Limit) -> Json:
@@ -62,11 +61,10 @@ def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFi
 
 
 def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
-    """The filters that keep callers of *rule*, decided exactly, to its whole limit while the
-    service does not.
+    """The filters that limit callers of *rule*, decided exactly, while the service does not answer.
 
-    What the limit admits they never refuse; *cost* is the least that a request may cost. Callers
-    that only the service tells apart are not limited.
+    They never deny a request that the limit allows; *cost* is the lowest cost of a request. Callers
+    that only the service distinguishes are not limited.
     """
 
     def bucket(limit: Limit) -> Json:
@@ -76,7 +74,7 @@ def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter,
 
 
 def quota_backstop_filters(rule: Rule, identity: Identity) -> tuple[HttpFilter, ...]:
-    """The filters that keep callers of *rule* to its whole limit while no share is assigned."""
+    """The filters that limit callers of *rule* to its whole limit while no share is assigned."""
     cost = rule.cost.default
 
     def bucket(limit: Limit) -> Json:
@@ -86,7 +84,7 @@ def quota_backstop_filters(rule: Rule, identity: Identity) -> tuple[HttpFilter, 
 
 
 def backstop_bucket(rule: Rule, policy: Policy, limit: Limit) -> Json:
-    """The bucket that keeps a caller of *rule* to *limit*, or to what overrides make of it."""
+    """The bucket for a caller of *rule* under *limit*, with the largest override."""
     extra = max((one.extra for one in policy.overrides if one.rule == rule.id), default=0)
     return backstop_of(with_extra(limit, extra) if extra else limit).finely(rounds_up=True)
 
@@ -123,7 +121,7 @@ def _where(rule: Rule, identity: Identity, name: str, config: Json) -> Json:
 
 
 def skipping(name: str, config: Json, predicate: Json) -> Json:
-    """The filter *name* of *config*, but for requests for which *predicate* holds."""
+    """The filter *name* of *config*, except for requests for which *predicate* holds."""
     action = {"action": extension("skip", _SKIP)}
     matchers = {"matchers": [{"predicate": predicate, "on_match": action}]}
     return typed(
@@ -154,11 +152,15 @@ def _limiter(
             keys = tuple(one.key for one in variant.entries)
             kept[group.name, keys] = descriptor_of(group, keys, bucket(limit))
     headers = local_headers(rule, limits)
-    return limiter(asked, [*kept.values()], headers=headers, tells_wait=rule.headers != "redacted")
+    return limiter(
+        asked, [*kept.values()], headers=headers, has_retry_after=rule.headers != "redacted"
+    )
 
 
-def limiter(asked: list[Json], kept: list[Json], *, headers: list[Json], tells_wait: bool) -> Json:
-    """The filter that makes descriptors as *asked*, and keeps buckets for those that are *kept*."""
+def limiter(
+    asked: list[Json], kept: list[Json], *, headers: list[Json], has_retry_after: bool
+) -> Json:
+    """The filter that makes the descriptors *asked* and has buckets for those *kept*."""
     return typed(
         _LOCAL,
         stat_prefix="headgate",
@@ -167,7 +169,7 @@ def limiter(asked: list[Json], kept: list[Json], *, headers: list[Json], tells_w
         filter_enforced=_ALWAYS,
         max_dynamic_descriptors=MOST_CALLERS,
         enable_x_ratelimit_headers="OFF",
-        enable_retry_after_header=tells_wait,
+        enable_retry_after_header=has_retry_after,
         rate_limited_as_resource_exhausted=True,
         response_headers_to_add=headers,
         rate_limits=asked,
@@ -176,12 +178,12 @@ def limiter(asked: list[Json], kept: list[Json], *, headers: list[Json], tells_w
 
 
 def actions_of(group: Group, variant: Variant, identity: Identity) -> Iterator[Json]:
-    """What makes the descriptor of a caller of *group* who is as *variant* says."""
+    """The actions that make the descriptor of callers of *group* and *variant*."""
     conditions = group.conditions + variant.conditions
     if conditions:
         headers = list(map(header_matcher, conditions))
-        told = {"descriptor_key": RULE, "descriptor_value": group.name, "headers": headers}
-        yield {"header_value_match": told}
+        match = {"descriptor_key": RULE, "descriptor_value": group.name, "headers": headers}
+        yield {"header_value_match": match}
     else:
         yield {"generic_key": {"descriptor_key": RULE, "descriptor_value": group.name}}
     for entry in variant.entries:
@@ -199,20 +201,19 @@ def _action(entry: Entry, identity: Identity) -> Json:
 
 
 def descriptor_of(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
-    """The *bucket* for each caller of *group* that is told apart by *keys*."""
+    """The *bucket* for each caller of *group*, distinguished by *keys*."""
     names = ["masked_remote_address" if key == ADDRESS else key for key in keys]
     entries = [{"key": RULE, "value": group.name}, *({"key": name} for name in names)]
     return {"entries": entries, "token_bucket": bucket}
 
 
-# Limits of which the service assigns Envoy its share: `rate_limit_quota`.
+# Quotas: the service assigns Envoy a share of the limit, by `rate_limit_quota`.
 #
-# A bucket has the rule's id and what its key needs: whether the rule is for a request, Envoy sees.
-# Before the first assignment everything passes, as far as the rule's backstop lets it. When an
-# assignment has run out because the service is gone, the rule's `on_store_failure` decides:
-# `fail_closed` lets nothing pass, `local` the part of one gateway, beginning with what was left of
-# the share, `fail_open` what the backstop lets pass. Callers who are new then are as before a first
-# assignment, whatever the rule says: Envoy has the same behaviour for both.
+# A bucket is identified by the rule's id and the parts of its key. Before the first assignment only
+# the rule's backstop limits. When an assignment has expired because the service is gone, the rule's
+# `on_store_failure` decides: `fail_closed` denies, `local` allows the share of one gateway, first
+# the rest of the assignment, `fail_open` leaves it to the backstop. A caller that is new then
+# is treated as before a first assignment: Envoy does not distinguish the two.
 
 
 _QUOTA: Final = "envoy.extensions.filters.http.rate_limit_quota.v3"

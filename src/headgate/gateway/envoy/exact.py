@@ -1,10 +1,9 @@
-"""The filters that ask the service about a request, over Envoy's rate limit service.
+"""The filters that ask the service about a request, over Envoy's rate limit service protocol.
 
-One filter can do one thing when the service does not answer: let pass or refuse. So there are two,
-if there are rules of both kinds: `exact-closed` for requests that some rule with `fail_closed` may
-be for, `exact-open` for the others. Requests that no rule can be for are not asked about. What may
-be is decided by `matching`, leniently: to ask about a request that no rule is for costs a little
-time; the service says that it may pass.
+A filter either allows or denies while the service does not answer. So there are two, if there are
+rules of both kinds: `exact-closed` for requests that a rule with `fail_closed` may match,
+`exact-open` for the others. Requests that no rule can match are not sent. `matching` decides that
+leniently: the service allows a request that no rule matches.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ if TYPE_CHECKING:
 _RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 _EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"
 _NOTHING: Final = "request.headers['no such header']"
-"""An error, as no header has such a name."""
+"""An expression that fails: no header has this name."""
 
 _MOST_REPORTED: Final = 10**9
-"""Envoy drops a report of more, all of it."""
+"""Envoy drops reports of more."""
 
 _IS_FROM_UPSTREAM: Final = (
     "has(upstream.address)"
     " && !response.code_details.startsWith('upstream_reset_before_response_started')"
 )
-"""Also if the client or the upstream has gone before the end: what was sent was sent."""
+"""Also if the client or the upstream disconnects before the end: sent bytes count."""
 
 _BODY_BYTES: Final = (
     f"%CEL({_IS_FROM_UPSTREAM} ?"
@@ -69,8 +68,8 @@ def exact_filters(
     """The filters for the rules that the service decides."""
     how = {one.rule: one.decide for one in decided}
     rules = [rule for rule in policy.rules if how.get(rule.id) == "exact"]
-    closed = [rule for rule in rules if _closes(rule)]
-    opened = [rule for rule in rules if not _closes(rule)]
+    closed = [rule for rule in rules if _fails_closed(rule)]
+    opened = [rule for rule in rules if not _fails_closed(rule)]
     elsewhere = [name for name, way in how.items() if way != "exact"]
     made = []
     config = _config(policy, rules, elsewhere, settings)
@@ -86,8 +85,8 @@ def exact_filters(
     return tuple(made)
 
 
-def _closes(rule: Rule) -> bool:
-    """Whether nothing may pass without the service. A rule in shadow never refuses."""
+def _fails_closed(rule: Rule) -> bool:
+    """True if *rule* denies without the service. A shadow rule never denies."""
     return rule.on_store_failure == "fail_closed" and rule.mode == "enforce"
 
 
@@ -96,7 +95,7 @@ def _filter(name: str, config: Json, skipped: Sequence[Json]) -> HttpFilter:
 
 
 def _requests_of(rules: Sequence[Rule], identity: Identity) -> Json | None:
-    """The requests that some of *rules* may be for; None for all."""
+    """The predicate of requests that some of *rules* may match; None for all."""
     by_rest: dict[Match, dict[str, None]] = defaultdict(dict)
     for rule in rules:
         everywhere = ("/**",)
@@ -115,8 +114,8 @@ def _config(
     policy: Policy, rules: Sequence[Rule], elsewhere: Sequence[str], settings: GatewaySettings
 ) -> Json:
     entries = _entries(policy, rules, settings)
-    told = [*_constant(DECIDED, ",".join(elsewhere)), DEBUG_ACTION]
-    asked = [{"actions": [*told, *entries]}]
+    first = [*_constant(DECIDED, ",".join(elsewhere)), DEBUG_ACTION]
+    asked = [{"actions": [*first, *entries]}]
     after = [rule for rule in rules if rule.cost.after is not None]
     asked += [_report(rule, policy.identity, entries) for rule in after]
     return typed(
@@ -134,24 +133,23 @@ def _config(
 
 
 def _report(rule: Rule, identity: Identity, entries: Sequence[Json]) -> Json:
-    """What a request has cost, told when it is over; nothing for one that was refused, which has
-    no such header, and for which no upstream has sent anything."""
+    """The report of a request's cost at its end; a denied request has none."""
     header = None if rule.cost.after is None else rule.cost.after.header
-    told = _BODY_BYTES if header is None else f"%RESPONSE_HEADER({header})%"
+    amount = _BODY_BYTES if header is None else f"%RESPONSE_HEADER({header})%"
     headers = list(map(header_matcher, conditions_of(rule.match, identity)))
     named: Json = {"descriptor_key": REPORT, "descriptor_value": rule.id}
     first = {"header_value_match": {**named, "headers": headers}} if headers else None
     return {
         "actions": [first or {"generic_key": named}, *entries],
         "apply_on_stream_done": True,
-        "hits_addend": {"format": told},
+        "hits_addend": {"format": amount},
     }
 
 
 def _entries(policy: Policy, rules: Sequence[Rule], settings: GatewaySettings) -> list[Json]:
     has_unix = any(one.is_unix for one in settings.listen)
     address = _expression(ADDRESS, "source.address") if has_unix else REMOTE_ADDRESS
-    headers = sorted(_headers_told(policy))
+    headers = sorted(_headers_sent(policy))
     return [*request_actions(address, headers), *map(_line, _values_wanted(rules))]
 
 
@@ -166,9 +164,9 @@ def request_actions(address: Json, headers: Iterable[str]) -> list[Json]:
     ]
 
 
-def _headers_told(policy: Policy) -> frozenset[str]:
-    """The headers that matter to rules; that of addresses only if it does so besides, for Envoy has
-    found the client already."""
+def _headers_sent(policy: Policy) -> frozenset[str]:
+    """The headers that rules read; that of the client's address, which Envoy has resolved, only if
+    a rule reads it too."""
     identity = policy.identity
     address = replace(identity.address, header=":none")
     others = replace(policy, identity=replace(identity, address=address))
@@ -176,7 +174,7 @@ def _headers_told(policy: Policy) -> frozenset[str]:
 
 
 def _values_wanted(rules: Sequence[Rule]) -> list[tuple[str, str]]:
-    """The headers that *rules* match by, in lower case, and each value that they want of one."""
+    """The headers that *rules* match, in lower case, with each value."""
     found = {
         (name.lower(), value)
         for rule in rules
@@ -187,8 +185,10 @@ def _values_wanted(rules: Sequence[Rule]) -> list[tuple[str, str]]:
 
 
 def _line(wanted: tuple[str, str]) -> Json:
-    """The value of a header that a rule wants, once more if it stands in one of several lines: of
-    a header the service is told the first line, and a rule is for a request with any."""
+    """The action that sends a header's value again if one of several lines has it.
+
+    Envoy sends the first line of a header, but a rule matches any line.
+    """
     name, value = wanted
     text = f"request.headers[{_quoted(name)}]"
     tests = [
@@ -207,7 +207,7 @@ def _quoted(text: str) -> str:
 
 
 def _expression(key: str, text: str) -> Json:
-    """An entry with what the expression *text* comes to; none if that is an error."""
+    """The action that sends the value of the expression *text*; nothing if it fails."""
     kind = {"descriptor_key": key, "skip_if_error": True, "text": text}
     return {"extension": extension("envoy.rate_limit_descriptors.expr", _EXPRESSION, **kind)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.envoy.buckets import untold_headers
+from headgate.gateway.envoy.buckets import plain_headers
 from headgate.gateway.envoy.envoy_limits import (
     actions_of,
     backstop_bucket,
@@ -32,32 +32,36 @@ if TYPE_CHECKING:
     from headgate.policy.model import Policy, Rule
 
 
-# Which rule is decided how: as it asks for where Envoy can, else by the service, exactly.
+# The way each rule is decided: as the rule asks if Envoy can do that, otherwise by the service.
 
 
 def decided(policy: Policy, settings: GatewaySettings) -> tuple[Decided, ...]:
-    """How each rule of *policy* that is not off is decided, in their order; but for those by which
-    requests take turns, which apps see to."""
+    """The way each rule of *policy* is decided, in their order.
+
+    Rules that are off and fair queues, which only apps have, are left out.
+    """
     counted = [rule for rule in policy.rules if rule.mode != "off" and rule.fair is None]
     return tuple(_decided(rule, policy, settings) for rule in counted)
 
 
-def softened(policy: Policy) -> tuple[str, ...]:
-    """What rules of *policy* ask for that no gateway does, in sentences."""
-    told = []
+def ignored_parts(policy: Policy) -> tuple[str, ...]:
+    """The parts of *policy* that no gateway enforces, in sentences."""
+    found = []
     for rule in policy.rules:
         if rule.mode == "off":
             continue
         if rule.fair is not None:
-            told.append(f"rule {rule.id}: requests take turns in apps only; here it does nothing")
+            found.append(f"rule {rule.id}: fair queues work only in apps; the gateway ignores it")
         elif _has(rule, LeakyQueue):
-            told.append(f"rule {rule.id}: here nothing is delayed; its queue only counts")
-    return tuple(told)
+            found.append(f"rule {rule.id}: the gateway delays nothing; the queue only counts")
+    return tuple(found)
 
 
 def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
-    """Whether Envoy keeps callers of *rule*, decided exactly, to its limit without the service: if
-    it does not refuse them then, and sees which requests the rule is for, and whose they are."""
+    """True if Envoy limits callers of *rule*, which is decided exactly, without the service.
+
+    That needs a rule that fails open, and a match and a key that Envoy can see.
+    """
     is_closed = rule.on_store_failure == "fail_closed"
     if rule.mode != "enforce" or is_closed or not least_cost(rule):
         return False
@@ -67,7 +71,7 @@ def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
 
 
 def least_cost(rule: Rule) -> int:
-    """The least that a request may cost under *rule*."""
+    """The lowest cost of a request under *rule*."""
     if rule.cost.header is not None:
         return 0
     return min([rule.cost.default, *(one.cost for one in rule.cost.endpoints)])
@@ -84,22 +88,22 @@ def _decided(rule: Rule, policy: Policy, settings: GatewaySettings) -> Decided:
 def _obstacles(rule: Rule, policy: Policy) -> Iterator[str]:
     cost = rule.cost
     if rule.mode == "shadow":
-        yield "it is in shadow, and only the service tells what it would have decided"
+        yield "it is in shadow mode, which only the service reports"
     yield from _kinds(rule)
     if rule.floor is not None:
-        yield "its limits are lowered under pressure, of which Envoy does not know"
+        yield "its limits are lowered under pressure, which Envoy does not know"
     if _has(rule, Concurrency):
-        yield "it limits what goes on at the same time, which Envoy does not count"
+        yield "it limits concurrency, which Envoy does not count"
     if rule.idempotency is not None:
-        yield "Envoy cannot tell requests that are repeated"
+        yield "Envoy cannot recognise repeated requests"
     if cost.after is not None:
-        yield "what a request costs is known only afterwards"
+        yield "its cost is known only afterwards"
     if cost.header is not None or cost.endpoints:
-        yield "what a request costs varies"
+        yield "its cost varies"
     if cost.default == 0:
-        yield "a request costs nothing, so there is nothing to count"
+        yield "its cost is 0, so there is nothing to count"
     if any(one.rule == rule.id for one in policy.overrides):
-        yield "some of its counters are overridden, of which Envoy does not know"
+        yield "some of its counters have overrides, which Envoy does not know"
 
 
 def _kinds(rule: Rule) -> Iterator[str]:
@@ -115,7 +119,7 @@ def _has_constant(rule: Rule) -> bool:
 
 
 def _has(rule: Rule, kind: type[Limit]) -> bool:
-    """Whether one of the limits of *rule* is of that *kind*."""
+    """True if one of the limits of *rule* is of that *kind*."""
     return any(isinstance(limit, kind) for row in rule.limits.values() for limit in row)
 
 
@@ -126,23 +130,21 @@ def _unknowable(rule: Rule, policy: Policy, settings: GatewaySettings) -> str:
     )
 
 
-# What still limits when the service does not answer: one filter for all rules that fail open.
+# The backstop: limits while the service does not answer, in one filter for rules that fail open.
 #
-# A flood may slow the service down until decisions come too late, and then it would open the rules
-# that fail open, as it does when the service is gone. So each caller is kept to the whole limit in
-# each gateway, behind the filters that ask: those see to it that hardly anything is refused here
-# while they are answered.
+# A flood may slow the service down until its decisions come too late; rules that fail open would
+# then allow it. So each gateway also limits each caller to the whole limit, behind the filters that
+# ask the service: while those get answers, the backstop denies almost nothing.
 #
-# It is one filter, since which filters there are cannot be changed without replacing the listener.
-# So a refusal does not tell by which rule. Rules under `local` have a filter each, see `local`.
+# It is one filter because the list of filters cannot change without replacing the listener. So its
+# denials do not name a rule.
 
 
 NAME: Final = "backstop"
 
 
 def open_backstop(rules: Sequence[Rule], policy: Policy) -> tuple[HttpFilter, ...]:
-    """The filter that keeps callers of *rules*, which fail open, to their limits; none without
-    rules."""
+    """The filter that limits callers of *rules*, which fail open; none without rules."""
     asked: list[Json] = []
     kept: list[Json] = []
     for rule in rules:
@@ -150,7 +152,7 @@ def open_backstop(rules: Sequence[Rule], policy: Policy) -> tuple[HttpFilter, ..
             _add(rule, policy, group, limit, asked, kept)
     if not asked:
         return ()
-    config = limiter(asked, kept, headers=untold_headers(), tells_wait=True)
+    config = limiter(asked, kept, headers=plain_headers(), has_retry_after=True)
     return (HttpFilter(NAME, config),)
 
 
@@ -169,7 +171,7 @@ def _add(
     bucket = backstop_bucket(rule, policy, limit)
     shapes = set()
     for variant in variants_of(rule, policy.identity, joins_lines=False):
-        if variant.is_lump:  # the service tells them apart
+        if variant.is_lump:  # only the service distinguishes them
             continue
         actions = list(actions_of(group, variant, policy.identity))
         asked.append({"actions": actions, "hits_addend": {"number": least_cost(rule)}})
@@ -180,10 +182,10 @@ def _add(
 
 
 def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter, ...]:
-    """All filters that limit requests: local ones, quotas, then those that ask the service; behind
-    the latter two the backstops of their rules.
+    """All filters that limit requests: local limits, quotas, then those that ask the service.
 
-    What a filter refuses no later one hears of.
+    Quotas and the service are followed by the backstops of their rules. A request that a filter
+    denies does not reach the next one.
     """
     rules = {rule.id: rule for rule in policy.rules}
     how = decided(policy, settings)

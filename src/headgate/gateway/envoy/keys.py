@@ -1,7 +1,7 @@
-"""The key of a rule, as far as Envoy can count by it, in all variants of who is asking.
+"""The key of a rule in the form of Envoy: the variants of callers that a rule counts.
 
-A caller may say who it is or not: each is a variant, with the conditions under which it is the
-one, and the entries that tell callers apart. `policy.identity.parts` says the same for the service.
+A caller identifies itself or does not. Each case is a variant, with its conditions and with the
+entries that distinguish callers. `policy.identity.parts` does the same for the service.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ _UTF8: Final = (
 
 _ONE_LINE: Final = rf"(?:[^,\x80-\xff]|{_UTF8})+"
 LONGEST: Final = 2_000
-"""How many bytes of what callers say they are told apart by: Envoy keeps all of it, twice."""
+"""The bytes of a header by which callers are distinguished: Envoy keeps all of them, twice."""
 
 _TOO_LONG: Final = rf"\C{{1000}}\C{{{LONGEST - 1000}}}\C+"
 _TOGETHER: Final = ","
-"""Stands for whatever callers say that they cannot be told apart by: what is too long; where all
-lines are one text, several lines, or commas; and in bytes that are no UTF-8, for Envoy would keep
-those buckets for ever: nobody can tell it to forget one."""
+"""The value of all callers whose header cannot distinguish them: it is too long; it has several
+lines or commas where Envoy joins all lines; or it is not UTF-8, since Envoy would then keep the
+bucket forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that tells callers apart: the text of *header*, the caller's address if that is
-    None, or *value*, the same for all."""
+    """A part of a key: the text of *header*, the caller's address if that is None, or *value*."""
 
     key: str
     header: str | None = None
@@ -55,8 +54,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Callers for whom *conditions* hold, told apart by *entries*; with *is_lump* they are one
-    though the service would tell them apart."""
+    """Callers for whom *conditions* hold, with a counter for each value of *entries*.
+
+    With *is_lump* they share a counter although the service distinguishes them.
+    """
 
     conditions: tuple[Condition, ...] = ()
     entries: tuple[Entry, ...] = ()
@@ -65,7 +66,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Callers of one tier, or of all others: *limits* are theirs. *name* stands for the tier."""
+    """Callers of the tier *name*, or of all other tiers, and their *limits*."""
 
     name: str
     conditions: tuple[Condition, ...]
@@ -75,15 +76,15 @@ class Group:
 def variants_of(rule: Rule, identity: Identity, *, joins_lines: bool) -> tuple[Variant, ...]:
     """All variants of callers that *rule* counts; they exclude each other.
 
-    *joins_lines*: entries have all lines of a header as one text. Callers who send several are one
-    then, or they could be as many as they like.
+    With *joins_lines* an entry has all lines of a header as one text. Callers that send several
+    lines then share a counter; otherwise they could have as many as they like.
     """
     rows = [_alternatives(part, rule, identity, joins_lines=joins_lines) for part in rule.key_by]
     return tuple(_together(row) for row in product(*rows))
 
 
 def groups_of(rule: Rule, identity: Identity) -> tuple[Group, ...]:
-    """Callers by the limits that *rule* has for them; they exclude each other."""
+    """The groups of callers with limits of their own under *rule*; they exclude each other."""
     tiers = [tier for tier in rule.limits if tier is not None]
     wanted = set(rule.match.tiers or tiers)
     found = []
@@ -100,9 +101,9 @@ def groups_of(rule: Rule, identity: Identity) -> tuple[Group, ...]:
 
 
 def uncountable_in(rule: Rule, identity: Identity, *, has_addresses: bool) -> str:
-    """What of the key of *rule*, or of its limits, Envoy cannot count by, in words; "" if nothing.
+    """The reason why Envoy cannot count by the key or the limits of *rule*; "" if it can.
 
-    *has_addresses*: every client has an address, as it has none on a unix socket.
+    *has_addresses* is False if clients connect to a unix socket, where they have no address.
     """
     for part in rule.key_by:
         flaw = _flaw(part, rule, identity, has_addresses=has_addresses)
@@ -152,7 +153,7 @@ def _alternatives(
 
 
 def _methods() -> list[Variant]:
-    """HEAD is GET; what nobody uses is one: spellings of methods must not be counters."""
+    """HEAD counts as GET; unusual methods share a counter, so that callers cannot invent more."""
     others = Condition(_AS_GET.header, _AS_GET.regex, is_inverted=True)
     odd = Condition(_USUAL.header, _USUAL.regex, is_inverted=True)
     return [
@@ -167,7 +168,7 @@ def _claims(source: Source, fallback: Fallback, *, joins_lines: bool) -> list[Va
     if name is None:
         raise OptionError(f"{source!r} has no header to count by")
     stated = Condition(name, STATED)
-    told, together = (Entry(name, header=name),), (Entry(name, value=_TOGETHER),)
+    own, together = (Entry(name, header=name),), (Entry(name, value=_TOGETHER),)
     is_long = Condition(name, _TOO_LONG)
     alone = [stated, replace(is_long, is_inverted=True)]
     found = [Variant((stated, is_long), together, is_lump=True)]
@@ -176,7 +177,7 @@ def _claims(source: Source, fallback: Fallback, *, joins_lines: bool) -> list[Va
         others = (*alone, replace(is_one, is_inverted=True))
         found.append(Variant(others, together, is_lump=True))
         alone.append(is_one)
-    found.insert(0, Variant(tuple(alone), told))
+    found.insert(0, Variant(tuple(alone), own))
     missing = (replace(stated, is_inverted=True),)
     if source.default is not None:
         found.append(Variant(missing, (Entry(name, value=source.default),)))
@@ -188,7 +189,7 @@ def _claims(source: Source, fallback: Fallback, *, joins_lines: bool) -> list[Va
 
 
 def _only_host(rule: Rule) -> str:
-    """The one host that *rule* is for; "" if there are several."""
+    """The only host that *rule* matches; "" if there are several."""
     hosts = rule.match.hosts
     return hosts[0] if len(hosts) == 1 and "*" not in hosts[0] else ""
 

@@ -1,4 +1,4 @@
-"""Where clients connect."""
+"""The listener: connections of clients, routes, access log, and Envoy's own responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.gateway.envoy.values import Edge, Json
 
 
-# A line of JSON for every request.
+# The access log: a line of JSON for each request.
 
 
 _STDOUT: Final = "-"
@@ -45,11 +45,11 @@ _FIELDS: Final = {
     "upstream": "%UPSTREAM_CLUSTER%",
     "request_id": "%REQ(X-REQUEST-ID)%",
 }
-"""No query and no other header: secrets stand there."""
+"""Neither the query nor other headers: they may hold secrets."""
 
 
 def access_logs(settings: GatewaySettings) -> list[Json]:
-    """The log that is asked for, if one is."""
+    """The access log, if the settings have one."""
     if settings.access_log is None:
         return []
     line = {"json_format": _FIELDS}
@@ -60,23 +60,23 @@ def access_logs(settings: GatewaySettings) -> list[Json]:
     return [extension("envoy.access_loggers.file", kind, path=settings.access_log, log_format=line)]
 
 
-# What Envoy itself answers: JSON in the form of refusals, which says nothing of what is behind.
+# Responses of Envoy itself: JSON in the form of denials, without details of upstreams.
 #
-# The answers of limits have their bodies from their filters, but for those of local limits. What
-# they know of a refusal stands in its headers: the rule, if that may be told, and how long to wait.
+# Filters write the bodies of denials, except those of local limits. The headers of those have the
+# rule, if it may be shown, and the time to wait.
 
 
 RATE_LIMIT: Final = "envoy.filters.http.ratelimit"
-"""Whose metadata says why the service refused."""
+"""The filter whose metadata has the reason of a denial."""
 
 OUTAGE_STATUS: Final = 503
 _RUNTIME: Final = "headgate.reply"
 _IS_LOCAL: Final = "response.code_details == 'local_rate_limited'"
-_IS_TOLD: Final = (
+_HAS_FIGURES: Final = (
     f"{_IS_LOCAL} && '{LIMIT_HEADER}' in response.headers && 'retry-after' in response.headers"
 )
 _WAIT: Final = "%RESP(retry-after)%"
-_TOLD: Final = (
+_WITH_FIGURES: Final = (
     f'{{"error": "{EXCEEDED[0]}", "message": "{EXCEEDED[2]}. Try again in {_WAIT} s.",'
     f' "limit": "%RESP({LIMIT_HEADER})%", "retry_after_ms": {_WAIT}000, "retry_after": {_WAIT}}}'
 )
@@ -84,7 +84,7 @@ _IS_GRPC_DENIAL: Final = (
     "response.code == 429 && 'retry-after' in response.headers"
     " && request.headers['content-type'].startsWith('application/grpc')"
 )
-_UNTOLD: Final = (EXCEEDED[0], f"{EXCEEDED[2]}. Try again later.")
+_WITHOUT_FIGURES: Final = (EXCEEDED[0], f"{EXCEEDED[2]}. Try again later.")
 _BY_FLAGS: Final = (
     (("RLSE",), OUTAGE[0], f"{OUTAGE[2]}. Try again later."),
     (("NR",), "not_found", "Nothing is here."),
@@ -111,15 +111,18 @@ _BY_STATUS: Final = (
 
 
 def local_replies() -> Json:
-    """The bodies of what Envoy answers without an upstream, by why or else by status."""
-    limits = [_formatted(_where(_IS_TOLD), _TOLD), _mapper(_where(_IS_LOCAL), *_UNTOLD)]
-    flags = [_mapper(_flagged(flags), error, told) for flags, error, told in _BY_FLAGS]
-    statuses = [_mapper(_with_status(code), error, told) for code, error, told in _BY_STATUS]
+    """The bodies of responses without an upstream, by reason or by status."""
+    limits = [
+        _formatted(_where(_HAS_FIGURES), _WITH_FIGURES),
+        _mapper(_where(_IS_LOCAL), *_WITHOUT_FIGURES),
+    ]
+    flags = [_mapper(_flagged(flags), error, text) for flags, error, text in _BY_FLAGS]
+    statuses = [_mapper(_with_status(code), error, text) for code, error, text in _BY_STATUS]
     return {"mappers": [_outage(), _grpc_denial(), *limits, *flags, *statuses]}
 
 
 def plain_body(error: str, message: str) -> str:
-    """The body of an answer."""
+    """The body of a response."""
     return json.dumps({"error": error, "message": message})
 
 
@@ -135,14 +138,13 @@ def _grpc_denial() -> Json:
 
 
 def _outage() -> Json:
-    """What the service refused for want of its store: its own body, but no 429, which is what the
-    filter answers to every refusal."""
+    """A denial because of a store outage: 503 instead of the filter's 429, with its own body."""
     matcher = {
         "filter": RATE_LIMIT,
         "path": [{"key": REFUSED}],
         "value": {"string_match": {"exact": REFUSED_BY_OUTAGE}},
     }
-    # Unless it is said, what has no such metadata counts as an outage too.
+    # By default a request without this metadata would match too.
     which = {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": False}}
     return {"filter": which, "status_code": OUTAGE_STATUS}
 
@@ -176,11 +178,11 @@ def _with_status(code: int) -> Json:
     return {"status_code_filter": {"comparison": {"op": "EQ", "value": value}}}
 
 
-# Which request goes to which upstream.
+# Routes.
 #
-# Envoy looks for a virtual host first, the exact name before the longest wildcard before any, and
-# takes the first route in it that fits. So the routes of a host are those for it, for the wildcards
-# that it is below, and for any host: within each the longest path first.
+# Envoy picks a virtual host first (the exact name, then the longest wildcard, then any), and takes
+# its first matching route. So a host has its own routes, those of the wildcards above it and those
+# of any host, each with the longest path first.
 
 
 _ANY: Final = "*"
@@ -188,7 +190,7 @@ _OF_ENVOY: Final = ("x-envoy-external-address", "x-envoy-internal")
 
 
 def route_config(edge: Edge) -> Json:
-    """The table of routes. What is for us alone goes no further."""
+    """The routes. Internal headers are not sent upstream."""
     hosts = sorted({one.for_host for one in edge.settings.upstream})
     return {
         "name": "upstreams",
@@ -204,25 +206,25 @@ def route_config(edge: Edge) -> Json:
 
 def _virtual_host(host: str, edge: Edge) -> Json:
     fitting = _fitting(host, edge.settings.upstream)
-    refused = *edge.address.refused, *edge.cookies.refused
+    rejected = *edge.address.rejected, *edge.cookies.rejected
     return {
         "name": host or _ANY,
         "domains": [host or _ANY],
         "routes": [
-            *({"match": match, "direct_response": {"status": 400}} for match in refused),
+            *({"match": match, "direct_response": {"status": 400}} for match in rejected),
             *(_route(one, edge) for one in fitting),
         ],
     }
 
 
 def _fitting(host: str, upstreams: Iterable[Upstream]) -> list[Upstream]:
-    """The upstreams for requests to *host*, those to be tried first first."""
+    """The upstreams for requests to *host*, in the order of their routes."""
     found = [one for one in upstreams if _is_within(host, one.for_host)]
     return sorted(found, key=lambda one: (-len(one.for_host), -len(one.for_path)))
 
 
 def _is_within(host: str, wanted: str) -> bool:
-    """Whether all requests of *host*, which may be a wildcard, are requests of *wanted*."""
+    """True if *wanted* covers all requests of *host*, which may be a wildcard."""
     is_below = wanted.startswith("*.") and host.endswith(wanted[1:])
     return host == wanted or not wanted or is_below
 
@@ -240,7 +242,7 @@ def _route(upstream: Upstream, edge: Edge) -> Json:
     }
 
 
-# How requests are taken from clients: Envoy's guide for proxies at the edge, and a little more.
+# The connection manager: Envoy's guide for edge proxies, and a little more.
 
 
 _FILTERS: Final = "envoy.extensions.filters"
@@ -253,7 +255,7 @@ _CONNECTION_WINDOW: Final = 1024 * _KIB
 
 
 def connection_manager(edge: Edge) -> Json:
-    """What reads requests, passes them through the filters, and routes them."""
+    """The connection manager: reads requests, runs the filters, and routes."""
     settings, address = edge.settings, edge.address
     return extension(
         "envoy.filters.network.http_connection_manager",
@@ -272,7 +274,7 @@ def connection_manager(edge: Edge) -> Json:
 
 
 def _health(settings: GatewaySettings) -> list[Json]:
-    """What answers load balancers, before any limit: 200, and 503 from when it is about to end."""
+    """The health check for load balancers, before any limit: 200, or 503 while it stops."""
     if settings.health_path is None:
         return []
     kind = f"{_FILTERS}.http.health_check.v3.HealthCheck"
@@ -287,20 +289,19 @@ def _router() -> Json:
 
 
 def _mutated(edge: Edge) -> Json:
-    """What is done to headers first: nobody outside gives Envoy orders."""
-    orders = {"remove_on_match": {"key_matcher": {"prefix": "x-envoy-"}}}
+    """Changes to headers first: clients cannot control Envoy by `x-envoy-` headers."""
+    removal = {"remove_on_match": {"key_matcher": {"prefix": "x-envoy-"}}}
     return extension(
         "envoy.http.early_header_mutation.header_mutation",
         _MUTATION,
-        mutations=[orders, *edge.address.mutations, *edge.cookies.mutations],
+        mutations=[removal, *edge.address.mutations, *edge.cookies.mutations],
     )
 
 
 def _paths() -> Json:
-    """One spelling for a path, the one that rules see, upstreams see, and clients are told.
+    """Normalise paths, so that rules and upstreams see the same.
 
-    An escaped slash may be a slash or not, depending on who reads it: the client is told to ask
-    again with a slash.
+    An escaped slash is ambiguous: the client is redirected to the path with a slash.
     """
     return {
         "normalize_path": True,
@@ -310,8 +311,8 @@ def _paths() -> Json:
 
 
 def _bounds(settings: GatewaySettings) -> Json:
-    """Against clients that are slow, greedy, or sly. There is no bound on how long a request takes
-    as long as something moves: streams and websockets have no end."""
+    """Bounds against slow and hostile clients. A request may take any time as long as data flows:
+    streams and websockets have no end."""
     return {
         "common_http_protocol_options": {
             "idle_timeout": seconds(settings.client_idle_timeout),
@@ -335,8 +336,7 @@ _BUFFER: Final = 32 * 1024
 
 
 def listeners(edge: Edge) -> Json:
-    """The file of listeners: one, for all addresses, so that what a filter counts by itself is
-    counted once."""
+    """The file of listeners: one for all addresses, so that local limits count once."""
     first, *others = (listening(one) for one in edge.settings.listen)
     chain: Json = {"filters": [connection_manager(edge)]}
     tls = listening_tls(edge.settings, edge.places)

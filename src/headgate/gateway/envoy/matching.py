@@ -1,8 +1,8 @@
-"""What of a rule's match Envoy can see, as conditions on headers, and those as xDS predicates.
+"""The match of a rule in the form of Envoy: conditions on headers, and their xDS predicates.
 
-Envoy has several lines of a header as one text with commas between. Headgate looks at the first
-line for who is asking, and at each line for what must be there; a text that could be either is
-taken for what makes a rule fit, so that no rule is escaped by sending a header twice.
+Envoy joins several lines of a header with commas. Headgate identifies a caller by the first line
+and matches any line. An ambiguous text is read in the way in which the rule matches, so that
+no caller escapes a rule by sending a header twice.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
 
 # Patterns of endpoints as regular expressions over what Envoy has as the path.
 #
-# Envoy's paths come with the query, and normalised: dots resolved, slashes merged, escapes of plain
-# letters undone, escaped slashes never there. `headgate.policy.path` says in which ways the
-# rest may be read: a rule is for a request if it is for any of them. Here the same is said twice:
+# Envoy's paths include the query and are normalised: dots resolved, slashes merged, escaped plain
+# letters decoded, escaped slashes rejected. `headgate.policy.path` has the readings of the rest: a
+# rule matches a request if it matches any reading.
 #
-# - What ordinary clients send is told exactly: letters in any case, escapes of `(` and the like, a
-# slash or dots at the end, `;x=1`, `%3F` and `%23` as the end of the path or not. - What only
-# somebody sends who tries to get around something (control characters, overlong forms,   escaped
-# letters and slashes, blanks around segments, segments of dots or parameters alone) is   not told
-# apart: it counts as a path of every pattern. It may be limited by a rule that is not for   it; it
-# never escapes one that is.
+# - Paths of ordinary clients are matched exactly: letters in any case, escapes of `(` and the like,
+#   a slash or dots at the end, `;x=1`, `%3F` and `%23` as the end of the path or not.
+# - Paths of evasion (control characters, overlong forms, escaped letters and slashes, blanks around
+#   segments, segments of only dots or parameters) match every pattern. A rule that does not match
+#   them may limit them; a rule that matches them always does.
 #
-# The expressions are RE2's, which match the whole text. `\C` is a byte, also one that is no UTF-8.
+# RE2 matches the whole text. `\C` is any byte.
 
 
 _PLAIN: Final = re.compile(r"[a-z0-9_~!$&'()*+,=:@.-]+")
@@ -57,16 +56,16 @@ _ODD: Final = (
 
 
 def path_regex(endpoints: Iterable[str]) -> str | None:
-    """What the paths of *endpoints* look like to Envoy; None if all of them do, as without any."""
+    """The regular expression for the paths of *endpoints*; None if every path matches."""
     patterns = [compiled(one).segments for one in endpoints]
     if not patterns or (ANY,) in patterns:
         return None
-    told = dict.fromkeys(map(_pattern, patterns))
-    return f"(?i)(?:{'|'.join([*told, _ODD])})"
+    known = dict.fromkeys(map(_pattern, patterns))
+    return f"(?i)(?:{'|'.join([*known, _ODD])})"
 
 
 def flaw_of(endpoint: str) -> str:
-    """Why the paths of *endpoint* cannot be told exactly; "" if they can."""
+    """The reason why the paths of *endpoint* cannot be matched exactly; "" if they can."""
     segments = compiled(endpoint).segments
     if segments.count(ANY) > 1:
         return "has ** in it more than once"
@@ -104,7 +103,7 @@ def _letter(letter: str) -> str:
 TIER: Final = "tier"
 ANYTHING: Final = r"\C*"
 STATED: Final = r"[^,\s]\C*"
-"""What a header looks like whose first line says something."""
+"""Matches a header whose first line is not empty."""
 
 _MORE_LINES: Final = r"(?:,\C*)?"
 _LINES_BEFORE: Final = r"(?:\C*,)?"
@@ -115,8 +114,10 @@ _INPUT: Final = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The text of *header* must look like *regex*, or must not. One that is missing is empty;
-    with None for *regex* it must be there, empty or not."""
+    """A condition on *header*: its text matches *regex*, or does not if *is_inverted*.
+
+    A missing header counts as empty. Without *regex* the header must exist.
+    """
 
     header: str
     regex: str | None
@@ -124,8 +125,8 @@ class Condition:
 
 
 def conditions_of(match: Match, identity: Identity) -> tuple[Condition, ...]:
-    """What requests look like that *match* may be for: every one that it is for, and those that
-    differ from them in what Envoy cannot see."""
+    """The conditions of requests that *match* may apply to: all that it applies to, and those
+    that differ from them only in what Envoy cannot see."""
     found = []
     path = path_regex(match.endpoints)
     if path is not None:
@@ -143,7 +144,7 @@ def conditions_of(match: Match, identity: Identity) -> tuple[Condition, ...]:
 
 
 def unseen_in(match: Match, identity: Identity) -> str:
-    """What of *match* Envoy cannot see, in words; "" if it sees all."""
+    """The reason why Envoy cannot decide *match*; "" if it can."""
     for endpoint in match.endpoints:
         flaw = flaw_of(endpoint)
         if flaw:
@@ -160,7 +161,7 @@ def unseen_in(match: Match, identity: Identity) -> str:
 
 
 def tier_condition(tiers: Iterable[str], identity: Identity) -> Condition:
-    """That the caller's tier is one of *tiers*, where a header tells it."""
+    """The condition that the caller's tier, which is in a header, is one of *tiers*."""
     source = identity.sources[TIER]
     names = _any_of(tiers)
     stated = f"(?:{names})?" if source.default in set(tiers) else f"(?:{names})"
@@ -168,24 +169,24 @@ def tier_condition(tiers: Iterable[str], identity: Identity) -> Condition:
 
 
 def host_regex(hosts: Iterable[str]) -> str:
-    """The spellings of *hosts*: in any case, with a user, a port, dots at the end."""
-    told = []
+    """The regular expression for all spellings of *hosts*: case, user, port, dots at the end."""
+    names = []
     for host in hosts:
         if not _PLAIN_HOST.fullmatch(host):
             return ANYTHING
         wild = host.startswith("*.")
         name = re.escape(normalised_host(host[2:] if wild else host))
-        told.append(rf"[^:]*\.{name}" if wild else name)
-    return rf"(?i)(?:\C*@)?(?:{'|'.join(told)})\.*(?::[^:]*)?"
+        names.append(rf"[^:]*\.{name}" if wild else name)
+    return rf"(?i)(?:\C*@)?(?:{'|'.join(names)})\.*(?::[^:]*)?"
 
 
 def _line_regex(values: Iterable[str]) -> str:
-    """One line or more, of which one is one of *values*, with blanks around it or not."""
+    """Matches lines of which one is one of *values*, with or without blanks around it."""
     return f"{_LINES_BEFORE}{_MATCHING_BLANKS}(?:{_any_of(values)}){_MATCHING_BLANKS}{_MORE_LINES}"
 
 
 def header_matcher(condition: Condition) -> Json:
-    """*condition* as rate limit actions have it. Its expression must be small."""
+    """*condition* in the form of rate limit actions, which take only small expressions."""
     made: Json = {"name": condition.header, "invert_match": condition.is_inverted}
     if condition.regex is None:
         return {**made, "present_match": True}
@@ -197,22 +198,22 @@ def header_matcher(condition: Condition) -> Json:
 
 
 def header_input(name: str) -> Json:
-    """The text of a header, as matchers and buckets take it."""
+    """The text of a header as an input of matchers and buckets."""
     return extension(name, _INPUT, header_name=name)
 
 
 def predicate_of(conditions: Sequence[Condition]) -> Json:
-    """That all *conditions* hold, of which there is one at least."""
+    """The predicate that all *conditions*, at least one, hold."""
     return _joined("and_matcher", list(map(_predicate, conditions)))
 
 
 def either(predicates: Sequence[Json]) -> Json:
-    """That one of *predicates* holds, of which there is one at least."""
+    """The predicate that one of *predicates*, at least one, holds."""
     return _joined("or_matcher", list(predicates))
 
 
 def negated(predicate: Json) -> Json:
-    """That *predicate* does not hold."""
+    """The predicate that *predicate* does not hold."""
     return {"not_matcher": predicate}
 
 

@@ -1,4 +1,4 @@
-"""What the parts of Envoy's configuration hand each other."""
+"""The values that the modules of Envoy's configuration share."""
 
 from __future__ import annotations
 
@@ -15,39 +15,34 @@ if TYPE_CHECKING:
     from headgate.policy.model import Decide, Policy
 
 
-# How filters name the decision service.
-
-
 SERVICE: Final = "headgate"
 """The cluster of the service's gRPC."""
 
 
 def service() -> Json:
-    """The service, as filters ask it."""
+    """The decision service in the form of filters."""
     return {"envoy_grpc": {"cluster_name": SERVICE}}
 
 
-# What is done to the headers of a request before anything else looks at them.
+# Changes to the headers of a request before anything else reads them.
 
 
 def removed(name: str) -> Json:
-    """The header *name* is taken away."""
+    """Remove the header *name*."""
     return {"remove": name}
 
 
 def put(name: str, value: str) -> Json:
-    """The header *name* becomes *value*, which may be a format; nothing is done if that turns out
-    empty."""
+    """Set the header *name* to *value*, which may be a format; do nothing if that is empty."""
     action = "OVERWRITE_IF_EXISTS_OR_ADD"
     return {"append": {"header": {"key": name, "value": value}, "append_action": action}}
 
 
-# Cookies in one line: what rules see is all that there is.
+# Cookies in one line.
 #
-# The service is told the first line of a header. Rules look at the cookies of all lines, and so do
-# many servers: in a second line a session would be used without being counted. No browser sends one
-# (RFC 6265, 5.4), and those of HTTP/2 Envoy joins. So where rules look at cookies, a request with
-# several lines is refused.
+# Envoy sends the service the first line of a header, but servers read the cookies of all lines: a
+# session in a second line would not be counted. Browsers send one line (RFC 6265, 5.4), and Envoy
+# joins those of HTTP/2. So if rules read cookies, the gateway rejects requests with several lines.
 
 
 _COOKIE: Final = "cookie"
@@ -57,16 +52,19 @@ _SEVERAL: Final = "x-headgate-cookies"
 
 @dataclass(frozen=True, slots=True)
 class CookieLines:
-    """What finds requests with several lines: *mutations* done to headers first, *refused* matches
-    of those requests, *internal* headers that no upstream sees."""
+    """The parts of a configuration that rejects requests with several cookie lines.
+
+    *mutations* change headers first, *rejected* matches those requests, and *internal* headers are
+    not sent upstream.
+    """
 
     mutations: tuple[Json, ...] = ()
-    refused: tuple[Json, ...] = ()
+    rejected: tuple[Json, ...] = ()
     internal: tuple[str, ...] = ()
 
 
 def cookie_lines(policy: Policy) -> CookieLines:
-    """What is needed for *policy*: nothing, if it does not look at cookies."""
+    """The parts for *policy*; empty if it reads no cookies."""
     if _COOKIE not in headers_of_interest(policy):
         return CookieLines()
     is_one = f"request.headers['{_COOKIE}'] == request.headers['{_FIRST}']"
@@ -78,20 +76,20 @@ def cookie_lines(policy: Policy) -> CookieLines:
             put(_SEVERAL, f"%CEL({is_one} ? '' : 'several')%"),
             removed(_FIRST),
         ),
-        refused=({"prefix": "/", "headers": [several]},),
+        rejected=({"prefix": "/", "headers": [several]},),
         internal=(_SEVERAL,),
     )
 
 
 Json = dict[str, Any]
-"""A message of Envoy's, as JSON has it."""
+"""A message of Envoy in JSON."""
 
 TYPES: Final = "type.googleapis.com/"
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """How a gateway decides a rule: as it *asks* for, or otherwise, and then *why*."""
+    """The way a gateway decides a rule: *asked* for by the rule, or another one and *why*."""
 
     rule: str
     decide: Decide
@@ -101,10 +99,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class HttpFilter:
-    """One of Envoy's HTTP filters: its name in the chain, and its configuration with `@type`.
+    """An HTTP filter of Envoy: its name in the chain, and its configuration with `@type`.
 
-    The name stays the same while the rule that it is for does: what is in a filter can be changed
-    without touching a connection, which filters there are cannot.
+    The name stays the same as long as its rule: Envoy can change the content of a filter without
+    closing connections, but not the list of filters.
     """
 
     name: str
@@ -113,10 +111,10 @@ class HttpFilter:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where things are on this machine: paths of files and sockets that Envoy is told."""
+    """The paths of files and sockets on this machine that Envoy uses."""
 
     directory: str
-    """Where Envoy's files are; a path without a slash at the end."""
+    """The directory of Envoy's files, without a slash at the end."""
 
     grpc: tuple[str, ...]
     """The sockets, or `host:port`, of the service's workers for RLS and RLQS."""
@@ -125,14 +123,13 @@ class Places:
     """The socket, or `host:port`, of Envoy's admin page."""
 
     system_ca: str = "/etc/ssl/certs/ca-certificates.crt"
-    """The authorities that this machine believes, in one file: for upstreams without `upstream_ca`.
-    `headgate.gateway.processes.up` looks for it."""
+    """The file of trusted authorities on this machine, for upstreams without `upstream_ca`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What the listener is made of. *own_headers* are those of a response that are ours: what an
-    upstream says in them is not passed on."""
+    """The parts of the listener. *own_headers* are response headers that only Headgate sets: those
+    of an upstream are removed."""
 
     settings: GatewaySettings
     places: Places
@@ -144,12 +141,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Everything that Envoy reads: a text for each file by its name in the directory.
+    """All files that Envoy reads, by name.
 
-    *bootstrap* is read once; *discovered* are watched, and may be replaced while it runs: each by
-    renaming another file to it, **in the order in which they stand here**. What a file names must
-    be there when Envoy reads it; files that are no longer among them are removed afterwards.
-    *warnings* are sentences about what cannot be as the policy says.
+    Envoy reads *bootstrap* once and watches *discovered*. Replace those by renaming a new file to
+    each, **in this order**: a file must exist when another one names it. Remove files that are no
+    longer listed afterwards. *warnings* are sentences about parts of the policy that do not apply.
     """
 
     bootstrap: Json
@@ -159,15 +155,15 @@ class Documents:
 
 
 def typed(kind: str, **fields: Any) -> Json:
-    """A message of the full name *kind*, where any message may stand."""
+    """A message with its type *kind*, for a field that takes any message."""
     return {"@type": f"{TYPES}{kind}", **fields}
 
 
 def extension(name: str, kind: str, **fields: Any) -> Json:
-    """An extension of Envoy's called *name*, configured by a message of the full name *kind*."""
+    """The extension *name* of Envoy, configured by a message of type *kind*."""
     return {"name": name, "typed_config": typed(kind, **fields)}
 
 
 def seconds(amount: float) -> str:
-    """An amount of seconds, as durations are written."""
+    """*amount* seconds as a duration."""
     return f"{amount:.9f}".rstrip("0").rstrip(".") + "s"

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.config import Address
 from headgate.config.gateway import GatewaySettings
-from headgate.gateway.envoy.filters import decided, has_backstop, softened
+from headgate.gateway.envoy.filters import decided, has_backstop, ignored_parts
 from headgate.gateway.envoy.values import Decided
 from headgate.policy.model import Override
 from tests.support.envoy_matchers import policy_of
@@ -36,14 +36,14 @@ def test_rules_by_which_requests_take_turns_are_not_decided_and_that_is_said() -
         turns, "id: b, key_by: ip, limit: 1/s", f"{turns[:3]} off{turns[9:]}, mode: off"
     )
     assert [one.rule for one in decided(policy, GatewaySettings())] == ["b"]
-    assert softened(policy) == (
-        "rule turns: requests take turns in apps only; here it does nothing",
+    assert ignored_parts(policy) == (
+        "rule turns: fair queues work only in apps; the gateway ignores it",
     )
 
 
 def test_that_a_gateway_delays_nothing_is_said() -> None:
     policy = policy_of("id: q, key_by: ip, shape: {rate: 1/s, queue: 5}")
-    assert softened(policy) == ("rule q: here nothing is delayed; its queue only counts",)
+    assert ignored_parts(policy) == ("rule q: the gateway delays nothing; the queue only counts",)
 
 
 @pytest.mark.parametrize("asked", ["quota", "local"])
@@ -54,7 +54,7 @@ def test_that_a_gateway_delays_nothing_is_said() -> None:
         ("key_by: endpoint, limit: 1/s", "its key has the endpoint in it"),
         ("key_by: host, limit: 1/s", "its key has the host in it"),
         ("key_by: attribute:user, limit: 1/s", "is not in a header"),
-        ("key_by: ip, algorithm: concurrency, limit: 5, ttl: 10", "at the same time"),
+        ("key_by: ip, algorithm: concurrency, limit: 5, ttl: 10", "limits concurrency"),
         ("key_by: ip, shape: {rate: 1/s, queue: 5}", "a queue"),
         ("key_by: ip, limit: 9/s, adaptive: {floor: 20%}", "lowered under pressure"),
         ("key_by: ip, limit: 1/s, idempotency: {ttl: 60}", "repeated"),
@@ -62,7 +62,7 @@ def test_that_a_gateway_delays_nothing_is_said() -> None:
         ("key_by: ip, limit: 9/s, cost: {header: x-cost, max: 5}", "varies"),
         ("key_by: ip, limit: 9/s, cost: {endpoints: {/a: 5}}", "varies"),
         ("key_by: ip, limit: 9/s, cost: {after: {header: x-tokens}}", "only afterwards"),
-        ("key_by: ip, limit: 9/s, cost: 0", "costs nothing"),
+        ("key_by: ip, limit: 9/s, cost: 0", "cost is 0"),
         ("key_by: ip, limit: 9/s, match: {cookies: {a: b}}", "matches by a cookie"),
     ],
 )
@@ -101,7 +101,7 @@ def test_overridden_counters_are_the_services() -> None:
     text = policy_of("id: r, key_by: ip, limit: 1/s, decide: local")
     policy = replace(text, overrides=(Override("r", "ip=1", 1, extra=1),))
     (found,) = decided(policy, GatewaySettings())
-    assert "overridden" in found.why
+    assert "overrides" in found.why
 
 
 @pytest.mark.parametrize("limit", ["unlimited", "0/minute"])
