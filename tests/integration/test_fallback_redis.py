@@ -16,10 +16,9 @@ LIMIT = "20/hour fixed_window"
 
 @pytest.fixture(autouse=True)
 def haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for the server, and tell it, ten times as soon."""
-    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
-    monkeypatch.setattr("headgate.runtime.store_watch.SHORTEST", 0.1)
-    monkeypatch.setattr("headgate.runtime.store_watch.LONGEST", 0.2)
+    """Peek at the server, and report to it, ten times as soon."""
+    monkeypatch.setattr("headgate.runtime.fallback.FIRST_PAUSE", (0.0, 0.1))
+    monkeypatch.setattr("headgate.runtime.fallback.PEEK_PAUSE", (0.1, 0.2))
 
 
 def test_what_was_admitted_without_the_server_is_charged_when_it_is_back() -> None:

@@ -1,19 +1,17 @@
-"""A store that can be gone, or lose its answers; and a merge that is made when a test says so."""
+"""A store that can be gone, or lose its replies; and a recovery that runs when a test says so."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError
-from headgate.stores import MemoryStore, Operation, Store, TakeEach
+from headgate.runtime.drivers import drive
+from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headgate.errors import StoreFault
     from headgate.runtime.fallback import Fallback
-    from headgate.runtime.reconciliation import Steps
 
 
 class FailingStore(Store):
@@ -38,45 +36,14 @@ class FailingStore(Store):
         return reply
 
 
-class LaterMerger:
-    """Has *store* told when `finish` is called."""
+def reconcile(fallback: Fallback, store: Store | None = None) -> None:
+    """Report all usage without pauses, if the store is back, until it fails or is done.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._steps: Steps | None = None
-        self.batches = 0
-
-    @property
-    def is_busy(self) -> bool:
-        return self._steps is not None
-
-    def start(self, new_steps: Callable[[], Steps]) -> None:
-        if self._steps is None:
-            self._steps = new_steps()
-
-    def stop(self) -> None:
-        self._steps = None
-
-    def finish(self) -> None:
-        """Make the merge that was begun, if any, without its pauses."""
-        steps, self._steps = self._steps, None
-        reply: object = None
-        while steps is not None:
-            try:
-                step = steps.send(reply)
-            except StopIteration:
-                return
-            reply = None
-            if isinstance(step, TakeEach):
-                self.batches += 1
-                try:
-                    reply = self._store.run(step)
-                except StoreError as error:
-                    reply = error
-
-
-def later(fallback: Fallback, store: Store) -> LaterMerger:
-    """Have *fallback* merge into *store* when the test says so."""
-    merger = LaterMerger(store)
-    fallback._merger = merger  # type: ignore[assignment]  # a fake with the same verbs
-    return merger
+    *store* is the one to report to, if that of the fallback is only for event loops.
+    """
+    fallback._store = store or fallback._store
+    while not fallback.is_out and fallback.next_round_ns() is not None:
+        before = len(fallback._unreported)
+        drive(fallback.recover())
+        if len(fallback._unreported) == before:
+            return

@@ -1,10 +1,10 @@
-"""Unit tests have the time they make up: nothing looks after a store in the background."""
+"""Unit tests use manual clocks: no fallback recovers in the background."""
 
 import pytest
 
-from headgate.runtime.store_watch import Watch
+from headgate.runtime.background import BackgroundWork
 
 
 @pytest.fixture(autouse=True)
-def _without_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watch, "begin", lambda _watch: None)
+def _without_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BackgroundWork, "start", lambda _work, _due_ns=None: None)

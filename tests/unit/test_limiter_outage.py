@@ -14,7 +14,7 @@ from headgate.errors import OptionError, StoreError
 from headgate.stores.base import group_name
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
-from tests.support.failing_fallback import FailingStore, later
+from tests.support.failing_fallback import FailingStore, reconcile
 from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class Desk:
             self.limiter = AsyncRateLimiter(
                 limits, store=unbroken_async(Awaited(self.store)), on_store_failure=on_failure
             )
-        self.merger = later(self.limiter._engine.fallback, self.store)
 
     def ask(self, verb: str, *given: Any, **named: Any) -> Any:
         return self.do(getattr(self.limiter, verb)(*given, **named))
@@ -69,7 +68,7 @@ class Desk:
         self.store.fault = None
         self.store.clock.advance(2)
         self.ask("peek", "nobody")
-        self.merger.finish()
+        reconcile(self.limiter._engine.fallback, self.store)
 
     def used(self, key: str = "key") -> int:
         return self.store.inner.used_in(GROUP, key)
@@ -290,7 +289,6 @@ def test_who_goes_away_when_the_store_comes_back_leaves_no_charge_but_what_it_wa
     async def story() -> tuple[int, int]:
         store = FailingStore()
         limiter = AsyncRateLimiter(LIMIT, store=unbroken_async(Awaited(store)))
-        merger = later(limiter._engine.fallback, store)
         store.fault = "circuit_open"
         granted = await limiter.reserve("key", 4)
         assert granted.decision.source == "fail_open"
@@ -299,12 +297,12 @@ def test_who_goes_away_when_the_store_comes_back_leaves_no_charge_but_what_it_wa
             store.clock.advance(2)
             await limiter.peek("nobody")
         if returns == "and is told":
-            merger.finish()
+            reconcile(limiter._engine.fallback)
         await granted.cancel()
         store.fault = None
         store.clock.advance(2)
         await limiter.peek("nobody")
-        merger.finish()
+        reconcile(limiter._engine.fallback)
         left_here = 10 - limiter._engine.fallback.local.used_in(GROUP, "key")
         return left_here, 10 - store.inner.used_in(GROUP, "key")
 

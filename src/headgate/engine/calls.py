@@ -27,7 +27,7 @@ from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.errors import StoreError
 from headgate.limits import SlidingWindowCounter
 from headgate.runtime.effects import Interrupted, RunAll
-from headgate.runtime.fallback import ELSEWHERE, Asked
+from headgate.runtime.fallback import ELSEWHERE, RuleChecks
 from headgate.stores.base import conclude, concluded
 from headgate.stores.operations import Charge, Check, Operation, Refund, Take, TakeEach
 from headgate.units import MICROSECOND
@@ -413,7 +413,7 @@ class _Deciding:
         """
         parts, decisions, fallback = self._parts, self.decisions, self._engine.fallback
         asked = {
-            n: Asked(parts[n].planned.checks, parts[n].planned.rule.on_failure) for n in silent
+            n: RuleChecks(parts[n].planned.checks, parts[n].planned.rule.on_failure) for n in silent
         }
         fallback.raise_if_wanted(asked.values(), error)
         others = [n for n in range(len(parts)) if n not in asked]
@@ -440,7 +440,7 @@ class _Deciding:
         fallback.count_request([asked[n] for n in binding], [decisions[n] for n in binding])
 
     def _take_here(
-        self, places: list[int], asked: dict[int, Asked], error: StoreError, *, consume: bool
+        self, places: list[int], asked: dict[int, RuleChecks], error: StoreError, *, consume: bool
     ) -> None:
         fallback = self._engine.fallback
         together = [asked[n] for n in places]

@@ -29,7 +29,7 @@ from headgate.engine.verdict import (
 from headgate.errors import StoreError
 from headgate.runtime.drivers import Background
 from headgate.runtime.effects import Close, Interrupted, Run, begin_undoing
-from headgate.runtime.fallback import HERE, Asked, fallback_of
+from headgate.runtime.fallback import HERE, RuleChecks, fallback_of
 from headgate.stores.base import conclude
 from headgate.stores.factory import health_of, set_accuracies, wrapped
 from headgate.stores.operations import (
@@ -218,7 +218,7 @@ class Engine:
 
     def succeed(self) -> None:
         """Note that the store has answered, if an outage or a report waits for that."""
-        if self.fallback.wants_word:
+        if self.fallback.needs_success:
             self.fallback.succeed()
 
     # ---- reserve and settle ----------------------------------------------------------------
@@ -285,7 +285,7 @@ class Engine:
         try:
             outcomes = yield from calls.run(operation)
         except StoreError as error:
-            asked = Asked(operation.checks, one.rule.on_failure)
+            asked = RuleChecks(operation.checks, one.rule.on_failure)
             if isinstance(operation, Charge):
                 decision = self.fallback.charge(asked, error)
             else:
@@ -417,12 +417,12 @@ class Engine:
         return verdict
 
     def _without_store(
-        self, plan: Plan, error: StoreError, *, consume: bool, is_owed: bool = True
+        self, plan: Plan, error: StoreError, *, consume: bool, is_reported: bool = True
     ) -> Verdict:
         """Decide in this process, each rule by its failure policy, all or nothing."""
         asked = [_asked(one) for one in plan.deciding]
         decisions = self.fallback.decide(
-            asked, error, consume=consume, lease=plan.lease, is_owed=is_owed
+            asked, error, consume=consume, lease=plan.lease, is_reported=is_reported
         )
         by_rule = {one.rule.id: said for one, said in zip(plan.deciding, decisions, strict=True)}
         verdict = verdict_without_store(plan, by_rule)
@@ -486,11 +486,11 @@ class Engine:
 
     def _without_reservation(self, plan: Plan, error: StoreError) -> Verdict:
         """Decide in this process; what is settled later is reported to the store then."""
-        verdict = self._without_store(plan, error, consume=True, is_owed=False)
+        verdict = self._without_store(plan, error, consume=True, is_reported=False)
         if verdict.allowed:
             for one in plan.deciding:
                 if one.rule.id not in plan.open:
-                    self.fallback.owe(_asked(one), error)
+                    self.fallback.report_later(_asked(one), error)
         return verdict
 
     # ---- how it is given back --------------------------------------------------------------
@@ -511,7 +511,7 @@ class Engine:
         if not verdict.vacated.begin():
             return
         for one, check, turn_ns in turns_of(verdict, charged_rules(verdict, HERE)):
-            self.fallback.vacate(_asked(one, (check,)), (turn_ns,))
+            self.fallback.cancel_queued(_asked(one, (check,)), (turn_ns,))
         if (step := cancellation_of(verdict)) is not None:
             yield from calls.try_all([step])
 
@@ -565,7 +565,7 @@ class Engine:
             amount = amounts[one.rule.id]
             self.fallback.correct(_asked(one, one.amounts), amount - one.cost)
             if error is not None:
-                self.fallback.owe(_costing(one, amount, one.amounts), error)
+                self.fallback.report_later(_costing(one, amount, one.amounts), error)
         if error is not None and error.is_undone:
             held.owed = frozenset([one.rule.id for one in here])
 
@@ -602,10 +602,10 @@ def _takes(asked: TakeEach, calls: Calls) -> Effects[Replies]:
     return (yield from calls.run(asked))
 
 
-def _asked(one: RulePlan, checks: tuple[Check, ...] | None = None) -> Asked:
-    return Asked(one.checks if checks is None else checks, one.rule.on_failure)
+def _asked(one: RulePlan, checks: tuple[Check, ...] | None = None) -> RuleChecks:
+    return RuleChecks(one.checks if checks is None else checks, one.rule.on_failure)
 
 
-def _costing(one: RulePlan, amount: int, checks: tuple[Check, ...] | None = None) -> Asked:
+def _costing(one: RulePlan, amount: int, checks: tuple[Check, ...] | None = None) -> RuleChecks:
     rates = one.rates if checks is None else checks
     return _asked(one, tuple([Check(c.group, c.key, c.limit, amount) for c in rates]))

@@ -28,7 +28,7 @@ from headgate.limits.queues import LONGEST_QUEUE
 from headgate.observability import MEASURES
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Close, Interrupted, Run, Sleep
-from headgate.runtime.fallback import HERE, Asked, fallback_of
+from headgate.runtime.fallback import HERE, RuleChecks, fallback_of
 from headgate.runtime.waiting_lines import deadline_ns, naps
 from headgate.stores.base import Hit, group_name
 from headgate.stores.factory import wrapped
@@ -190,7 +190,8 @@ class Places:
             return False
         checks = (Check(self._group, key, self.limit, cost),)
         if granted.source in HERE:
-            was_there = self._fallback.vacate(Asked(checks, self._on_failure), (granted.turn_ns,))
+            queued = RuleChecks(checks, self._on_failure)
+            was_there = self._fallback.cancel_queued(queued, (granted.turn_ns,))
         else:
             operation = CancelQueued(checks, (granted.turn_ns,))
             try:

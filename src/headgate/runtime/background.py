@@ -1,4 +1,4 @@
-"""Rounds of work in the background: upkeep of leases, reports to other regions."""
+"""Rounds of work in the background: upkeep of leases, reports to other regions, recovery."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headgate.runtime.drivers import Background
+from headgate.runtime.drivers import Background, spawn
 from headgate.runtime.effects import Interrupted, Signal, Wait
 from headgate.units import MILLISECOND, SECOND
 
@@ -73,6 +73,12 @@ class BackgroundWork(Generic[T]):
         """True if the work ended while there was something to do: its event loop has ended, or no
         thread could be started."""
 
+    @property
+    def is_running(self) -> bool:
+        """True if there are rounds, which wait or work."""
+        current = self._current
+        return current is not None and not current.is_stalled
+
     def wake(self, reply: R, due_ns: int | None = None) -> Effects[R]:
         """Begin the work unless it goes on already; returns *reply*, also in an interruption.
 
@@ -92,6 +98,23 @@ class BackgroundWork(Generic[T]):
             if not isinstance(error, RuntimeError):  # no thread to be had: tried again later
                 raise
         return reply
+
+    def start(self, due_ns: int | None = None) -> None:
+        """Do what `wake` does, for a caller that is no generator: begin the work in the running
+        event loop, or in a thread if there is none."""
+        rounds = self._begin(due_ns)
+        if rounds is None:
+            return
+        try:
+            spawn(self._perform(rounds), name=self._name, in_loop=rounds.loop is not None)
+        except RuntimeError:  # no thread to be had: tried again later
+            self._end(rounds)
+
+    def ring(self) -> None:
+        """Cut the pause before the next round short."""
+        with self._lock:
+            if self._current is not None:
+                self._current.bell.set()
 
     def closing(self, seconds: float) -> Effects[None]:
         """Cut the pause short, and wait up to *seconds* for the rounds that are still due."""

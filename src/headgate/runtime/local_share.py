@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision, OnFailure
     from headgate.limits import Limit
-    from headgate.runtime.outage import Mode, Stance
+    from headgate.runtime.outage import ActivePolicy, Mode
     from headgate.stores.operations import Outcomes
 
 
@@ -42,10 +42,10 @@ def scaled(limit: Limit, share: Fraction) -> Limit:
     """*limit* with *share*, above 0 and up to 1, of its quota: rounded down, never below 1.
 
     Rates are scaled exactly, windows and times stay as they are. So of a token bucket no more than
-    `share * capacity + share * refill_rate * t` is admitted in any time t, or 1 in place of the
+    `share * capacity + share * refill_rate * t` is allowed in any time t, or 1 in place of the
     first if that is less. (A rate that no limit can have is cut to the next lower that one can.)
     Guaranteed slots are scaled as all are. A queue is worked off at a share of its rate and is
-    shorter by as much: nobody waits longer.
+    shorter by as much: no caller waits longer.
     """
     return limit if share == 1 else _scaled(limit, share)
 
@@ -68,8 +68,8 @@ def _scaled(limit: Limit, share: Fraction) -> Limit:
 
 
 def _slots(limit: Concurrency, quota: int, share: Fraction) -> Concurrency:
-    """*quota* slots, and of each guarantee its share, rounded down. Whoever is left none asks as
-    those do who never had one."""
+    """*quota* slots, and of each guarantee its share, rounded down. A caller whose
+    guarantee is 0 then has none."""
     sizes = {name: floor(slots * share) for name, slots in limit.shares}
     shares = tuple((name, slots) for name, slots in sizes.items() if slots)
     if not shares:
@@ -114,7 +114,7 @@ ELSEWHERE: Final = frozenset({*HERE, "fail_closed", "fallback", "override"})
 """The sources of decisions that the store does not know."""
 
 
-class Asked(NamedTuple):
+class RuleChecks(NamedTuple):
     """The checks of one limiter or rule, and its failure policy."""
 
     checks: tuple[Check, ...]
@@ -129,31 +129,31 @@ class Asked(NamedTuple):
         return tuple([Check(c.group, c.key, scaled(c.limit, share), c.cost) for c in self.checks])
 
 
-def shared_checks(asked: Sequence[Asked]) -> tuple[Check, ...]:
-    if len(asked) == 1:
-        return asked[0].shared
-    return tuple([check for one in asked for check in one.shared])
+def shared_checks(rules: Sequence[RuleChecks]) -> tuple[Check, ...]:
+    if len(rules) == 1:
+        return rules[0].shared
+    return tuple([check for one in rules for check in one.shared])
 
 
-def said(asked: Asked, stance: Stance, outcomes: Outcomes) -> Decision:
-    """The decision of *asked* by the *outcomes* of its checks under their share."""
+def decision_of(rule: RuleChecks, policy: ActivePolicy, outcomes: Outcomes) -> Decision:
+    """The decision of *rule* by the *outcomes* of its checks under their share."""
     parts = []
-    for check, outcome in zip(asked.checks, outcomes, strict=True):
+    for check, outcome in zip(rule.checks, outcomes, strict=True):
         if outcome.retry_after_ns is None and check.cost <= check.limit.largest_cost:
             # It does not fit in a share, but will when the store is back.
             outcome = outcome._replace(retry_after_ns=RETRY_AFTER_FAILURE_NS)  # noqa: PLW2901
-        source = stance.mode if stance.mode == "local" or outcome.allowed else "fallback"
+        source = policy.mode if policy.mode == "local" or outcome.allowed else "fallback"
         parts.append(concluded(check.key, check.limit, outcome._replace(source=source)))
     return combine(parts)
 
 
-def mode_of(stances: Sequence[Stance], decisions: Sequence[Decision]) -> Mode | None:
+def mode_of(policies: Sequence[ActivePolicy], decisions: Sequence[Decision]) -> Mode | None:
     """The way a request was decided: by what denied it, else by what allowed it; None: no limit."""
-    pairs = list(zip(stances, decisions, strict=True))
+    pairs = list(zip(policies, decisions, strict=True))
     binding = [pair for pair in pairs if not pair[1].allowed] or pairs
     if not binding:
         return None
-    if any(stance.is_escalated for stance, _ in binding):
+    if any(policy.is_escalated for policy, _ in binding):
         return "escalated"
     sources = {decision.source for _, decision in binding}
     known: tuple[Mode, ...] = ("fail_closed", "fallback", "fail_open")

@@ -24,7 +24,7 @@ QUIET_NS: Final = SECOND
 that is one outage, not many."""
 
 
-class Stance(NamedTuple):
+class ActivePolicy(NamedTuple):
     """The failure policy of a limit now; *is_escalated* if it has failed open for too long."""
 
     mode: FailurePolicy
@@ -61,29 +61,29 @@ class Outage:
         self.began_ns = self._failed_ns = now
         return True
 
-    def hear(self) -> None:
+    def succeed(self) -> None:
         """Record a successful call, while others may still be rejected."""
         self._gone_ns = None
 
     def end(self, now: int, *, is_certain: bool = False) -> Ended | None:
         """Record a successful call, or that the store *is_certain* to be back; the outage, if it
         ends now."""
-        self.hear()
+        self.succeed()
         if self.began_ns is None or (not is_certain and now - self._failed_ns < QUIET_NS):
             return None
         ended = Ended(max(now - self.began_ns, 0), self._decided)
         self.began_ns, self._decided, self._escalations = None, {}, set()
         return ended
 
-    def stance(self, on_failure: OnFailure, now: int) -> Stance:
+    def active_policy(self, on_failure: OnFailure, now: int) -> ActivePolicy:
         """The failure policy of a limit with *on_failure* now. The time that it may fail open
         counts from the first failure after a successful call."""
         most_ns = on_failure.open_ns
         if on_failure.mode != "fail_open" or most_ns is None or self._gone_ns is None:
-            return Stance(on_failure.mode)
+            return ActivePolicy(on_failure.mode)
         if now - self._gone_ns < most_ns:
-            return Stance("fail_open")
-        return Stance(on_failure.then, is_escalated=True)
+            return ActivePolicy("fail_open")
+        return ActivePolicy(on_failure.then, is_escalated=True)
 
     def escalate(self, mode: FailurePolicy) -> bool:
         """Record that limits escalate to *mode*; True if that is new in this outage."""
@@ -104,7 +104,7 @@ _DECIDED: Final = {
     )
     for mode in get_args(Mode)
 }
-_MERGED: Final = MEASURES.counter(
+_REPORTED: Final = MEASURES.counter(
     "fallback_merged", "Units admitted without the store that it was told of afterwards."
 )
 _DROPPED: Final = MEASURES.counter(
@@ -112,7 +112,7 @@ _DROPPED: Final = MEASURES.counter(
 )
 
 
-class Seen(Protocol):
+class WatchedStore(Protocol):
     """Something that knows if a store is gone."""
 
     @property
@@ -120,17 +120,17 @@ class Seen(Protocol):
         """The nanoseconds since it went; None if it is there."""
 
 
-class Board:
+class Outages:
     """The fallbacks of this process, for metrics."""
 
     def __init__(self) -> None:
-        self._all: WeakSet[Seen] = WeakSet()
+        self._all: WeakSet[WatchedStore] = WeakSet()
         MEASURES.gauge("fail_mode_active", "How many stores are gone.", self.active)
         MEASURES.gauge(
             "fail_mode_seconds", "For how long the first of them has been gone.", self.seconds
         )
 
-    def add(self, one: Seen) -> None:
+    def add(self, one: WatchedStore) -> None:
         self._all.add(one)
 
     def active(self) -> float:
@@ -143,7 +143,7 @@ class Board:
         return [age for one in list(self._all) if (age := one.out_for_ns) is not None]
 
 
-BOARD: Final = Board()
+OUTAGES: Final = Outages()
 
 
 def count_decided(mode: Mode) -> None:
@@ -151,9 +151,9 @@ def count_decided(mode: Mode) -> None:
     _DECIDED[mode].add()
 
 
-def count_merged(units: int) -> None:
+def count_reported(units: int) -> None:
     """Count *units* that were reported to the store."""
-    _MERGED.add(units)
+    _REPORTED.add(units)
 
 
 def count_dropped(times: int) -> None:
@@ -161,7 +161,7 @@ def count_dropped(times: int) -> None:
     _DROPPED.add(times)
 
 
-def tell_beginning(where: str, error: StoreError) -> None:
+def log_beginning(where: str, error: StoreError) -> None:
     _LOG.warning(
         "%s cannot be asked (%s): every limit does what it says for that; %s",
         where,
@@ -171,7 +171,7 @@ def tell_beginning(where: str, error: StoreError) -> None:
     )
 
 
-def tell_escalation(where: str, mode: FailurePolicy, since_ns: int) -> None:
+def log_escalation(where: str, mode: FailurePolicy, since_ns: int) -> None:
     _LOG.warning(
         "%s has been gone for %.1f s: limits that failed open are %s now",
         where,
@@ -181,7 +181,7 @@ def tell_escalation(where: str, mode: FailurePolicy, since_ns: int) -> None:
     )
 
 
-def tell_end(where: str, ended: Ended) -> None:
+def log_end(where: str, ended: Ended) -> None:
     decided = ", ".join(f"{count} {mode}" for mode, count in sorted(ended.decided.items()))
     _LOG.warning(
         "%s is back after %.1f s; requests decided without it: %s",

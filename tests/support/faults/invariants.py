@@ -230,9 +230,9 @@ def ordeal(
 
 
 def is_settled(one: Subject) -> bool:
-    """Whether the store has been told all that it is owed."""
+    """True if the store is back and no usage is unreported or in flight."""
     fallback = one.fallback
-    return not (fallback.is_out or len(fallback._owing) or fallback._merger.is_busy)
+    return not (fallback.is_out or fallback.needs_recovery or fallback._recovery.is_running)
 
 
 def _is_in_order(one: Subject, trail: Trail) -> bool:

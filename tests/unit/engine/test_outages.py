@@ -17,7 +17,7 @@ from headgate.stores.base import Accuracies, group_name
 from headgate.stores.factory import unwrapped
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
-from tests.support.failing_fallback import FailingStore, later
+from tests.support.failing_fallback import FailingStore, reconcile
 from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ class Desk:
         else:
             store = unbroken_async(Awaited(self.store))
             self.engine = AsyncRuleEngine(Policy(rules), store=store)
-        self.merger = later(self.engine.engine.fallback, self.store)
 
     def __getattr__(self, verb: str) -> Any:
         asked = getattr(self.engine, verb)
@@ -84,7 +83,7 @@ class Desk:
         self.store.fault = None
         self.store.clock.advance(2)
         self.peek(ask())
-        self.merger.finish()
+        reconcile(self.engine.engine.fallback, self.store)
 
     def used(self, name: str) -> int:
         group = group_name("headgate", name)

@@ -12,10 +12,11 @@ from headgate.decision import Decision, OnFailure
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.observability import MEASURES
-from headgate.runtime.fallback import Asked, Fallback, fallback_of
+from headgate.runtime.fallback import Fallback, RuleChecks, fallback_of
 from headgate.stores import Check, Take
+from headgate.stores.operations import ReleaseSlot, RenewSlot
 from headgate.units import SECOND
-from tests.support.failing_fallback import FailingStore, later
+from tests.support.failing_fallback import FailingStore, reconcile
 
 if TYPE_CHECKING:
     from headgate.errors import StoreFault
@@ -27,28 +28,31 @@ GONE = StoreError("gone", reason="circuit_open")
 SLOW = StoreError("slow", reason="timeout")
 
 
-def asked(on_failure: OnFailure = OPEN, cost: int = 1, *limits: Limit, key: str = "k") -> Asked:
+def asked(
+    on_failure: OnFailure = OPEN, cost: int = 1, *limits: Limit, key: str = "k"
+) -> RuleChecks:
     checks = [Check(f"g{n}", key, limit, cost) for n, limit in enumerate(limits or (TEN,))]
-    return Asked(tuple(checks), on_failure)
+    return RuleChecks(tuple(checks), on_failure)
 
 
 class Desk:
-    """A fallback, its store, and the merge that a test makes when it likes."""
+    """A fallback and its store, to which a test reports when it likes."""
 
     def __init__(self) -> None:
         self.store = FailingStore()
         self.clock = self.store.clock
         self.fallback = Fallback(self.store, self.clock)
-        self.merger = later(self.fallback, self.store)
 
-    def decide(self, *parts: Asked, error: StoreError = GONE, **options: Any) -> list[Decision]:
+    def decide(
+        self, *parts: RuleChecks, error: StoreError = GONE, **options: Any
+    ) -> list[Decision]:
         return self.fallback.decide(parts, error, **options)
 
     def come_back(self) -> None:
         """The store answers again, after a while."""
         self.clock.advance(2)
         self.fallback.succeed()
-        self.merger.finish()
+        reconcile(self.fallback)
 
     def used(self, group: str = "g0", key: str = "k") -> int:
         return self.store.inner.used_in(group, key)
@@ -189,7 +193,7 @@ def test_what_was_admitted_is_charged_when_the_store_is_back_and_once(share: OnF
     desk.come_back()
     assert desk.used() == 4
     desk.come_back()
-    desk.merger.finish()
+    reconcile(desk.fallback)
     assert desk.used() == 4
 
 
@@ -263,11 +267,11 @@ def test_a_charge_whose_answer_is_lost_is_not_repeated() -> None:
     assert [desk.used(key=f"k{n}") for n in range(60)] == [1] * 60
 
 
-def test_what_is_owed_is_bounded_and_what_is_dropped_is_counted(
+def test_what_is_reported_is_bounded_and_what_is_dropped_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk()
-    monkeypatch.setattr(desk.fallback._owing, "_most", 10)
+    monkeypatch.setattr(desk.fallback._unreported, "_max_counters", 10)
     before = MEASURES.value("fallback_dropped")
     for n in range(25):
         desk.decide(asked(key=f"k{n}"))
@@ -285,33 +289,21 @@ def test_charges_and_refunds_are_made_here_and_told_later() -> None:
     assert desk.used() == 3
 
 
-def test_holds_are_settled_here_and_told_by_who_settles_them() -> None:
-    desk = Desk()
-    assert desk.fallback.hold(asked(OPEN, 6), GONE, "one", 60 * SECOND)
-    assert not desk.fallback.hold(asked(OPEN, 6), GONE, "two", 60 * SECOND)
-    assert desk.fallback.settle(asked(OPEN, 2), "one")
-    assert not desk.fallback.settle(asked(OPEN, 2), "one")
-    assert desk.decide(asked(), consume=False)[0].remaining == 8
-    desk.fallback.owe(asked(OPEN, 2), GONE)
-    desk.come_back()
-    assert desk.used() == 2
-
-
-def test_slots_are_granted_renewed_and_given_back_here() -> None:
+def test_slots_are_granted_renewed_and_released_here() -> None:
     desk = Desk()
     slots = asked(OPEN, 1, Concurrency(1, 60))
+    local = desk.fallback.local
     assert desk.decide(slots, lease="a")[0]
     assert not desk.decide(slots, lease="b")[0]
-    assert desk.fallback.renew(slots, "a")
-    assert not desk.fallback.renew(slots, "b")
-    assert desk.fallback.leave(slots, "a")
-    assert not desk.fallback.leave(slots, "a")
+    assert local.run(RenewSlot(slots.shared, "a"))
+    assert not local.run(RenewSlot(slots.shared, "b"))
+    assert local.run(ReleaseSlot(slots.shared, "a"))
     assert desk.decide(slots, lease="b")[0]
     desk.come_back()
     assert desk.used() == 0
 
 
-def test_a_reset_forgets_what_is_owed() -> None:
+def test_a_reset_forgets_what_is_reported() -> None:
     desk = Desk()
     desk.decide(asked(OPEN, 4))
     desk.fallback.reset(asked(OPEN, 0))
@@ -320,8 +312,8 @@ def test_a_reset_forgets_what_is_owed() -> None:
     assert desk.used() == 0
 
 
-def test_a_guard_says_when_the_store_is_back() -> None:
-    class Guard:
+def test_the_circuit_breaker_ends_an_outage() -> None:
+    class Breaker:
         where = "here"
         state = "open"
         is_open = True
@@ -329,17 +321,17 @@ def test_a_guard_says_when_the_store_is_back() -> None:
         def on_change(self, callback: Any) -> None:
             self.tell = callback
 
-    desk, guard = Desk(), Guard()
-    desk.fallback.listen(guard)
+    desk, breaker = Desk(), Breaker()
+    desk.fallback.follow(breaker)
     desk.decide(asked())
     desk.come_back()
     assert desk.fallback.is_out, "another part of the store may have answered"
-    guard.tell("half open")
+    breaker.tell("half open")
     assert desk.fallback.is_out
-    guard.state = "closed"
-    guard.tell("closed")
+    breaker.state = "closed"
+    breaker.tell("closed")
     assert not desk.fallback.is_out
-    desk.merger.finish()
+    reconcile(desk.fallback)
     assert desk.used() == 1
 
 
@@ -349,11 +341,10 @@ def test_all_who_use_a_store_share_its_fallback_and_other_stores_have_others() -
     assert fallback_of(one) is not fallback_of(other)
 
 
-def test_a_forked_process_tells_nothing_that_the_other_one_will_tell() -> None:
+def test_a_forked_process_does_not_report_the_usage_of_its_parent() -> None:
     desk = Desk()
     desk.decide(asked(OPEN, 4))
     desk.fallback.after_fork()
-    later(desk.fallback, desk.store)
     desk.come_back()
     assert desk.used() == 0
     assert desk.decide(asked(), consume=False)[0].remaining == 6, "but it counts it"
@@ -380,7 +371,7 @@ def test_a_store_that_answers_some_calls_escalates_nothing_unless_a_part_of_it_i
     source: str, *, is_open: bool
 ) -> None:
     desk = Desk()
-    desk.fallback.listen(Parts(is_open=is_open))
+    desk.fallback.follow(Parts(is_open=is_open))
     patient = OnFailure(open_ns=10 * SECOND)
     assert desk.decide(asked(patient))[0].source == "fail_open"
     for _ in range(3):

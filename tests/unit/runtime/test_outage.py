@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.decision import OnFailure
-from headgate.runtime.outage import QUIET_NS, Outage, Stance
+from headgate.runtime.outage import QUIET_NS, ActivePolicy, Outage
 from headgate.units import SECOND
 
 
@@ -50,15 +50,15 @@ def test_what_fails_open_escalates_after_its_time(then: str) -> None:
     on_failure = OnFailure(open_ns=10 * SECOND, then=then)  # type: ignore[arg-type]  # it is one
     outage = Outage()
     outage.fail(100 * SECOND)
-    assert outage.stance(on_failure, 110 * SECOND - 1) == Stance("fail_open")
-    assert outage.stance(on_failure, 110 * SECOND) == Stance(then, is_escalated=True)  # type: ignore[arg-type]  # as above
+    assert outage.active_policy(on_failure, 110 * SECOND - 1) == ActivePolicy("fail_open")
+    assert outage.active_policy(on_failure, 110 * SECOND) == ActivePolicy(then, is_escalated=True)  # type: ignore[arg-type]  # as above
 
 
 @pytest.mark.parametrize("mode", ["fail_open", "fail_closed", "local"])
 def test_what_has_no_time_stays_as_it_is(mode: str) -> None:
     outage = Outage()
     outage.fail(0)
-    assert outage.stance(OnFailure(mode), 10**18).mode == mode  # type: ignore[arg-type]  # it is one
+    assert outage.active_policy(OnFailure(mode), 10**18).mode == mode  # type: ignore[arg-type]  # it is one
 
 
 def test_one_success_in_between_starts_the_time_anew_though_it_is_the_same_outage() -> None:
@@ -68,8 +68,8 @@ def test_one_success_in_between_starts_the_time_anew_though_it_is_the_same_outag
     outage.fail(9 * SECOND)
     assert outage.end(9 * SECOND) is None
     outage.fail(9 * SECOND)
-    assert outage.stance(on_failure, 18 * SECOND).mode == "fail_open"
-    assert outage.stance(on_failure, 19 * SECOND).mode == "fail_closed"
+    assert outage.active_policy(on_failure, 18 * SECOND).mode == "fail_open"
+    assert outage.active_policy(on_failure, 19 * SECOND).mode == "fail_closed"
     assert outage.began_ns == 0
 
 
@@ -88,14 +88,14 @@ def test_a_clock_that_goes_back_ends_nothing_early() -> None:
     outage.fail(10 * SECOND)
     outage.fail(2 * SECOND)
     assert outage.end(10 * SECOND) is None
-    assert outage.stance(OnFailure(open_ns=SECOND), 5 * SECOND).mode == "fail_open"
+    assert outage.active_policy(OnFailure(open_ns=SECOND), 5 * SECOND).mode == "fail_open"
 
 
 def test_a_call_that_succeeds_while_others_are_held_back_starts_the_time_anew() -> None:
     on_failure = OnFailure(open_ns=10 * SECOND)
     outage = Outage()
     outage.fail(0)
-    outage.hear()
+    outage.succeed()
     outage.fail(9 * SECOND)
-    assert outage.stance(on_failure, 18 * SECOND).mode == "fail_open"
+    assert outage.active_policy(on_failure, 18 * SECOND).mode == "fail_open"
     assert outage.began_ns == 0

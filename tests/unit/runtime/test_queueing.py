@@ -5,17 +5,17 @@ from fractions import Fraction
 from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
-from headgate.runtime.fallback import Asked, Fallback
+from headgate.runtime.fallback import Fallback, RuleChecks
 from headgate.stores import CancelQueued, Check, Take
-from tests.support.failing_fallback import FailingStore, later
+from tests.support.failing_fallback import FailingStore, reconcile
 
 QUEUE = LeakyQueue(rate=10, queue=20)
 GONE = StoreError("gone", reason="circuit_open")
 HALF = OnFailure(share=Fraction(1, 2))
 
 
-def asked(cost: int = 1) -> Asked:
-    return Asked((Check("g", "k", QUEUE, cost),), HALF)
+def asked(cost: int = 1) -> RuleChecks:
+    return RuleChecks((Check("g", "k", QUEUE, cost),), HALF)
 
 
 def test_a_process_goes_on_at_its_share_of_the_rate() -> None:
@@ -39,13 +39,12 @@ def test_a_turn_that_was_given_here_is_given_up_here() -> None:
 def test_a_store_that_is_back_hears_of_the_turns_that_are_still_to_come() -> None:
     store = FailingStore()
     fallback = Fallback(store, store.clock)
-    merger = later(fallback, store)
     check = Check("g", "k", LeakyQueue(rate=1, queue=20))
     for _ in range(6):  # at half the rate, one every two seconds
-        fallback.decide([Asked((check,), HALF)], GONE)
+        fallback.decide([RuleChecks((check,), HALF)], GONE)
     store.clock.advance(4)
     fallback.succeed()
-    merger.finish()
+    reconcile(fallback)
     assert store.inner.used_in("g", "k") == 4, "the two that went before are over"
     (outcome,) = store.run(Take((check,)))
     assert outcome.delay_ns == 4_000_000_000
@@ -54,7 +53,7 @@ def test_a_store_that_is_back_hears_of_the_turns_that_are_still_to_come() -> Non
 def test_queues_and_buckets_are_decided_together() -> None:
     store = FailingStore()
     fallback = Fallback(store, store.clock)
-    bucket = Asked((Check("b", "k", TokenBucket(2, 1)),), OnFailure())
+    bucket = RuleChecks((Check("b", "k", TokenBucket(2, 1)),), OnFailure())
     said = [fallback.decide([asked(), bucket], GONE) for _ in range(3)]
     assert [all(one) for one in said] == [True, True, False]
     assert fallback.decide([asked()], GONE)[0].delay == 0.4

@@ -21,7 +21,7 @@ from headgate.stores import MemoryStore, Operation, Store, Take, TakeEach
 from headgate.stores.base import group_name
 from headgate.testing import ManualClock
 from headgate.units import SECOND
-from tests.support.failing_fallback import LaterMerger, later
+from tests.support.failing_fallback import reconcile
 from tests.support.unbroken_stores import unbroken
 
 FAULTS: tuple[StoreFault, ...] = ("circuit_open", "timeout", "unreachable", "loading")
@@ -63,7 +63,7 @@ class Process:
         self.link = Link(shared, random)
         store = unbroken(self.link)
         self.limiter = RateLimiter(limit, store=store, on_store_failure=OnFailure(share=share))
-        self.merger: LaterMerger = later(self.limiter._engine.fallback, store)
+        self.fallback = self.limiter._engine.fallback
         self.without: dict[str, list[tuple[int, int]]] = {key: [] for key in KEYS}
         self.owed = 0
 
@@ -110,7 +110,7 @@ def test_bounds_hold_whatever_happens(limit: Limit, seed: int) -> None:
             case chance if chance < 0.95:
                 process.link.is_up = not process.link.is_up
             case _:
-                process.merger.finish()
+                reconcile(process.fallback)
     for process in processes:
         for events in process.without.values():
             check_bound(events, scaled(limit, share))
@@ -134,5 +134,5 @@ def test_after_the_merge_the_store_shows_what_was_used_as_far_as_it_was_left(see
     for process in processes:
         process.link.is_up = True
         process.limiter.peek("a")
-        process.merger.finish()
+        reconcile(process.fallback)
     assert shared.used_in(group_name("headgate", 0), "a") == min(20, used)

@@ -23,7 +23,7 @@ from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.runtime.drivers import adrive
-from headgate.runtime.fallback import Asked
+from headgate.runtime.fallback import RuleChecks
 from headgate.service.http.check_request import (
     TO_COMMIT,
     TO_RESERVE,
@@ -121,17 +121,17 @@ class Unheld:
         return True
 
     def _settle_here(
-        self, receipt: Receipt, asked: list[Asked], mark: Check, error: StoreError
+        self, receipt: Receipt, asked: list[RuleChecks], mark: Check, error: StoreError
     ) -> bool:
         fallback = self._engine.fallback
         (outcome,) = fallback.local.run(Take((mark,)))
         if not outcome.allowed:
             return False
-        fallback.owe(Asked((mark,), OnFailure()), error)
+        fallback.report_later(RuleChecks((mark,), OnFailure()), error)
         self._record(receipt, asked, error)
         return True
 
-    def _record(self, receipt: Receipt, asked: list[Asked], error: StoreError | None) -> None:
+    def _record(self, receipt: Receipt, asked: list[RuleChecks], error: StoreError | None) -> None:
         """Make the counters of this process right; with *error* the store will be told."""
         fallback = self._engine.fallback
         is_ours = receipt.name in self._granted
@@ -143,13 +143,13 @@ class Unheld:
             elif error is not None:
                 fallback.correct(one, amount)
             if error is not None and amount:
-                fallback.owe(one, error)
+                fallback.report_later(one, error)
 
 
-def _asked(one: HeldRule, amount: int, rules: Rules) -> Asked:
+def _asked(one: HeldRule, amount: int, rules: Rules) -> RuleChecks:
     rule = rules(one.id)
     checks = tuple(one.checks(amount, one.limits_under(rule)))
-    return Asked(checks, OnFailure() if rule is None else rule.on_failure)
+    return RuleChecks(checks, OnFailure() if rule is None else rule.on_failure)
 
 
 _RETRY_SOON: Final = (b"retry-after", b"1")

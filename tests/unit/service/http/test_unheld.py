@@ -33,7 +33,7 @@ class Worker:
     def come_back(self) -> None:
         """The store is there, and is told all that it is owed."""
         self.store.is_gone = False
-        owed = self.fallback._owing.take_some(100)
+        owed = self.fallback._unreported.pop(100)
         self.store.inner.run(TakeEach(tuple(Take((check,)) for check in owed)))
 
     @property
