@@ -133,10 +133,10 @@ class CallPlan:
     def _is_one_take(self) -> bool:
         parts = self.parts
         for one in parts:
-            if one.verb != "take" or one.role != "decides" or one.closed is not None:
+            if one.verb != "take" or one.role == "quota" or one.closed is not None:
                 return False
         if self.each_alone:  # a limit that denies one unit has nothing left to fill up
-            return len(parts) == 1 and parts[0].planned.cost == 1
+            return len(parts) == 1 and parts[0].role == "decides" and parts[0].planned.cost == 1
         return len(parts) <= 1 or len({one.planned.rule.id for one in parts}) == len(parts)
 
 

@@ -41,6 +41,14 @@ Stages = dict[str, Literal["retry", "pay"]]
 ones are used up."""
 
 
+class PreparedTake(NamedTuple):
+    """A prepared take of the store, with the keys and costs of a request."""
+
+    handle: Prepared
+    keys: tuple[str, ...]
+    costs: tuple[int, ...]
+
+
 class Marker(NamedTuple):
     """The counters that recognise a repeated request."""
 
@@ -147,25 +155,25 @@ class Plan:
     blocked: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
     """The rules that are not asked because their counters are blocked."""
 
-    is_reusable: bool = field(init=False, repr=False, compare=False)
-    """True if nothing in it belongs to one request or one moment: no slots, holds, markers of
-    repeated requests and blocks. An equal request may use it again."""
-
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """True if it is reusable and all its rules decide: one take is all there is to do."""
+    """True if nothing in it belongs to one request or one moment: no slots, holds, markers of
+    repeated requests and blocks. Prepared takes decide it, and an equal request may use it
+    again."""
 
-    handle: Prepared | None = field(default=None, init=False, repr=False, compare=False)
-    """The prepared take of a plain plan, made by *engine* when it is decided first."""
+    prepared: PreparedTake = field(init=False, repr=False, compare=False)
+    """The take of the rules that decide, or of the first shadow rule if there are none; made by
+    *engine* when a plain plan is decided first."""
 
-    engine: object = field(default=None, init=False, repr=False, compare=False)
-    keys: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
-    costs: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    prepared_shadows: tuple[PreparedTake, ...] = field(init=False, repr=False, compare=False)
+    """The takes of the other shadow rules."""
+
+    engine: object = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.handle = self.engine = None
+        self.engine = None
         self.deciding = rules = self.rules
         self.shadows = self.blocked = ()
-        self.is_plain = self.is_reusable = self.lease is None and not self.open
+        self.is_plain = self.lease is None and not self.open
         for one in rules:
             if one.rule.mode != "enforce" or one.marker is not None or one.block is not None:
                 self._separate()
@@ -173,9 +181,8 @@ class Plan:
 
     def _separate(self) -> None:
         rules = self.rules
-        self.is_plain = False
         if any(one.marker is not None or one.block is not None for one in rules):
-            self.is_reusable = False
+            self.is_plain = False
         self.deciding = tuple([one for one in rules if one.rule.mode == "enforce"])
         self.blocked = tuple([one for one in rules if one.block is not None])
         shadows = [one for one in rules if one.rule.mode == "shadow" and one.block is None]
@@ -190,11 +197,6 @@ class Plan:
     def is_refused(self) -> bool:
         """True if a rule that decides is blocked: the store is not asked then."""
         return any(one.rule.mode == "enforce" for one in self.blocked)
-
-    @property
-    def deciding_checks(self) -> list[Check]:
-        """The checks of the rules that decide."""
-        return [check for one in self.deciding for check in one.checks]
 
     @property
     def left_open(self) -> list[RulePlan]:

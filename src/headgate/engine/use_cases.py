@@ -17,7 +17,7 @@ from headgate.decision import PartialHit
 from headgate.engine.hold_times import HoldTimes
 from headgate.engine.holds import Held, charge_of, charged_rules, holdings, refund_of, turns_of
 from headgate.engine.holds import vacating as cancellation_of
-from headgate.engine.plan import advance, replayed
+from headgate.engine.plan import PreparedTake, advance, replayed
 from headgate.engine.prepared import PreparedTakes
 from headgate.engine.recording import begin, record, record_all, record_part
 from headgate.engine.verdict import (
@@ -28,7 +28,7 @@ from headgate.engine.verdict import (
 )
 from headgate.errors import StoreError
 from headgate.runtime.drivers import Background
-from headgate.runtime.effects import Close, Interrupted, Run, begin_undoing
+from headgate.runtime.effects import Close, Interrupted, Run, TakeAll, begin_undoing
 from headgate.runtime.fallback import HERE, RuleChecks, fallback_of
 from headgate.stores.base import conclude
 from headgate.stores.factory import health_of, set_accuracies, wrapped
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from headgate.engine.plan import Plan, RulePlan, Stages
     from headgate.engine.verdict import Replies, Verdict
     from headgate.runtime.effects import Effects
-    from headgate.stores.base import Accuracies, Prepared, Store
+    from headgate.stores.base import Accuracies, Store
     from headgate.stores.operations import Operation, Outcomes
 
 R = TypeVar("R")
@@ -130,16 +130,28 @@ class Engine:
         if not (plan.is_plain and plan.rules):
             verdict = verdict_unasked(plan)
             return None if verdict is None else record(verdict, began_ns)
-        handle = plan.handle
-        if handle is None or plan.engine is not self:
-            handle = self._handle_of(plan)
+        if plan.engine is not self:
+            self._prepare(plan)
+        if plan.shadows:
+            return None if self.store.waits else self._decide_shadows_now(plan, began_ns)
+        handle, keys, costs = plan.prepared
         if handle.now is None:
             return None
         try:
-            outcomes = handle.now(plan.keys, plan.costs)
+            outcomes = handle.now(keys, costs)
         except StoreError as error:
             return record(self._without_store(plan, error, consume=True), began_ns)
         return None if outcomes is None else record(verdict_on(plan, outcomes), began_ns)
+
+    def _decide_shadows_now(self, plan: Plan, began_ns: int) -> Verdict:
+        """Decide a plan with shadow rules on a store that does not wait."""
+        replies: list[Outcomes | StoreError] = []
+        for handle, keys, costs in (plan.prepared, *plan.prepared_shadows):
+            try:
+                replies.append(handle.take(keys, costs))
+            except StoreError as error:
+                replies.append(error)
+        return record(self._verdict_on(plan, replies), began_ns)
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
         """Decide a request: all of its rules or none are charged."""
@@ -366,30 +378,49 @@ class Engine:
 
     # ---- how it is decided -----------------------------------------------------------------
 
-    def _handle_of(self, plan: Plan) -> Prepared:
-        """The prepared take of *plan*, kept in it."""
-        checks = plan.deciding_checks
-        handle = self._takes.of(checks)
-        plan.keys = tuple([check.key for check in checks])
-        plan.costs = tuple([check.cost for check in checks])
-        plan.handle = handle
+    def _prepare(self, plan: Plan) -> None:
+        """Prepare the takes of *plan*, which are kept in it."""
+        first, *others = [self._prepared(rules) for rules in plan.takes]
+        plan.prepared, plan.prepared_shadows = first, tuple(others)
         plan.engine = self  # last: threads share plans, and one that sees it uses all the rest
-        return handle
+
+    def _prepared(self, rules: Sequence[RulePlan]) -> PreparedTake:
+        checks = [check for one in rules for check in one.checks]
+        keys, costs = [check.key for check in checks], [check.cost for check in checks]
+        return PreparedTake(self._takes.of(checks), tuple(keys), tuple(costs))
 
     def _take(self, plan: Plan, calls: Calls) -> Effects[Verdict]:
-        """Decide a plain plan by its prepared take."""
-        handle = plan.handle
-        if handle is None or plan.engine is not self:
-            handle = self._handle_of(plan)
+        """Decide a plain plan by its prepared takes, which are made at the same time."""
+        if plan.engine is not self:
+            self._prepare(plan)
+        handle, keys, costs = plan.prepared
+        replies: Replies
         try:
             try:
-                outcomes = yield from handle.effects(plan.keys, plan.costs)
+                if plan.prepared_shadows:
+                    takes = [one[0].effects(one[1], one[2]) for one in plan.prepared_shadows]
+                    takes.insert(0, handle.effects(keys, costs))
+                    replies = yield TakeAll(self.store, plan.operation, takes)
+                else:
+                    replies = ((yield from handle.effects(keys, costs)),)
             except Interrupted as interrupted:
-                outcomes = calls.keep(interrupted)
+                reply = calls.keep(interrupted)
+                replies = reply if plan.prepared_shadows else (reply,)
         except StoreError as error:
             return self._without_store(plan, error, consume=True)
+        return self._verdict_on(plan, replies)
+
+    def _verdict_on(self, plan: Plan, replies: Replies) -> Verdict:
+        """The verdict on a plain plan, from the reply to each of its takes."""
+        if plan.deciding:
+            outcomes = replies[0]
+            if isinstance(outcomes, StoreError):
+                return self._without_store(plan, outcomes, consume=True)
+            verdict = verdict_on(plan, outcomes, replies[1:])
+        else:
+            verdict = verdict_on(plan, (), replies)
         self.succeed()
-        return verdict_on(plan, outcomes)
+        return verdict
 
     def _ask(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
         """Decide a plan with shadow rules, slots, blocks or markers of repeated requests."""

@@ -246,12 +246,21 @@ def verdict_unasked(plan: Plan) -> Verdict | None:
     return _verdict(plan, decisions, is_replay=False)
 
 
-def verdict_on(plan: Plan, outcomes: Outcomes) -> Verdict:
-    """The verdict on a plain plan, from the outcome of each check, in their order."""
+def verdict_on(plan: Plan, outcomes: Outcomes, shadows: Replies = ()) -> Verdict:
+    """The verdict on a plain plan, from the *outcomes* of the checks of the rules that decide, in
+    their order, and the reply to each shadow rule."""
     said = []
     allowed = True
-    place = 0
+    place = shadow = 0
     for one in plan.rules:
+        if one.rule.mode == "shadow":
+            reply = shadows[shadow]
+            shadow += 1
+            if isinstance(reply, StoreError):
+                said.append(_said(one, _without_store(one)))
+            else:
+                said.append(_said(one, decide(one.key, one.limits, reply)))
+            continue
         end = place + len(one.limits)
         decision = decide(one.key, one.limits, outcomes[place:end])
         place = end

@@ -457,7 +457,7 @@ class CompiledPolicy:
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
         turns = tuple([one for one in queues if one is not None])
         plan = Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_, turns)
-        is_shared = plan.is_reusable and not has_slots
+        is_shared = plan.is_plain and not has_slots
         return plan, is_shared and (overrides is None or not overrides.concern(rules))
 
     def priority_of(self, request: Request) -> Priority:

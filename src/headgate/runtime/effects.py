@@ -244,21 +244,87 @@ class RunAll(Effect):
     async def aperform(self) -> list[Any]:
         if not self.store.waits:
             return self.perform()
-        running = [self.store.submit(one) for one in self.operations]
+        return await _results(self, [self.store.submit(one) for one in self.operations])
+
+
+class TakeAll(Effect):
+    """Make several takes of *store* at the same time, each for itself: in a thread by *operation*,
+    in one round trip; in an event loop by *takes*, generators that are prepared.
+
+    The result is a list with the outcomes or the error of each.
+    """
+
+    __slots__ = ("operation", "store", "takes")
+
+    is_finished = True
+
+    def __init__(
+        self, store: Runs, operation: Callable[[], Any], takes: Sequence[Effects[Any]]
+    ) -> None:
+        self.store = store
+        self.operation = operation
+        self.takes = takes
+
+    @property
+    def may_be_held(self) -> bool:
+        return self.store.waits
+
+    def perform(self) -> list[Any]:
+        return list(self.store.run(self.operation()))
+
+    async def aperform(self) -> list[Any]:
+        takes = [_BegunTake(one) for one in self.takes]
+        running = [one.running for one in takes if one.running is not None]
         try:
-            if running:
-                await asyncio.wait(running)
-        except asyncio.CancelledError as cancelled:
-            end_undoing = begin_undoing(self)
-            try:
-                await _finish(running)
-                interrupted = Interrupted([_result(one) for one in running], is_known=True)
-            except BaseException:
-                end_undoing()
-                raise
-            interrupted.end_undoing = end_undoing
-            raise interrupted from cancelled
-        return [_result(one) for one in running]
+            await _results(self, running)
+        except Interrupted as interrupted:
+            interrupted.reply = [await _end(one) for one in takes]
+            raise
+        return [one.reply if one.is_ended() else await _end(one) for one in takes]
+
+
+class _BegunTake:
+    """A generator of effects that has begun its first one in the running event loop."""
+
+    __slots__ = ("effect", "reply", "running", "take")
+
+    def __init__(self, take: Effects[Any]) -> None:
+        self.take = take
+        self.reply: Any = None
+        """What the generator has returned, or the `StoreError` that it raised."""
+        self.effect: Effect | None = None
+        """The effect that it waits for; None if it has ended."""
+        self.running: asyncio.Future[Any] | None = None
+        """The first effect, if that has to be waited for."""
+        self.step(None)
+        if self.effect is not None:
+            begun = self.effect.begin()
+            self.running = asyncio.ensure_future(self.effect.aperform()) if begun is None else begun
+
+    def step(self, reply: Any) -> None:
+        """Send the result of the last effect."""
+        try:
+            is_error = isinstance(reply, BaseException)
+            self.effect = self.take.throw(reply) if is_error else self.take.send(reply)
+        except StopIteration as end:
+            self.effect, self.reply = None, end.value
+        except StoreError as error:
+            self.effect, self.reply = None, error
+
+    def is_ended(self) -> bool:
+        """Send the result of the first effect, which is done; True if there is no other."""
+        if self.running is not None:
+            running, self.running = self.running, None
+            self.step(_result(running))
+        return self.effect is None
+
+
+async def _end(one: _BegunTake) -> Any:
+    """Perform the effects that are left after the first; what the generator returns."""
+    one.is_ended()
+    while one.effect is not None:
+        one.step(await one.effect.aperform())
+    return one.reply
 
 
 class Sleep(Effect):
@@ -373,7 +439,7 @@ _undoing: Final[WeakKeyDictionary[Runs, set[Signal]]] = WeakKeyDictionary()
 
 def begin_undoing(effect: Effect) -> Callable[[], None]:
     """Have `Close` wait for a caller that was interrupted at *effect*; returns how to end that."""
-    if not isinstance(effect, Run | RunAll | TakePrepared):
+    if not isinstance(effect, Run | RunAll | TakeAll | TakePrepared):
         return _nothing
     ended = Signal()
     pending = _undoing.setdefault(effect.store, set())
@@ -402,6 +468,29 @@ async def interruption(effect: Effect, running: asyncio.Future[Any]) -> Interrup
         raise
     interrupted.end_undoing = end_undoing
     return interrupted
+
+
+async def _results(effect: Effect, running: Sequence[asyncio.Future[Any]]) -> list[Any]:
+    """The result or the error of each of *running*, the operations of *effect*; an interrupted
+    caller receives them with the interruption."""
+    try:
+        for one in running:
+            if isinstance(one, Reply):
+                with suppress(Exception):  # the result is read below
+                    await one
+            elif not one.done():
+                await asyncio.wait((one,))
+    except asyncio.CancelledError as cancelled:
+        end_undoing = begin_undoing(effect)
+        try:
+            await _finish(running)
+            interrupted = Interrupted([_result(one) for one in running], is_known=True)
+        except BaseException:
+            end_undoing()
+            raise
+        interrupted.end_undoing = end_undoing
+        raise interrupted from cancelled
+    return [_result(one) for one in running]
 
 
 async def _finish(running: Sequence[asyncio.Future[Any]]) -> None:

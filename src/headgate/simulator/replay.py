@@ -360,7 +360,7 @@ class _Replay:
 
     def _is_good_for_all(self, plan: Plan) -> bool:
         overridden = self._overridden
-        return plan.is_reusable and not (
+        return plan.is_plain and not (
             overridden and any((one.rule.id, one.key) in overridden for one in plan.rules)
         )
 
