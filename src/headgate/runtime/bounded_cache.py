@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headgate.fork import watch_forks
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
+MAX_OFFERED: Final = 65_536
+"""Keys that are known to have been offered once."""
+
 
 class BoundedCache(Generic[V]):
     """At most *max_bytes* of values; the oldest is dropped first.
@@ -20,13 +23,14 @@ class BoundedCache(Generic[V]):
     `get(key)` is the lookup: the value and its size, or None.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_max_bytes", "_values", "get", "size")
+    __slots__ = ("__weakref__", "_lock", "_max_bytes", "_offered", "_values", "get", "size")
 
     def __init__(self, max_bytes: int) -> None:
         self.size = 0
         """The bytes of all values, as their owners estimate them."""
         self._max_bytes = max_bytes
         self._values: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
+        self._offered: set[int] = set()
         self._lock = threading.Lock()
         self.get = self._values.get
         watch_forks(self)
@@ -49,3 +53,14 @@ class BoundedCache(Generic[V]):
             self.size += size
             while self.size > self._max_bytes:
                 self.size -= values.popitem(last=False)[1][1]
+
+    def is_offered_again(self, key: Hashable) -> bool:
+        """True if *key* was offered before. Where most keys come once, only those are worth a
+        `put`: to keep and drop a value takes as long as to make it."""
+        offered, mark = self._offered, hash(key)
+        if mark in offered:
+            return True
+        if len(offered) >= MAX_OFFERED:
+            offered.clear()
+        offered.add(mark)
+        return False
