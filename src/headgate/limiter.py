@@ -22,7 +22,7 @@ from headgate.decision import (
     decide,
     read_on_failure,
 )
-from headgate.engine.recording import begin, record_waited
+from headgate.engine.recording import begin, record
 from headgate.engine.stack import Limits, Stack, checked_name, read_limits
 from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError, UsageError
@@ -296,12 +296,12 @@ class _Limiter:
                     within = None if deadline is None else timeout
                     if not (yield Wait(place.signal, within)):
                         verdict = _denied_in_line((yield from self._engine.peek(plan)))
-                        return _decision(record_waited(verdict, began_ns))
+                        return _decision(record(verdict, began_ns, is_timed=False))
                 verdict = yield from self._waiting(key, cost, place, deadline)
             finally:
                 self._lines.leave(key, place)
         yield from self._until_turn(key, verdict)
-        return _decision(record_waited(verdict, began_ns))
+        return _decision(record(verdict, began_ns, is_timed=False))
 
     def _waiting(self, key: str, cost: int, place: Place, deadline: int | None) -> Effects[Verdict]:
         """Ask the store, as the first in line, until the request is allowed or cannot be in

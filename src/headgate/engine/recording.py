@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from headgate.observability.journal import Outcome
 
 
-def hear(verdict: Verdict) -> None:
+def record_shadows(verdict: Verdict) -> None:
     """Count the decisions of shadow rules, and denials of rules that have a candidate."""
     plan = verdict.plan
     without: Collection[str] = ()
     if plan is not None:
-        if plan.blocked and plan.is_refused:  # nobody was asked but those that are blocked
+        if plan.blocked and plan.is_refused:  # the store was not asked
             return
         if len(plan.rules) != len(verdict.rules):
             spoken = {one.rule.id for one in verdict.rules}
@@ -49,32 +49,47 @@ begin: Final = read_timer
 """The timer that says how long a decision took."""
 
 
-def record(verdict: Verdict, began_ns: int) -> Verdict:
-    """Record *verdict*, which was asked for at *began_ns*; it is returned."""
-    plan = verdict.plan
-    if plan is None or plan.is_recorded:
-        took_ns = read_timer() - began_ns
-        JOURNAL.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
-        JOURNAL.latency_ns += took_ns
-        _record(verdict, took_ns)
+def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict:
+    """Record *verdict*, whose decision began at *began_ns*; it is returned.
+
+    One that *is_timed* counts in the latency. (A caller that waited in line says nothing of it.)
+    """
+    plan, journal = verdict.plan, JOURNAL
+    if plan is not None and not plan.is_recorded:
+        return verdict
+    took_ns = read_timer() - began_ns
+    if is_timed:
+        journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
+        journal.latency_ns += took_ns
+    if not verdict.allowed or plan is None or not plan.awaits_turns:
+        journal.requests[verdict.allowed][0] += 1
+    has_shadows = denies = False
+    for one in verdict.rules:
+        rule, decision = one.rule, one.decision
+        is_shadow = rule.mode == "shadow"
+        if decision.allowed and not is_shadow:
+            name: tuple[str, Outcome, str] = (rule.id, "allowed", decision.source)
+            (journal.cells.get(name) or journal.cell(*name))[0] += 1
+            journal.until_sampled -= 1
+            if journal.until_sampled <= 0:
+                journal.sample(rule.id, one.key)
+            continue
+        allowed = decision.allowed
+        journal.note(rule.id, _OUTCOMES[is_shadow, allowed], decision.source, one.key)
+        if not allowed:
+            denies = True
+        has_shadows = has_shadows or is_shadow or (not allowed and rule.id in CANDIDATES.beside)
+    if has_shadows:
+        record_shadows(verdict)
+    if journal.listeners or (denies and journal.refusal_listeners):
+        _notify(verdict, took_ns)
     return verdict
 
 
 def record_all(verdicts: Sequence[Verdict], began_ns: int) -> None:
     """Record the *verdicts* of one round trip, which count as one in the latency."""
-    if not verdicts or not (verdicts[0].plan is None or verdicts[0].plan.is_recorded):
-        return
-    took_ns = read_timer() - began_ns
-    JOURNAL.time(took_ns)
-    for verdict in verdicts:
-        _record(verdict, took_ns)
-
-
-def record_waited(verdict: Verdict, began_ns: int) -> Verdict:
-    """Record a *verdict* that was waited for, which says nothing of how long a decision takes."""
-    if verdict.plan is None or verdict.plan.is_recorded:
-        _record(verdict, read_timer() - began_ns)
-    return verdict
+    for place, verdict in enumerate(verdicts):
+        record(verdict, began_ns, is_timed=not place)
 
 
 def record_part(plan: Plan, part: PartialHit, began_ns: int) -> None:
@@ -86,36 +101,6 @@ def record_part(plan: Plan, part: PartialHit, began_ns: int) -> None:
             decision, cost = decision._replace(allowed=True, retry_after_ns=0), part.granted
         said = (RuleVerdict(one.rule, one.key, cost, decision),)
         record(Verdict(decision.allowed, plan.revision, said, plan=plan), began_ns)
-
-
-def _record(verdict: Verdict, took_ns: int) -> None:
-    journal = JOURNAL
-    is_admitted = verdict.allowed
-    if not is_admitted or verdict.plan is None or not verdict.plan.awaits_turns:
-        journal.requests[is_admitted][0] += 1
-    is_tried = refuses = False
-    for one in verdict.rules:
-        rule, decision = one.rule, one.decision
-        is_shadow = rule.mode == "shadow"
-        if decision.allowed and not is_shadow:
-            source = decision.source
-            cell = journal.cells.get((rule.id, "allowed", source))
-            if cell is None:
-                cell = journal.cell(rule.id, "allowed", source)
-            cell[0] += 1
-            journal.until_sampled -= 1
-            if journal.until_sampled <= 0:
-                journal.sample(rule.id, one.key)
-            continue
-        allowed = decision.allowed
-        journal.note(rule.id, _OUTCOMES[is_shadow, allowed], decision.source, one.key)
-        if not allowed:
-            refuses = True
-        is_tried = is_tried or is_shadow or (not allowed and rule.id in CANDIDATES.beside)
-    if is_tried:
-        hear(verdict)
-    if journal.listeners or (refuses and journal.refusal_listeners):
-        _tell(verdict, took_ns)
 
 
 def record_again() -> None:
@@ -144,7 +129,7 @@ def record_denial(verdict: Verdict, source: str) -> Verdict:
     return verdict
 
 
-def _tell(verdict: Verdict, took_ns: int) -> None:
+def _notify(verdict: Verdict, took_ns: int) -> None:
     said = tuple([said_of(one) for one in verdict.rules])
     JOURNAL.tell(Decided(verdict.allowed, verdict.source, verdict.revision, took_ns, said))
 

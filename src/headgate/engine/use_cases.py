@@ -156,17 +156,25 @@ class Engine:
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
         """Decide a request: all of its rules or none are charged."""
         began_ns = begin()
-        is_asked = plan.is_plain and bool(plan.rules)
-        verdict = None if is_asked else verdict_unasked(plan)
-        if verdict is None:
-            calls = Calls(self.store)
-            if plan.is_plain:
-                verdict = yield from self._take(plan, calls)
+        if not (plan.is_plain and plan.rules):
+            verdict = yield from self._decide_unprepared(plan)
+        elif plan.shadows:
+            verdict = yield from self._take_all(plan)
+        else:  # one prepared take, here: a generator of its own would take longer
+            if plan.engine is not self:
+                self._prepare(plan)
+            handle, keys, costs = plan.prepared
+            try:
+                outcomes = yield from handle.effects(keys, costs)
+            except StoreError as error:
+                verdict = self._without_store(plan, error, consume=True)
+            except Interrupted as interrupted:
+                yield from self.undo_take(plan, interrupted)
+                raise
             else:
-                verdict = yield from self._ask(plan, calls, consume=True)
-            if calls.is_interrupted:
-                yield from self._undo(verdict, calls)
-                calls.end()
+                if self.fallback.needs_success:
+                    self.fallback.succeed()
+                verdict = verdict_on(plan, outcomes)
         return record(verdict, began_ns) if is_recorded else verdict
 
     def peek(self, plan: Plan) -> Effects[Verdict]:
@@ -389,26 +397,38 @@ class Engine:
         keys, costs = [check.key for check in checks], [check.cost for check in checks]
         return PreparedTake(self._takes.of(checks), tuple(keys), tuple(costs))
 
-    def _take(self, plan: Plan, calls: Calls) -> Effects[Verdict]:
-        """Decide a plain plan by its prepared takes, which are made at the same time."""
+    def _take_all(self, plan: Plan) -> Effects[Verdict]:
+        """Decide a plain plan with shadow rules by its prepared takes, made at the same time."""
         if plan.engine is not self:
             self._prepare(plan)
-        handle, keys, costs = plan.prepared
+        prepared = (plan.prepared, *plan.prepared_shadows)
+        takes = [handle.effects(keys, costs) for handle, keys, costs in prepared]
+        calls = Calls(self.store)
         replies: Replies
         try:
             try:
-                if plan.prepared_shadows:
-                    takes = [one[0].effects(one[1], one[2]) for one in plan.prepared_shadows]
-                    takes.insert(0, handle.effects(keys, costs))
-                    replies = yield TakeAll(self.store, plan.operation, takes)
-                else:
-                    replies = ((yield from handle.effects(keys, costs)),)
+                replies = yield TakeAll(self.store, plan.operation, takes)
             except Interrupted as interrupted:
-                reply = calls.keep(interrupted)
-                replies = reply if plan.prepared_shadows else (reply,)
+                replies = calls.keep(interrupted)
         except StoreError as error:
-            return self._without_store(plan, error, consume=True)
-        return self._verdict_on(plan, replies)
+            verdict = self._without_store(plan, error, consume=True)
+        else:
+            verdict = self._verdict_on(plan, replies)
+        if calls.is_interrupted:
+            yield from self._undo(verdict, calls)
+            calls.end()
+        return verdict
+
+    def _decide_unprepared(self, plan: Plan) -> Effects[Verdict]:
+        """Decide a plan with slots, blocks or markers of repeated requests, or without rules."""
+        verdict = verdict_unasked(plan)
+        if verdict is None:
+            calls = Calls(self.store)
+            verdict = yield from self._ask(plan, calls, consume=True)
+            if calls.is_interrupted:
+                yield from self._undo(verdict, calls)
+                calls.end()
+        return verdict
 
     def _verdict_on(self, plan: Plan, replies: Replies) -> Verdict:
         """The verdict on a plain plan, from the reply to each of its takes."""
@@ -423,7 +443,7 @@ class Engine:
         return verdict
 
     def _ask(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
-        """Decide a plan with shadow rules, slots, blocks or markers of repeated requests."""
+        """Ask the store about a plan by one operation."""
         try:
             replies, without = yield from asking(plan, calls, consume=consume)
             verdict = verdict_of(plan, replies, consumed=consume, without=without)

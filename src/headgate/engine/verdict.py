@@ -179,23 +179,15 @@ def tells_replay(verdict: Verdict) -> bool:
 
 def told_of(verdict: Verdict) -> tuple[Told, ...]:
     """The answer of each rule that decides."""
+    shedding: Collection[str] = ()
     if not verdict.allowed and verdict.plan is not None:
         shedding = {one.rule.id for one in verdict.plan.rules if one.sheds}
-        if shedding:
-            return tuple(
-                [
-                    Told(one.rule.id, one.decision, one.rule.headers, one.rule.id in shedding)
-                    for one in verdict.rules
-                    if one.rule.mode != "shadow"
-                ]
-            )
-    return tuple(
-        [
-            Told(one.rule.id, one.decision, one.rule.headers)
-            for one in verdict.rules
-            if one.rule.mode != "shadow"
-        ]
-    )
+    told = []
+    for one in verdict.rules:
+        rule = one.rule
+        if rule.mode != "shadow":
+            told.append(Told(rule.id, one.decision, rule.headers, rule.id in shedding))
+    return tuple(told)
 
 
 Replies = Sequence[Outcomes | StoreError]
@@ -249,7 +241,7 @@ def verdict_unasked(plan: Plan) -> Verdict | None:
 def verdict_on(plan: Plan, outcomes: Outcomes, shadows: Replies = ()) -> Verdict:
     """The verdict on a plain plan, from the *outcomes* of the checks of the rules that decide, in
     their order, and the reply to each shadow rule."""
-    said = []
+    rules = []
     allowed = True
     place = shadow = 0
     for one in plan.rules:
@@ -257,36 +249,22 @@ def verdict_on(plan: Plan, outcomes: Outcomes, shadows: Replies = ()) -> Verdict
             reply = shadows[shadow]
             shadow += 1
             if isinstance(reply, StoreError):
-                said.append(_said(one, _without_store(one)))
+                decision = _without_store(one)
             else:
-                said.append(_said(one, decide(one.key, one.limits, reply)))
-            continue
-        end = place + len(one.limits)
-        decision = decide(one.key, one.limits, outcomes[place:end])
-        place = end
-        if not decision.allowed:
-            allowed = False
-        said.append(_said(one, decision))
-    return _verdict_at_once(plan, tuple(said), allowed=allowed)
-
-
-def _said(one: RulePlan, decision: Decision) -> RuleVerdict:
-    # Filled in by hand, as an `__init__` takes longer than all that it does; the next one too.
-    said = _new(RuleVerdict)
-    said.rule, said.key, said.cost, said.decision = one.rule, one.key, one.cost, decision
-    return said
-
-
-def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: bool) -> Verdict:
+                decision = decide(one.key, one.limits, reply)
+        else:
+            end = place + len(one.limits)
+            decision = decide(one.key, one.limits, outcomes[place:end])
+            place = end
+            if not decision.allowed:
+                allowed = False
+        # Filled in by hand, as an `__init__` takes longer than all that it does; below too.
+        said = _new(RuleVerdict)
+        said.rule, said.key, said.cost, said.decision = one.rule, one.key, one.cost, decision
+        rules.append(said)
     verdict = _new(Verdict)
-    verdict.allowed, verdict.revision, verdict.rules, verdict.plan = (
-        allowed,
-        plan.revision,
-        rules,
-        plan,
-    )
-    verdict.is_replay = False
-    verdict.since_ns = 0
+    verdict.allowed, verdict.revision, verdict.rules = allowed, plan.revision, tuple(rules)
+    verdict.plan, verdict.is_replay, verdict.since_ns = plan, False, 0
     verdict.slots = verdict.local_slots = verdict.held = None
     verdict._once = {}  # noqa: SLF001
     return verdict

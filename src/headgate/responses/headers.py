@@ -170,10 +170,7 @@ def _aligned_cells(limit: Limit) -> tuple[int, int] | None:
 
 
 def lines_of(limits: Sequence[Left], now_ns: int) -> Pairs:
-    """Return the usual families of headers of a request that all *limits* allowed."""
-    if len(limits) == 1:
-        ((only, left, reset_ns),) = limits
-        return only.lines(left, reset_ns, now_ns)
+    """Return the usual families of headers of a request that all of several *limits* allowed."""
     tightest, least, back_ns = min(limits, key=_LEFT)
     items = [limit.left(left, reset_ns) for limit, left, reset_ns in limits]
     return [
@@ -207,11 +204,17 @@ def allowed_lines(told: Iterable[tuple[str, Decision]], now_ns: int) -> Pairs | 
     """
     limits = []
     for name, decision in told:
-        for policy, part in named_limits(name, decision):
-            template = limit_template(policy, part.limit)
+        parts = named_limits(name, decision) if decision.parts else ((name, decision),)
+        for policy, part in parts:
+            template = _TEMPLATES.get((policy, id(part.limit)))
+            if template is None:
+                template = limit_template(policy, part.limit)
             if not part.allowed or template.queue or part.source in WITHOUT_FIGURES:
                 return None
             limits.append((template, part.remaining, part.reset_after_ns))
+    if len(limits) == 1:
+        template, left, reset_ns = limits[0]
+        return template.lines(left, reset_ns, now_ns)
     return lines_of(limits, now_ns) if limits else []
 
 
