@@ -82,7 +82,11 @@ class CircuitBreakerStore(Layer):
             except (StoreError, Interrupted) as error:
                 health.failed([(breaker, mark)], error)
                 raise
-            health.succeeded([(breaker, mark)])
+            if breaker.failures:
+                health.succeeded([(breaker, mark)])
+            else:  # it is closed: the same without a list and a call
+                breaker.calls += 1
+                health.metrics.calls += 1
             return outcomes
 
         def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
