@@ -71,7 +71,7 @@ class Effect(ABC):
         """True if it takes long enough for an interrupt to come meanwhile."""
         return False
 
-    def begin(self) -> Reply[Any] | None:
+    def begin(self) -> Pending | None:
         """Begin it in the running event loop; None if it has to be performed by `aperform`.
 
         A driver that awaits the reply itself spares each effect a coroutine.
@@ -103,6 +103,19 @@ class Runs(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Pending(Protocol):
+    """The part of a future that drivers need.
+
+    It has to be such that a cancelled caller still waits for it, see `Reply`.
+    """
+
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def result(self) -> Any: ...
+    def exception(self) -> BaseException | None: ...
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+
 class Reply(asyncio.Future[R]):
     """A future that a cancelled caller still waits for: `cancel` does nothing.
 
@@ -116,38 +129,29 @@ class Reply(asyncio.Future[R]):
         return False
 
 
-def reply_of(running: asyncio.Future[R]) -> Reply[R]:
-    """A `Reply` with the result of *running*."""
-    if isinstance(running, Reply):
-        return running
-    reply: Reply[R] = Reply(loop=running.get_loop())
+class StoreEffect(Effect):
+    """An effect on *store*, which an interruption does not end before it has its result."""
 
-    def end(done: asyncio.Future[R]) -> None:
-        if done.cancelled():
-            reply.set_exception(StoreError("the event loop has ended", reason="timeout"))
-        elif (error := done.exception()) is not None:
-            reply.set_exception(error)
-        else:
-            reply.set_result(done.result())
-
-    running.add_done_callback(end)
-    return reply
-
-
-class Run(Effect):
-    """Run *operation* on *store*."""
-
-    __slots__ = ("operation", "store")
+    __slots__ = ("store",)
 
     is_finished = True
 
-    def __init__(self, store: Runs, operation: Any) -> None:
+    def __init__(self, store: Runs) -> None:
         self.store = store
-        self.operation = operation
 
     @property
     def may_be_held(self) -> bool:
         return self.store.waits
+
+
+class Run(StoreEffect):
+    """Run *operation* on *store*."""
+
+    __slots__ = ("operation",)
+
+    def __init__(self, store: Runs, operation: Any) -> None:
+        self.store = store
+        self.operation = operation
 
     def perform(self) -> Any:
         return self.store.run(self.operation)
@@ -163,58 +167,17 @@ class Run(Effect):
             raise await interruption(self, running) from cancelled
 
 
-class TakePrepared(Effect):
-    """Take *keys* and *costs* from *store*: by *take*, or by *atake* in an event loop."""
-
-    __slots__ = ("atake", "costs", "keys", "store", "take")
-
-    is_finished = True
-
-    def __init__(
-        self,
-        store: Runs,
-        take: Callable[[Sequence[str], Sequence[int]], Any],
-        atake: Callable[[Sequence[str], Sequence[int]], Reply[Any]],
-        keys: Sequence[str],
-        costs: Sequence[int],
-    ) -> None:
-        self.store = store
-        self.take = take
-        self.atake = atake
-        self.keys = keys
-        self.costs = costs
-
-    @property
-    def may_be_held(self) -> bool:
-        return self.store.waits
-
-    def perform(self) -> Any:
-        return self.take(self.keys, self.costs)
-
-    def begin(self) -> Reply[Any]:
-        return self.atake(self.keys, self.costs)
-
-    async def aperform(self) -> Any:
-        return await self.begin()
-
-
-class RunAll(Effect):
+class RunAll(StoreEffect):
     """Run several operations on *store* at the same time.
 
     The result is a list with the reply or the error of each, in their order.
     """
 
-    __slots__ = ("operations", "store")
-
-    is_finished = True
+    __slots__ = ("operations",)
 
     def __init__(self, store: Runs, operations: Sequence[Any]) -> None:
         self.store = store
         self.operations = operations
-
-    @property
-    def may_be_held(self) -> bool:
-        return self.store.waits
 
     def perform(self) -> list[Any]:
         """Run the first here and the others in threads; all of them here if none waits."""
@@ -247,16 +210,14 @@ class RunAll(Effect):
         return await _results(self, [self.store.submit(one) for one in self.operations])
 
 
-class TakeAll(Effect):
+class TakeAll(StoreEffect):
     """Make several takes of *store* at the same time, each for itself: in a thread by *operation*,
     in one round trip; in an event loop by *takes*, generators that are prepared.
 
     The result is a list with the outcomes or the error of each.
     """
 
-    __slots__ = ("operation", "store", "takes")
-
-    is_finished = True
+    __slots__ = ("operation", "takes")
 
     def __init__(
         self, store: Runs, operation: Callable[[], Any], takes: Sequence[Effects[Any]]
@@ -264,10 +225,6 @@ class TakeAll(Effect):
         self.store = store
         self.operation = operation
         self.takes = takes
-
-    @property
-    def may_be_held(self) -> bool:
-        return self.store.waits
 
     def perform(self) -> list[Any]:
         return list(self.store.run(self.operation()))
@@ -294,7 +251,7 @@ class _BegunTake:
         """What the generator has returned, or the `StoreError` that it raised."""
         self.effect: Effect | None = None
         """The effect that it waits for; None if it has ended."""
-        self.running: asyncio.Future[Any] | None = None
+        self.running: Pending | None = None
         """The first effect, if that has to be waited for."""
         self.step(None)
         if self.effect is not None:
@@ -439,7 +396,7 @@ _undoing: Final[WeakKeyDictionary[Runs, set[Signal]]] = WeakKeyDictionary()
 
 def begin_undoing(effect: Effect) -> Callable[[], None]:
     """Have `Close` wait for a caller that was interrupted at *effect*; returns how to end that."""
-    if not isinstance(effect, Run | RunAll | TakeAll | TakePrepared):
+    if not isinstance(effect, StoreEffect):
         return _nothing
     ended = Signal()
     pending = _undoing.setdefault(effect.store, set())
@@ -457,7 +414,7 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def interruption(effect: Effect, running: asyncio.Future[Any]) -> Interrupted:
+async def interruption(effect: Effect, running: Pending) -> Interrupted:
     """Wait for the operation of *effect*, which is in flight; the interruption with its reply."""
     end_undoing = begin_undoing(effect)
     try:
@@ -470,16 +427,12 @@ async def interruption(effect: Effect, running: asyncio.Future[Any]) -> Interrup
     return interrupted
 
 
-async def _results(effect: Effect, running: Sequence[asyncio.Future[Any]]) -> list[Any]:
+async def _results(effect: Effect, running: Sequence[Pending]) -> list[Any]:
     """The result or the error of each of *running*, the operations of *effect*; an interrupted
     caller receives them with the interruption."""
     try:
         for one in running:
-            if isinstance(one, Reply):
-                with suppress(Exception):  # the result is read below
-                    await one
-            elif not one.done():
-                await asyncio.wait((one,))
+            await _until_done(one)
     except asyncio.CancelledError as cancelled:
         end_undoing = begin_undoing(effect)
         try:
@@ -493,17 +446,24 @@ async def _results(effect: Effect, running: Sequence[asyncio.Future[Any]]) -> li
     return [_result(one) for one in running]
 
 
-async def _finish(running: Sequence[asyncio.Future[Any]]) -> None:
+async def _finish(running: Sequence[Pending]) -> None:
     """Wait for operations in flight, which end by themselves at their store's timeout."""
-    pending = {one for one in running if not one.done()}
-    while pending:
-        try:
-            _, pending = await asyncio.wait(pending)
-        except asyncio.CancelledError:  # a second one changes nothing
-            pending = {one for one in pending if not one.done()}
+    for one in running:
+        while not one.done():
+            with suppress(asyncio.CancelledError):  # a second one changes nothing
+                await _until_done(one)
 
 
-def _interrupted(running: asyncio.Future[Any]) -> Interrupted:
+async def _until_done(one: Pending) -> None:
+    """Wait for *one*, whose result is read later. A cancelled caller does not cancel it."""
+    if not isinstance(one, asyncio.Future) or isinstance(one, Reply):
+        with suppress(Exception):
+            await one
+    elif not one.done():
+        await asyncio.wait((one,))
+
+
+def _interrupted(running: Pending) -> Interrupted:
     if running.cancelled():  # its event loop ends
         return Interrupted()
     error = running.exception()
@@ -514,7 +474,7 @@ def _interrupted(running: asyncio.Future[Any]) -> Interrupted:
     raise error
 
 
-def _result(running: asyncio.Future[Any]) -> Any:
+def _result(running: Pending) -> Any:
     if running.cancelled():
         return StoreError("the event loop has ended before the store replied", reason="timeout")
     error = running.exception()

@@ -16,7 +16,7 @@ from headgate.decision import Decision, combine
 from headgate.errors import CostError, KeyInvalidError, UsageError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, Limit, parse_limit
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Close, Reply, Run, TakePrepared
+from headgate.runtime.effects import Close, Run
 from headgate.stores.operations import Check, Operation, Outcomes, Take
 
 if TYPE_CHECKING:
@@ -77,21 +77,6 @@ class Prepared:
             yield  # a generator all the same
 
         return cls(effects, take, decide)
-
-    @classmethod
-    def waiting(
-        cls,
-        store: Store,
-        take: TakeNow,
-        atake: Callable[[Sequence[str], Sequence[int]], Reply[Outcomes]],
-    ) -> Prepared:
-        """A take of *store*, which waits: *take* blocks, *atake* is for event loops."""
-
-        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
-            outcomes: Outcomes = yield TakePrepared(store, take, atake, keys, costs)
-            return outcomes
-
-        return cls(effects)
 
     def take(self, keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
         """Take in this thread, which may block."""

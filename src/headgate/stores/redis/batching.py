@@ -19,21 +19,23 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import StoreError
 from headgate.runtime.effects import Reply
 from headgate.stores.operations import Operation, Take
-from headgate.stores.redis.cluster_split import first_name
-from headgate.stores.redis.prepared import MOST_HITS, HitBatch, PreparedHit, StackTake
-from headgate.stores.redis.requests import TakeBatch, Waiter, request_for
+from headgate.stores.redis.prepared import HitBatch, PreparedHit
+from headgate.stores.redis.requests import TakeBatch, Waiter, request_for, take_arguments
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Sequence
+    from contextvars import Context
 
     from headgate.stores.operations import Outcomes
     from headgate.stores.redis.async_transport import AsyncTransport
     from headgate.stores.redis.naming import Names
-    from headgate.stores.redis.prepared import LoneTake
+    from headgate.stores.redis.prepared import PreparedTake
     from headgate.stores.redis.requests import Request
     from headgate.stores.redis.transport import Transport
 
+MOST_HITS: Final = 32
+"""Entries in one call: more would make the server's other callers wait, fewer cost it more."""
 MOST_TAKES: Final = 16
 """Takes in one call; each may have several checks, and takes the server a few times as long."""
 
@@ -55,23 +57,38 @@ class Batch:
 
     def hit(self, prepared: PreparedHit, name: bytes, cost: int, waiter: Waiter) -> bool:
         """Add a hit of the counter *name*; return True if it is time to send."""
-        bucket = (prepared, self._names.tag(name)) if self._names.has_tags else prepared
-        batch = self._hits.get(bucket)
+        place = (prepared, self._names.tag(name)) if self._names.has_tags else prepared
+        batch = self._hits.get(place)
         if batch is None:
             batch = HitBatch(prepared, self._now())
             self._takes.clear()
-            self._hits[bucket] = batch
+            self._hits[place] = batch
             self._requests.append(batch)
         if batch.add(name, cost, waiter) < MOST_HITS:
             return False
-        del self._hits[bucket]
+        del self._hits[place]
         return True
 
-    def stack(self, take: StackTake) -> bool:
-        """Add a prepared take; return True if it is time to send."""
-        tag = self._names.tag(take.key)
-        batch = self._takes.get(tag) or TakeBatch(self._now())
-        return self._has(take.join(batch), tag)
+    def take(
+        self,
+        names: Sequence[bytes],
+        arguments: tuple[int, bytes],
+        read: Callable[[Any, int], Outcomes],
+        waiter: Waiter,
+    ) -> bool:
+        """Add a take with packed *arguments*, see `TakeBatch.add`; return True if it is time to
+        send."""
+        tag = self._names.tag(names[0])
+        batch = self._takes.get(tag)
+        if batch is None:
+            batch = TakeBatch(self._now())
+            self._hits.clear()
+            self._takes[tag] = batch
+            self._requests.append(batch)
+        if batch.add(names, arguments, read, waiter) < MOST_TAKES:
+            return False
+        del self._takes[tag]
+        return True
 
     def operation(self, operation: Operation[Any], waiter: Waiter) -> bool:
         """Add an operation, all of whose keys are in one slot; return True if it is time to send.
@@ -79,26 +96,12 @@ class Batch:
         May raise; then nothing is added.
         """
         if isinstance(operation, Take):
-            names = self._names
-            tag = names.tag(first_name(operation, names)) if names.has_tags else b""
-            batch = self._takes.get(tag) or TakeBatch(self._now())
-            batch.add_take(operation, names, waiter)
-            return self._has(batch, tag)
+            return self.take(*take_arguments(operation, self._names), waiter)
         request = request_for(operation, self._names, self._now(), waiter)
         self._hits.clear()
         self._takes.clear()
         self._requests.append(request)
         return False
-
-    def _has(self, batch: TakeBatch, tag: bytes) -> bool:
-        if len(batch) == 1:
-            self._hits.clear()
-            self._takes[tag] = batch
-            self._requests.append(batch)
-        if len(batch) < MOST_TAKES:
-            return False
-        del self._takes[tag]
-        return True
 
     def drain(self) -> list[Request]:
         """Return all requests, and begin with none."""
@@ -108,56 +111,150 @@ class Batch:
         return requests
 
 
-class LoopBatcher:
-    """What the callers of one event loop have pending.
+class Wakeups:
+    """The tasks of one event loop whose replies have come, resumed by one callback of the loop."""
 
-    With *may_send_alone* a caller that finds the server idle sends its hit by itself.
+    __slots__ = ("_ready", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._ready: deque[tuple[Context, Callable[[Any], None], Any]] = deque()
+
+    def add(self, context: Context, resume: Callable[[Any], None], reply: Any) -> None:
+        """Call *resume* with *reply* in *context*, soon."""
+        if not self._ready:
+            self.loop.call_soon(self._run)
+        self._ready.append((context, resume, reply))
+
+    def _run(self) -> None:
+        ready = self._ready
+        try:
+            while ready:
+                context, resume, reply = ready.popleft()
+                context.run(resume, reply)
+        finally:
+            if ready:  # Ctrl-C has interrupted a task
+                self.loop.call_soon(self._run)
+
+
+class TakeReply:
+    """A reply that one task waits for: the part of a future that a task needs.
+
+    `cancel` does nothing: the `CancelledError` comes out of the `await` when the reply is there.
+    One callback resumes all tasks whose replies came together, which takes 0.9 us less for each
+    than futures do, a tenth of a hit.
     """
 
-    __slots__ = ("_batch", "_is_scheduled", "_last", "_may_send_alone", "_transport", "loop")
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_context",
+        "_error",
+        "_is_done",
+        "_result",
+        "_resume",
+        "_wakeups",
+    )
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._asyncio_future_blocking = False  # how a task recognises a future
+        self._is_done = False
+        self._error: BaseException | None = None
+        self._resume: Callable[[Any], None] | None = None
+
+    def __await__(self) -> Generator[Any, None, Outcomes]:
+        if not self._is_done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._wakeups.loop
+
+    def add_done_callback(self, resume: Callable[[Any], None], *, context: Context) -> None:
+        self._resume, self._context = resume, context
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Outcomes, /) -> None:
+        self._result = result
+        self._is_done = True
+        if self._resume is not None:
+            self._wakeups.add(self._context, self._resume, self)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._error = error
+        self._is_done = True
+        if self._resume is not None:
+            self._wakeups.add(self._context, self._resume, self)
+
+    def result(self) -> Outcomes:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+
+class LoopBatcher:
+    """Requests of the callers of one event loop that are not sent yet.
+
+    A caller that finds the server idle sends at once.
+    """
+
+    __slots__ = ("_batch", "_is_scheduled", "_last", "_loop", "_transport", "_wakeups")
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        transport: AsyncTransport,
-        batch: Batch,
-        *,
-        may_send_alone: bool,
+        self, loop: asyncio.AbstractEventLoop, transport: AsyncTransport, batch: Batch
     ) -> None:
-        self.loop = loop
+        self._loop = loop
         self._transport = transport
         self._batch = batch
-        self._may_send_alone = may_send_alone
         self._is_scheduled = False
-        self._last: asyncio.Future[Any] = loop.create_future()
-        self._last.cancel()
+        self._wakeups = Wakeups(loop)
+        self._last: Waiter | None = None
 
-    def take(self, request: LoneTake, waiter: Reply[Outcomes]) -> None:
-        """Send *request*, whose reply is for *waiter*."""
-        is_idle = self._last.done() and not self._is_scheduled
-        self._last = waiter
-        if is_idle and self._may_send_alone:
-            self._transport.submit(request)
-        else:
-            self._added(is_full=request.add_to(self._batch))
+    def take(
+        self, prepared: PreparedTake, names: Sequence[bytes], costs: Sequence[int]
+    ) -> TakeReply:
+        """Begin a prepared take."""
+        waiter = TakeReply(self._wakeups)
+        is_full = prepared.add_to(self._batch, names, costs, waiter)
+        last, self._last = self._last, waiter
+        if is_full:
+            self._send()
+        elif not self._is_scheduled:
+            if last is None or last.done():
+                self._send()
+            else:
+                self._schedule()
+        return waiter
 
     def operation(self, operation: Operation[Any]) -> asyncio.Future[Any]:
         """Carry out *operation*, all of whose keys are in one slot.
 
         A caller that is cancelled while it waits for the future gets the reply first.
         """
-        waiter: asyncio.Future[Any] = Reply(loop=self.loop)
+        waiter: asyncio.Future[Any] = Reply(loop=self._loop)
         is_full = self._batch.operation(operation, waiter)
         self._last = waiter
-        self._added(is_full=is_full)
-        return waiter
-
-    def _added(self, *, is_full: bool) -> None:
         if is_full:
             self._send()
         elif not self._is_scheduled:
-            self._is_scheduled = True
-            self.loop.call_soon(self._send_scheduled)
+            self._schedule()
+        return waiter
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        self._loop.call_soon(self._send_scheduled)
 
     def _send_scheduled(self) -> None:
         self._is_scheduled = False
@@ -243,14 +340,6 @@ class ThreadBatcher:
         self._lock = threading.Lock()
         self._free = connections
         self._queue: deque[_Job] = deque()
-
-    def enter(self) -> bool:
-        """Take a connection's place, if one is free; `leave` has to be called afterwards."""
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return True
-        return False
 
     def perform(self, add: Callable[[Batch], object]) -> bool:
         """Have what *add* adds sent and answered, or failed; or neither, if time is up before.

@@ -5,14 +5,11 @@ runs `hit.lua`, or `hit_ticks.lua` if its unit does not take whole microseconds:
 key in a batch are one entry, and the reply is one instant for each entry. For 200 callers that is
 2.6 times as fast as `take.lua`, which any other take runs, with arguments that are packed once for
 each set of costs.
-
-`PreparedHit` and `PreparedStack` make a `LoneTake` of keys and costs: a request that is sent by
-itself if the server is idle, and becomes a part of a `Batch` otherwise.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 import hiredis
@@ -23,7 +20,6 @@ from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.requests import (
     Arguments,
     Request,
-    TakeBatch,
     Waiter,
     expect_list,
     fail_waiters,
@@ -43,68 +39,69 @@ if TYPE_CHECKING:
     from headgate.stores.redis.naming import Names
     from headgate.stores.redis.requests import Reply
 
-MOST_HITS: Final = 32
-"""Entries in one call: more would make the server's other callers wait, fewer cost it more."""
 _MOST_CACHED: Final = 1_000
 """Costs whose packed arguments are kept."""
 
 
-class LoneTake(Request):
-    """A take for one waiter, on the server's clock."""
+class PreparedTake(ABC):
+    """A take of the same limits for many keys."""
 
     __slots__ = ()
 
     @abstractmethod
-    def add_to(self, batch: Batch) -> bool:
-        """Make it a part of *batch*; return True if it is time to send that."""
+    def names(self, keys: Sequence[str], costs: Sequence[int]) -> Sequence[bytes] | None:
+        """Return the names of the counters; None if this take has to be a plain operation."""
+
+    @abstractmethod
+    def add_to(
+        self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
+    ) -> bool:
+        """Add a take of *names* to *batch*; return True if it is time to send that."""
 
 
-class PreparedStack:
+class PreparedStack(PreparedTake):
     """A prepared take of any limits, with one key and one cost for each."""
 
-    __slots__ = ("_cache", "_names", "_specs", "_tag_of")
+    __slots__ = ("_arguments", "_name_of", "_specs", "_tag_of")
 
     def __init__(self, places: Sequence[Place], names: Names) -> None:
         self._specs = tuple([spec_of(limit) for _, limit in places])
-        self._names = tuple(
+        self._name_of = tuple(
             [
                 names.of_group(group, spec.mark)
                 for (group, _), spec in zip(places, self._specs, strict=True)
             ]
         )
         self._tag_of = names.tag if names.has_tags else None
-        self._cache: dict[tuple[int, ...], tuple[tuple[int, bytes], bytes, bytes]] = {}
+        self._arguments: dict[tuple[int, ...], tuple[int, bytes]] = {}
 
-    def request(self, keys: Sequence[str], costs: Sequence[int], waiter: Waiter) -> LoneTake | None:
-        """Return the request of a take of *costs*; None if its keys are in different slots."""
-        names = [name(key) for name, key in zip(self._names, keys, strict=True)]
+    def names(self, keys: Sequence[str], costs: Sequence[int]) -> Sequence[bytes] | None:
+        names = [name_of(key) for name_of, key in zip(self._name_of, keys, strict=True)]
         if self._tag_of is not None and len(set(map(self._tag_of, names))) > 1:
-            return None
-        return StackTake(self, names, costs, waiter)
+            return None  # its keys are in different slots
+        return names
 
-    def arguments(self, costs: Sequence[int]) -> tuple[int, bytes]:
+    def add_to(
+        self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
+    ) -> bool:
+        costs = tuple(costs)
+        arguments = self._arguments.get(costs) or self._packed(costs)
+
+        def read(states: Reply, now: int) -> Outcomes:
+            return self._outcomes(costs, states, now)
+
+        return batch.take(names, arguments, read, waiter)
+
+    def _packed(self, costs: tuple[int, ...]) -> tuple[int, bytes]:
         """Return the number of arguments of a take of *costs*, and these packed."""
-        return (self._cache.get(tuple(costs)) or self._packed(tuple(costs)))[0]
-
-    def packed_alone(self, names: Sequence[bytes], costs: Sequence[int]) -> bytes:
-        """Return the command of a single take on the server's clock: only the names are new."""
-        _, head, tail = self._cache.get(tuple(costs)) or self._packed(tuple(costs))
-        keys = [b"$%d\r\n%b\r\n" % (len(name), name) for name in names]
-        return b"".join([head, *keys, tail])
-
-    def _packed(self, costs: tuple[int, ...]) -> tuple[tuple[int, bytes], bytes, bytes]:
         rest = [one for spec, cost in zip(self._specs, costs, strict=True)
                 for one in spec.arguments(cost)]  # fmt: skip
-        arguments = packed_arguments(1, b"", len(self._specs), *rest)
-        digest, keys = script("take").digest, len(self._specs)
-        count, head = packed_arguments(b"EVALSHA", digest, keys)
-        head = b"*%d\r\n%b" % (count + keys + 1 + arguments[0], head)
-        if len(self._cache) >= _MOST_CACHED:
-            self._cache.clear()
-        found = self._cache[costs] = (arguments, head, b"$0\r\n\r\n" + arguments[1])
+        if len(self._arguments) >= _MOST_CACHED:
+            self._arguments.clear()
+        found = self._arguments[costs] = packed_arguments(1, b"", len(self._specs), *rest)
         return found
 
-    def outcomes(self, costs: Sequence[int], states: Reply, now: int) -> Outcomes:
+    def _outcomes(self, costs: Sequence[int], states: Reply, now: int) -> Outcomes:
         """Return the outcomes of a take of *costs*, from the *states* before it."""
         fits, *before = states
         parts = zip(self._specs, before, costs, strict=True)
@@ -120,51 +117,10 @@ def _denied(outcomes: Outcomes) -> Outcomes:
     return tuple([one._replace(allowed=False, retry_after_ns=MICROSECOND) for one in outcomes])
 
 
-class StackTake(LoneTake):
-    """A prepared take of several limits."""
-
-    __slots__ = ("_costs", "_names", "_stack", "_waiter")
-
-    def __init__(
-        self, stack: PreparedStack, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
-    ) -> None:
-        self._stack = stack
-        self._names = names
-        self._costs = costs
-        self._waiter = waiter
-
-    @property
-    def key(self) -> bytes:
-        return self._names[0]
-
-    def packed(self) -> bytes:
-        return self._stack.packed_alone(self._names, self._costs)
-
-    def packed_whole(self) -> bytes:
-        return self.join(TakeBatch(b"")).packed_whole()
-
-    def add_to(self, batch: Batch) -> bool:
-        return batch.stack(self)
-
-    def join(self, batch: TakeBatch) -> TakeBatch:
-        """Return *batch* with this take."""
-        batch.add(self._names, self._stack.arguments(self._costs), self._read, self._waiter)
-        return batch
-
-    def _read(self, states: Reply, now: int) -> Outcomes:
-        return self._stack.outcomes(self._costs, states, now)
-
-    def answered(self, reply: Reply) -> None:
-        self.join(TakeBatch(b"")).answered(reply)
-
-    def failed(self, error: StoreError) -> None:
-        fail_waiters((self._waiter,), error)
-
-
-class PreparedHit:
+class PreparedHit(PreparedTake):
     """A prepared take of one paced limit. `unit` and `span` are in ticks, see `codec`."""
 
-    __slots__ = ("_name_of", "_quota", "_tails", "first", "script", "span", "spec", "ticks", "unit")
+    __slots__ = ("_name_of", "_quota", "first", "script", "span", "spec", "ticks", "unit")
 
     def __init__(self, group: str, spec: PacedSpec, names: Names) -> None:
         self.spec = spec
@@ -178,27 +134,15 @@ class PreparedHit:
             self.first = [*span, spec.ticks, spec.suffix, spec.quota, spec.unit]
         self._name_of = names.of_group(group)
         self._quota = spec.quota
-        self._tails: dict[int, tuple[bytes, bytes]] = {}
 
-    def request(self, keys: Sequence[str], costs: Sequence[int], waiter: Waiter) -> LoneTake | None:
-        """Return the request of a hit; None for a cost of 0, or one that never fits."""
-        (key,), (cost,) = keys, costs
-        return LoneHit(self, self._name_of(key), cost, waiter) if 0 < cost <= self._quota else None
+    def names(self, keys: Sequence[str], costs: Sequence[int]) -> Sequence[bytes] | None:
+        # A cost of 0, or one that never fits, needs figures that the script does not report.
+        return (self._name_of(keys[0]),) if 0 < costs[0] <= self._quota else None
 
-    def packed_alone(self, name: bytes, cost: int) -> bytes:
-        """Return the command of a single hit on the server's clock: only the name is new."""
-        head, tail = self._tails.get(cost) or self._ends(cost)
-        return b"%b$%d\r\n%b%b" % (head, len(name), name, tail)
-
-    def _ends(self, cost: int) -> tuple[bytes, bytes]:
-        """Return what comes before and after the name."""
-        batch = HitBatch(self, b"")
-        batch.add(b"?", cost)
-        head, _, tail = batch.packed().partition(b"$1\r\n?")
-        if len(self._tails) >= _MOST_CACHED:
-            self._tails.clear()
-        self._tails[cost] = head, tail
-        return head, tail
+    def add_to(
+        self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
+    ) -> bool:
+        return batch.hit(self, names[0], costs[0], waiter)
 
     def outcomes(self, need: int, after: int) -> Outcomes:
         """Return the outcome of a hit of *need* ticks, if *after* ticks are in use with it."""
@@ -212,41 +156,37 @@ class PreparedHit:
         return (new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, "store")),)
 
 
-Entry = tuple[int, list[Waiter]]
-"""A cost, and those who hit a key with it."""
-
-
 class HitBatch(Request):
     """Hits of many waiters under one limit, each for itself, in the order of their coming."""
 
-    __slots__ = ("_by_name", "_entries", "_is_uniform", "_keys", "_now", "_prepared")
+    __slots__ = ("_by_name", "_entries", "_is_uniform", "_names", "_now", "_prepared")
 
     def __init__(self, prepared: PreparedHit, now: bytes) -> None:
         self._prepared = prepared
         self._now = now
-        self._keys: list[bytes] = []
-        self._entries: list[Entry] = []
-        self._by_name: dict[bytes, Entry] = {}
+        self._names: list[bytes] = []
+        self._entries: list[tuple[int, list[Waiter]]] = []  # a cost, and those who hit with it
+        self._by_name: dict[bytes, tuple[int, list[Waiter]]] = {}
         self._is_uniform = True
 
-    def add(self, name: bytes, cost: int, *waiters: Waiter) -> int:
+    def add(self, name: bytes, cost: int, waiter: Waiter) -> int:
         """Hit the counter *name* for *cost*, from 1 to the quota; return the number of entries."""
         entries = self._entries
         same = self._by_name.get(name)
         if same is not None and same[0] == cost:
-            same[1].extend(waiters)
+            same[1].append(waiter)
             self._is_uniform = False
             return len(entries)
-        self._by_name[name] = entry = (cost, list(waiters))
+        self._by_name[name] = entry = (cost, [waiter])
         entries.append(entry)
-        self._keys.append(name)
-        if cost != 1 or len(waiters) > 1:
+        self._names.append(name)
+        if cost != 1:
             self._is_uniform = False
         return len(entries)
 
     @property
     def key(self) -> bytes:
-        return self._keys[0]
+        return self._names[0]
 
     def packed(self) -> bytes:
         return self._packed(b"EVALSHA", self._prepared.script.digest)
@@ -255,41 +195,38 @@ class HitBatch(Request):
         return self._packed(b"EVAL", self._prepared.script.text)
 
     def _packed(self, verb: bytes, text: bytes) -> bytes:
-        prepared, keys = self._prepared, self._keys
+        prepared, names = self._prepared, self._names
         rest: Arguments = []
         if prepared.ticks > 1:
             for cost, waiters in self._entries:
-                rest += (*prepared.spec.duration(cost), len(waiters) or 1, cost)
+                rest += (*prepared.spec.duration(cost), len(waiters), cost)
         elif not self._is_uniform:
             for cost, waiters in self._entries:
-                rest += (cost * prepared.unit, len(waiters) or 1, cost)
-        return pack((verb, text, len(keys), *keys, self._now, *prepared.first, *rest))
+                rest += (cost * prepared.unit, len(waiters), cost)
+        return pack((verb, text, len(names), *names, self._now, *prepared.first, *rest))
 
     def answered(self, reply: Reply) -> None:
         now, *instants = expect_list(reply)
-        for entry, instant in zip(self._entries, instants, strict=True):
-            if type(instant) is int:
-                self._decide(entry, instant - now)
-            elif type(instant) is bytes:
-                self._decide(entry, self._prepared.spec.in_use(instant, now))
-            else:
-                self._read(entry, instant, now)
-
-    def _decide(self, entry: Entry, in_use: int) -> None:
-        """Give the waiters of *entry* their outcomes; *in_use* ticks were in use before."""
         prepared = self._prepared
-        cost, waiters = entry
-        need = cost * prepared.unit
-        for waiter in waiters:
-            after = in_use + need
-            if not waiter.done():
-                waiter.set_result(prepared.outcomes(need, after))
-            if after <= prepared.span:
-                in_use = after
+        unit, span, outcomes = prepared.unit, prepared.span, prepared.outcomes
+        for (cost, waiters), instant in zip(self._entries, instants, strict=True):
+            if type(instant) is int:
+                in_use = instant - now
+            elif type(instant) is bytes:
+                in_use = prepared.spec.in_use(instant, now)
+            else:
+                self._read(cost, waiters, instant, now)
+                continue
+            need = cost * unit
+            for waiter in waiters:
+                after = in_use + need
+                if not waiter.done():
+                    waiter.set_result(outcomes(need, after))
+                if after <= span:
+                    in_use = after
 
-    def _read(self, entry: Entry, states: Reply, now: int) -> None:
+    def _read(self, cost: int, waiters: list[Waiter], states: Reply, now: int) -> None:
         """Give the waiters their outcomes from the states that take.lua would report."""
-        cost, waiters = entry
         if isinstance(states, hiredis.ReplyError):
             fail_waiters(waiters, store_error(str(states), "the store"))
             return
@@ -307,48 +244,9 @@ class HitBatch(Request):
         if len(self._entries) == 1:
             return (self,)
         parts = []
-        for name, (cost, waiters) in zip(self._keys, self._entries, strict=True):
+        for name, (cost, waiters) in zip(self._names, self._entries, strict=True):
             part = HitBatch(self._prepared, self._now)
-            part.add(name, cost, *waiters)
+            for waiter in waiters:
+                part.add(name, cost, waiter)
             parts.append(part)
         return parts
-
-
-class LoneHit(LoneTake):
-    """A prepared hit of one paced limit."""
-
-    __slots__ = ("_cost", "_name", "_prepared", "_waiter")
-
-    def __init__(self, prepared: PreparedHit, name: bytes, cost: int, waiter: Waiter) -> None:
-        self._prepared = prepared
-        self._name = name
-        self._cost = cost
-        self._waiter = waiter
-
-    @property
-    def key(self) -> bytes:
-        return self._name
-
-    def packed(self) -> bytes:
-        return self._prepared.packed_alone(self._name, self._cost)
-
-    def packed_whole(self) -> bytes:
-        return self._as_batch().packed_whole()
-
-    def add_to(self, batch: Batch) -> bool:
-        return batch.hit(self._prepared, self._name, self._cost, self._waiter)
-
-    def answered(self, reply: Reply) -> None:
-        if type(expect_list(reply)[1]) is not int:
-            self._as_batch().answered(reply)
-        elif not self._waiter.done():
-            need = self._cost * self._prepared.unit
-            self._waiter.set_result(self._prepared.outcomes(need, reply[1] - reply[0] + need))
-
-    def failed(self, error: StoreError) -> None:
-        fail_waiters((self._waiter,), error)
-
-    def _as_batch(self) -> HitBatch:
-        batch = HitBatch(self._prepared, b"")
-        batch.add(self._name, self._cost, self._waiter)
-        return batch

@@ -317,31 +317,28 @@ class TakeBatch(Request):
 
     def __init__(self, now: bytes) -> None:
         self._now = now
-        self._entries: list[tuple[Sequence[bytes], int, bytes, Any, Waiter]] = []
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        self._entries: list[
+            tuple[Sequence[bytes], int, bytes, Callable[[Reply, int], Outcomes], Waiter]
+        ] = []
 
     @property
     def key(self) -> bytes:
         return self._entries[0][0][0]
 
-    def add_take(self, take: Take, names: Names, waiter: Waiter) -> None:
-        """Add *take*. May raise; then nothing is added."""
-        keys, specs = check_arguments(take.checks, names)
-        lease = _encoded(take.lease or "")
-        count, packed = packed_arguments(int(take.consume), lease, len(take.checks), *specs)
-
-        def read(states: Reply, now: int) -> Outcomes:
-            return outcomes_of_take(take.checks, states, now, consume=take.consume)
-
-        self._entries.append((keys, count, packed, read, waiter))
-
     def add(
-        self, keys: Sequence[bytes], arguments: tuple[int, bytes], read: Any, waiter: Waiter
-    ) -> None:
-        """Add a take of *keys* with its packed *arguments* and their count."""
+        self,
+        keys: Sequence[bytes],
+        arguments: tuple[int, bytes],
+        read: Callable[[Reply, int], Outcomes],
+        waiter: Waiter,
+    ) -> int:
+        """Add a take of *keys*; return the number of takes.
+
+        *arguments* are their number and themselves, packed. *read* makes outcomes of the states
+        before the take and the time.
+        """
         self._entries.append((keys, *arguments, read, waiter))
+        return len(self._entries)
 
     def packed(self) -> bytes:
         return self._packed(b"EVALSHA", script("take").digest)
@@ -375,6 +372,21 @@ class TakeBatch(Request):
             part._entries.append(entry)
             parts.append(part)
         return parts
+
+
+def take_arguments(
+    take: Take, names: Names
+) -> tuple[list[bytes], tuple[int, bytes], Callable[[Reply, int], Outcomes]]:
+    """Return the keys, the arguments and the reader of *take* for `TakeBatch.add`."""
+    keys, specs = check_arguments(take.checks, names)
+    arguments = packed_arguments(
+        int(take.consume), _encoded(take.lease or ""), len(take.checks), *specs
+    )
+
+    def read(states: Reply, now: int) -> Outcomes:
+        return outcomes_of_take(take.checks, states, now, consume=take.consume)
+
+    return keys, arguments, read
 
 
 def packed_arguments(*arguments: bytes | int) -> tuple[int, bytes]:

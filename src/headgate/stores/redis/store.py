@@ -11,7 +11,7 @@ from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect, Reply, reply_of
+from headgate.runtime.effects import Effect, Run, StoreEffect
 from headgate.stores.base import Prepared, Store, checks_at
 from headgate.stores.constants import divide
 from headgate.stores.operations import CheckOperation, Operation, Take, TakeEach
@@ -26,7 +26,7 @@ from headgate.stores.redis.cluster_split import (
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
-from headgate.stores.redis.prepared import PreparedHit, PreparedStack
+from headgate.stores.redis.prepared import PreparedHit, PreparedStack, PreparedTake
 from headgate.stores.redis.transport import Transport
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND
@@ -35,11 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.runtime.effects import Effects
+    from headgate.runtime.effects import Effects, Pending
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
-    from headgate.stores.redis.prepared import LoneTake
-    from headgate.stores.redis.requests import Waiter
 
 R = TypeVar("R")
 
@@ -107,48 +105,30 @@ class RedisStore(Store):
         specs = [spec_of(limit) for _, limit in places if not isinstance(limit, ConstantLimit)]
         if len(specs) < len(places) or len({group for group, _ in places}) < len(places):
             return super().prepare(places)  # limits without a counter, or that share one
+        prepared: PreparedTake
         if len(specs) == 1 and isinstance(specs[0], PacedSpec):
-            return self._prepared(places, PreparedHit(places[0][0], specs[0], self._names).request)
-        return self._prepared(places, PreparedStack(places, self._names).request)
+            prepared = PreparedHit(places[0][0], specs[0], self._names)
+        else:
+            prepared = PreparedStack(places, self._names)
 
-    def _prepared(
-        self,
-        places: Sequence[Place],
-        request_for: Callable[[Sequence[str], Sequence[int], Waiter], LoneTake | None],
-    ) -> Prepared:
-        """Prepare takes that *request_for* makes requests of, or that are plain operations."""
-        batchers, running_loop = self._loop_batchers, asyncio.get_running_loop
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+            names = prepared.names(keys, costs)
+            outcomes: Outcomes
+            if names is None:
+                outcomes = yield Run(self, Take(checks_at(places, keys, costs)))
+            else:
+                outcomes = yield _TakePrepared(self, prepared, names, costs)
+            return outcomes
 
-        def take(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
-            result = BlockingResult()
-            request = request_for(keys, costs, result)
-            if request is None:
-                return self.run(Take(checks_at(places, keys, costs)))
-            if not self._perform_alone(request):
-                self._perform(request.key, request.add_to, result)
-            return cast("Outcomes", result.result())
+        return Prepared(effects)
 
-        def atake(keys: Sequence[str], costs: Sequence[int]) -> Reply[Outcomes]:
-            batcher = batchers.get(running_loop()) or self._loop_batcher()
-            waiter: Reply[Outcomes] = Reply(loop=batcher.loop)
-            request = request_for(keys, costs, waiter)
-            if request is None:
-                return reply_of(self.submit(Take(checks_at(places, keys, costs))))
-            batcher.take(request, waiter)
-            return waiter
-
-        return Prepared.waiting(self, take, atake)
-
-    def _perform_alone(self, request: LoneTake) -> bool:
-        """Send *request* by itself if it need not wait; return False if it has to be batched."""
-        batcher = self._thread_batcher(request.key)
-        if self.clock is not None or not batcher.enter():
-            return False
-        try:
-            self._transport.perform((request,))
-        finally:
-            batcher.leave()
-        return True
+    def take(
+        self, prepared: PreparedTake, names: Sequence[bytes], costs: Sequence[int]
+    ) -> Outcomes:
+        """Make a prepared take in this thread."""
+        result = BlockingResult()
+        self._perform(names[0], lambda batch: prepared.add_to(batch, names, costs, result), result)
+        return cast("Outcomes", result.result())
 
     def _perform(
         self, name: bytes, add: Callable[[Batch], object], *results: BlockingResult
@@ -255,7 +235,7 @@ class RedisStore(Store):
             rest = divided.rest
             return cast("R", divided.join(None if rest is None else await self.arun(rest)))
         if not self._is_split(operation):
-            return cast("R", await self._loop_batcher().operation(operation))
+            return cast("R", await self.loop_batcher().operation(operation))
         steps = asyncio.ensure_future(adrive(self._steps(operation)))
         self._splitting.add(steps)
         steps.add_done_callback(self._has_split)
@@ -264,11 +244,11 @@ class RedisStore(Store):
     def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
         if divide(operation) is not None or self._is_split(operation):
             return super().submit(operation)
-        return self._loop_batcher().operation(operation)
+        return self.loop_batcher().operation(operation)
 
     def submit_all(self, operations: Sequence[Operation[Any]]) -> list[asyncio.Future[Any]]:
         """Submit all *operations*, each of them in one slot, to be sent together."""
-        batcher = self._loop_batcher()
+        batcher = self.loop_batcher()
         return [batcher.operation(one) for one in operations]
 
     def _has_split(self, steps: asyncio.Future[Any]) -> None:
@@ -276,18 +256,46 @@ class RedisStore(Store):
         if not steps.cancelled():
             steps.exception()  # retrieved, in case its caller was cancelled
 
-    def _loop_batcher(self) -> LoopBatcher:
+    def loop_batcher(self) -> LoopBatcher:
         """Return the batcher of the running event loop."""
         loop = asyncio.get_running_loop()
-        batcher = self._loop_batchers.get(loop)
-        if batcher is None:
-            for old in [old for old in self._loop_batchers if old.is_closed()]:
-                del self._loop_batchers[old]
-            batcher = LoopBatcher(
-                loop, self._loop_transport, self._new_batch(), may_send_alone=self.clock is None
-            )
-            self._loop_batchers[loop] = batcher
+        return self._loop_batchers.get(loop) or self._new_loop_batcher(loop)
+
+    def _new_loop_batcher(self, loop: asyncio.AbstractEventLoop) -> LoopBatcher:
+        for old in [old for old in self._loop_batchers if old.is_closed()]:
+            del self._loop_batchers[old]
+        batcher = LoopBatcher(loop, self._loop_transport, self._new_batch())
+        self._loop_batchers[loop] = batcher
         return batcher
+
+
+class _TakePrepared(StoreEffect):
+    """Make a prepared take."""
+
+    __slots__ = ("_costs", "_names", "_prepared")
+
+    store: RedisStore
+
+    def __init__(
+        self,
+        store: RedisStore,
+        prepared: PreparedTake,
+        names: Sequence[bytes],
+        costs: Sequence[int],
+    ) -> None:
+        self.store = store
+        self._prepared = prepared
+        self._names = names
+        self._costs = costs
+
+    def perform(self) -> Outcomes:
+        return self.store.take(self._prepared, self._names, self._costs)
+
+    def begin(self) -> Pending:
+        return self.store.loop_batcher().take(self._prepared, self._names, self._costs)
+
+    async def aperform(self) -> Outcomes:
+        return cast("Outcomes", await self.begin())
 
 
 class _RunParts(Effect):
