@@ -246,7 +246,8 @@ class _Limiter:
             yield from engine.undo_take(stack.plan(key, cost), interrupted)
             raise
         else:
-            engine.succeed()
+            if engine.fallback.wants_word:
+                engine.succeed()
             decision = decide(key, stack.limits, outcomes)
         if notes is not None:
             notes.note(decision, key, cost, began_ns)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headgate.algorithms import Outcome
     from headgate.clock import Clock
-    from headgate.runtime.effects import Effects
+    from headgate.runtime.effects import Effect, Effects
 
 R = TypeVar("R")
 
@@ -49,12 +49,15 @@ class Prepared:
     each limit, in their order, all or nothing. Keys and costs are valid (`checked_key`,
     `checked_cost`): the caller has checked them.
 
+    `effect(keys, costs)`, if there is one, is the only effect of `effects`: a layer that yields it
+    spares a generator (0.3 us).
+
     `now(keys, costs)`, if there is one, returns the outcomes at once, or None if the store has to
     be asked; nothing was charged then. `decide(key, cost)`, if there is one, makes the decision of
     one key and one cost for all limits at once, and checks both.
     """
 
-    __slots__ = ("decide", "effects", "now")
+    __slots__ = ("decide", "effect", "effects", "now")
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Prepared:
         decide: Callable[[str, int], Decision] | None = None,
     ) -> None:
         self.effects = effects
+        self.effect: Callable[[Sequence[str], Sequence[int]], Effect] | None = None
         self.now = now
         self.decide = decide
 
@@ -77,6 +81,18 @@ class Prepared:
             yield  # a generator all the same
 
         return cls(effects, take, decide)
+
+    @classmethod
+    def of_effect(cls, effect: Callable[[Sequence[str], Sequence[int]], Effect]) -> Prepared:
+        """A take of a store that waits, as one effect."""
+
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+            outcomes: Outcomes = yield effect(keys, costs)
+            return outcomes
+
+        prepared = cls(effects)
+        prepared.effect = effect
+        return prepared
 
     def take(self, keys: Sequence[str], costs: Sequence[int]) -> Outcomes:
         """Take in this thread, which may block."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headgate.stores.redis.requests import Request
     from headgate.stores.redis.transport import Transport
 
-MOST_HITS: Final = 32
-"""Entries in one call: more would make the server's other callers wait, fewer cost it more."""
 MOST_TAKES: Final = 16
 """Takes in one call; each may have several checks, and takes the server a few times as long."""
 
@@ -46,28 +44,23 @@ class Batch:
     Everything that concerns one key is sent in the order in which it was added.
     """
 
-    __slots__ = ("_hits", "_names", "_now", "_requests", "_takes")
+    __slots__ = ("_names", "_now", "_requests", "_takes", "hits")
 
     def __init__(self, names: Names, now: Callable[[], bytes]) -> None:
         self._names = names
         self._now = now
         self._requests: list[Request] = []
-        self._hits: dict[PreparedHit | tuple[PreparedHit, bytes], HitBatch] = {}
         self._takes: dict[bytes, TakeBatch] = {}
+        self.hits: dict[object, HitBatch] = {}
+        """The batches of hits that can be added to, each at a place of its own."""
 
-    def hit(self, prepared: PreparedHit, name: bytes, cost: int, waiter: Waiter) -> bool:
-        """Add a hit of the counter *name*; return True if it is time to send."""
-        place = (prepared, self._names.tag(name)) if self._names.has_tags else prepared
-        batch = self._hits.get(place)
-        if batch is None:
-            batch = HitBatch(prepared, self._now())
-            self._takes.clear()
-            self._hits[place] = batch
-            self._requests.append(batch)
-        if batch.add(name, cost, waiter) < MOST_HITS:
-            return False
-        del self._hits[place]
-        return True
+    def begin_hits(self, place: object, prepared: PreparedHit) -> HitBatch:
+        """Begin a batch of hits at *place*."""
+        batch = HitBatch(prepared, self._now())
+        self._takes.clear()
+        self.hits[place] = batch
+        self._requests.append(batch)
+        return batch
 
     def take(
         self,
@@ -82,7 +75,7 @@ class Batch:
         batch = self._takes.get(tag)
         if batch is None:
             batch = TakeBatch(self._now())
-            self._hits.clear()
+            self.hits.clear()
             self._takes[tag] = batch
             self._requests.append(batch)
         if batch.add(names, arguments, read, waiter) < MOST_TAKES:
@@ -98,7 +91,7 @@ class Batch:
         if isinstance(operation, Take):
             return self.take(*take_arguments(operation, self._names), waiter)
         request = request_for(operation, self._names, self._now(), waiter)
-        self._hits.clear()
+        self.hits.clear()
         self._takes.clear()
         self._requests.append(request)
         return False
@@ -106,35 +99,33 @@ class Batch:
     def drain(self) -> list[Request]:
         """Return all requests, and begin with none."""
         requests, self._requests = self._requests, []
-        self._hits.clear()
+        self.hits.clear()
         self._takes.clear()
         return requests
 
 
 class Wakeups:
-    """The tasks of one event loop whose replies have come, resumed by one callback of the loop."""
+    """The tasks of one event loop whose replies have come, resumed by one callback of the loop.
 
-    __slots__ = ("_ready", "loop")
+    `ready` has the context of each, the function that resumes it, and the reply.
+    """
+
+    __slots__ = ("loop", "ready")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._ready: deque[tuple[Context, Callable[[Any], None], Any]] = deque()
+        self.ready: deque[tuple[Context, Callable[[TakeReply], None], TakeReply]] = deque()
 
-    def add(self, context: Context, resume: Callable[[Any], None], reply: Any) -> None:
-        """Call *resume* with *reply* in *context*, soon."""
-        if not self._ready:
-            self.loop.call_soon(self._run)
-        self._ready.append((context, resume, reply))
-
-    def _run(self) -> None:
-        ready = self._ready
+    def run(self) -> None:
+        """Resume them."""
+        ready = self.ready
         try:
             while ready:
                 context, resume, reply = ready.popleft()
                 context.run(resume, reply)
         finally:
             if ready:  # Ctrl-C has interrupted a task
-                self.loop.call_soon(self._run)
+                self.loop.call_soon(self.run)
 
 
 class TakeReply:
@@ -160,18 +151,19 @@ class TakeReply:
         self._asyncio_future_blocking = False  # how a task recognises a future
         self._is_done = False
         self._error: BaseException | None = None
-        self._resume: Callable[[Any], None] | None = None
+        self._resume: Callable[[TakeReply], None] | None = None
 
-    def __await__(self) -> Generator[Any, None, Outcomes]:
-        if not self._is_done:
-            self._asyncio_future_blocking = True
-            yield self
-        return self.result()
+    def __await__(self) -> Generator[TakeReply, None, Outcomes]:
+        if self._is_done:
+            return self.result()
+        self._asyncio_future_blocking = True
+        yield self
+        return self._result  # an error has been thrown in
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._wakeups.loop
 
-    def add_done_callback(self, resume: Callable[[Any], None], *, context: Context) -> None:
+    def add_done_callback(self, resume: Callable[[TakeReply], None], *, context: Context) -> None:
         self._resume, self._context = resume, context
 
     def cancel(self, msg: Any | None = None) -> bool:
@@ -187,13 +179,14 @@ class TakeReply:
         self._result = result
         self._is_done = True
         if self._resume is not None:
-            self._wakeups.add(self._context, self._resume, self)
+            wakeups = self._wakeups
+            if not wakeups.ready:
+                wakeups.loop.call_soon(wakeups.run)
+            wakeups.ready.append((self._context, self._resume, self))
 
     def set_exception(self, error: BaseException, /) -> None:
         self._error = error
-        self._is_done = True
-        if self._resume is not None:
-            self._wakeups.add(self._context, self._resume, self)
+        self.set_result(())
 
     def result(self) -> Outcomes:
         if self._error is not None:
@@ -282,8 +275,9 @@ class BlockingResult:
         return self._is_done
 
     def set_result(self, result: Any, /) -> None:
-        self._result = result
-        self._is_done = True
+        if not self._is_done:  # or the thread has given up
+            self._result = result
+            self._is_done = True
 
     def set_exception(self, error: BaseException, /) -> None:
         self._error = error

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from headgate.stores.redis.naming import Names
     from headgate.stores.redis.requests import Reply
 
+MOST_HITS: Final = 32
+"""Entries in one call: more would make the server's other callers wait, fewer cost it more."""
 _MOST_CACHED: Final = 1_000
 """Costs whose packed arguments are kept."""
 
@@ -120,7 +122,17 @@ def _denied(outcomes: Outcomes) -> Outcomes:
 class PreparedHit(PreparedTake):
     """A prepared take of one paced limit. `unit` and `span` are in ticks, see `codec`."""
 
-    __slots__ = ("_name_of", "_quota", "first", "script", "span", "spec", "ticks", "unit")
+    __slots__ = (
+        "_name_of",
+        "_quota",
+        "_tag_of",
+        "first",
+        "script",
+        "span",
+        "spec",
+        "ticks",
+        "unit",
+    )
 
     def __init__(self, group: str, spec: PacedSpec, names: Names) -> None:
         self.spec = spec
@@ -133,6 +145,7 @@ class PreparedHit(PreparedTake):
             span = divmod(spec.span, spec.ticks)
             self.first = [*span, spec.ticks, spec.suffix, spec.quota, spec.unit]
         self._name_of = names.of_group(group)
+        self._tag_of = names.tag if names.has_tags else None
         self._quota = spec.quota
 
     def names(self, keys: Sequence[str], costs: Sequence[int]) -> Sequence[bytes] | None:
@@ -142,7 +155,13 @@ class PreparedHit(PreparedTake):
     def add_to(
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
-        return batch.hit(self, names[0], costs[0], waiter)
+        (name,) = names
+        place = self if self._tag_of is None else (self, self._tag_of(name))
+        hits = batch.hits.get(place) or batch.begin_hits(place, self)
+        if hits.add(name, costs[0], waiter) < MOST_HITS:
+            return False
+        del batch.hits[place]
+        return True
 
     def outcomes(self, need: int, after: int) -> Outcomes:
         """Return the outcome of a hit of *need* ticks, if *after* ticks are in use with it."""
@@ -220,8 +239,7 @@ class HitBatch(Request):
             need = cost * unit
             for waiter in waiters:
                 after = in_use + need
-                if not waiter.done():
-                    waiter.set_result(outcomes(need, after))
+                waiter.set_result(outcomes(need, after))
                 if after <= span:
                     in_use = after
 
@@ -232,9 +250,8 @@ class HitBatch(Request):
             return
         spec = self._prepared.spec
         for waiter, (fits, state) in zip(waiters, states, strict=True):
-            if not waiter.done():
-                outcome = spec.allowed(state, cost, now) if fits else spec.denied(state, cost, now)
-                waiter.set_result((outcome,) if fits else _denied((outcome,)))
+            outcome = spec.allowed(state, cost, now) if fits else spec.denied(state, cost, now)
+            waiter.set_result((outcome,) if fits else _denied((outcome,)))
 
     def failed(self, error: StoreError) -> None:
         for _, waiters in self._entries:

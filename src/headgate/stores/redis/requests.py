@@ -182,7 +182,7 @@ class ScriptRequest(Request):
 
     def answered(self, reply: Reply) -> None:
         result = self.read(reply)
-        if not self.waiter.done():
+        if not self.waiter.done():  # a future of another package may be cancelled
             self.waiter.set_result(result)
 
     def failed(self, error: StoreError) -> None:
@@ -357,7 +357,7 @@ class TakeBatch(Request):
         for (_, _, _, read, waiter), states in zip(self._entries, replies, strict=True):
             if isinstance(states, hiredis.ReplyError):
                 fail_waiters((waiter,), store_error(str(states), "the store"))
-            elif not waiter.done():
+            else:
                 waiter.set_result(read(states, now))
 
     def failed(self, error: StoreError) -> None:

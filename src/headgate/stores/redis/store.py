@@ -111,16 +111,13 @@ class RedisStore(Store):
         else:
             prepared = PreparedStack(places, self._names)
 
-        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
+        def effect(keys: Sequence[str], costs: Sequence[int]) -> Effect:
             names = prepared.names(keys, costs)
-            outcomes: Outcomes
             if names is None:
-                outcomes = yield Run(self, Take(checks_at(places, keys, costs)))
-            else:
-                outcomes = yield _TakePrepared(self, prepared, names, costs)
-            return outcomes
+                return Run(self, Take(checks_at(places, keys, costs)))
+            return _TakePrepared(self, prepared, names, costs)
 
-        return Prepared(effects)
+        return Prepared.of_effect(effect)
 
     def take(
         self, prepared: PreparedTake, names: Sequence[bytes], costs: Sequence[int]

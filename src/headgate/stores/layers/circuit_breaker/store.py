@@ -67,7 +67,7 @@ class CircuitBreakerStore(Layer):
         inner = self.inner.prepare(places)
         if all(isinstance(limit, ConstantLimit) for _, limit in places):
             return inner  # it says nothing of the store
-        health, kept = self.health, tuple(places)
+        health, kept, effect = self.health, tuple(places), inner.effect
         only = health.whole if health.part_of is None else None
 
         def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
@@ -78,7 +78,10 @@ class CircuitBreakerStore(Layer):
             if breaker is None or not breaker.is_closed:
                 return (yield from self.effects(Take(checks_at(kept, keys, costs))))
             try:
-                outcomes = yield from inner.effects(keys, costs)
+                if effect is not None:
+                    outcomes: Outcomes = yield effect(keys, costs)
+                else:
+                    outcomes = yield from inner.effects(keys, costs)
             except (StoreError, Interrupted) as error:
                 health.failed([(breaker, mark)], error)
                 raise
