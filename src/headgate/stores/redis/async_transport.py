@@ -18,7 +18,7 @@ from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.runtime.drivers import adrive
 from headgate.stores.redis import errors
-from headgate.stores.redis.cluster import Failure, Nodes, Redirection, Retry, action_for, pause
+from headgate.stores.redis.cluster import Attempt, Failure, Nodes, pause
 from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, server_at
 from headgate.stores.redis.naming import slot_of
 
@@ -36,32 +36,25 @@ _CLOSE_SECONDS: Final = 1.0  # that another loop may take to close its connectio
 _monotonic: Final = time.monotonic
 
 
-class _Waiting(NamedTuple):
-    request: Request
-    packed: bytes
-    detours: int
-    asking: bool
-
-
 class ReconnectingConnection:
     """Requests to one server in one event loop, in their order.
 
     It is used in the thread of its loop. *owner* is notified of error replies and lost connections.
-    *node* is the address of a node of a cluster.
+    *address* is that by which the owner knows it, *where* its name in messages.
     """
 
     def __init__(
-        self, dialer: Dialer, url: RedisURL, owner: LoopConnections, node: Address | None = None
+        self, dialer: Dialer, url: RedisURL, owner: LoopConnections, address: Address, where: str
     ) -> None:
-        self.where = str(node or url)
-        self.node = node
+        self.where = where
+        self.address = address
         self._dialer = dialer
         self._owner = owner
         self._timeout, self._connect_timeout = url.timeout, url.connect_timeout
         self._loop = asyncio.get_running_loop()
         self._connection: AsyncConnection | None = None
         self._connections: list[AsyncConnection] = []
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Attempt] = deque()
         self._attempt: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._is_closed = False
@@ -72,19 +65,19 @@ class ReconnectingConnection:
         if connection is not None:
             connection.send(request)
         else:
-            self._wait(_Waiting(request, request.packed(), 0, asking=False))
+            self._wait(Attempt(request))
 
-    def forward(self, pending: InFlight, packed: bytes, *, asking: bool = False) -> None:
-        """Send a request that has been sent before; after ASKING if it was redirected by ASK."""
-        request, deadline, detours = pending
+    def forward(self, one: Attempt, deadline: float) -> None:
+        """Send a request until *deadline*."""
         if self._connection is None:
-            self._wait(_Waiting(request, packed, detours, asking))
+            self._wait(one)
         elif deadline <= _monotonic():
-            self._fail_soon(request, errors.too_late(self.where, self._timeout))
+            self._fail_soon(one.request, errors.too_late(self.where, self._timeout))
         else:
-            self._connection.forward(pending, packed, asking=asking)
+            pending = one.request, deadline, one.detours
+            self._connection.forward(pending, one.packed(), asking=one.asking)
 
-    def _wait(self, one: _Waiting) -> None:
+    def _wait(self, one: Attempt) -> None:
         if self._attempt is None:
             error = self._unavailable()
             if error is not None:
@@ -106,7 +99,7 @@ class ReconnectingConnection:
 
     def error_reply(self, connection: AsyncConnection, pending: InFlight, text: str) -> None:
         """Handle a request that the server answered with an error."""
-        self._owner.error_reply(self, connection, pending, text)
+        self._owner.error_reply(self, connection.where, pending, text)
 
     def lost(self, connection: AsyncConnection) -> None:
         """Stop using *connection*."""
@@ -164,8 +157,8 @@ class ReconnectingConnection:
         connection.serve(self)
         deadline = _monotonic() + self._timeout
         waiting, self._waiting = self._waiting, deque()
-        for request, packed, detours, asking in waiting:
-            self.forward((request, deadline, detours), packed, asking=asking)
+        for one in waiting:
+            self.forward(one, deadline)
 
     def _give_up(self, error: StoreError) -> None:
         self._backoff.failed(error, _monotonic())
@@ -186,28 +179,28 @@ class LoopConnections:
         self._loop = asyncio.get_running_loop()
         self._nodes = Nodes(url)
         self._links: dict[Address, ReconnectingConnection] = {}
-        self._by_slot: list[ReconnectingConnection | None] = [None] * len(self._nodes.owners)
-        self._waiting: list[InFlight] = []  # for the map
+        self._waiting: list[Attempt] = []  # for the map
         self._asking: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._is_closed = False
         if not url.is_cluster:
-            link = ReconnectingConnection(dialer_for(url), url, self)
-            self._links[url.addresses[0]] = link
+            address = url.addresses[0]
+            link = ReconnectingConnection(dialer_for(url), url, self, address, str(url))
+            self._links[address] = link
             self.submit = link.submit  # type: ignore[method-assign]
 
     def submit(self, request: Request) -> None:
         """Send *request* to the node that owns its slot."""
-        link = self._by_slot[slot_of(request.key)]
+        address = self._nodes.owners[slot_of(request.key)]
+        link = None if address is None else self._links.get(address)
         if link is not None:
             link.submit(request)
         else:
-            self._route((request, _monotonic() + self._url.timeout, 0))
+            self._route(Attempt(request), _monotonic() + self._url.timeout)
 
     def owner_of(self, slot: int) -> str:
         """Return the address of the node that serves *slot*; "" if that is not known."""
-        link = self._by_slot[slot]
-        return "" if link is None else link.where
+        return self._nodes.owner_of(slot)
 
     async def aclose(self) -> None:
         """Drop all connections, and fail what is in flight."""
@@ -218,24 +211,24 @@ class LoopConnections:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
         waiting, self._waiting = self._waiting, []
-        errors.fail_all((request for request, _, _ in waiting), errors.closed(str(self._url)))
+        errors.fail_all((one.request for one in waiting), errors.closed(str(self._url)))
         for link in list(self._links.values()):
             await link.aclose()
 
-    def _route(self, pending: InFlight) -> None:
-        """Send a request that has a deadline already, now or when the map is known."""
-        slot = slot_of(pending[0].key)
-        link = self._by_slot[slot]
-        if link is not None:
-            link.forward(pending, pending[0].packed())
+    def _route(self, one: Attempt, deadline: float) -> None:
+        """Send a request until *deadline*, or as soon as the map is known."""
+        slot = 0 if one.target else slot_of(one.request.key)
+        address = one.target or self._nodes.owners[slot]
+        if address is not None:
+            self._link_to(address).forward(one, deadline)
             return
         self.want_map()
         if self._asking is not None:
-            self._waiting.append(pending)
+            self._waiting.append(one)
             return
         error = self._nodes.unserved(slot, _monotonic())
         self._loop.call_soon(
-            pending[0].failed, errors.closed(str(self._url)) if self._is_closed else error
+            one.request.failed, errors.closed(str(self._url)) if self._is_closed else error
         )
 
     def want_map(self) -> None:
@@ -270,17 +263,17 @@ class LoopConnections:
             self._asking = None
         waiting, self._waiting = self._waiting, []
         now = _monotonic()
-        for request, _, detours in waiting:
-            slot = slot_of(request.key)
-            if self._by_slot[slot] is not None:
-                self._route((request, now + url.timeout, detours))
+        for one in waiting:
+            slot = slot_of(one.request.key)
+            if nodes.owners[slot] is not None:
+                self._route(one, now + url.timeout)
             else:
-                request.failed(errors.unsent(error or nodes.unserved(slot, now)))
+                one.request.failed(errors.unsent(error or nodes.unserved(slot, now)))
 
     def _adopt(self, found: SlotMap) -> None:
         known = {address for address in found if address is not None}
-        links = {address: self._link_to(address) for address in known}
-        self._by_slot[:] = [None if one is None else links[one] for one in found]
+        for address in known:
+            self._link_to(address)
         for address, link in list(self._links.items()):
             if address not in known:
                 link.renew()  # it closes when all that is in flight has been answered
@@ -291,50 +284,38 @@ class LoopConnections:
         link = self._links.get(address)
         if link is None:
             dialer = dial_server(server_at(self._url, address))
-            link = ReconnectingConnection(dialer, self._url, self, address)
+            link = ReconnectingConnection(dialer, self._url, self, address, str(address))
             self._links[address] = link
         return link
 
     def error_reply(
-        self, link: ReconnectingConnection, via: AsyncConnection, pending: InFlight, text: str
+        self, link: ReconnectingConnection, where: str, pending: InFlight, text: str
     ) -> None:
-        """React to an error reply to the *pending* request, which was sent on *via*."""
+        """React to the error reply of *where* to the *pending* request, which *link* has sent."""
         request, deadline, detours = pending
-        action = action_for(text, via.where, detours, node=link.node)
-        if isinstance(action, Failure):
-            request.failed(action.error)
-            if action.is_stale:
+        found = self._nodes.react(Attempt(request, None, detours), link.address, where, text)
+        if isinstance(found, Failure):
+            request.failed(found.error)
+            if found.is_stale:
                 link.renew()
                 self.want_map()
-        elif isinstance(action, Redirection):
-            self._redirect((request, deadline, detours + 1), action)
-        elif action is Retry.SEND_SCRIPT:
-            # After a redirection the node may be one that needs ASKING.
-            packed, deadline = request.packed_whole(), _monotonic() + self._url.timeout
-            via.forward((request, deadline, detours + 1), packed, asking=detours > 0)
-        else:
-            self._try_again(pending, text, via.where)
-
-    def _redirect(self, pending: InFlight, to: Redirection) -> None:
-        link = self._link_to(to.address)
-        if not to.asking:
-            self._by_slot[to.slot] = link
-            self.want_map()
-        link.forward(pending, pending[0].packed(), asking=to.asking)
-
-    def _try_again(self, pending: InFlight, text: str, where: str) -> None:
-        request, deadline, detours = pending
-        parts = request.parts()
-        if len(parts) > 1:
-            for part in parts:
-                self._route((part, deadline, detours))
             return
+        for one in found:
+            if one.waits:
+                self._route_later(one, deadline, errors.store_error(text, where))
+            else:  # the time to send the script's text begins now: nothing was executed
+                fresh = _monotonic() + self._url.timeout
+                self._route(one, fresh if one.is_whole else deadline)
+        if self._nodes.is_stale:
+            self.want_map()
+
+    def _route_later(self, one: Attempt, deadline: float, error: StoreError) -> None:
         left = deadline - _monotonic()
         wait = pause(self._url.timeout, left)
-        if wait >= left:
-            request.failed(errors.store_error(text, where))
-            return
-        self._loop.call_later(wait, self._route, pending)
+        if wait < left:
+            self._loop.call_later(wait, self._route, one, deadline)
+        else:
+            one.request.failed(error)
 
 
 async def _closing_with_loop(connections: LoopConnections) -> AsyncGenerator[None, None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
@@ -15,7 +15,7 @@ from headgate.stores.redis.naming import CLUSTER_SLOTS
 if TYPE_CHECKING:
     from headgate.runtime.effects import Effects
     from headgate.stores.redis.connect import Endpoint
-    from headgate.stores.redis.requests import Reply
+    from headgate.stores.redis.requests import Reply, Request
     from headgate.stores.redis.url import RedisURL
 
 MOST_DETOURS: Final = 5
@@ -28,24 +28,15 @@ SlotMap = list["Address | None"]
 """The primary of each slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redirection:
-    """MOVED or, if *asking*, ASK: the request was not executed, and belongs to *address*."""
-
-    slot: int
-    address: Address
-    asking: bool
-
-
-def redirection(text: str, asked: Address) -> Redirection | None:
-    """Parse an error reply of *asked* such as `MOVED 3999 host:port`; None if it is malformed."""
+def redirection(text: str, asked: Address) -> tuple[int, Address] | None:
+    """Return slot and node of a reply of *asked* such as `MOVED 3999 host:port`, or of ASK."""
     try:
-        kind, slot, place = text.split(" ")[:3]
+        code, slot, place = text.split(" ")[:3]
         host, _, port = place.rpartition(":")
-        address = _address(host, int(port), asked)
-        return Redirection(int(slot) % CLUSTER_SLOTS, address, kind == "ASK")
+        found = int(slot) % CLUSTER_SLOTS, _address(host, int(port), asked)
     except ValueError:
         return None
+    return found if code in ("MOVED", "ASK") else None
 
 
 def owners(reply: Reply, asked: Address) -> SlotMap:
@@ -63,44 +54,32 @@ def _address(host: str, port: int, asked: Address) -> Address:
     return Address(asked.host if host in ("", "?") else host, port)
 
 
-class Retry(Enum):
-    """A retry at the same server, which has not executed the request."""
+@dataclass(slots=True)
+class Attempt:
+    """A request to be sent to *target*, or else to the owner of its slot."""
 
-    SEND_SCRIPT = 1  # with the script's text
-    WAIT = 2  # the slot is being moved: send it in parts, or a little later
+    request: Request
+    target: Address | None = None
+    detours: int = 0
+    """Times that it has been sent again, other than after TRYAGAIN."""
+    asking: bool = False
+    """True if ASKING precedes it."""
+    is_whole: bool = False
+    """True if it is sent with the script's text."""
+    waits: bool = False
+    """True if it is sent a little later."""
+
+    def packed(self) -> bytes:
+        """Return the command."""
+        return self.request.packed_whole() if self.is_whole else self.request.packed()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The request fails with *error*. If *is_stale*, find the server again."""
+    """A request fails with *error*. If *is_stale*, find the server again."""
 
     error: StoreError
     is_stale: bool
-
-
-Action = Retry | Redirection | Failure
-
-
-def action_for(text: str, where: str, detours: int, *, node: Address | None = None) -> Action:
-    """Return the reaction to the error reply *text* of the server *where*.
-
-    *detours* counts the times that the request has been sent again. *node* is the server's address
-    if it is part of a cluster; without it MOVED and the like are errors.
-    """
-    code = text.partition(" ")[0]
-    if detours < MOST_DETOURS:
-        if code == "NOSCRIPT":
-            return Retry.SEND_SCRIPT
-        if node is not None:
-            if code == "TRYAGAIN":
-                return Retry.WAIT
-            if code in ("MOVED", "ASK") and (other := redirection(text, node)):
-                return other
-    if node is not None and code in ("MOVED", "ASK"):
-        lost = f"{where}: nodes of the cluster redirected a request {detours} times: {text}"
-        return Failure(StoreError(lost, reason="cluster_down"), is_stale=True)
-    error = errors.store_error(text, where)
-    return Failure(error, is_stale=error.reason in ("readonly", "cluster_down"))
 
 
 def pause(timeout: float, left: float) -> float:
@@ -111,7 +90,8 @@ def pause(timeout: float, left: float) -> float:
 class Nodes:
     """The nodes of a cluster as far as known, and the time to ask for the map again.
 
-    A caller that performs `dial` reports its beginning and its end. Times are monotonic.
+    The map of a single server is empty. A caller that performs `dial` reports its beginning and its
+    end. Times are monotonic.
     """
 
     def __init__(self, url: RedisURL) -> None:
@@ -130,6 +110,41 @@ class Nodes:
         primaries = sorted({one for one in found if one is not None})
         self._known = tuple(dict.fromkeys((asked.address, *primaries, *self._url.addresses)))
         return found
+
+    def owner_of(self, slot: int) -> str:
+        """Return the address of the node that serves *slot*; "" if that is not known."""
+        address = self.owners[slot] if self.owners else None
+        return "" if address is None else _shown(address)
+
+    def react(
+        self, sent: Attempt, asked: Address, where: str, text: str
+    ) -> Failure | list[Attempt]:
+        """Return what to send after the error reply *text* of the server *asked*, or the failure.
+
+        The server has not executed a request that is sent again. *where* is its name in messages.
+        """
+        request, code = sent.request, text.partition(" ")[0]
+        if sent.detours < MOST_DETOURS:
+            again = Attempt(request, asked, sent.detours + 1)
+            if code == "NOSCRIPT":
+                # After a redirection the node may be one that needs ASKING.
+                return [replace(again, asking=sent.detours > 0, is_whole=True)]
+            if self.owners and code == "TRYAGAIN":
+                parts = request.parts()
+                return [Attempt(part, None, sent.detours, waits=len(parts) == 1) for part in parts]
+            if self.owners and (found := redirection(text, asked)):
+                slot, address = found
+                if code == "MOVED":
+                    self.owners[slot] = address
+                    self.is_stale = True
+                return [replace(again, target=address, asking=code == "ASK")]
+        if self.owners and code in ("MOVED", "ASK"):
+            lost = (
+                f"{where}: nodes of the cluster redirected a request {sent.detours} times: {text}"
+            )
+            return Failure(StoreError(lost, reason="cluster_down"), is_stale=True)
+        error = errors.store_error(text, where)
+        return Failure(error, is_stale=error.reason in ("readonly", "cluster_down"))
 
     def is_due(self, now: float) -> bool:
         """Return True if a new map is needed and may be asked for at *now*."""
@@ -160,6 +175,11 @@ class Nodes:
         text = f"no node of the cluster serves slot {slot}"
         unowned = StoreError(text, reason="cluster_down", is_undone=True)
         return self._backoff.pause_error(now) or unowned
+
+
+@lru_cache(maxsize=256)
+def _shown(address: Address) -> str:
+    return str(address)
 
 
 def _read_map(asked: Endpoint, reply: Reply) -> SlotMap:

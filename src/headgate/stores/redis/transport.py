@@ -15,8 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -25,7 +24,7 @@ from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.runtime.drivers import drive
 from headgate.stores.redis import errors
-from headgate.stores.redis.cluster import Failure, Nodes, Redirection, Retry, action_for, pause
+from headgate.stores.redis.cluster import Attempt, Failure, Nodes, pause
 from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, server_at
 from headgate.stores.redis.connection import ASKING
 from headgate.stores.redis.naming import slot_of
@@ -203,23 +202,7 @@ class ConnectionPool:
         return connection
 
 
-@dataclass(slots=True)
-class _Routed:
-    """A request for *target*, if it was redirected there, or else for the owner of its slot."""
-
-    request: Request
-    target: Address | None = None
-    detours: int = 0
-    is_whole: bool = False
-    """True if the script's text is sent."""
-    waits: bool = False
-    """True if it is sent a little later."""
-
-    def packed(self) -> bytes:
-        return self.request.packed_whole() if self.is_whole else self.request.packed()
-
-
-_Asked = tuple["Address", "ConnectionPool", "BlockingConnection", list[_Routed]]
+_Asked = tuple["Address", "ConnectionPool", "BlockingConnection", list[Attempt]]
 """A server, a connection to it out of its pool, and the requests for it."""
 
 
@@ -235,7 +218,7 @@ class Transport:
     def after_fork(self) -> None:
         """Begin without connections, locks and map, in a new transport or a forked process."""
         url = self._url
-        self._nodes = Nodes(url) if url.is_cluster else None
+        self._nodes = Nodes(url)
         self._pools: dict[Address, ConnectionPool] = {}
         self._lock = threading.Lock()
         self._asking_for_map = threading.Lock()
@@ -256,10 +239,11 @@ class Transport:
         """
         if deadline is None:
             deadline = _monotonic() + self._url.timeout
-        routed = [_Routed(request) for request in requests]
+        routed = [Attempt(request) for request in requests]
         while routed:
-            if self._nodes is not None and (self._nodes.is_stale or not self._nodes.is_known):
-                deadline = self._refresh(self._nodes, deadline)
+            nodes = self._nodes
+            if self._url.is_cluster and (nodes.is_stale or not nodes.is_known):
+                deadline = self._refresh(nodes, deadline)
             if _monotonic() >= deadline:
                 self._fail(routed, errors.too_late(str(self._url), self._url.timeout))
                 return
@@ -271,8 +255,7 @@ class Transport:
 
     def owner_of(self, slot: int) -> str:
         """Return the address of the node that serves *slot*; "" if that is not known."""
-        address = None if self._nodes is None else self._nodes.owners[slot]
-        return "" if address is None else _shown(address)
+        return self._nodes.owner_of(slot)
 
     def connecting_until(self, key: bytes) -> float:
         """Return the deadline of connecting to the server of *key*; 0.0 if it is not in progress.
@@ -321,7 +304,7 @@ class Transport:
         for pool in gone:
             pool.close()
 
-    def _round(self, routed: list[_Routed], deadline: float) -> tuple[list[_Routed], float]:
+    def _round(self, routed: list[Attempt], deadline: float) -> tuple[list[Attempt], float]:
         """Send *routed*, read the replies; return what to send again, and the new deadline.
 
         Servers that are connected come first: one that has to be connected to may hang, and take
@@ -329,7 +312,7 @@ class Transport:
         wait for each other.
         """
         asked: list[_Asked] = []
-        not_connected: list[tuple[Address, ConnectionPool, list[_Routed]]] = []
+        not_connected: list[tuple[Address, ConnectionPool, list[Attempt]]] = []
         for address, group in self._grouped(routed).items():
             pool = self._pool(address)
             connection = pool.acquire_idle()
@@ -347,22 +330,21 @@ class Transport:
                 again += self._exchange([(address, pool, connection, group)], deadline)
         return again, deadline
 
-    def _grouped(self, routed: list[_Routed]) -> dict[Address, list[_Routed]]:
+    def _grouped(self, routed: list[Attempt]) -> dict[Address, list[Attempt]]:
         """Return the requests of each server; fail those that none serves."""
-        if self._nodes is None:
-            return {self._url.addresses[0]: routed}
-        groups: dict[Address, list[_Routed]] = {}
+        groups: dict[Address, list[Attempt]] = {}
         for one in routed:
             address = one.target or self._owner(one.request.key)
             if address is None:
                 one.request.failed(self._unowned(slot_of(one.request.key)))
             else:
-                groups.setdefault(address, []).append(one)
+                asking = [Attempt(ASKING)] if one.asking else []
+                groups.setdefault(address, []).extend((*asking, one))
         return groups
 
-    def _exchange(self, asked: list[_Asked], deadline: float) -> list[_Routed]:
+    def _exchange(self, asked: list[_Asked], deadline: float) -> list[Attempt]:
         """Send to all servers before reading from any; return what to send again."""
-        again: list[_Routed] = []
+        again: list[Attempt] = []
         done = 0
         try:
             lost = [
@@ -390,48 +372,34 @@ class Transport:
         return again
 
     def _owner(self, key: bytes) -> Address | None:
-        if self._nodes is None:
+        if not self._url.is_cluster:
             return self._url.addresses[0]
         return None if self._is_closed else self._nodes.owners[slot_of(key)]
 
     def _unowned(self, slot: int) -> StoreError:
-        if self._is_closed or self._nodes is None:
+        if self._is_closed:
             return errors.closed(str(self._url))
         self._nodes.is_stale = True
         return self._nodes.unserved(slot, _monotonic())
 
-    def _react(self, address: Address, where: str, one: _Routed, text: str) -> Sequence[_Routed]:
+    def _react(self, address: Address, where: str, sent: Attempt, text: str) -> Sequence[Attempt]:
         """React to an error reply: fail the request, or return what to send instead."""
-        nodes = self._nodes
-        action = action_for(text, where, one.detours, node=None if nodes is None else address)
-        if isinstance(action, Failure):
-            one.request.failed(action.error)
-            if action.is_stale:
-                self._pool(address).renew()
-                if nodes is not None:
-                    nodes.is_stale = True
-            return ()
-        detours = one.detours + 1
-        if isinstance(action, Redirection):
-            if not action.asking and nodes is not None:
-                nodes.owners[action.slot] = action.address
-                nodes.is_stale = True
-            redirected = _Routed(one.request, action.address, detours)
-            return (_Routed(ASKING, action.address), redirected) if action.asking else (redirected,)
-        if action is Retry.SEND_SCRIPT:
-            whole = _Routed(one.request, address, detours, is_whole=True)
-            # After a redirection the node may be one that needs ASKING.
-            return (_Routed(ASKING, address), whole) if one.detours else (whole,)
-        parts = one.request.parts()
-        return [_Routed(part, waits=len(parts) == 1) for part in parts]
+        found = self._nodes.react(sent, address, where, text)
+        if not isinstance(found, Failure):
+            return found
+        sent.request.failed(found.error)
+        if found.is_stale:
+            self._pool(address).renew()
+            self._nodes.is_stale = True
+        return ()
 
-    def _wait(self, routed: Sequence[_Routed], deadline: float) -> list[_Routed]:
+    def _wait(self, routed: Sequence[Attempt], deadline: float) -> list[Attempt]:
         """Wait a little after TRYAGAIN, or give up those that would be too late."""
         left = max(deadline - _monotonic(), 0.0)
         wait = pause(self._url.timeout, left)
         if wait < left:
             time.sleep(wait)
-            return [_Routed(one.request) if one.waits else one for one in routed]
+            return [replace(one, waits=False) for one in routed]
         error = errors.store_error("TRYAGAIN", str(self._url))
         errors.fail_all((one.request for one in routed if one.waits), error)
         return [one for one in routed if not one.waits]
@@ -441,9 +409,8 @@ class Transport:
             return errors.closed(str(self._url), is_undone=False)
         return errors.loss(error, connection.where, self._url.timeout)
 
-    def _fail(self, group: Iterable[_Routed], error: StoreError) -> None:
-        if self._nodes is not None:
-            self._nodes.is_stale = True
+    def _fail(self, group: Iterable[Attempt], error: StoreError) -> None:
+        self._nodes.is_stale = True
         errors.fail_all((one.request for one in group), error)
 
     def _pool(self, address: Address) -> ConnectionPool:
@@ -464,8 +431,3 @@ def _caught(call: Callable[..., Any], *args: object) -> Any:
         return call(*args)
     except errors.DRIVER_ERRORS as error:
         return error
-
-
-@lru_cache(maxsize=256)
-def _shown(address: Address) -> str:
-    return str(address)
