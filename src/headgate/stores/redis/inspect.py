@@ -8,28 +8,22 @@ the time they are read. The figures are as of the server's own clock.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import hiredis
 
 from headgate.algorithms import LeakyQueueAlgorithm, algorithm_for
 from headgate.algorithms.leaky_queue import Line, Vacancy
 from headgate.algorithms.sliding_log import Log
 from headgate.errors import LimitError, StoreError
 from headgate.limits import FixedWindow, LeakyQueue, SlidingWindowCounter, SlidingWindowLog
-from headgate.runtime.drivers import drive
 from headgate.stores.base import group_name
 from headgate.stores.redis import errors
 from headgate.stores.redis.batching import BlockingResult
-from headgate.stores.redis.cluster import Nodes
 from headgate.stores.redis.codec import EXTRA_MANTISSAS
-from headgate.stores.redis.connect import dial_server, dialer_for, server_at
 from headgate.stores.redis.connection import Command
 from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, ParsedName, parse_name, prefix
 from headgate.stores.redis.requests import pack
@@ -40,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from headgate.limits import Limit
-    from headgate.stores.redis.connection import BlockingConnection
+    from headgate.server_urls import Address
     from headgate.stores.redis.url import RedisURL
 
     Words = tuple[bytes | str | int, ...]
@@ -144,24 +138,36 @@ def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Coun
 
 
 class Server:
-    """One primary, whose names are found over *connection* and read through *transport*.
+    """The primary at *address*. Raises `StoreError`.
 
-    A key whose slot is being moved may be at another node: the transport asks there. Raises
-    `StoreError`.
+    A key whose slot is being moved may be at another node: the transport reads it there.
     """
 
-    def __init__(self, connection: BlockingConnection, transport: Transport, url: RedisURL) -> None:
-        self._connection = connection
+    def __init__(self, transport: Transport, address: Address, *, has_tags: bool) -> None:
         self._transport = transport
-        self._timeout = url.timeout
-        self.has_tags = url.is_cluster
+        self._address = address
+        self.has_tags = has_tags
 
     def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
         cursor = b""
         while cursor != b"0":
             command = ("SCAN", cursor or b"0", "MATCH", match, "COUNT", _STEP)
-            cursor, names = _asked(self._connection, command, self._timeout)
+            ((cursor, names),) = self._replies([(b"", command)], at=self._address)
             yield names
+
+    def check(self) -> None:
+        """Raise `StoreError` if it cannot be reached, or is a node of a cluster by itself.
+
+        Such a node has only a part of the counters, and under other names.
+        """
+        try:
+            (found,) = self._replies([(b"", ("INFO", "cluster"))], at=self._address)
+        except StoreError as error:
+            if error.reason not in ("denied", "refused"):  # an ACL may forbid INFO
+                raise
+        else:
+            if b"cluster_enabled:1" in found:
+                raise errors.store_error("MOVED", str(self._address))
 
     def read(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, State, int]]:
         for first in range(0, len(names), _AT_ONCE):
@@ -179,14 +185,17 @@ class Server:
             if state:
                 yield name, state, ttl * MILLISECOND
 
-    def _replies(self, commands: Sequence[tuple[bytes, Words]]) -> list[Any]:
+    def _replies(
+        self, commands: Sequence[tuple[bytes, Words]], at: Address | None = None
+    ) -> list[Any]:
         """Return the replies to *commands*, each about a key; None if that is of another type."""
         results = [BlockingResult() for _ in commands]
         self._transport.perform(
             [
                 Command(pack(words), result, key)
                 for (key, words), result in zip(commands, results, strict=True)
-            ]
+            ],
+            at=at,
         )
         found = [one.outcome() for one in results]
         for error in found:
@@ -219,45 +228,16 @@ def _state(name: bytes, value: Any, entries: Sequence[bytes], now_ns: int) -> St
     return read_state(value, entries, now_ns)
 
 
-def _asked(connection: BlockingConnection, command: Words, timeout: float) -> Any:
-    """Return the reply to *command*."""
-    deadline = time.monotonic() + timeout
-    try:
-        connection.send(pack(command), deadline)
-        (reply,) = connection.receive(1, deadline)
-    except errors.DRIVER_ERRORS as error:
-        raise errors.fault(error, connection.where) from error
-    if isinstance(reply, hiredis.ReplyError):
-        raise errors.store_error(str(reply), connection.where)
-    return reply
-
-
-def _is_in_cluster(connection: BlockingConnection) -> bool:
-    try:
-        return b"cluster_enabled:1" in _asked(connection, ("INFO", "cluster"), _PATIENCE)
-    except StoreError:
-        return False  # an ACL may forbid INFO
-
-
 @contextmanager
 def open_primaries(url: RedisURL) -> Iterator[list[Server]]:
     """Connect to the primaries of *url*. Raises `StoreError`."""
     url = replace(url, timeout=max(_PATIENCE, url.timeout))
-    deadline = time.monotonic() + url.timeout
-    with ExitStack() as stack:
-        transport = stack.enter_context(closing(Transport(url)))
-        dialers = [dialer_for(url)]
-        if url.is_cluster:
-            nodes = sorted({one for one in drive(Nodes(url).dial(deadline)) if one is not None})
-            dialers = [dial_server(server_at(url, node)) for node in nodes]
-        primaries = []
-        for dialer in dialers:
-            connection = stack.enter_context(closing(drive(dialer(deadline))))
-            primaries.append(Server(connection, transport, url))
-        if not url.is_cluster and _is_in_cluster(connection):
-            # A node by itself has only a part of the counters, and under other names.
-            raise errors.store_error("MOVED", connection.where)
-        yield primaries
+    with closing(Transport(url)) as transport:
+        is_cluster = url.is_cluster
+        found = [Server(transport, one, has_tags=is_cluster) for one in transport.primaries()]
+        if not is_cluster:
+            found[0].check()
+        yield found
 
 
 # The values of counters, as lua/counters.lua writes them.

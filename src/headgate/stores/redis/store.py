@@ -141,25 +141,29 @@ class RedisStore(Store):
                 result.set_exception(late(self.where, self._timeout))
 
     def run(self, operation: Operation[R]) -> R:
+        if self._is_one_request(operation):
+            return cast("R", self.run_all([operation])[0].result())
+        return cast("R", drive(self._steps(operation)))
+
+    def _is_one_request(self, operation: Operation[Any]) -> bool:
+        if isinstance(operation, TakeEach) or divide(operation) is not None:
+            return False
+        return len(slot_groups(operation, self._names)) == 1
+
+    def _steps(self, operation: Operation[Any]) -> Effects[Any]:
+        """Perform an operation of any number of requests."""
         divided = divide(operation)
         if divided is not None:
             rest = divided.rest
-            return cast("R", divided.join(None if rest is None else self.run(rest)))
-        if self._is_split(operation):
-            return cast("R", drive(self._steps(operation)))
-        return cast("R", self.run_all([operation])[0].result())
-
-    def _is_split(self, operation: Operation[Any]) -> bool:
-        """Return True if *operation* takes several requests."""
-        if isinstance(operation, TakeEach):
-            return True
-        return len(slot_groups(operation, self._names)) > 1
-
-    def _steps(self, operation: Operation[Any]) -> Effects[Any]:
-        """Perform an operation that takes several requests."""
+            return divided.join(None if rest is None else (yield from self._steps(rest)))
         if isinstance(operation, TakeEach):
             return independent_results((yield from self._take_each(operation)))
         groups = slot_groups(operation, self._names)
+        if len(groups) == 1:
+            (result,) = yield _RunParts(self, [operation])
+            if isinstance(result, StoreError):
+                raise result
+            return result
         steps = split(cast("CheckOperation[Any]", operation), groups)
         results: list[Any] | None = None
         while True:
@@ -171,15 +175,12 @@ class RedisStore(Store):
 
     def _take_each(self, operation: TakeEach) -> Effects[list[Any]]:
         results: list[Any] = []
-        if not any(map(self._is_split, operation.takes)):
+        if all(map(self._is_one_request, operation.takes)):
             results = yield _RunParts(self, operation.takes)
             return results
         for take in operation.takes:
             try:
-                if self._is_split(take):
-                    results.append((yield from self._steps(take)))
-                else:
-                    results += yield _RunParts(self, [take])
+                results.append((yield from self._steps(take)))
             except StoreError as error:
                 results.append(error)
         return results
@@ -227,11 +228,7 @@ class RedisStore(Store):
         return b"%d" % min(max(self.clock() // MICROSECOND, 0), LATEST)
 
     async def arun(self, operation: Operation[R]) -> R:
-        divided = divide(operation)
-        if divided is not None:
-            rest = divided.rest
-            return cast("R", divided.join(None if rest is None else await self.arun(rest)))
-        if not self._is_split(operation):
+        if self._is_one_request(operation):
             return cast("R", await self.loop_batcher().operation(operation))
         steps = asyncio.ensure_future(adrive(self._steps(operation)))
         self._splitting.add(steps)
@@ -239,9 +236,9 @@ class RedisStore(Store):
         return cast("R", await asyncio.shield(steps))  # reserved: to be confirmed or undone
 
     def submit(self, operation: Operation[R]) -> asyncio.Future[R]:
-        if divide(operation) is not None or self._is_split(operation):
-            return super().submit(operation)
-        return self.loop_batcher().operation(operation)
+        if self._is_one_request(operation):
+            return self.loop_batcher().operation(operation)
+        return super().submit(operation)
 
     def submit_all(self, operations: Sequence[Operation[Any]]) -> list[asyncio.Future[Any]]:
         """Submit all *operations*, each of them in one slot, to be sent together."""

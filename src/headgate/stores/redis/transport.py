@@ -229,8 +229,29 @@ class Transport:
             if self._is_closed:
                 pool.close()
 
-    def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
+    def primaries(self) -> list[Address]:
+        """Return the addresses of the primaries; one by which the primary of Sentinels is meant.
+
+        Raises `StoreError` if no node of a cluster knows them.
+        """
+        if not self._url.is_cluster:
+            return [self._url.addresses[0]]
+        self._refresh(self._nodes, _monotonic() + self._url.timeout)
+        found = sorted({one for one in self._nodes.owners if one is not None})
+        if not found:
+            raise self._unowned(0)
+        return found
+
+    def perform(
+        self,
+        requests: Sequence[Request],
+        deadline: float | None = None,
+        *,
+        at: Address | None = None,
+    ) -> None:
         """Send all *requests* and wait until each is answered or has failed.
+
+        They are sent to the primary *at* an address, or else to the owners of their slots.
 
         Requests for one server are sent in one write and executed in their order. Returns at the
         *deadline* (monotonic seconds; the store's timeout from now on if there is none), whatever
@@ -239,7 +260,7 @@ class Transport:
         """
         if deadline is None:
             deadline = _monotonic() + self._url.timeout
-        routed = [Attempt(request) for request in requests]
+        routed = [Attempt(request, at) for request in requests]
         while routed:
             nodes = self._nodes
             if self._url.is_cluster and (nodes.is_stale or not nodes.is_known):
