@@ -43,7 +43,6 @@ from headgate.stores.operations import (
     Take,
     TakeUpTo,
 )
-from headgate.stores.redis.cluster_split import Reserve, Reserved
 from headgate.stores.redis.codec import LARGEST_CHARGE, Counter, QueueCounter, rounded_up, spec_of
 from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.naming import LEASES, LOG, PARTITIONS, SLOTS, VALUES
@@ -187,6 +186,19 @@ class ScriptRequest(Request):
 
     def failed(self, error: StoreError) -> None:
         fail_waiters((self.waiter,), error)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Outcomes of a reservation that is confirmed at once: before it, and after the charge."""
+
+    before: Outcomes
+    after: Outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve(Hold):
+    """A hold that is confirmed at once, see `cluster`. Its reply is a `Reserved`."""
 
 
 @cache

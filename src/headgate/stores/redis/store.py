@@ -17,7 +17,7 @@ from headgate.stores.constants import divide
 from headgate.stores.operations import CheckOperation, Operation, Take, TakeEach
 from headgate.stores.redis.async_transport import AsyncTransport
 from headgate.stores.redis.batching import Batch, BlockingResult, LoopBatcher, ThreadBatcher
-from headgate.stores.redis.cluster_split import (
+from headgate.stores.redis.cluster import (
     first_name,
     independent_results,
     slot_groups,

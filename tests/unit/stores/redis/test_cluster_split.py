@@ -21,14 +21,9 @@ from headgate.stores.operations import (
     Settle,
     Take,
 )
-from headgate.stores.redis.cluster_split import (
-    Reserve,
-    Reserved,
-    independent_results,
-    slot_groups,
-    split,
-)
+from headgate.stores.redis.cluster import independent_results, slot_groups, split
 from headgate.stores.redis.naming import TAGS, Names
+from headgate.stores.redis.requests import Reserve, Reserved
 
 LIMIT = FixedWindow(5, 10)
 YES = Outcome(allowed=True, remaining=4, retry_after_ns=0, reset_after_ns=9)
