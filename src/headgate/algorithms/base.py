@@ -137,10 +137,6 @@ class Algorithm(ABC, Generic[S]):
         """Return the figures of *state*, for a cost that has to wait *wait*."""
         return Outcome(wait == 0, self.remaining(state, now), wait, self.fresh_in(state, now))
 
-    def as_new(self, now: int) -> S:
-        """Return the state of a counter that was used and given back in full."""
-        return self.refund(self.charge(None, 1, now), 1, now)
-
     # A lease is returned later than a refund: others may have been charged since, a window may
     # have ended, the limit may have changed. Its units come out of the window, cell or entry that
     # they went into; if that is gone, so are they.

@@ -123,9 +123,6 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
     def refund(self, state: Line, amount: int, now: int) -> Line:
         return self.rebase(state, now)
 
-    def as_new(self, now: int) -> Line:
-        return Line(self._ticks(now))
-
     def vacate(self, state: Line | None, turn: int, cost: int, now: int) -> Line | None:
         """Cancel the place of *cost* that was promised for *turn*, in nanoseconds.
 

@@ -107,10 +107,12 @@ def test_a_refund_gives_nobodys_turn_away() -> None:
         assert algorithm.refund(line, amount, now) == line
 
 
-def test_a_queue_that_is_as_new_knows_how_late_it_is() -> None:
+def test_a_queue_that_has_drained_is_as_new() -> None:
     algorithm = queue_of(10)
-    assert algorithm.fresh_in(algorithm.as_new(NOW), NOW) == 0
-    assert algorithm.delay(algorithm.as_new(NOW), 1, NOW - TENTH) == TENTH
+    drained = algorithm.charge(None, 1, NOW - TENTH)
+    assert algorithm.fresh_in(drained, NOW) == 0
+    assert algorithm.delay(drained, 1, NOW) == 0
+    assert algorithm.delay(drained, 1, NOW - 1) == 1
 
 
 def test_checks_that_can_never_be_behind_one_another_are_refused_for_good() -> None:

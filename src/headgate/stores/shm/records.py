@@ -56,6 +56,8 @@ class Entry(NamedTuple):
 
     state: State
     holds: Holds
+    kept_until: int = 0
+    """The cell of a counter that was reset is kept until then, in nanoseconds."""
 
 
 UNTOUCHED: Final = Entry(None, _NO_HOLDS)
@@ -207,8 +209,8 @@ def prefix(limit: Limit, kind: int) -> bytes:
 
 
 def _packed(form: Form | None, entry: Entry) -> tuple[int, bytes]:
-    state, holds = entry
-    if not holds:
+    state, holds, kept_until = entry
+    if not holds and not kept_until:
         try:
             if form is not None:
                 return FIXED, form.struct.pack(*form.words(state))
@@ -220,7 +222,7 @@ def _packed(form: Form | None, entry: Entry) -> tuple[int, bytes]:
         state = [state.high, state.debt, state.times[state.head :], state.units[state.head :]]
     elif isinstance(state, Slots):
         state = [state.leases, state.claims, state.kept]
-    return JSON, json.dumps([state, holds], separators=(",", ":")).encode("ascii")
+    return JSON, json.dumps([state, holds, kept_until], separators=(",", ":")).encode("ascii")
 
 
 def _packed_log(log: Log) -> bytes:
@@ -231,17 +233,17 @@ def _packed_log(log: Log) -> bytes:
 def _unpacked(kept: Kept, kind: int, data: bytes) -> Entry:
     try:
         if kind == FIXED and kept.form is not None and len(data) == kept.form.struct.size:
-            return Entry(
-                _checked(kept.limit, kept.form.state(kept.form.struct.unpack(data))), _NO_HOLDS
-            )
+            words = kept.form.struct.unpack(data)
+            return Entry(_checked(kept.limit, kept.form.state(words)), _NO_HOLDS)
         if kind == LOG and isinstance(kept.limit, SlidingWindowLog):
             high, debt, count = _LOG.unpack_from(data)
             numbers = array("q", data[_LOG.size :])
             return Entry(_log(high, debt, list(numbers[:count]), list(numbers[count:])), _NO_HOLDS)
         if kind == JSON:
-            state, holds = json.loads(data)
+            state, holds, kept_until = json.loads(data)
             held = {str(name): Hold(*map(_counted, hold)) for name, hold in holds.items()}
-            return Entry(None if state is None else _checked(kept.limit, state), held)
+            checked = None if state is None else _checked(kept.limit, state)
+            return Entry(checked, held, int(kept_until))
     except (struct.error, ArithmeticError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("a record is damaged") from error
     raise ValueError(f"a record has the kind {kind}")

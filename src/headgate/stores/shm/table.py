@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from headgate.stores.shm.file import File
 
-VERSION: Final = 3
+VERSION: Final = 4
 WORD: Final = 8
 """Bytes that a processor writes at once: a kill comes before or after."""
 MAX_WORD: Final = (1 << 8 * WORD) - 1

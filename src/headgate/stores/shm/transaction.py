@@ -120,13 +120,13 @@ class Transaction:
         algorithm = self.algorithm(limit)
         if place.algorithm is None:
             return UNTOUCHED
-        state, holds = place.entry
+        state, holds, kept_until = place.entry
         holds = open_holds(holds, self.now) if holds else holds
         if place.algorithm is algorithm or _keep_all(place.algorithm, algorithm):
             return Entry(state, holds)
         if state is not None:
             state = carry(place.algorithm, state, algorithm, self.now)
-        self.put(place, limit, Entry(state, holds))
+        self.put(place, limit, Entry(state, holds, kept_until))
         return Entry(state, holds)
 
     def put(self, place: Place, limit: Limit, entry: Entry) -> None:
@@ -134,21 +134,23 @@ class Transaction:
         self._changed[place.name] = place, limit, entry
 
     def reset(self, group: str, key: str) -> None:
-        """Drop the counters of *key* in *group*: its own, or else those that it shares."""
+        """Drop the counters of *key* in *group*: its own, or else those that it shares.
+
+        A cell of its own is kept for the period of the limit, and until the counter that the key
+        would share is idle: the key starts afresh, and does not take over what others have used.
+        """
         file = self._file
         for has_slots in (False, True):
             name = file.names.own(group, key, has_slots=has_slots)
             own = self._found(file.own, name)
             shared_name = file.names.overflow(group, name, has_slots=has_slots)
             shared = self._found(file.overflow, shared_name)
-            if own is None:
-                if shared is not None:
-                    self._drop(shared)
-            elif shared is None or own.algorithm is None or has_slots:
-                self._drop(own)
-            else:  # without a cell of its own it would take over what others have used
-                entry = Entry(own.algorithm.as_new(self.now), {})
-                self.put(own, own.algorithm.limit, entry)
+            if own is not None and own.algorithm is not None:
+                limit = own.algorithm.limit
+                wait = max(limit.period_ns, 0 if shared is None else self._idle_in(shared))
+                self.put(own, limit, Entry(None, {}, kept_until=self.now + wait))
+            elif (found := own or shared) is not None:
+                self._drop(found)
 
     def sweep(self, bucket: int) -> None:
         """Drop the idle counters of a bucket; those of the overflow table come after the others."""
@@ -166,7 +168,7 @@ class Transaction:
         writes: list[Write] = []
         freed = []
         for place, limit, entry in self._changed.values():
-            if limit is None or (entry.state is None and not entry.holds):
+            if limit is None or entry == UNTOUCHED:
                 writes.append((place.cell, EMPTY))
             else:
                 record = self._file.records.write(limit, entry)
@@ -230,9 +232,10 @@ class Transaction:
         """Return nanoseconds until the counter at *place* is as good as none; 0 if it is."""
         if place.algorithm is None:
             return 0
-        state, holds = place.entry
+        state, holds, kept_until = place.entry
         fresh_in = place.algorithm.fresh_in(state, self.now) if state is not None else 0
-        return max([fresh_in, *(hold.expires_ns - self.now for hold in holds.values())])
+        ends = [kept_until, *(hold.expires_ns for hold in holds.values())]
+        return max(fresh_in, max(ends) - self.now, 0)
 
 
 def _keep_all(*algorithms: Algorithm[State]) -> bool:
@@ -253,7 +256,7 @@ class OpenCounter(CounterTransaction):
     __slots__ = ("_place", "_transaction")
 
     def __init__(self, transaction: Transaction, place: Place, limit: Limit) -> None:
-        state, holds = transaction.load(place, limit)
+        state, holds, _ = transaction.load(place, limit)
         super().__init__(transaction.algorithm(limit), state, holds, transaction.now)
         self._transaction = transaction
         self._place = place
@@ -312,7 +315,7 @@ def _publish_value(operation: PublishValue, transaction: Transaction) -> Publish
     """
     group, key, origin = f"values of {operation.group}", operation.key, operation.origin
     place = transaction.place(group, key, _VALUES_LIMIT)
-    state, holds = transaction.load(place, _VALUES_LIMIT)
+    state, holds, _ = transaction.load(place, _VALUES_LIMIT)
     values: dict[str, tuple[str, float, float]] = {}
     names: dict[str, str] = {}
     for name, hold in holds.items():

@@ -158,13 +158,44 @@ def test_who_shared_a_counter_has_one_of_its_own_when_there_is_room_again() -> N
 
 
 def test_a_key_that_was_reset_does_not_go_on_with_what_others_used() -> None:
-    with fresh_store(ManualClock(1_700_000_000), "size=512KB") as store:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=512KB") as store:
         shared = limiter(store, FixedWindow(1, 10_000))
         for n in range(MANY):
             shared.hit(f"key {n}")
-        for n in range(100):
-            shared.reset(f"key {n}")
-            assert shared.hit(f"key {n}")
+        early = [f"key {n}" for n in range(100)]
+        for key in early:
+            shared.reset(key)
+        for n in range(150):
+            clock.advance_ns(20 * 10**6)
+            shared.hit(f"new key {n}")  # looks for a cell, and sweeps a bucket
+        assert all(shared.hit(key).allowed for key in early)
+        assert not any(shared.hit(key).allowed for key in early)
+
+
+def test_keys_that_were_reset_do_not_share_a_counter_with_each_other() -> None:
+    with fresh_store(ManualClock(1_700_000_000), "size=512KB") as store:
+        shared = limiter(store, FixedWindow(1, 10_000))
+        full = 0
+        while shared.hit(f"key {full}"):
+            full += 1
+        early = [f"key {n}" for n in range(full)]
+        for key in early:
+            shared.reset(key)
+        assert all(shared.hit(key).allowed for key in early)
+
+
+def test_the_cell_of_a_key_that_was_reset_is_free_after_a_period_of_its_limit() -> None:
+    clock = ManualClock(1_700_000_000)
+    with fresh_store(clock, "size=512KB") as store:
+        shared = limiter(store, FixedWindow(1, 1))
+        assert shared.hit("key")
+        shared.reset("key")
+        clock.advance_ns(10**9)
+        for _ in range(150):
+            clock.advance_ns(20 * 10**6)
+            shared.hit("other")
+        assert len(used_cells(store)) == 1
 
 
 def test_a_clock_set_back_past_a_sweep_mints_nothing() -> None:
