@@ -17,7 +17,6 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, TokenBucket
-from headgate.stores import MemoryStore, Store
 from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
@@ -27,12 +26,14 @@ from headgate.stores.redis import RedisStore
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
 from headgate.testing import ManualClock, StoreContract
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import HOUR, MILLISECOND, SECOND
 from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headgate.stores import Store
     from headgate.stores.layers.circuit_breaker.health import StoreHealth
 
 
@@ -57,11 +58,11 @@ class Inner(StoreContract):
 
 class InMemory(Inner):
     def setup_method(self) -> None:
-        self._memory: MemoryStore | None = None
+        self._memory: LeaseGrantingStore | None = None
         super().setup_method()
 
-    def counters(self, clock: ManualClock) -> MemoryStore:
-        self._memory = self._memory or MemoryStore(clock=clock)
+    def counters(self, clock: ManualClock) -> LeaseGrantingStore:
+        self._memory = self._memory or LeaseGrantingStore(clock=clock)
         return self._memory
 
 
@@ -110,7 +111,7 @@ class TestBreakerThatHasOnlyJustAnswered(InMemory):
 class TestBreakerForEachPart(Breaker, InMemory):
     """Over a store whose parts fail on their own, as the nodes of a cluster do."""
 
-    def counters(self, clock: ManualClock) -> MemoryStore:
+    def counters(self, clock: ManualClock) -> LeaseGrantingStore:
         store = super().counters(clock)
         vars(store)["part_of"] = lambda key: str(len(key) % 3)
         return store
@@ -209,7 +210,7 @@ class Regions(Inner):
         )
 
     def other_counters(self, clock: ManualClock) -> Store:
-        return MemoryStore(clock=clock)
+        return LeaseGrantingStore(clock=clock)
 
     def peer(self) -> Store:
         return self._peer
@@ -233,7 +234,7 @@ class TestAsyncRegions(Regions, InMemory):
 def test_a_region_in_shared_memory_reports_its_usage() -> None:
     """It grants no leases, so it can only be the local one."""
     clock, name = ManualClock(1_000), f"contract-{token_hex(8)}"
-    limit, peer = TokenBucket(10, 1), MemoryStore(clock=clock)
+    limit, peer = TokenBucket(10, 1), LeaseGrantingStore(clock=clock)
     check = Check("g", "key", limit, 4)
     local = ShmStore(f"shm://{name}?size=8MB", clock=clock)
     try:
@@ -258,7 +259,7 @@ class TestAllLayers(InMemory):
     accuracy = SHARE
 
     def make_store(self, clock: ManualClock) -> Store:
-        peers = {"us": MemoryStore(clock=clock)}
+        peers = {"us": LeaseGrantingStore(clock=clock)}
         regions = ReplicatedStore(
             self.counters(clock), region="eu", peers=peers, every_ns=HOUR, clock=clock
         )

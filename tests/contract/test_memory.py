@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from headgate.stores import MemoryStore, Operation, Store
 from headgate.testing import ManualClock, StoreContract
+from headgate.testing.lease_store import LeaseGrantingStore
 
 R = TypeVar("R")
 
@@ -22,15 +23,17 @@ class WithoutShortCut(Store):
 
 
 class TestMemoryStore(StoreContract):
+    grants_leases = False
+
     def make_store(self, clock: ManualClock) -> MemoryStore:
         return MemoryStore(clock=clock)
 
 
 class TestAsyncMemoryStore(StoreContract):
-    def make_store(self, clock: ManualClock) -> MemoryStore:
-        return MemoryStore(clock=clock)
+    def make_store(self, clock: ManualClock) -> LeaseGrantingStore:
+        return LeaseGrantingStore(clock=clock)
 
 
 class TestMemoryStoreWithoutShortCut(StoreContract):
     def make_store(self, clock: ManualClock) -> WithoutShortCut:
-        return WithoutShortCut(MemoryStore(clock=clock))
+        return WithoutShortCut(LeaseGrantingStore(clock=clock))

@@ -8,11 +8,12 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.stores import Charge, Check, MemoryStore, Operation, Refund, Reset, Take
+from headgate.stores import Charge, Check, Operation, Refund, Reset, Take
 from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.stores.redis import RedisStore
 from headgate.stores.redis.naming import parse_name
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import HOUR, SECOND
 from tests.support.servers import ClusterSetup, RedisServer, SilentProxy, is_installed
 from tests.support.servers.urls import with_options
@@ -205,7 +206,7 @@ def test_in_a_cluster_a_counter_and_what_stands_beside_it_share_a_slot() -> None
 
 def test_a_long_log_that_has_lost_entries_tells_the_right_figures(server: RedisServer) -> None:
     limit, clock = SlidingWindowLog(200, 100), ManualClock(1_700_000_000)
-    store, reference = RedisStore(server.url, clock=clock), MemoryStore(clock=clock)
+    store, reference = RedisStore(server.url, clock=clock), LeaseGrantingStore(clock=clock)
     one, many = Check("long", "key", limit), Check("long", "key", limit, 170)
     for _ in range(100):
         for each in (store, reference):

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.limits import GCRA, FixedWindow, SlidingWindowLog, TokenBucket
-from headgate.stores import Check, MemoryStore, Take
+from headgate.stores import Check, Take
 from headgate.stores.operations import GrantLease
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, SECOND
 from tests.support.fleet_bounds import most_in_a_window, most_in_any_span, most_over_bucket
 
@@ -80,7 +81,7 @@ class Fleet:
         self.is_charged = is_charged
         self.random = Random(seed)
         self.clock = ManualClock(1_700_000_000)
-        self.store = MemoryStore(clock=self.clock)
+        self.store = LeaseGrantingStore(clock=self.clock)
         self.allowed: list[tuple[int, int]] = []
         self.nodes = [Node(f"node {n}", self) for n in range(3)]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import StoreError
-from headgate.stores import MemoryStore
 from headgate.stores.base import Store
 from headgate.stores.operations import GrantLease, Take
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class World:
     seed: int
     loop: VirtualLoop
     draw: random.Random = field(init=False)
-    store: MemoryStore = field(init=False)
+    store: LeaseGrantingStore = field(init=False)
     weather: Weather = field(init=False)
     allowed: list[tuple[int, int]] = field(default_factory=list)
     """When, by the store's clock, and how much."""
@@ -76,7 +76,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
-        self.store = MemoryStore(clock=self.now_ns)
+        self.store = LeaseGrantingStore(clock=self.now_ns)
         self.weather = Weather.drawn(self.draw)
 
     def now_ns(self) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from headgate.errors import StoreError
 from headgate.runtime.effects import Effect, Reply
 from headgate.stores.base import Store
-from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class Recorder(Store):
     where = "recorder:1"
 
     def __init__(self, *, has_futures: bool) -> None:
-        self.inner = MemoryStore(clock=ManualClock(1_000))
+        self.inner = LeaseGrantingStore(clock=ManualClock(1_000))
         self.done: list[tuple[Operation[Any], Any]] = []
         self.is_failing = False
         self.interrupt: Callable[[], object] | None = None

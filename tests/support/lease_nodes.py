@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.algorithms import algorithm_for
 from headgate.stores.layers.leases.lease_table import LeaseTable
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, GrantLease, LeaseGrant, Operation, Take
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit, TokenBucket
@@ -34,7 +34,7 @@ class World:
 
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
         self.clock = ManualClock(1_000.0)
-        self.store = MemoryStore(clock=self.clock)
+        self.store = LeaseGrantingStore(clock=self.clock)
         self.random = Random(seed)
         self.faults = faults or Faults()
         self.trips = 0

@@ -10,9 +10,9 @@ from headgate.errors import StoreError
 from headgate.limits import Accuracy, FixedWindow, TokenBucket
 from headgate.stores.base import Store
 from headgate.stores.layers.leases import LeasedStore
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Operation, Take
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Remote(Store):
     grants_leases = True
 
     def __init__(self, clock: ManualClock) -> None:
-        self.store = MemoryStore(clock=clock)
+        self.store = LeaseGrantingStore(clock=clock)
         self.clock: ManualClock = clock
         self.asked: list[Operation[Any]] = []
         self.is_gone = False

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from headgate.errors import StoreError
 from headgate.stores.layers.replication.links import Link
 from headgate.stores.layers.replication.usage import RegionUsage
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, MergeUsage, Take
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, MINUTE, SECOND
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Region:
     """A region's store, on a clock that is wrong, and its nodes."""
 
     name: str
-    store: MemoryStore
+    store: LeaseGrantingStore
     nodes: list[Node] = field(default_factory=list)
     merged: dict[str, int] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class World:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self.regions = {
-            name: Region(name, MemoryStore(clock=self._clock(max_skew_ns))) for name in names
+            name: Region(name, LeaseGrantingStore(clock=self._clock(max_skew_ns))) for name in names
         }
         for region in self.regions.values():
             others = [name for name in names if name != region.name]

@@ -12,8 +12,8 @@ from headgate.limits import Accuracy, TokenBucket
 from headgate.policy.model import Match, Policy, Rule
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores.layers.leases import LeasedStore
-from headgate.stores.memory import MemoryStore
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MIXED = (rule("exact"), rule("lent", accuracy=BATCH))
 TRIED = rule("tried", accuracy=BATCH, mode="shadow")
 
 
-class Lending(MemoryStore):
+class Lending(LeaseGrantingStore):
     """A store that lends, as those do which others share."""
 
     grants_leases = True

@@ -26,6 +26,7 @@ from headgate.stores.factory import (
 )
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
+from headgate.testing.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.stores.base import Accuracies
@@ -35,7 +36,7 @@ class Far(Store):
     """A store that may fail, for threads and event loops; it keeps the accuracies it is given."""
 
     def __init__(self, *, grants_leases: bool = True) -> None:
-        self.inner = MemoryStore()
+        self.inner = LeaseGrantingStore()
         self.grants_leases = grants_leases
         self.accuracies: Accuracies = {}
         self.calls = 0

@@ -11,6 +11,7 @@ from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.operations import PublishValue
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import SECOND
 from tests.support.store_calls import DRIVERS, Calls
 
@@ -22,7 +23,7 @@ LOOK = PublishValue("group", "key", "other", 0.5, 0, 60 * SECOND)
 PUBLISHED = (("me", 0.5, 2),)
 
 
-PEER = MemoryStore()
+PEER = LeaseGrantingStore()
 
 
 def regional(store: Store) -> ReplicatedStore:

@@ -15,6 +15,7 @@ from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import HOUR, MILLISECOND, SECOND
 from tests.support.region_fakes import Peer
 from tests.support.store_calls import DRIVERS, Calls
@@ -110,7 +111,7 @@ def test_what_cannot_be_divided_is_not_leased_nor_merged(
     )
     for operation in operations:
         with pytest.raises(UsageError, match="its places or turns come from the store"):
-            MemoryStore().run(operation)
+            LeaseGrantingStore().run(operation)
 
 
 def test_a_patience_for_each_call_makes_no_counter_for_each() -> None:

@@ -316,11 +316,11 @@ class Shard:
 
     __slots__ = ("_examined", "_room", "beside", "groups", "lock")
 
-    def __init__(self, room: Room, beside: Sequence[Aging[Any, Any]]) -> None:
+    def __init__(self, room: Room) -> None:
         self.lock = threading.Lock()
         self.groups: dict[tuple[str, bool], Group] = {}
-        self.beside = beside
-        """What stands beside counters: ledgers of leases, usage of regions, published values."""
+        self.beside: list[Aging[Any, Any]] = []
+        """Tables beside the counters, such as published values."""
         self._room = room
         self._examined: list[Aging[Any, Any]] | None = None
         """Tables that this round of the sweep has yet to examine."""

@@ -7,25 +7,15 @@ from functools import lru_cache, partial
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
-from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for, carry
-from headgate.algorithms.reservations import outcome_beside, wait_beside
+from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for
 from headgate.clock import Clock, MonotonicClock, checked_clock
 from headgate.decision import Decision, decide
-from headgate.errors import OptionError
+from headgate.errors import OptionError, UsageError
 from headgate.fork import watch_forks
 from headgate.limits import Concurrency, ConstantLimit, LeakyQueue, SlidingWindowLog
-from headgate.stores.base import Prepared, Store, checks_at, refuse_undivided
+from headgate.stores.base import Prepared, Store, checks_at
 from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
-from headgate.stores.memory.leases import (
-    ExpiringTable,
-    Ledger,
-    Totals,
-    Values,
-    grant_lease,
-    new_usage,
-    publish,
-)
 from headgate.stores.memory.prepared import (
     Counters,
     Kept,
@@ -34,10 +24,10 @@ from headgate.stores.memory.prepared import (
     take_several,
 )
 from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep
+from headgate.stores.memory.values import Expiring, ExpiringTable, Values, publish
 from headgate.stores.operations import (
     Check,
     GrantLease,
-    LeaseGrant,
     MergeUsage,
     Operation,
     Outcomes,
@@ -49,21 +39,21 @@ from headgate.stores.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from headgate.algorithms import Algorithm, Outcome
-    from headgate.algorithms.base import Place
+    from headgate.algorithms import Algorithm
     from headgate.limits import Limit
     from headgate.stores import base
 
 R = TypeVar("R")
+V = TypeVar("V", bound=Expiring)
 
 DEFAULT_MAX_KEYS: Final = 1_000_000
 MOST_LIMITS: Final = 4096
 """Limits whose arithmetic is cached: policies change."""
 
 
-class Opened(CounterTransaction):
+class OpenCounter(CounterTransaction):
     """The counter of *key* in *group*, kept under the limit of *kept*. The caller has its lock.
 
     It is asked by *algorithm*, which may be another that has the same state.
@@ -85,38 +75,6 @@ class Opened(CounterTransaction):
         self._group = group
         self._key = key
         self._kept = kept
-
-    def outcome_under(self, algorithm: Algorithm[Any]) -> Outcome:
-        """Return the figures as they are now, for a cost of 1, under another limit."""
-        if algorithm.limit == self._algorithm.limit or self._state is None:
-            return self.outcome_of_one()
-        state = carry(self._algorithm, self._state, algorithm, self._now)
-        wait = wait_beside(algorithm, state, self._holds, 1, self._now)
-        return outcome_beside(algorithm, state, self._holds, wait, self._now)
-
-    def wait_again(self, units: int) -> int | None:
-        """Return the nanoseconds until *units* fit, without the checks before; None if never."""
-        self._asked = 0
-        return self.wait(units)
-
-    @property
-    def is_own(self) -> bool:
-        """True if no other key shares this counter."""
-        return self._group.place(self._key, self._now) == self._key
-
-    @property
-    def place(self) -> Place:
-        """Where the last charge went."""
-        return self._algorithm.place(self._state)
-
-    def lasts(self, amount: int) -> int:
-        """Return the nanoseconds after which *amount*, charged now, has no effect any more."""
-        return self._algorithm.lasts(self._state, amount, self._now)
-
-    def give_back(self, amount: int, place: Place) -> None:
-        """Give *amount* back that was charged at *place*."""
-        if amount and self._state is not None and self.is_own:
-            self._change(self._algorithm.refund_at(self._state, amount, place, self._now))
 
     def close(self) -> None:
         if self._is_changed:
@@ -157,22 +115,28 @@ class MemoryStore(Store):
 
     waits = False
     may_fail = False
-    grants_leases = True
     publishes_values = True
+    counter: type[OpenCounter] = OpenCounter
 
     def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
         if type(max_keys) is not int or max_keys < 1:
             raise OptionError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
         self.clock: Clock = MonotonicClock() if clock is None else checked_clock(clock)
         self._room = Room(max_keys)
-        self._rooms = [self._room, Room(max_keys), Room(max_keys), Room(max_keys)]
-        self._ledgers = [ExpiringTable(Ledger, self._rooms[1]) for _ in range(SHARDS)]
-        self._totals = [ExpiringTable(Totals, self._rooms[2]) for _ in range(SHARDS)]
-        self._values = [ExpiringTable(Values, self._rooms[3]) for _ in range(SHARDS)]
-        beside = zip(self._ledgers, self._totals, self._values, strict=True)
-        self._shards = [Shard(self._room, each) for each in beside]
+        self._rooms = [self._room]
+        self._shards = [Shard(self._room) for _ in range(SHARDS)]
+        self._values = self.tables_beside(Values, max_keys)
         self._sweep = Sweep(self._shards, self.clock())
         watch_forks(self)
+
+    def tables_beside(self, make: Callable[[], V], most: int) -> list[ExpiringTable[V]]:
+        """Return a table beside the counters of each shard, for *most* things together."""
+        room = Room(most)
+        self._rooms.append(room)
+        tables = [ExpiringTable(make, room) for _ in self._shards]
+        for shard, table in zip(self._shards, tables, strict=True):
+            shard.beside.append(table)
+        return tables
 
     def after_fork(self) -> None:
         """Replace the locks, which threads of the parent may have held."""
@@ -194,7 +158,7 @@ class MemoryStore(Store):
         return total
 
     def beside(self) -> int:
-        """Count the ledgers, totals and published values beside the counters."""
+        """Count what is kept beside the counters."""
         return sum(len(each) for shard in self._shards for each in shard.beside)
 
     def groups(self) -> list[str]:
@@ -243,67 +207,35 @@ class MemoryStore(Store):
         if numbers:
             with self._shards[numbers[-1]].lock:
                 return self._locked(operation, numbers[:-1])
-        now = self.clock()
+        return self.carry_out(operation, self.clock())
+
+    def carry_out(self, operation: Operation[Any], now: int) -> Any:
+        """Carry *operation* out at *now*. The caller has the locks of its shards."""
         match operation:
             case Reset():
-                return self._reset(operation)
-            case GrantLease():
-                return self._grant(operation, now)
-            case MergeUsage():
-                return self._merge(operation, now)
+                for check in operation.checks:
+                    for group in self._shards[hash(check.key) % SHARDS].groups_of(check.group):
+                        group.drop(check.key)
+                return None
             case PublishValue():
                 return publish(operation, self._values[hash(operation.key) % SHARDS], now)
+            case GrantLease() | MergeUsage():
+                raise UsageError(f"a store in memory does not support {type(operation).__name__}")
             case _:
                 return execute(operation, partial(self._open, now=now))
 
-    def _reset(self, operation: Reset) -> None:
-        for check in operation.checks:
-            number = hash(check.key) % SHARDS
-            for group in self._shards[number].groups_of(check.group):
-                group.drop(check.key)
-            self._ledgers[number].forget((check.group, check.key))
-
-    def _grant(self, operation: GrantLease, now: int) -> LeaseGrant:
-        refuse_undivided([operation.check.limit], "lend")
-        ((counter, _),) = self._open((operation.check,), now)
-        ledgers = self._ledgers[hash(operation.check.key) % SHARDS]
-        return grant_lease(operation, counter, ledgers, now)
-
-    def _merge(self, operation: MergeUsage, now: int) -> Outcomes:
-        """Charge usage of another region.
-
-        Counters that are in use stay under the limit they are kept under, whichever the other
-        region has: to go back and forth would refill them at its pace, or age nothing.
-        """
-        refuse_undivided([check.limit for check in operation.checks], "absorb")
-        opened = self._open(operation.checks, now, is_kept=True)
-        for (counter, _), check in zip(opened, operation.checks, strict=True):
-            totals = self._totals[hash(check.key) % SHARDS]
-            counter.charge(new_usage(operation, check, totals, now))
-            counter.close()
-        pairs = zip(opened, operation.checks, strict=True)
-        return tuple(c.outcome_under(arithmetic_of(check.limit).asked) for (c, _), check in pairs)
-
-    def _open(
-        self, checks: tuple[Check, ...], now: int, *, is_kept: bool = False
-    ) -> list[tuple[Opened, int]]:
-        """Open the counter of each check; checks of one counter share it.
-
-        If *is_kept*, one that is in use stays under the limit that it is kept under.
-        """
-        by_place: dict[tuple[str, bool, str | int], Opened] = {}
+    def _open(self, checks: tuple[Check, ...], now: int) -> list[tuple[OpenCounter, int]]:
+        """Open the counter of each check; checks of one counter share it."""
+        by_place: dict[tuple[str, bool, str | int], OpenCounter] = {}
         opened = []
         for check in checks:
             key, has_slots = check.key, isinstance(check.limit, Concurrency)
-            asked, kept = arithmetic_of(check.limit)
             group = self._shards[hash(key) % SHARDS].group(check.group, has_slots=has_slots)
             place = (check.group, has_slots, group.place(key, now))
             counter = by_place.get(place)
             if counter is None:
-                home = group.home_of(key) if is_kept else None
-                if home is not None and home.used(key, now):
-                    asked = kept = home.algorithm
-                counter = by_place[place] = Opened(group, key, asked, kept, now)
+                arithmetic = arithmetic_of(check.limit)
+                counter = by_place[place] = self.counter(group, key, *arithmetic, now)
             opened.append((counter, check.cost))
         return opened
 

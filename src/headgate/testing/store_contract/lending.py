@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from headgate.algorithms import Outcome
 from headgate.errors import UsageError
 from headgate.limits import Concurrency, FixedWindow, Limit, SlidingWindowLog, TokenBucket
-from headgate.stores import Charge, Check, Hold, MemoryStore, Operation, Refund, Reset, Take
+from headgate.stores import Charge, Check, Hold, Operation, Refund, Reset, Take
 from headgate.stores.operations import GrantLease, LeaseGrant, MergeUsage
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, needs, seconds
 
 if TYPE_CHECKING:
@@ -308,7 +309,7 @@ class LoanHistory:
         self.group = group
         self.clock = clock
         self.tick_ns = tick_ns
-        self.reference = MemoryStore(clock=clock)
+        self.reference = LeaseGrantingStore(clock=clock)
         self.random = Random(seed)  # noqa: S311 (a history that can be repeated, no secret)
         self.holders = {(holder, key): Holder() for holder in HOLDERS for key in KEYS}
         self.is_charged = self.random.random() < 0.5

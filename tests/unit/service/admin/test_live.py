@@ -10,8 +10,8 @@ from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.openapi import admin_paths
 from headgate.stores.base import groups_of
 from headgate.stores.layers.leases import LeasedStore
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, Take
+from headgate.testing.lease_store import LeaseGrantingStore
 from tests.support.admin_api import READER, Desk, attended
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_without_a_token_nothing_is_told() -> None:
 def test_keys_are_hashed_unless_they_are_to_be_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "ip=192.0.2.1"
     for show, told in ((hashed_key, hashed_key(key)), (str, key)):
-        store = LeasedStore(MemoryStore())
+        store = LeasedStore(LeaseGrantingStore())
         monkeypatch.setattr(JOURNAL, "refused", type(JOURNAL.refused)(16))
 
         async def body(desk: Desk, told: str = told) -> None:

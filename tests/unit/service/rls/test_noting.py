@@ -10,6 +10,7 @@ import pytest
 from headgate.observability import JOURNAL, Decided
 from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from tests.support.rls_client import NOON, Asker, DistantStore, desc
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Granting(DistantStore):
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
-        self.memory.grants_leases = True
+        self.memory = LeaseGrantingStore(clock=clock)
 
 
 def test_the_source_is_a_lease_where_one_decided() -> None:

@@ -24,7 +24,6 @@ from headgate.limits import (
 from headgate.stores.factory import unwrapped, wrapped
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.split import MARKS, SplitStore
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -39,6 +38,7 @@ from headgate.stores.operations import (
 )
 from headgate.stores.redis.naming import CLUSTER_SLOTS, Names, slot_of
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.testing.store_contract.bounds import Referee
 from headgate.units import MILLISECOND, SECOND
 
@@ -62,7 +62,7 @@ class Split:
 
     def __init__(self, parts: int = 4, limit: Limit = HUNDRED[0]) -> None:
         self.clock = ManualClock(1_000.0)
-        self.memory = MemoryStore(clock=self.clock)
+        self.memory = LeaseGrantingStore(clock=self.clock)
         numbers = count()
         self.store = SplitStore(self.memory, pick=lambda below: next(numbers) % below)
         self.store.set_accuracies({GROUP: Accuracy(split=parts)})
@@ -98,7 +98,7 @@ def test_each_request_takes_from_one_sub_counter_and_all_have_the_limit(limit: L
 @pytest.mark.parametrize("limit", HUNDRED[:3])
 def test_random_picks_never_allow_more_than_the_limit_in_any_interval(limit: Limit) -> None:
     clock, random = ManualClock(1_000.0), Random(7)
-    store = SplitStore(MemoryStore(clock=clock), pick=random.randrange)
+    store = SplitStore(LeaseGrantingStore(clock=clock), pick=random.randrange)
     store.set_accuracies(SPLIT)
     referee = Referee(limit)
     for _ in range(3_000):
@@ -213,7 +213,7 @@ def test_a_changed_number_of_parts_keeps_what_the_common_ones_used() -> None:
 
 def test_leases_of_a_split_counter_stay_within_the_bound() -> None:
     limit, clock = TokenBucket(400, 1), ManualClock(1_000.0)
-    memory = MemoryStore(clock=clock)
+    memory = LeaseGrantingStore(clock=clock)
     accuracies = {GROUP: Accuracy(max_overshoot=Fraction(1, 10), split=4)}
     nodes = [LeasedStore(SplitStore(memory), clock=clock, keeps=False) for _ in range(3)]
     for node in nodes:
@@ -259,7 +259,7 @@ def test_sub_counters_of_any_key_are_on_different_tags_of_a_cluster() -> None:
             assert len(sections) == parts, "each part of the slots has one"
 
 
-class Far(MemoryStore):
+class Far(LeaseGrantingStore):
     """A memory store that is used like one on a server."""
 
     waits = True
@@ -296,7 +296,7 @@ def test_a_limiter_in_an_event_loop_splits_its_counters() -> None:
 
 @pytest.mark.parametrize("limiter", [RateLimiter, AsyncRateLimiter])
 def test_no_accuracy_means_exact(limiter: type[RateLimiter] | type[AsyncRateLimiter]) -> None:
-    for store in (MemoryStore(), Far()):
+    for store in (LeaseGrantingStore(), Far()):
         made = limiter("3/minute", store=store, accuracy=None)
         if isinstance(made, RateLimiter):
             assert [made.hit("k").allowed for _ in range(4)] == [True] * 3 + [False]

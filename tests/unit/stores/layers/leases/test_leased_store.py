@@ -16,7 +16,6 @@ from headgate.limits import Accuracy, Concurrency, FixedWindow, TokenBucket
 from headgate.observability import MEASURES
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.leases.store import SPREAD
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -31,6 +30,7 @@ from headgate.stores.operations import (
     TakeEach,
 )
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, SECOND
 from tests.support.lease_remote import (
     ACCURACIES,
@@ -507,7 +507,7 @@ def test_upkeep_runs_in_the_background_when_it_is_due(*, in_loop: bool) -> None:
 
     returned = threading.Event()
 
-    class Watched(MemoryStore):
+    class Watched(LeaseGrantingStore):
         def run(self, operation: Operation[R]) -> R:
             if isinstance(operation, GrantLease) and operation.most == 0:
                 returned.set()
@@ -594,7 +594,7 @@ def test_units_held_and_the_bound_are_measured(driven: Driven) -> None:
 
 def test_a_handle_uses_no_unit_after_the_lease_expired() -> None:
     clock = ManualClock()
-    store = LeasedStore(MemoryStore(clock=clock), clock=clock, keeps=False)
+    store = LeasedStore(LeaseGrantingStore(clock=clock), clock=clock, keeps=False)
     store.set_accuracies({"leased": Accuracy(batch=10)})
     take_one = store.prepare([("leased", FixedWindow(100, 1))]).take
     while take_one(("key",), (1,))[0].source != "lease":

@@ -17,9 +17,9 @@ from headgate.limits import Accuracy, TokenBucket
 from headgate.observability import MEASURES
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.replication.usage import MOST_CHECKS, MOST_COUNTERS
-from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Check, GrantLease, MergeUsage, Refund, Take, TakeEach
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import HOUR, MILLISECOND
 from tests.support.region_fakes import Peer
 
@@ -36,7 +36,7 @@ GONE = StoreError("gone", reason="unreachable")
 def regional(peers: dict[str, Store], *, every_ns: int = HOUR) -> ReplicatedStore:
     """A store that reports when the test says so, unless it has a period."""
     clock = ManualClock(1_000)
-    local = MemoryStore(clock=clock)
+    local = LeaseGrantingStore(clock=clock)
     return ReplicatedStore(local, region="eu", peers=peers, every_ns=every_ns, clock=clock)
 
 
@@ -69,7 +69,7 @@ class TestUsage:
         assert peer.totals == {"a": 8, "b": 5}
 
     def test_prepared_takes_of_a_store_that_waits_are_reported(self, calls: Calls) -> None:
-        class Waiting(MemoryStore):
+        class Waiting(LeaseGrantingStore):
             waits = True
 
             async def arun(self, operation: Operation[Any]) -> Any:
@@ -77,7 +77,7 @@ class TestUsage:
                 return self.run(operation)
 
             def prepare(self, places: Any) -> Any:
-                return super(MemoryStore, self).prepare(places)
+                return super(LeaseGrantingStore, self).prepare(places)
 
         peer = Peer()
         store = ReplicatedStore(Waiting(), region="eu", peers={"us": peer}, every_ns=HOUR)
@@ -96,7 +96,7 @@ class TestUsage:
     def test_a_refund_after_its_window_ended_is_not_left_with_the_peers(self, calls: Calls) -> None:
         """The window of `LIMIT` is 10 seconds long."""
         clock = ManualClock(1_000)
-        here, there = MemoryStore(clock=clock), MemoryStore(clock=clock)
+        here, there = LeaseGrantingStore(clock=clock), LeaseGrantingStore(clock=clock)
         store = ReplicatedStore(here, region="eu", peers={"us": there}, every_ns=HOUR, clock=clock)
         clock.advance(9)
         calls.run(store, taking("a", 8))
@@ -121,7 +121,7 @@ class TestUsage:
 
     def test_two_regions_count_together(self, calls: Calls) -> None:
         clock = ManualClock(1_000)
-        eu, us = MemoryStore(clock=clock), MemoryStore(clock=clock)
+        eu, us = LeaseGrantingStore(clock=clock), LeaseGrantingStore(clock=clock)
         ours = ReplicatedStore(eu, region="eu", peers={"us": us}, every_ns=HOUR)
         theirs = ReplicatedStore(us, region="us", peers={"eu": eu}, every_ns=HOUR)
         calls.run(ours, taking("a", 6))
@@ -134,7 +134,7 @@ class TestUsage:
     def test_only_groups_that_are_shared_are_reported(self, calls: Calls) -> None:
         peer = Peer()
         store = ReplicatedStore(
-            MemoryStore(), region="eu", peers={"us": peer}, groups=["other"], every_ns=HOUR
+            LeaseGrantingStore(), region="eu", peers={"us": peer}, groups=["other"], every_ns=HOUR
         )
         calls.run(store, taking("a"))
         store.share(["g"])
@@ -315,7 +315,7 @@ class TestReports:
         peer.outcome = Outcome(allowed=False, remaining=0, retry_after_ns=HOUR, reset_after_ns=HOUR)
         spared = MEASURES.value("region_units_spared")
         store = ReplicatedStore(
-            MemoryStore(clock=clock),
+            LeaseGrantingStore(clock=clock),
             region="eu",
             peers={"us": peer},
             every_ns=HOUR,
@@ -331,7 +331,11 @@ class TestReports:
     def test_the_lag_of_a_region_is_a_metric(self) -> None:
         clock = ManualClock(1_000)
         store = ReplicatedStore(
-            MemoryStore(clock=clock), region="eu", peers={"la": Peer()}, every_ns=HOUR, clock=clock
+            LeaseGrantingStore(clock=clock),
+            region="eu",
+            peers={"la": Peer()},
+            every_ns=HOUR,
+            clock=clock,
         )
         store.run(taking("a"))
         clock.advance(3)
@@ -366,7 +370,9 @@ class TestEnd:
         peer = Peer()
         peer.error = GONE
         clock = ManualClock(1_000)
-        store = ReplicatedStore(MemoryStore(), region="eu", peers={"away": peer}, clock=clock)
+        store = ReplicatedStore(
+            LeaseGrantingStore(), region="eu", peers={"away": peer}, clock=clock
+        )
         store.run(taking("a"))
         clock.advance(5)
         assert MEASURES.value("region_lag_seconds", peer="away") == 5
@@ -450,10 +456,10 @@ class TestOptions:
     def test_invalid_ones_raise(self, options: dict[str, object], problem: str) -> None:
         given = {"region": "eu", "peers": {"us": Peer()}} | options
         with pytest.raises(OptionError, match=problem):
-            ReplicatedStore(MemoryStore(), **given)  # type: ignore[arg-type] # wrong ones, on purpose
+            ReplicatedStore(LeaseGrantingStore(), **given)  # type: ignore[arg-type] # wrong ones, on purpose
 
     def test_a_region_is_not_its_own_peer_and_a_peer_merges_usage(self) -> None:
-        local = MemoryStore()
+        local = LeaseGrantingStore()
         with pytest.raises(OptionError, match="all would count twice"):
             ReplicatedStore(local, region="eu", peers={"us": local})
         other = Peer()

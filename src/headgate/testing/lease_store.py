@@ -1,6 +1,7 @@
-"""Tables beside the counters of a shard: leases, usage of regions, published values.
+"""The memory store with leases and the usage of other regions: the model of stores that have them.
 
-All three are kept by group and key and vanish when they have no effect any more.
+No process shares a memory store with another, so an application has no use for either there. Tests
+compare other stores with it, and run leases and replication on it under a manual clock.
 
 The **ledger** of a counter records which holder has how many units on lease. A lease is open until
 its holder comes again or it expires. A charged lease was charged when it was granted, so one that
@@ -16,85 +17,81 @@ charged once.
 windows that only grow. The largest so far is kept of the latest window and of the one before, so
 reports that come twice, late or out of order count once, and older windows not at all.
 
-**Values** are published by several processes, or parts of one, about the same thing.
-
 Clock: a lease that expires later than the TTL of a grant from now was granted before the clock
 stepped back, and expires one TTL from now. Too early is safe: a charged lease stays charged, an
-uncharged one is charged in full. Totals deny nothing. A value that expires later than twice its TTL
-from now does not count, since its publisher may be gone.
+uncharged one is charged in full. Totals deny nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from headgate.stores.memory.shard import Aging, Room
+from headgate.algorithms import carry
+from headgate.algorithms.reservations import outcome_beside, wait_beside
+from headgate.stores.base import refuse_undivided
+from headgate.stores.memory import MemoryStore
+from headgate.stores.memory.shard import SHARDS
+from headgate.stores.memory.store import DEFAULT_MAX_KEYS, OpenCounter, arithmetic_of
 from headgate.stores.operations import (
-    MOST_PUBLISHERS,
     Check,
     GrantLease,
     LeaseGrant,
     MergeUsage,
-    PublishedValues,
-    PublishValue,
+    Operation,
+    Outcomes,
+    Reset,
 )
 from headgate.units import HOUR, MINUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from headgate.algorithms import Algorithm, Outcome
     from headgate.algorithms.base import Place
-    from headgate.stores.memory.store import Opened
+    from headgate.clock import Clock
+    from headgate.stores.memory.values import ExpiringTable
 
 MOST_HOLDERS: Final = 1000
 """Holders that a ledger knows. Beyond them nothing is granted."""
 MOST_ORIGINS: Final = 1000
 """Origins whose usage is known of one counter. The usage of others is not charged."""
 
-Name = tuple[str, str]
-"""The group and the key of a counter."""
 
+class LeasedCounter(OpenCounter):
+    """A counter of which units are leased."""
 
-class Expiring(Protocol):
-    """Something that has no effect any more after a while."""
+    __slots__ = ()
 
-    def is_over(self, now: int) -> bool:
-        """Return True if it has no effect any more."""
+    def outcome_under(self, algorithm: Algorithm[Any]) -> Outcome:
+        """Return the figures as they are now, for a cost of 1, under another limit."""
+        if algorithm.limit == self._algorithm.limit or self._state is None:
+            return self.outcome_of_one()
+        state = carry(self._algorithm, self._state, algorithm, self._now)
+        wait = wait_beside(algorithm, state, self._holds, 1, self._now)
+        return outcome_beside(algorithm, state, self._holds, wait, self._now)
 
+    def wait_again(self, units: int) -> int | None:
+        """Return the nanoseconds until *units* fit, without the checks before; None if never."""
+        self._asked = 0
+        return self.wait(units)
 
-V = TypeVar("V", bound=Expiring)
+    @property
+    def is_own(self) -> bool:
+        """True if no other key shares this counter."""
+        return self._group.place(self._key, self._now) == self._key
 
+    @property
+    def place(self) -> Place:
+        """Where the last charge went."""
+        return self._algorithm.place(self._state)
 
-class ExpiringTable(Aging[Name, V]):
-    """Objects that *make* makes, by the name of a counter."""
+    def lasts(self, amount: int) -> int:
+        """Return the nanoseconds after which *amount*, charged now, has no effect any more."""
+        return self._algorithm.lasts(self._state, amount, self._now)
 
-    __slots__ = ("_make",)
-
-    def __init__(self, make: Callable[[], V], room: Room) -> None:
-        super().__init__(room)
-        self._make = make
-
-    def open(self, name: Name, now: int) -> V | None:
-        """Return what is there, or a new one; None if there is no room."""
-        value = self.look(name)
-        if value is None:
-            if self.room.is_full:
-                self.examine(len(self), now, is_urgent=True)
-            if not self.room.reserve():
-                return None
-            value = self._make()
-            self.put(name, value)
-        return value
-
-    def forget(self, name: Name) -> None:
-        """Drop what is there."""
-        if self.look(name) is not None:
-            self.pop(name)
-            self.room.release()
-
-    def is_over(self, key: Name, value: V, now: int) -> bool:
-        return value.is_over(now)
+    def give_back(self, amount: int, place: Place) -> None:
+        """Give *amount* back that was charged at *place*."""
+        if amount and self._state is not None and self.is_own:
+            self._change(self._algorithm.refund_at(self._state, amount, place, self._now))
 
 
 @dataclass(slots=True)
@@ -180,7 +177,7 @@ class Ledger:
 
 
 def grant_lease(
-    operation: GrantLease, counter: Opened, ledgers: ExpiringTable[Ledger], now: int
+    operation: GrantLease, counter: LeasedCounter, ledgers: ExpiringTable[Ledger], now: int
 ) -> LeaseGrant:
     """Carry *operation* out on its *counter*."""
     check, holder = operation.check, operation.holder
@@ -220,7 +217,9 @@ def _fitting(operation: GrantLease, remaining: int, leased: int, least: int) -> 
     return amount if operation.ttl_ns > 0 else 0
 
 
-def _grant(operation: GrantLease, counter: Opened, account: Account, amount: int, now: int) -> int:
+def _grant(
+    operation: GrantLease, counter: LeasedCounter, account: Account, amount: int, now: int
+) -> int:
     """Grant *amount* to the holder of *account*, which has no lease; return its lifetime."""
     lasts_ns = counter.lasts(amount)
     account.kept_ns = max(account.kept_ns, lasts_ns)
@@ -288,52 +287,57 @@ def new_usage(operation: MergeUsage, check: Check, totals: ExpiringTable[Totals]
     return found.merge(operation.origin, operation.window, check.cost, until=until, now=now)
 
 
-class Value(NamedTuple):
-    """What one origin published, until it expires."""
+class LeaseGrantingStore(MemoryStore):
+    """A `MemoryStore` that knows `GrantLease` and `MergeUsage`."""
 
-    value: float
-    weight: float
-    expires: int
-    lasts: int
+    grants_leases = True
+    counter = LeasedCounter
 
-    def counts(self, now: int) -> bool:
-        """Return True if it has not expired and was not published before a step back."""
-        return now < self.expires <= now + 2 * self.lasts
+    def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
+        super().__init__(clock=clock, max_keys=max_keys)
+        self._ledgers = self.tables_beside(Ledger, max_keys)
+        self._totals = self.tables_beside(Totals, max_keys)
 
+    def carry_out(self, operation: Operation[Any], now: int) -> Any:
+        match operation:
+            case GrantLease():
+                return self._grant(operation, now)
+            case MergeUsage():
+                return self._merge(operation, now)
+            case Reset():
+                for check in operation.checks:
+                    self._ledgers[hash(check.key) % SHARDS].forget((check.group, check.key))
+        return super().carry_out(operation, now)
 
-class Values:
-    """What each origin published about one thing."""
+    def _grant(self, operation: GrantLease, now: int) -> LeaseGrant:
+        refuse_undivided([operation.check.limit], "lend")
+        (counter,) = self._opened((operation.check,), now)
+        ledgers = self._ledgers[hash(operation.check.key) % SHARDS]
+        return grant_lease(operation, counter, ledgers, now)
 
-    __slots__ = ("_by_origin",)
+    def _merge(self, operation: MergeUsage, now: int) -> Outcomes:
+        """Charge usage of another region.
 
-    def __init__(self) -> None:
-        self._by_origin: dict[str, Value] = {}
+        Counters that are in use stay under the limit they are kept under, whichever the other
+        region has: to go back and forth would refill them at its pace, or age nothing.
+        """
+        checks = operation.checks
+        refuse_undivided([check.limit for check in checks], "absorb")
+        opened = self._opened(tuple([self._kept(check, now) for check in checks]), now)
+        for counter, check in zip(opened, checks, strict=True):
+            totals = self._totals[hash(check.key) % SHARDS]
+            counter.charge(new_usage(operation, check, totals, now))
+            counter.close()
+        pairs = zip(opened, checks, strict=True)
+        return tuple(one.outcome_under(arithmetic_of(check.limit).asked) for one, check in pairs)
 
-    def is_over(self, now: int) -> bool:
-        """Return True if all have expired."""
-        return not any(one.counts(now) for one in self._by_origin.values())
+    def _kept(self, check: Check, now: int) -> Check:
+        """Return *check* under the limit that its counter is kept under, if that is in use."""
+        group = self._shards[hash(check.key) % SHARDS].group(check.group)
+        home = group.home_of(check.key)
+        if home is None or not home.used(check.key, now):
+            return check
+        return replace(check, limit=home.algorithm.limit)
 
-    def read(self, now: int) -> PublishedValues:
-        """Return all that have not expired."""
-        live = [(origin, one) for origin, one in self._by_origin.items() if one.counts(now)]
-        self._by_origin = dict(live)
-        return tuple([(origin, one.value, one.weight) for origin, one in live])
-
-    def publish(self, operation: PublishValue, now: int) -> None:
-        """Keep the value of *operation*, if there is room for another origin."""
-        origin, lasts = operation.origin, operation.ttl_ns
-        self.read(now)
-        if origin in self._by_origin or len(self._by_origin) < MOST_PUBLISHERS:
-            value = Value(operation.value, operation.weight, now + lasts, lasts)
-            self._by_origin[origin] = value
-
-
-def publish(operation: PublishValue, values: ExpiringTable[Values], now: int) -> PublishedValues:
-    """Carry *operation* out. Nothing is kept or returned if there is no room for the thing."""
-    name, is_published = (operation.group, operation.key), operation.weight > 0
-    found = values.open(name, now) if is_published else values.look(name)
-    if found is None:
-        return ()
-    if is_published:
-        found.publish(operation, now)
-    return found.read(now)
+    def _opened(self, checks: tuple[Check, ...], now: int) -> list[LeasedCounter]:
+        return [cast("LeasedCounter", counter) for counter, _ in self._open(checks, now)]

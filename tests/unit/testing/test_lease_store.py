@@ -2,12 +2,11 @@
 
 import pytest
 
-from headgate import MemoryStore
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.stores import Check, Take
-from headgate.stores.memory.leases import MOST_HOLDERS, MOST_ORIGINS
 from headgate.stores.operations import GrantLease, MergeUsage
 from headgate.testing import ManualClock
+from headgate.testing.lease_store import MOST_HOLDERS, MOST_ORIGINS, LeaseGrantingStore
 from headgate.units import HOUR, MINUTE, SECOND
 
 LIMIT = TokenBucket(1_000_000, 1_000)
@@ -23,7 +22,7 @@ def check(key: str, cost: int = 1) -> Check:
 
 
 def test_when_there_is_no_room_nothing_is_lent_and_the_check_is_taken(clock: ManualClock) -> None:
-    store = MemoryStore(clock=clock, max_keys=2)
+    store = LeaseGrantingStore(clock=clock, max_keys=2)
     assert store.run(GrantLease(check("a"), "n", 5, SECOND)).amount == 5
     assert store.run(GrantLease(check("b"), "n", 5, SECOND)).amount == 5
     third = store.run(GrantLease(check("c"), "n", 5, SECOND))
@@ -36,7 +35,7 @@ def test_when_there_is_no_room_nothing_is_lent_and_the_check_is_taken(clock: Man
 
 
 def test_a_holder_too_many_gets_no_loan_and_its_check_is_taken(clock: ManualClock) -> None:
-    store = MemoryStore(clock=clock)
+    store = LeaseGrantingStore(clock=clock)
     for n in range(MOST_HOLDERS):
         assert store.run(GrantLease(check("a"), f"n{n}", 1, MINUTE)).amount == 1
     late = store.run(GrantLease(check("a"), "late", 1, MINUTE, used=3))
@@ -52,7 +51,7 @@ def test_a_holder_too_many_gets_no_loan_and_its_check_is_taken(clock: ManualCloc
 def test_a_holder_is_remembered_for_ten_leases_within_bounds(
     ttl_ns: int, kept_ns: int, clock: ManualClock
 ) -> None:
-    store = MemoryStore(clock=clock)
+    store = LeaseGrantingStore(clock=clock)
 
     def remaining(key: str) -> int:
         nothing = Check("g", key, FixedWindow(100, 86_400), 0)
@@ -66,7 +65,7 @@ def test_a_holder_is_remembered_for_ten_leases_within_bounds(
 
 
 def test_what_cannot_be_remembered_is_not_absorbed(clock: ManualClock) -> None:
-    store = MemoryStore(clock=clock)
+    store = LeaseGrantingStore(clock=clock)
     for n in range(MOST_ORIGINS):
         store.run(MergeUsage((check("a"),), f"o{n}", 1, MINUTE))
     before = store.used_in("g", "a")
@@ -78,14 +77,14 @@ def test_what_cannot_be_remembered_is_not_absorbed(clock: ManualClock) -> None:
 
 
 def test_a_key_that_shares_a_counter_gets_no_loan(clock: ManualClock) -> None:
-    store = MemoryStore(clock=clock, max_keys=1)
+    store = LeaseGrantingStore(clock=clock, max_keys=1)
     store.run(Take((check("a"),)))
     shared = store.run(GrantLease(check("b"), "n", 5, SECOND))
     assert (shared.outcome.allowed, shared.amount) == (True, 0)
 
 
 def test_what_stands_beside_counters_vanishes_while_others_are_busy(clock: ManualClock) -> None:
-    store = MemoryStore(clock=clock)
+    store = LeaseGrantingStore(clock=clock)
     limit = FixedWindow(10, 10)
     for n in range(500):
         lent = Check("lent", f"{n}", limit)
@@ -100,7 +99,7 @@ def test_what_stands_beside_counters_vanishes_while_others_are_busy(clock: Manua
 
 
 def test_the_loans_of_many_holders_never_exceed_the_cap(clock: ManualClock) -> None:
-    store = MemoryStore(clock=clock)
+    store = LeaseGrantingStore(clock=clock)
     lent = [store.run(GrantLease(check("a"), f"{n}", 7, SECOND, cap=50)) for n in range(20)]
     assert sum(one.amount for one in lent) == 50
     assert max(one.lent for one in lent) == 50
