@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-Place = tuple[str | int, ...]
-"""Where units were charged: the kind of counter, its division of time, the window or entry."""
-
 
 class Outcome(NamedTuple):
     """The answer of one limit to one cost."""
@@ -136,22 +133,6 @@ class Algorithm(ABC, Generic[S]):
     def outcome(self, state: S | None, wait: int | None, now: int) -> Outcome:
         """Return the figures of *state*, for a cost that has to wait *wait*."""
         return Outcome(wait == 0, self.remaining(state, now), wait, self.fresh_in(state, now))
-
-    # A lease is returned later than a refund: others may have been charged since, a window may
-    # have ended, the limit may have changed. Its units come out of the window, cell or entry that
-    # they went into; if that is gone, so are they.
-
-    def place(self, state: S) -> Place:
-        """Return where *state* took up what was charged last."""
-        return (self.limit.algorithm,)
-
-    def refund_at(self, state: S, amount: int, place: Place, now: int) -> S:
-        """Give up to *amount* back that was charged at *place*; nothing if that is gone."""
-        return state
-
-    def lasts(self, state: S | None, amount: int, now: int) -> int:
-        """Return the nanoseconds after which *amount*, charged now, has no effect any more."""
-        return self.fresh_in(self.charge(state, amount, now), now)
 
 
 def carry(old: Algorithm[S], state: S, new: Algorithm[S], now: int) -> S | None:

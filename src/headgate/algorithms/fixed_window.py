@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import Algorithm, Place, Taken
+from headgate.algorithms.base import Algorithm, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import FixedWindow
@@ -80,16 +80,6 @@ class FixedWindowAlgorithm(Algorithm[Window]):
         if not isinstance(old, FixedWindowAlgorithm) or old.window_ns != self.window_ns:
             return None
         return old._at(state, now)
-
-    def place(self, state: Window) -> Place:
-        return "fixed", self.window_ns, state[0]
-
-    def refund_at(self, state: Window, amount: int, place: Place, now: int) -> Window:
-        state = self._at(state, now)
-        return self.refund(state, amount, now) if place == self.place(state) else state
-
-    def lasts(self, state: Window | None, amount: int, now: int) -> int:
-        return self._at(state, now)[0] + self.window_ns - now
 
     def _at(self, state: Window | None, now: int) -> Window:
         """Return the window in force and the count in it."""

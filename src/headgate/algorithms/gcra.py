@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import Algorithm, Outcome, Place, Taken
+from headgate.algorithms.base import Algorithm, Outcome, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import PacedLimit
@@ -126,15 +126,6 @@ class GCRAAlgorithm(Algorithm[Arrival]):
             return None
         in_use = old._in_use(state, now) * self._unit
         return self._state(-(-in_use // old._unit), now)
-
-    def place(self, state: Arrival) -> Place:
-        return ("paced",)
-
-    def refund_at(self, state: Arrival, amount: int, place: Place, now: int) -> Arrival:
-        return self.refund(state, amount, now) if place == ("paced",) else state
-
-    def lasts(self, state: Arrival | None, amount: int, now: int) -> int:
-        return self.pace.refill_ns  # all that was ever charged has been refilled then
 
     def _state(self, in_use: int, now: int) -> Arrival:
         tat = (now - self.origin) * self._per_ns + in_use

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import Algorithm, Place, Taken
+from headgate.algorithms.base import Algorithm, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowCounter
@@ -126,19 +126,6 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         if (old.cell, old.subwindows) != (self.cell, self.subwindows):
             return None
         return old._at(state, now)[0]
-
-    def place(self, state: Cells) -> Place:
-        return "cells", self.cell, self.subwindows, state[0]
-
-    def refund_at(self, state: Cells, amount: int, place: Place, now: int) -> Cells:
-        (index, counts), _ = self._at(state, now)
-        if place[:-1] != self.place((index, counts))[:-1]:
-            return index, counts
-        cell = len(counts) - 1 - (index - int(place[-1]))
-        if not 0 <= cell < len(counts):
-            return index, counts
-        left = counts[cell] - min(amount, counts[cell])
-        return index, (*counts[:cell], left, *counts[cell + 1 :])
 
     def _estimate(self, counts: tuple[int, ...], elapsed: int) -> int:
         """Return what counts *elapsed* into the current cell, rounded up."""

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import Algorithm, Place, Taken
+from headgate.algorithms.base import Algorithm, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import SlidingWindowLog
@@ -175,18 +175,6 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
             return None
         log, _, total = old._seen(state, now)
         return None if log.debt or total > self.quota else log
-
-    def place(self, state: Log) -> Place:
-        return "log", self.window_ns, state.high
-
-    def refund_at(self, state: Log, amount: int, place: Place, now: int) -> Log:
-        log = self._advanced(state, now)
-        if place[:-1] == self.place(log)[:-1]:
-            log.drop_at(int(place[-1]), amount)
-        return log
-
-    def lasts(self, state: Log | None, amount: int, now: int) -> int:
-        return self.window_ns
 
     def _seen(self, state: Log, now: int) -> tuple[Log, int, int]:
         """Return the log as of *now*, which of its entries is the first in the window, and the

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from headgate.algorithms import carry
 from headgate.algorithms.reservations import outcome_beside, wait_beside
+from headgate.limits import FixedWindow, PacedLimit, SlidingWindowCounter, SlidingWindowLog
 from headgate.stores.base import refuse_undivided
 from headgate.stores.memory import MemoryStore
 from headgate.stores.memory.shard import SHARDS
@@ -46,14 +47,64 @@ from headgate.units import HOUR, MINUTE
 
 if TYPE_CHECKING:
     from headgate.algorithms import Algorithm, Outcome
-    from headgate.algorithms.base import Place
     from headgate.clock import Clock
+    from headgate.limits import Limit
     from headgate.stores.memory.values import ExpiringTable
 
 MOST_HOLDERS: Final = 1000
 """Holders that a ledger knows. Beyond them nothing is granted."""
 MOST_ORIGINS: Final = 1000
 """Origins whose usage is known of one counter. The usage of others is not charged."""
+
+
+Place = tuple[str | int, ...]
+"""Where units were charged: the kind of counter, its division of time, the window or entry."""
+
+
+# A lease is returned later than a refund: others may have been charged since, a window may have
+# ended, the limit may have changed. Its units come out of the window, cell or entry that they went
+# into; if that is gone, so are they. `refund` of 0 brings a state up to date.
+
+
+def place_of(limit: Limit, state: Any) -> Place:
+    """Return where *state* took up what was charged last."""
+    match limit:
+        case FixedWindow():
+            return "fixed", limit.window_ns, state[0]
+        case SlidingWindowCounter():
+            return "cells", limit.window_ns, limit.subwindows, state[0]
+        case SlidingWindowLog():
+            return "log", limit.window_ns, state.high
+    return ("paced",)
+
+
+def refund_at(algorithm: Algorithm[Any], state: Any, amount: int, place: Place, now: int) -> Any:
+    """Give up to *amount* back that was charged at *place*; nothing if that is gone."""
+    limit, state = algorithm.limit, algorithm.refund(state, 0, now)
+    here = place_of(limit, state)
+    match limit:
+        case SlidingWindowCounter() if place[:-1] == here[:-1]:
+            index, counts = state
+            cell = len(counts) - 1 - (index - int(place[-1]))
+            if not 0 <= cell < len(counts):
+                return state
+            left = counts[cell] - min(amount, counts[cell])
+            return index, (*counts[:cell], left, *counts[cell + 1 :])
+        case SlidingWindowLog() if place[:-1] == here[:-1]:
+            state.drop_at(int(place[-1]), amount)
+        case PacedLimit() | FixedWindow() if place == here:
+            return algorithm.refund(state, amount, now)
+    return state
+
+
+def lasts(algorithm: Algorithm[Any], state: Any, amount: int, now: int) -> int:
+    """Return the nanoseconds after which *amount*, charged now, has no effect any more."""
+    match algorithm.limit:
+        case FixedWindow() as limit:
+            return int(algorithm.charge(state, 0, now)[0]) + limit.window_ns - now
+        case SlidingWindowCounter():
+            return algorithm.fresh_in(algorithm.charge(state, amount, now), now)
+    return algorithm.limit.period_ns
 
 
 class LeasedCounter(OpenCounter):
@@ -82,16 +133,16 @@ class LeasedCounter(OpenCounter):
     @property
     def place(self) -> Place:
         """Where the last charge went."""
-        return self._algorithm.place(self._state)
+        return place_of(self._algorithm.limit, self._state)
 
     def lasts(self, amount: int) -> int:
         """Return the nanoseconds after which *amount*, charged now, has no effect any more."""
-        return self._algorithm.lasts(self._state, amount, self._now)
+        return lasts(self._algorithm, self._state, amount, self._now)
 
     def give_back(self, amount: int, place: Place) -> None:
         """Give *amount* back that was charged at *place*."""
         if amount and self._state is not None and self.is_own:
-            self._change(self._algorithm.refund_at(self._state, amount, place, self._now))
+            self._change(refund_at(self._algorithm, self._state, amount, place, self._now))
 
 
 @dataclass(slots=True)

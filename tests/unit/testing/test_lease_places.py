@@ -1,9 +1,10 @@
-"""What was lent is given back where it was charged."""
+"""Leased units that are returned go where they were charged."""
 
 import pytest
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, SlidingWindowLog, TokenBucket
+from headgate.testing.lease_store import lasts, place_of, refund_at
 from headgate.units import SECOND
 
 NOW = 1_700_000_000 * SECOND
@@ -20,7 +21,7 @@ EACH: tuple[Limit, ...] = (
 def test_in_the_same_instant_it_is_as_if_it_had_never_been(limit: Limit) -> None:
     algorithm = algorithm_for(limit)
     state = algorithm.charge(algorithm.charge(None, 2, NOW), 5, NOW)
-    state = algorithm.refund_at(state, 5, algorithm.place(state), NOW)
+    state = refund_at(algorithm, state, 5, place_of(algorithm.limit, state), NOW)
     assert algorithm.used(state, NOW) == 2
 
 
@@ -28,9 +29,9 @@ def test_in_the_same_instant_it_is_as_if_it_had_never_been(limit: Limit) -> None
 def test_what_has_left_is_not_given_back(limit: Limit) -> None:
     algorithm = algorithm_for(limit)
     state = algorithm.charge(None, 5, NOW)
-    place, later = algorithm.place(state), NOW + 30 * SECOND
+    place, later = place_of(algorithm.limit, state), NOW + 30 * SECOND
     state = algorithm.charge(state, 4, later)
-    state = algorithm.refund_at(state, 5, place, later)
+    state = refund_at(algorithm, state, 5, place, later)
     assert algorithm.used(state, later) == 4
 
 
@@ -38,9 +39,9 @@ def test_what_has_left_is_not_given_back(limit: Limit) -> None:
 def test_what_others_used_since_stays(limit: Limit) -> None:
     algorithm = algorithm_for(limit)
     state = algorithm.charge(None, 5, NOW)
-    place, later = algorithm.place(state), NOW + 9 * SECOND
+    place, later = place_of(algorithm.limit, state), NOW + 9 * SECOND
     state = algorithm.charge(state, 4, later)
-    state = algorithm.refund_at(state, 5, place, later)
+    state = refund_at(algorithm, state, 5, place, later)
     assert algorithm.used(state, later) == 4
     assert algorithm.fresh_in(state, later) == algorithm.fresh_in(
         algorithm.charge(None, 4, later), later
@@ -53,26 +54,26 @@ def test_under_another_kind_of_limit_nothing_comes_back(limit: Limit) -> None:
         if other is limit:
             continue
         lender, algorithm = algorithm_for(other), algorithm_for(limit)
-        place = lender.place(lender.charge(None, 5, NOW))
-        state = algorithm.refund_at(algorithm.charge(None, 5, NOW), 5, place, NOW)
+        place = place_of(lender.limit, lender.charge(None, 5, NOW))
+        state = refund_at(algorithm, algorithm.charge(None, 5, NOW), 5, place, NOW)
         assert algorithm.used(state, NOW) == 5, other
 
 
 def test_a_log_with_debt_loses_debt_first() -> None:
     algorithm = algorithm_for(SlidingWindowLog(10, 10))
     state = algorithm.charge(None, 6, NOW)
-    place = algorithm.place(state)
+    place = place_of(algorithm.limit, state)
     state = algorithm.charge(state, 7, NOW + SECOND)
-    state = algorithm.refund_at(state, 5, place, NOW + SECOND)
+    state = refund_at(algorithm, state, 5, place, NOW + SECOND)
     assert algorithm.used(state, NOW + SECOND) == 8
     assert algorithm.used(state, NOW + 10 * SECOND) == 4
     assert algorithm.used(state, NOW + 11 * SECOND) == 0
 
 
-def test_a_loan_ends_with_what_it_means() -> None:
+def test_a_lease_ends_when_its_units_have_no_effect_any_more() -> None:
     bucket, fixed = algorithm_for(TokenBucket(10, 1)), algorithm_for(FixedWindow(10, 10))
-    assert bucket.lasts(None, 4, NOW) == 10 * SECOND
-    assert bucket.lasts(bucket.charge(None, 3, NOW), 4, NOW) == 10 * SECOND
-    assert fixed.lasts(None, 4, NOW + 3 * SECOND) == 7 * SECOND
+    assert lasts(bucket, None, 4, NOW) == 10 * SECOND
+    assert lasts(bucket, bucket.charge(None, 3, NOW), 4, NOW) == 10 * SECOND
+    assert lasts(fixed, None, 4, NOW + 3 * SECOND) == 7 * SECOND
     in_debt = fixed.charge(None, 25, NOW)
-    assert fixed.lasts(in_debt, 1, NOW) == 10 * SECOND
+    assert lasts(fixed, in_debt, 1, NOW) == 10 * SECOND
