@@ -379,14 +379,7 @@ def checked_rate(value: Rate, what: str, quota: int) -> Rate:
     return plain_rate(rate)
 
 
-_UNITS = (
-    (WEEK, "w"),
-    (DAY, "d"),
-    (HOUR, "h"),
-    (MINUTE, "m"),
-    (SECOND, "s"),
-    (MILLISECOND, "ms"),
-)
+_UNITS = ((WEEK, "w"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"), (MILLISECOND, "ms"))
 
 
 def _duration_text(nanoseconds: int) -> str:

@@ -351,9 +351,7 @@ def _read_period(tokens: deque[_Token]) -> Fraction:
     return amount * _UNITS[unit.name] / SECOND
 
 
-def _read_options(
-    tokens: deque[_Token],
-) -> tuple[Mapping[str, tuple[_Token, ...]], _Peak | None]:
+def _read_options(tokens: deque[_Token]) -> tuple[Mapping[str, tuple[_Token, ...]], _Peak | None]:
     options: dict[str, tuple[_Token, ...]] = {}
     peak = None
     while not tokens[0].is_last:

@@ -7,14 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from headgate.limits.model import (
-    LARGEST_QUOTA,
-    Limit,
-    Pace,
-    check_whole,
-    checked_rate,
-    rate_text,
-)
+from headgate.limits.model import LARGEST_QUOTA, Limit, Pace, check_whole, checked_rate, rate_text
 from headgate.units import (
     CENTURY,
     MICROSECOND,

@@ -87,8 +87,7 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
                 if state is not None and now < sweep.due and not table.holds:
                     live[key], wait, remaining, reset = take(state, cost, now)
                     return new(
-                        Decision,
-                        (key, limit, wait == 0, remaining, wait, reset, 0, 0, "store", ()),
+                        Decision, (key, limit, wait == 0, remaining, wait, reset, 0, 0, "store", ())
                     )
         decision = otherwise(checked_key(key), cost)
         tables[number] = kept.table(shards[number])

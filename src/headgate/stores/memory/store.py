@@ -16,13 +16,7 @@ from headgate.limits import Concurrency, ConstantLimit, LeakyQueue, SlidingWindo
 from headgate.stores.base import Prepared, Store, checks_at
 from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
-from headgate.stores.memory.prepared import (
-    Counters,
-    Kept,
-    decide_one,
-    decide_several,
-    take_several,
-)
+from headgate.stores.memory.prepared import Counters, Kept, decide_one, decide_several, take_several
 from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep
 from headgate.stores.memory.values import Expiring, ExpiringTable, Values, publish
 from headgate.stores.operations import (
@@ -62,12 +56,7 @@ class OpenCounter(CounterTransaction):
     __slots__ = ("_group", "_kept", "_key")
 
     def __init__(
-        self,
-        group: Group,
-        key: str,
-        algorithm: Algorithm[Any],
-        kept: Algorithm[Any],
-        now: int,
+        self, group: Group, key: str, algorithm: Algorithm[Any], kept: Algorithm[Any], now: int
     ) -> None:
         (state, holds), is_converted = group.load(key, kept, now)
         super().__init__(algorithm, state, holds, now)

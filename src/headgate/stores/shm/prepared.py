@@ -25,15 +25,7 @@ from headgate.stores.operations import Outcomes, Take
 from headgate.stores.shm.file import CLOSED
 from headgate.stores.shm.lock import TRY, UNLOCK
 from headgate.stores.shm.records import FIXED, Form, form_of, prefix
-from headgate.stores.shm.table import (
-    CELL,
-    COUNT_WORD,
-    HEAD,
-    MARK_WORD,
-    MAX_WORD,
-    WORD,
-    write_all,
-)
+from headgate.stores.shm.table import CELL, COUNT_WORD, HEAD, MARK_WORD, MAX_WORD, WORD, write_all
 from headgate.stores.shm.transaction import Transaction, open_counters, sweep
 
 if TYPE_CHECKING:
