@@ -10,7 +10,7 @@ from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.reservations import Hold as Held
 from headgate.algorithms.reservations import open_holds
 from headgate.errors import StoreError, UsageError
-from headgate.limits import Concurrency, FixedWindow, LeakyQueue
+from headgate.limits import Concurrency, FixedWindow
 from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.operations import (
@@ -122,11 +122,10 @@ class Transaction:
             return UNTOUCHED
         state, holds, kept_until = place.entry
         holds = open_holds(holds, self.now) if holds else holds
-        if place.algorithm is algorithm or _keep_all(place.algorithm, algorithm):
-            return Entry(state, holds)
-        if state is not None:
-            state = carry(place.algorithm, state, algorithm, self.now)
-        self.put(place, limit, Entry(state, holds, kept_until))
+        if place.algorithm is not algorithm and state is not None:
+            before, state = state, carry(place.algorithm, state, algorithm, self.now)
+            if state != before:
+                self.put(place, limit, Entry(state, holds, kept_until))
         return Entry(state, holds)
 
     def put(self, place: Place, limit: Limit, entry: Entry) -> None:
@@ -236,18 +235,6 @@ class Transaction:
         fresh_in = place.algorithm.fresh_in(state, self.now) if state is not None else 0
         ends = [kept_until, *(hold.expires_ns for hold in holds.values())]
         return max(fresh_in, max(ends) - self.now, 0)
-
-
-def _keep_all(*algorithms: Algorithm[State]) -> bool:
-    """True if all are about slots, which are the same under any limit, or about one queue, for any
-    patience."""
-    if all(isinstance(algorithm.limit, Concurrency) for algorithm in algorithms):
-        return True
-    queues = {
-        algorithm.limit.patient if isinstance(algorithm.limit, LeakyQueue) else None
-        for algorithm in algorithms
-    }
-    return None not in queues and len(queues) == 1
 
 
 class OpenCounter(CounterTransaction):

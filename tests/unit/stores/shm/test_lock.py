@@ -60,7 +60,6 @@ def waiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiter]:
     made = Waiter(tmp_path / "file")
     monkeypatch.setattr(lock, "monotonic_ns", lambda: made.now)
     monkeypatch.setattr(lock, "sleep", made.pause)
-    monkeypatch.setattr(lock, "_sched_yield", made.pause)
     monkeypatch.setattr(lock, "holder_state", lambda _: made.state)
     fcntl.flock(made.other, fcntl.LOCK_EX)
     yield made
