@@ -119,9 +119,9 @@ class TestCalls:
     ) -> None:
         check = Check("g", "key", LIMITS[0])
         for n in range(20):
-            store.run(GrantLease(check, f"n{n}", 0, SECOND, used=1, told=1))
+            store.run(GrantLease(check, f"n{n}", 0, SECOND, used=1, reported=1))
         before = server.info("commandstats"), calls(server, "hgetall")
-        store.run(GrantLease(check, "n3", 0, SECOND, used=2, told=1))
+        store.run(GrantLease(check, "n3", 0, SECOND, used=2, reported=1))
         assert calls(server, "hgetall") == before[1], "all holders were walked"
         evals = server.calls("evalsha")
         store.run(GrantLease(check, "n3", 0, SECOND))

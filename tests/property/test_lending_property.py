@@ -38,7 +38,7 @@ class Node:
     def after_fork(self, name: str) -> None:
         """Crash, and come back as somebody else who knows nothing."""
         self.name = name
-        self.left = self.used = self.told = self.ends = 0
+        self.left = self.used = self.reported = self.ends = 0
 
     def request(self) -> None:
         fleet = self.fleet
@@ -60,15 +60,15 @@ class Node:
                 fleet.random.randint(1, 3_000) * MILLISECOND,
                 unused=unused,
                 used=self.used,
-                told=self.told,
+                reported=self.reported,
                 cap=CAP,
                 is_charged=fleet.is_charged,
             )
         )
         if fleet.random.random() < 0.15:  # the reply is lost: refused, and nothing was lent
             return
-        self.told, self.left, self.ends = self.used, lent.amount, begun + lent.lasts_ns
-        assert lent.lent <= CAP
+        self.reported, self.left, self.ends = self.used, lent.amount, begun + lent.lasts_ns
+        assert lent.leased <= CAP
         if cost and lent.outcome.allowed:
             fleet.allow()
 

@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 Taken = tuple[S | None, int | None, int, int]
-"""What `quick_take` returns: the state to keep, and of the outcome `retry_after_ns`, `remaining`
+"""The result of `quick_take`: the state to keep, and of the outcome `retry_after_ns`, `remaining`
 and `reset_after_ns`. It was allowed if there is nothing to wait for."""
 
 Figures = tuple[bool, int, int | None, int, int, int, str]

@@ -237,9 +237,9 @@ def _kept_until(now: int) -> int:
 
 
 CLAIM_NS: Final = SECOND
-"""How long released slots are left to a part that was denied one of its own."""
+"""The time for which released slots are left to a part that was denied one of its own."""
 KEEP_NS: Final = SECOND // 4
-"""How long at least a slot is kept for the part that released it."""
+"""The least time for which a slot is kept for the part that released it."""
 GRAIN_NS: Final = KEEP_NS // 4
 """A slot is kept until the next multiple of this, so that what is kept has few instants."""
 

@@ -184,7 +184,7 @@ class LeaseGrant:
     *outcome* is that of the check itself, as of a `Take`. *amount* is what the holder has on lease
     besides, for *lasts_ns* from the decision of the store on: no longer than *ttl_ns* of the
     request, nor past the end of the window that it was charged in; of a paced limit nor longer than
-    it takes to refill from empty. *holders* have a lease now, this one included, *lent* units in
+    it takes to refill from empty. *holders* have a lease now, this one included, *leased* units in
     all. After *wait_ns* all that was requested would fit, without other traffic; None: never.
     """
 
@@ -192,7 +192,7 @@ class LeaseGrant:
     amount: int
     lasts_ns: int
     holders: int
-    lent: int
+    leased: int
     wait_ns: int | None
 
 
@@ -201,11 +201,11 @@ class GrantLease(Operation[LeaseGrant]):
     """Take one check, and grant *holder* a lease of up to *most* units of the same counter.
 
     In this order: leases that have expired are closed. Usage of *holder* that was not charged yet
-    is charged in full: *used* is all that it has used so far, *told* the part of it that it knows
-    to be charged; usage that is reported twice is charged once. Its previous lease ends; if it has
-    not expired, *unused* units of it, at most all, are returned where they were charged. The check
-    is taken if it fits. Then up to *most* units are granted: no more than fit, and no more than
-    keeps all leases of this counter at *cap* units together. They expire after *ttl_ns*.
+    is charged in full: *used* is all that it has used so far, *reported* the part of it that it
+    knows to be charged; usage that is reported twice is charged once. Its previous lease ends; if
+    it has not expired, *unused* units of it, at most all, are returned where they were charged. The
+    check is taken if it fits. Then up to *most* units are granted: no more than fit, and no more
+    than keeps all leases of this counter at *cap* units together. They expire after *ttl_ns*.
 
     If *is_charged*, they are charged as if used now, so a leased unit is never allowed twice; a
     lease that expires stays charged. Otherwise they only count against *cap*, and *holder* may use
@@ -223,7 +223,7 @@ class GrantLease(Operation[LeaseGrant]):
     ttl_ns: int
     unused: int = 0
     used: int = 0
-    told: int = 0
+    reported: int = 0
     cap: int | None = None
     is_charged: bool = True
 

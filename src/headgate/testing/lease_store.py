@@ -236,7 +236,7 @@ def grant_lease(
     ledger = Ledger() if known is None else known
     counter.charge(ledger.close_expired(now, operation.ttl_ns))
     account = ledger.accounts.get(holder) or Account()
-    counter.charge(account.report(operation.used, operation.told))
+    counter.charge(account.report(operation.used, operation.reported))
     unused = min(operation.unused, account.amount)
     account.amount = 0
     if account.is_charged:
@@ -361,7 +361,7 @@ class LeaseGrantingStore(MemoryStore):
         return super().carry_out(operation, now)
 
     def _grant(self, operation: GrantLease, now: int) -> LeaseGrant:
-        refuse_undivided([operation.check.limit], "lend")
+        refuse_undivided([operation.check.limit], "GrantLease")
         (counter,) = self._opened((operation.check,), now)
         ledgers = self._ledgers[hash(operation.check.key) % SHARDS]
         return grant_lease(operation, counter, ledgers, now)
@@ -373,7 +373,7 @@ class LeaseGrantingStore(MemoryStore):
         region has: to go back and forth would refill them at its pace, or age nothing.
         """
         checks = operation.checks
-        refuse_undivided([check.limit for check in checks], "absorb")
+        refuse_undivided([check.limit for check in checks], "MergeUsage")
         opened = self._opened(tuple([self._kept(check, now) for check in checks]), now)
         for counter, check in zip(opened, checks, strict=True):
             totals = self._totals[hash(check.key) % SHARDS]

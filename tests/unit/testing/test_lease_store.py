@@ -102,4 +102,4 @@ def test_the_loans_of_many_holders_never_exceed_the_cap(clock: ManualClock) -> N
     store = LeaseGrantingStore(clock=clock)
     lent = [store.run(GrantLease(check("a"), f"{n}", 7, SECOND, cap=50)) for n in range(20)]
     assert sum(one.amount for one in lent) == 50
-    assert max(one.lent for one in lent) == 50
+    assert max(one.leased for one in lent) == 50

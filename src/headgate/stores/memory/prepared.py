@@ -34,7 +34,7 @@ Row = tuple["Table", Callable[[Any, int, int], Any], "Limit"]
 """The counters of one limit, its `quick_take` or `take`, and the limit."""
 
 Parts = tuple[tuple["Limit", ...], list[Taken]]
-"""What a decision builds its parts of when they are read."""
+"""The limits, and what was taken of each: a decision makes its parts of them when they are read."""
 
 ABOVE_ALL: Final = LARGEST_AMOUNT + 1
 """More than any limit leaves."""

@@ -62,7 +62,7 @@ class ExpiringTable(Aging[Name, V]):
 
 
 class Value(NamedTuple):
-    """What one origin published, until it expires."""
+    """The value that one origin published, until it expires."""
 
     value: float
     weight: float
@@ -75,7 +75,7 @@ class Value(NamedTuple):
 
 
 class Values:
-    """What each origin published about one thing."""
+    """The values that all origins published about one thing."""
 
     __slots__ = ("_by_origin",)
 

@@ -246,7 +246,7 @@ def _own_arguments(operation: Operation[Any]) -> Arguments:
             return [_encoded(origin), window, ttl_ns // MICROSECOND]
         case GrantLease():
             cap = b"" if operation.cap is None else _bounded(operation.cap)
-            amounts = map(_bounded, (operation.unused, operation.used, operation.told))
+            amounts = map(_bounded, (operation.unused, operation.used, operation.reported))
             limits = [_bounded(operation.most), operation.ttl_ns // MICROSECOND]
             return [_encoded(operation.holder), *limits, *amounts, cap, int(operation.is_charged)]
         case PublishValue(_, _, origin, value, weight, ttl_ns):

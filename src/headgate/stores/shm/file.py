@@ -304,7 +304,7 @@ class Files:
     """The file of a store in this process: opened when needed, and again if it was replaced."""
 
     errors = (OSError, EOFError, struct.error)
-    """What a file raises that is closed, replaced or damaged."""
+    """The errors of a file that is closed, replaced or damaged."""
 
     def __init__(self, address: ShmAddress, *, has_clock: bool) -> None:
         self.address = address

@@ -99,7 +99,7 @@ class Layout:
     overflow_buckets: int
     blocks: int
     secret: bytes
-    """The key of the hashes: no outsider can tell which counters share a bucket."""
+    """The key of the hashes: no outsider knows which counters share a bucket."""
     boot: bytes
     """The boot of the machine whose monotonic clock the file uses."""
     anchor_ns: int

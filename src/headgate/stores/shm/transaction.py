@@ -60,7 +60,7 @@ class Place:
         self.algorithm: Algorithm[State] | None = None
         self.entry: Entry = UNTOUCHED
         self.blocks: list[int] = []
-        """True if the cell holds another counter, which is idle."""
+        """The blocks of the record in the cell, which a new one frees."""
 
 
 class Transaction:

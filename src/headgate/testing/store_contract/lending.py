@@ -38,14 +38,16 @@ class LendingContract(StoreUnderTest):
         ttl_ns: int = SECOND,
         unused: int = 0,
         used: int = 0,
-        told: int = 0,
+        reported: int = 0,
         cap: int | None = None,
         is_charged: bool = True,
     ) -> LeaseGrant:
         """Have the store lend; a check of cost 0 unless another is given."""
         check = Check(group, "key", limit, cost)
         return self.run(
-            GrantLease(check, holder, most, ttl_ns, unused, used, told, cap, is_charged=is_charged)
+            GrantLease(
+                check, holder, most, ttl_ns, unused, used, reported, cap, is_charged=is_charged
+            )
         )
 
     def lending(self) -> list[tuple[Limit, str]]:
@@ -56,7 +58,7 @@ class LendingContract(StoreUnderTest):
         for limit, group in self.lending():
             lent = self.lend(limit, "a", 4, cost=3, group=group)
             assert (lent.outcome.allowed, lent.outcome.remaining) == (True, 7), limit
-            assert (lent.amount, lent.holders, lent.lent) == (4, 1, 4), limit
+            assert (lent.amount, lent.holders, lent.leased) == (4, 1, 4), limit
             assert self.left(limit, group) == 3, limit
             again = self.run(Take((Check(f"{group}'", "key", limit, 3),)))
             assert lent.outcome == again[0], limit
@@ -79,7 +81,7 @@ class LendingContract(StoreUnderTest):
         for limit, group in self.lending():
             self.lend(limit, "a", 6, group=group)
             ended = self.lend(limit, "a", 0, unused=4, group=group)
-            assert (ended.amount, ended.holders, ended.lent) == (0, 0, 0), limit
+            assert (ended.amount, ended.holders, ended.leased) == (0, 0, 0), limit
             assert self.left(limit, group) == 8, limit
             self.lend(limit, "a", 0, unused=4, group=group)
             assert self.left(limit, group) == 8, f"{limit}: given back twice"
@@ -92,17 +94,17 @@ class LendingContract(StoreUnderTest):
             lent = self.lend(limit, "a", 6, group=group)
             assert lent.lasts_ns == SECOND, limit
             self.clock.advance_ns(SECOND - self.tick_ns)
-            assert self.lend(limit, "b", 0, group=group).lent == 6, limit
+            assert self.lend(limit, "b", 0, group=group).leased == 6, limit
             self.clock.advance_ns(self.tick_ns)
             before = self.left(limit, group)
             ended = self.lend(limit, "a", 0, unused=5, group=group)
-            assert (ended.holders, ended.lent) == (0, 0), limit
+            assert (ended.holders, ended.leased) == (0, 0), limit
             assert self.left(limit, group) == before, f"{limit}: a lapsed loan was given back"
 
     def test_a_licence_is_not_charged_before_it_is_used(self) -> None:
         for limit, group in self.lending():
             lent = self.lend(limit, "a", 6, cap=7, is_charged=False, group=group)
-            assert (lent.amount, lent.lent, self.left(limit, group)) == (6, 6, 10), limit
+            assert (lent.amount, lent.leased, self.left(limit, group)) == (6, 6, 10), limit
             assert self.lend(limit, "b", 6, cap=7, is_charged=False, group=group).amount == 1, limit
             self.lend(limit, "a", 0, unused=2, used=4, group=group)
             assert self.left(limit, group) == 6, limit
@@ -112,7 +114,7 @@ class LendingContract(StoreUnderTest):
             self.lend(limit, "a", 4, cap=5, is_charged=False, group=group)
             self.run(Take((Check(group, "key", limit, 10),)))
             kept = self.lend(limit, "a", 4, unused=3, used=3, cap=5, is_charged=False, group=group)
-            assert (kept.amount, kept.lent) == (3, 3), f"{limit}: nothing fits, three were told"
+            assert (kept.amount, kept.leased) == (3, 3), f"{limit}: nothing fits, three were told"
             less = self.lend(limit, "a", 2, unused=3, used=3, cap=5, is_charged=False, group=group)
             assert less.amount == 2, f"{limit}: more than was asked for"
             lease = self.lend(limit, "b", 2, unused=2, cap=5, group=group)
@@ -120,10 +122,10 @@ class LendingContract(StoreUnderTest):
 
     def test_what_is_told_twice_is_charged_once(self) -> None:
         for limit, group in self.lending():
-            for used, told, left in ((2, 0, 8), (2, 0, 8), (2, 2, 8), (5, 0, 5), (3, 0, 5)):
-                self.lend(limit, "a", 2, used=used, told=told, is_charged=False, group=group)
-                assert self.left(limit, group) == left, f"{limit}: {used} used, {told} known"
-            self.lend(limit, "b", 2, used=7, told=6, is_charged=False, group=group)
+            for used, known, left in ((2, 0, 8), (2, 0, 8), (2, 2, 8), (5, 0, 5), (3, 0, 5)):
+                self.lend(limit, "a", 2, used=used, reported=known, is_charged=False, group=group)
+                assert self.left(limit, group) == left, f"{limit}: {used} used, {known} known"
+            self.lend(limit, "b", 2, used=7, reported=6, is_charged=False, group=group)
             assert self.left(limit, group) == 4, f"{limit}: what was known to be charged"
 
     def test_a_licence_that_lapsed_is_charged_in_full(self) -> None:
@@ -131,10 +133,10 @@ class LendingContract(StoreUnderTest):
             self.lend(limit, "a", 3, used=0, is_charged=False, group=group)
             self.clock.advance_ns(SECOND)
             seen = self.lend(limit, "b", 0, group=group)
-            assert (seen.outcome.remaining, seen.holders, seen.lent) == (7, 0, 0), limit
+            assert (seen.outcome.remaining, seen.holders, seen.leased) == (7, 0, 0), limit
             self.lend(limit, "a", 0, used=2, group=group)
             assert self.left(limit, group) == 7, f"{limit}: charged twice"
-            self.lend(limit, "a", 0, used=4, told=2, group=group)
+            self.lend(limit, "a", 0, used=4, reported=2, group=group)
             assert self.left(limit, group) == 5, f"{limit}: what was used since is not paid"
 
     def test_a_licence_that_lapsed_long_ago_is_charged_as_long_as_that_means_anything(self) -> None:
@@ -246,7 +248,7 @@ class LendingContract(StoreUnderTest):
         limit, group = FixedWindow(10, 10), self.new_name()
         for n, holder in enumerate(("", "a,b", "ä|\x00", "h", "\ud800", "x" * 1000), 1):
             assert self.lend(limit, holder, 1, group=group).holders == n
-            assert self.lend(limit, holder, 1, unused=1, group=group).lent == n
+            assert self.lend(limit, holder, 1, unused=1, group=group).leased == n
 
     def test_slots_are_not_lent(self) -> None:
         check = Check(self.new_name(), "key", Concurrency(3, 10))
@@ -279,7 +281,7 @@ class Holder:
     def __init__(self) -> None:
         self.amount = 0
         self.used = 0
-        self.told = 0
+        self.reported = 0
 
     def use(self, random: Random, *, is_charged: bool) -> None:
         used = random.randint(0, self.amount)
@@ -288,7 +290,7 @@ class Holder:
             self.used += used
 
     def heard(self, lent: LeaseGrant) -> None:
-        self.told = self.used
+        self.reported = self.used
         self.amount = lent.amount
 
 
@@ -313,7 +315,7 @@ class LoanHistory:
         self.random = Random(seed)  # noqa: S311 (a history that can be repeated, no secret)
         self.holders = {(holder, key): Holder() for holder in HOLDERS for key in KEYS}
         self.is_charged = self.random.random() < 0.5
-        self.told = [f"seed {seed}, {limits}"]
+        self.reported = [f"seed {seed}, {limits}"]
 
     def live(self, steps: int) -> None:
         verbs = (self.lend, self.lend, self.lend, self.take, self.charge, self.refund, self.hold)
@@ -327,7 +329,7 @@ class LoanHistory:
         period = self.limits[0].period_ns
         most = self.random.choice((1, 1_000, period // 10, period // 10, period, 3 * period))
         ticks = self.random.randint(0, max(1, most // self.tick_ns))
-        self.told.append(f"advance_ns({ticks * self.tick_ns})")
+        self.reported.append(f"advance_ns({ticks * self.tick_ns})")
         self.clock.advance_ns(ticks * self.tick_ns)
 
     def lend(self) -> None:
@@ -342,7 +344,7 @@ class LoanHistory:
             self.ttl_ns(),
             unused=self.random.choice((holder.amount, holder.amount, 0, holder.amount + 3)),
             used=holder.used,
-            told=self.random.choice((holder.told, 0)),
+            reported=self.random.choice((holder.reported, 0)),
             cap=self.random.choice((None, quota // 2, 1)),
             is_charged=self.is_charged if self.random.random() < 0.9 else not self.is_charged,
         )
@@ -351,7 +353,7 @@ class LoanHistory:
         if self.random.random() < 0.8:
             holder.heard(lent)
         else:
-            self.told.append("  (nobody hears it)")
+            self.reported.append("  (nobody hears it)")
 
     def take(self) -> None:
         # A store may convert the counter of a changed limit when it is peeked at, or later.
@@ -366,7 +368,7 @@ class LoanHistory:
 
     def hold(self) -> None:
         if self.random.random() < 0.3:
-            self.compare(Hold((self.check(),), str(len(self.told)), self.ttl_ns()))
+            self.compare(Hold((self.check(),), str(len(self.reported)), self.ttl_ns()))
 
     def absorb(self) -> None:
         window = self.clock() // self.limits[0].period_ns - self.random.choice((0, 0, 0, 1, 1, 2))
@@ -397,9 +399,9 @@ class LoanHistory:
         return self.random.randint(1, 1 + most) * 1_000
 
     def compare(self, operation: Operation[Any]) -> Any:
-        self.told.append(f"{operation}")
+        self.reported.append(f"{operation}")
         said, wanted = self.run(operation), self.rounded(self.reference.run(operation))
-        story = "\n".join(self.told)
+        story = "\n".join(self.reported)
         assert said == wanted, f"{story}\nsaid   {said}\nwanted {wanted}"
         return said
 

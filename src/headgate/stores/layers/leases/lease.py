@@ -131,7 +131,7 @@ class Lease:
             group.life_ns,
             unused=left,
             used=used,
-            told=reported,
+            reported=reported,
             cap=group.cap,
             is_charged=group.is_prepaid,
         )
@@ -150,7 +150,7 @@ class Lease:
         self.left = self.counted = self.granted - used
         # One less at a time: when a window begins no node has a lease, and all soon have one.
         self.holders = max(1, grant.holders, self.holders - 1)
-        others = grant.lent - grant.amount
+        others = grant.leased - grant.amount
         self.others_leave = None if request.cap is None else max(0, request.cap - others)
         self.sent_ns = sent_ns
         self.expires_ns = sent_ns + grant.lasts_ns - grant.lasts_ns // DRIFT

@@ -429,7 +429,7 @@ class LeaseTable:
         if lease is not None and not is_left:
             kept -= lease.left
         report = replace(request, used=request.used + kept)
-        if report.used > report.told:
+        if report.used > report.reported:
             # A report ends the lease, which has to count while its units may be used.
             from_ns = lease.expires_ns if lease is not None and is_left else 0
             self._lost.add(report, now_ns, from_ns=from_ns)
@@ -547,12 +547,12 @@ class LeaseTable:
         """Return a lease that is not wanted any more: its group was changed or its key reset."""
         if grant.amount:
             check = replace(request.check, cost=0)
-            reported = max(request.used, request.told)
+            reported = max(request.used, request.reported)
             # Units of a postpaid lease may have been used while the request was in flight.
             unused, used = (grant.amount, 0) if request.is_charged else (0, request.unused)
             used += reported
             self._returns.append(
-                replace(request, check=check, most=0, unused=unused, used=used, told=reported)
+                replace(request, check=check, most=0, unused=unused, used=used, reported=reported)
             )
 
     def _requester(self, request: GrantLease) -> tuple[LeaseGroup | None, Lease | None]:

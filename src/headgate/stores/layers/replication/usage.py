@@ -476,4 +476,4 @@ def _granted(request: GrantLease, grant: LeaseGrant) -> int:
     if request.is_charged:
         # Units that are returned were never used, whether or not the store took them back.
         return taken + grant.amount - request.unused
-    return taken + max(request.used - request.told, 0)
+    return taken + max(request.used - request.reported, 0)

@@ -69,7 +69,7 @@ def test_a_message_that_comes_late_gives_nothing_back_of_a_later_lease() -> None
     assert held > 0
     reply = world.send(late)
     assert left_in(world) == before + late.unused - 20 - reply.amount
-    assert reply.lent >= held + reply.amount
+    assert reply.leased >= held + reply.amount
 
 
 @pytest.mark.parametrize("accuracy", [BATCH, SYNC])

@@ -497,7 +497,7 @@ def test_a_postpaid_lease_is_reported_by_upkeep(driven: Driven) -> None:
     (report,) = driven.remote.asked
     assert isinstance(report, GrantLease)
     assert not report.is_charged
-    assert report.used > report.told
+    assert report.used > report.reported
     driven.close()
 
 

@@ -192,12 +192,12 @@ def test_reports_are_told_again_until_the_limit_has_forgotten_them() -> None:
     table = LeaseTable("n")
     table.set_accuracies({GROUP: SYNC})
     request = GrantLease(
-        Check(GROUP, KEY, limit, 1), "n", 5, SECOND, used=3, told=0, is_charged=False
+        Check(GROUP, KEY, limit, 1), "n", 5, SECOND, used=3, reported=0, is_charged=False
     )
     table.lost(request, 0)
     for n in (1, 2, 3):
         (again,) = table.due(n * SECOND // 4)
-        assert (again.holder, again.used, again.told, again.most) == ("n", 3, 0, 0)
+        assert (again.holder, again.used, again.reported, again.most) == ("n", 3, 0, 0)
         assert again.check.cost == 0
         table.lost(again, n * SECOND // 4)
     assert table.due(SECOND) == []

@@ -380,7 +380,7 @@ def used(operation: Operation[Any], result: Any) -> dict[str, int]:
 
 
 def granted(outcome: Outcome, amount: int) -> LeaseGrant:
-    return LeaseGrant(outcome, amount, lasts_ns=1, holders=1, lent=amount, wait_ns=0)
+    return LeaseGrant(outcome, amount, lasts_ns=1, holders=1, leased=amount, wait_ns=0)
 
 
 @pytest.mark.parametrize(
@@ -419,6 +419,6 @@ def test_a_lease_counts_when_it_is_granted_less_what_is_returned() -> None:
 
 
 def test_a_lease_that_is_not_charged_counts_when_its_usage_is_reported() -> None:
-    request = GrantLease(A, "node", most=10, ttl_ns=1, used=12, told=5, is_charged=False)
+    request = GrantLease(A, "node", most=10, ttl_ns=1, used=12, reported=5, is_charged=False)
     assert used(request, granted(YES, 10)) == {"a": 2 + 7}
     assert used(request, granted(NO, 0)) == {"a": 7}
