@@ -13,7 +13,7 @@ import requests
 from urllib3.util import Retry
 
 from headgate import RateLimiter
-from headgate.clients import Backoff, Courtesy, NotSentError
+from headgate.clients import Backoff, RetryPolicy, NotSentError
 from headgate.clients.aiohttp import PacedMiddleware, PacedSession
 from headgate.clients.httpx import AsyncPacedTransport, PacedTransport
 from headgate.clients.requests import PacedAdapter
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WAIT = 0.1
 REFUSED: Reply = (429, {"Retry-After": f"{WAIT}"})
-QUICK = Courtesy(backoff=Backoff(first=0.01))
+QUICK = RetryPolicy(backoff=Backoff(first=0.01))
 OWN_ERRORS: dict[str, type[Exception]] = {
     "httpx": httpx.TransportError,
     "httpx-async": httpx.TransportError,
@@ -53,7 +53,7 @@ def refusing(*numbers: int) -> Callable[[int], Reply]:
 def test_fifty_callers_are_refused_once_and_come_back_when_the_server_said(kind: str) -> None:
     with (
         LimitedServer(refusing(*range(10, 50)), herd=50) as server,
-        client_of(kind, courtesy=QUICK) as client,
+        client_of(kind, retry=QUICK) as client,
     ):
         assert client.together(50, "GET", server.url) == [200] * 50
     assert (len(server.arrivals), server.refused) == (90, 40)
@@ -62,7 +62,7 @@ def test_fifty_callers_are_refused_once_and_come_back_when_the_server_said(kind:
 
 @clients
 def test_after_one_refusal_nobody_comes_before_the_moment_named(kind: str) -> None:
-    with LimitedServer(refusing(0)) as server, client_of(kind, courtesy=QUICK) as client:
+    with LimitedServer(refusing(0)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("POST", server.url) == 429
         assert client.together(20, "POST", server.url) == [200] * 20
     assert (len(server.arrivals), server.refused) == (21, 1)
@@ -80,7 +80,7 @@ def test_who_looks_ahead_is_never_refused(kind: str) -> None:
         headers = {"X-RateLimit-Remaining": left, "X-RateLimit-Reset-After": reset}
         return (200 if decision else 429), headers
 
-    with LimitedServer(three_each) as server, client_of(kind, courtesy=QUICK) as client:
+    with LimitedServer(three_each) as server, client_of(kind, retry=QUICK) as client:
         for _ in range(8):
             assert client.call("GET", server.url) == 200
     assert (len(server.arrivals), server.refused) == (8, 0)
@@ -88,7 +88,7 @@ def test_who_looks_ahead_is_never_refused(kind: str) -> None:
 
 @clients
 def test_a_post_without_a_key_is_sent_once_and_with_one_again(kind: str) -> None:
-    with LimitedServer(refusing(0, 1)) as server, client_of(kind, courtesy=QUICK) as client:
+    with LimitedServer(refusing(0, 1)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("POST", server.url, data={"amount": 1}) == 429
         headers = {"Idempotency-Key": "order-17"}
         assert client.call("POST", server.url, data={"amount": 2}, headers=headers) == 200
@@ -97,17 +97,17 @@ def test_a_post_without_a_key_is_sent_once_and_with_one_again(kind: str) -> None
 
 @clients
 def test_a_body_that_is_a_stream_is_sent_once(kind: str) -> None:
-    with LimitedServer(refusing(0)) as server, client_of(kind, courtesy=QUICK) as client:
+    with LimitedServer(refusing(0)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("PUT", server.url, **streamed(kind)) == 429
     assert [arrival.body for arrival in server.arrivals] == [b"once"]
 
 
 @clients
 def test_the_budget_stops_retries_when_everything_fails(kind: str) -> None:
-    courtesy = Courtesy(retry_share=0.2, retries_per_second=0, backoff=Backoff(first=0.001))
+    policy = RetryPolicy(retry_share=0.2, retries_per_second=0, backoff=Backoff(first=0.001))
     with (
         LimitedServer(lambda _: (503, {})) as server,
-        client_of(kind, courtesy=courtesy) as client,
+        client_of(kind, retry=policy) as client,
     ):
         assert client.together(20, "GET", server.url) == [503] * 20
     assert 20 <= len(server.arrivals) <= 24
@@ -115,7 +115,7 @@ def test_the_budget_stops_retries_when_everything_fails(kind: str) -> None:
 
 @clients
 def test_a_discarded_answer_gives_its_connection_back(kind: str) -> None:
-    with LimitedServer(refusing(0, 1)) as server, client_of(kind, courtesy=QUICK) as client:
+    with LimitedServer(refusing(0, 1)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("GET", server.url) == 200
     assert (len(server.arrivals), server.connections) == (3, 1)
 
@@ -125,7 +125,7 @@ def test_a_refusal_with_a_huge_body_is_cut_short_and_leaves_nothing_open(kind: s
     huge = b"x" * 20_000_000
     with (
         LimitedServer(refusing(0), refusal=huge) as server,
-        client_of(kind, courtesy=QUICK) as client,
+        client_of(kind, retry=QUICK) as client,
     ):
         assert client.call("GET", server.url) == 200
     gc.collect()
@@ -137,8 +137,8 @@ def test_a_refusal_with_a_huge_body_is_cut_short_and_leaves_nothing_open(kind: s
 def test_a_refusal_that_never_ends_holds_no_call_for_longer_than_it_may_wait(
     kind: str, drip: str
 ) -> None:
-    courtesy = Courtesy(max_wait=0.3)
-    with LimitedServer(refusing(0), drip=drip) as server, client_of(kind, courtesy=courtesy) as own:
+    policy = RetryPolicy(max_wait=0.3)
+    with LimitedServer(refusing(0), drip=drip) as server, client_of(kind, retry=policy) as own:
         assert own.call("GET", server.url) == 200
         assert server.left_alone.wait(PATIENCE)
     gc.collect()
@@ -152,10 +152,10 @@ def test_a_wait_that_is_too_long_is_an_error_of_both_sides(kind: str) -> None:
         client_of(kind) as client,
     ):
         assert client.call("GET", server.url) == 429
-        with pytest.raises(OWN_ERRORS[kind], match="the server said to wait") as caught:
+        with pytest.raises(OWN_ERRORS[kind], match="the server asks for a wait") as caught:
             client.call("GET", server.url)
     assert isinstance(caught.value, NotSentError)
-    assert caught.value.destination == server.url.rstrip("/")
+    assert caught.value.origin == server.url.rstrip("/")
     assert len(server.arrivals) == 1
 
 
@@ -163,10 +163,10 @@ def test_a_wait_that_is_too_long_is_an_error_of_both_sides(kind: str) -> None:
 def test_a_turn_that_would_come_too_late_is_an_error(kind: str) -> None:
     with (
         LimitedServer() as server,
-        client_of(kind, pace="1/h", courtesy=Courtesy(max_wait=1)) as client,
+        client_of(kind, pace="1/h", retry=RetryPolicy(max_wait=1)) as client,
     ):
         assert client.call("GET", server.url) == 200
-        with pytest.raises(NotSentError, match="its pace is used up"):
+        with pytest.raises(NotSentError, match="the pace is used up"):
             client.call("GET", server.url)
     assert len(server.arrivals) == 1
 
@@ -175,7 +175,7 @@ def test_a_proxy_of_the_transport_inside_is_paced() -> None:
     """The proxy answers for a host that is nowhere."""
     with LimitedServer(refusing(0)) as proxy:
         inner = httpx.HTTPTransport(proxy=proxy.url)
-        with httpx.Client(transport=PacedTransport(inner, courtesy=QUICK)) as client:
+        with httpx.Client(transport=PacedTransport(inner, retry=QUICK)) as client:
             assert client.get("http://api.example.com/things").status_code == 200
     assert [arrival.path for arrival in proxy.arrivals] == ["http://api.example.com/things"] * 2
 
@@ -183,7 +183,7 @@ def test_a_proxy_of_the_transport_inside_is_paced() -> None:
 def test_urllib3_does_not_repeat_what_the_adapter_repeats() -> None:
     retries = Retry(5, status_forcelist=[429, 503], respect_retry_after_header=True)
     with LimitedServer(lambda _: REFUSED) as server, requests.Session() as session:
-        session.mount("http://", PacedAdapter(max_retries=retries, courtesy=QUICK))
+        session.mount("http://", PacedAdapter(max_retries=retries, retry=QUICK))
         assert session.get(server.url).status_code == 429
     assert len(server.arrivals) == 3
 
@@ -192,7 +192,7 @@ def test_a_redirect_waits_for_the_destination_it_leads_to() -> None:
     """Every hop is a call of its own, in aiohttp too."""
 
     async def story(first: str) -> int:
-        async with PacedSession(courtesy=QUICK) as session, session.get(first) as response:
+        async with PacedSession(retry=QUICK) as session, session.get(first) as response:
             return response.status
 
     with (
@@ -213,7 +213,7 @@ def test_a_session_of_ones_own_can_have_the_middleware() -> None:
         return response
 
     async def story(url: str) -> None:
-        paced = PacedMiddleware(courtesy=QUICK)
+        paced = PacedMiddleware(retry=QUICK)
         async with (
             aiohttp.ClientSession(middlewares=(paced,)) as session,
             session.get(url) as response,
@@ -221,7 +221,7 @@ def test_a_session_of_ones_own_can_have_the_middleware() -> None:
             assert response.status == 200
         await paced.aclose()
         options = {"middlewares": (other,), "headers": {"X-Mine": "1"}}
-        async with PacedSession(options, courtesy=QUICK) as session:
+        async with PacedSession(options, retry=QUICK) as session:
             async with session.get(url) as response:
                 assert response.status == 200
             assert session.headers["X-Mine"] == "1"
@@ -243,9 +243,9 @@ def test_a_paced_session_can_be_entered_once() -> None:
     asyncio.run(story())
 
 
-def test_the_event_loop_goes_on_while_calls_wait() -> None:
+def test_the_event_loop_allows_more_while_calls_wait() -> None:
     async def story(url: str) -> bool:
-        transport = AsyncPacedTransport(courtesy=QUICK)
+        transport = AsyncPacedTransport(retry=QUICK)
         async with httpx.AsyncClient(transport=transport) as client:
             call = asyncio.create_task(client.get(url))
             turns_while_closed = 0

@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[2]
 PROCESS = """
 import sys, httpx
 from headgate import TokenBucket
-from headgate.clients import Courtesy, NotSentError
+from headgate.clients import RetryPolicy, NotSentError
 from headgate.clients.httpx import PacedTransport
 
 url, store = sys.argv[1:]
-paced = PacedTransport(pace=TokenBucket(5, 0.001), store=store, courtesy=Courtesy(max_wait=0))
+paced = PacedTransport(pace=TokenBucket(5, 0.001), store=store, retry=RetryPolicy(max_wait=0))
 with httpx.Client(transport=paced) as client:
     for _ in range(5):
         try:

@@ -61,7 +61,7 @@ class Blocking:
     """A client of either kind, as one that blocks."""
 
     def __init__(self, kind: str, service: Service, **options: Any) -> None:
-        options = {"clock": service.clock, "chance": lambda: 0.0, **options}
+        options = {"clock": service.clock, "random": lambda: 0.0, **options}
         inner = httpx.MockTransport(service)
         self.request: Callable[..., httpx.Response]
         if kind == "sync":

@@ -1,17 +1,12 @@
-"""Pacing and retries for calls to an API with limits.
+"""Outgoing calls to APIs with limits: pacing and retries for httpx, requests and aiohttp.
 
-signals                     read what a response says about limits
-host_state                  until when a host is closed; the retry budget
-retry_policy                options and backoff
-attempt                     all waits and attempts of one request, without I/O
-caller                      run attempts: blocking and async
-not_sent                    the error for a request that was not sent
-httpx, requests, aiohttp    the clients, each needs its package
+Read `caller` first: the flow of one call, which all clients share. `signals` reads the limits that
+a response names, `host_state` remembers them; `httpx`, `requests` and `aiohttp` are the clients.
 """
 
-from headgate.clients.caller import AsyncOptions, Options
-from headgate.clients.host_state import Destinations
+from headgate.clients.host_state import HostStates
 from headgate.clients.not_sent import NotSentError
-from headgate.clients.retry_policy import Backoff, Courtesy
+from headgate.clients.options import AsyncOptions, Options
+from headgate.clients.retry_policy import Backoff, RetryPolicy
 
-__all__ = ["AsyncOptions", "Backoff", "Courtesy", "Destinations", "NotSentError", "Options"]
+__all__ = ["AsyncOptions", "Backoff", "HostStates", "NotSentError", "Options", "RetryPolicy"]

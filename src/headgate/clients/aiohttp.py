@@ -1,22 +1,24 @@
-"""A session for aiohttp that keeps a pace and obeys the server.
+"""A session for aiohttp that paces calls and obeys the limits of the server.
 
-async with PacedSession(pace="10/s") as session, session.get(url) as response:
-    ...
+    async with PacedSession(pace="10/s") as session, session.get(url) as response:
+        ...
 
-The session is aiohttp's own. What it has is a client middleware, which every request passes, those
-that follow a redirect too; `PacedMiddleware` is the same for a session that you make yourself.
+The session is an `aiohttp.ClientSession` with a client middleware, which sees every request, those
+of redirects too. `PacedMiddleware` is that middleware, for a session of your own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any
 
-from headgate.clients.attempt import KEY_FIELD
-from headgate.clients.caller import Asked, AsyncCaller, AsyncOptions, origin
-from headgate.clients.not_sent import READ_OFF, Discarding, NotSentError
-from headgate.clients.signals import Answer
-from headgate.errors import UsageError, not_installed
+from headgate.clients.caller import KEY_FIELD, Caller, RequestInfo, origin
+from headgate.clients.discard import MAX_BYTES, DiscardBudget
+from headgate.clients.not_sent import NotSentError
+from headgate.clients.signals import ResponseInfo
+from headgate.errors import OptionError, UsageError, not_installed
+from headgate.runtime.drivers import adrive
 
 try:
     import aiohttp
@@ -29,45 +31,45 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
+    from headgate.clients.options import AsyncOptions
+
 __all__ = ["AiohttpNotSentError", "PacedMiddleware", "PacedSession"]
 
 
 class AiohttpNotSentError(NotSentError, aiohttp.ClientError):
-    """`NotSentError`, for those who catch `aiohttp.ClientError`."""
+    """A `NotSentError` that is an `aiohttp.ClientError` too."""
 
 
 class PacedMiddleware:
-    """A client middleware that paces calls and obeys the server.
+    """A client middleware that paces calls and obeys the limits of the server.
 
-    `aiohttp.ClientSession(middlewares=(paced,))`; put it last, so that it sees what is really sent.
-    The options are explained in `headgate.clients.AsyncOptions`. Raises
-    `AiohttpNotSentError` instead of waiting for longer than `Courtesy.max_wait`. The session's
-    `total` timeout goes on while a call waits.
+    `aiohttp.ClientSession(middlewares=(paced,))`; put it last, next to the network. The options are
+    those of `headgate.clients.AsyncOptions`. Raises `AiohttpNotSentError` instead of waiting for
+    longer than `RetryPolicy.max_wait`. The `total` timeout of the session includes the waits.
     """
 
     def __init__(self, **options: Unpack[AsyncOptions[aiohttp.ClientRequest]]) -> None:
-        self._caller: AsyncCaller[aiohttp.ClientRequest, aiohttp.ClientResponse]
-        self._caller = AsyncCaller(_answer, _discard, **options)
+        self._caller: Caller[aiohttp.ClientRequest, aiohttp.ClientResponse]
+        self._caller = Caller(
+            _request, _response, _discard, AiohttpNotSentError, options, is_async=True
+        )
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Send *request* when it is its turn, and again if it may be and need be."""
-        try:
-            return await self._caller.call(_asked(request), lambda: handler(request))
-        except NotSentError as error:
-            raise AiohttpNotSentError(*error.args) from None
+        """Send *request* when it may be sent, and again if it should be."""
+        return await adrive(self._caller.calling(request, lambda: handler(request)))
 
     async def aclose(self) -> None:
         """Close the store of the pace if it was opened here."""
-        await self._caller.aclose()
+        await adrive(self._caller.closing())
 
 
 class PacedSession:
-    """An `aiohttp.ClientSession` that paces calls and obeys the server, as a context manager.
+    """A context manager with an `aiohttp.ClientSession` that has a `PacedMiddleware`.
 
-    The options are those of `PacedMiddleware`; *session_options* are those of `ClientSession`. What
-    is open is closed at the end of the block. It can be entered once.
+    The options are those of `PacedMiddleware`; *session_options* are those of `ClientSession`. The
+    end of the block closes both. It can be entered once.
     """
 
     def __init__(
@@ -75,8 +77,15 @@ class PacedSession:
         session_options: Mapping[str, Any] | None = None,
         **options: Unpack[AsyncOptions[aiohttp.ClientRequest]],
     ) -> None:
-        self._paced = PacedMiddleware(**options)
+        if session_options is not None and not hasattr(session_options, "keys"):
+            raise OptionError(
+                f"session_options is {session_options!r}; expected options of ClientSession by "
+                "name; the pace is an option by name: pace='10/s'"
+            )
         self._options = dict(session_options or {})
+        for name in self._options.keys() - inspect.signature(aiohttp.ClientSession).parameters:
+            raise OptionError(f"{name!r} in session_options is not an option of ClientSession")
+        self._paced = PacedMiddleware(**options)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> aiohttp.ClientSession:
@@ -100,31 +109,31 @@ class PacedSession:
             await self._paced.aclose()
 
 
-def _asked(request: aiohttp.ClientRequest) -> Asked[aiohttp.ClientRequest]:
+def _request(request: aiohttp.ClientRequest) -> RequestInfo:
     url, body = request.url, request.body
-    return Asked(
-        request,
+    return RequestInfo(
         origin(url.scheme, url.host or "", url.port),
+        url.raw_path,
         request.method,
         request.headers.get(KEY_FIELD),
-        replayable=body == b"" or isinstance(body, BytesPayload),
+        body == b"" or isinstance(body, BytesPayload),
     )
 
 
-def _answer(response: aiohttp.ClientResponse) -> Answer:
+def _response(response: aiohttp.ClientResponse) -> ResponseInfo:
     headers = response.headers
 
     def field(name: str) -> str | None:
         return ", ".join(headers.getall(name, ())) or None
 
-    return Answer(response.status, field)
+    return ResponseInfo(response.status, field)
 
 
-async def _discard(response: aiohttp.ClientResponse, allowance: Discarding) -> None:
-    """Read it off, and give its connection back; aiohttp closes that of one not read to the end."""
+async def _discard(response: aiohttp.ClientResponse, budget: DiscardBudget) -> None:
+    """Read the response and release its connection; aiohttp closes one that is not at its end."""
     try:
-        async with asyncio.timeout(allowance.seconds):
-            await response.content.readexactly(READ_OFF)
+        async with asyncio.timeout(budget.seconds):
+            await response.content.readexactly(MAX_BYTES)
     except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError):
         pass
     finally:

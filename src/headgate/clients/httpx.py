@@ -1,4 +1,4 @@
-"""Transports for httpx that keep a pace and obey the server.
+"""Transports for httpx that pace calls and obey the limits of the server.
 
 client = httpx.Client(transport=PacedTransport(pace="10/s"))
 client = httpx.AsyncClient(transport=AsyncPacedTransport(pace="10/s"))
@@ -10,11 +10,11 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headgate.clients.attempt import KEY_FIELD
-from headgate.clients.caller import Asked, AsyncCaller, AsyncOptions, Caller, Options, origin
-from headgate.clients.not_sent import Cause, NotSentError
-from headgate.clients.signals import Answer
-from headgate.errors import not_installed
+from headgate.clients.caller import KEY_FIELD, Caller, RequestInfo, origin
+from headgate.clients.not_sent import NotSentError
+from headgate.clients.signals import ResponseInfo
+from headgate.errors import OptionError, not_installed
+from headgate.runtime.drivers import adrive, drive
 
 try:
     import httpx
@@ -24,27 +24,24 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from headgate.clients.not_sent import Discarding
+    from headgate.clients.discard import DiscardBudget
+    from headgate.clients.options import AsyncOptions, Options
 
 __all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]
 
 
 class HttpxNotSentError(NotSentError, httpx.TransportError):
-    """`NotSentError`, for those who catch `httpx.TransportError`."""
+    """A `NotSentError` that is an `httpx.TransportError` too."""
 
-    def __init__(
-        self, destination: str, retry_after: float | None, cause: Cause, attempts: int = 0
-    ) -> None:
-        httpx.TransportError.__init__(self, destination)
-        NotSentError.__init__(self, destination, retry_after, cause, attempts)
+    _request = None
 
 
 class PacedTransport(httpx.BaseTransport):
-    """A transport that paces calls and obeys the server, around another one.
+    """A transport that paces calls and obeys the limits of the server, around another one.
 
-    *transport* is what sends, an `httpx.HTTPTransport()` if not given. The options are explained in
-    `headgate.clients.Options`. Safe to share among threads. Raises
-    `HttpxNotSentError` instead of waiting for longer than `Courtesy.max_wait`.
+    *transport* sends the requests, by default an `httpx.HTTPTransport()`. The options are those of
+    `headgate.clients.Options`. Thread-safe. Raises `HttpxNotSentError` instead of waiting for
+    longer than `RetryPolicy.max_wait`.
     """
 
     def __init__(
@@ -52,101 +49,105 @@ class PacedTransport(httpx.BaseTransport):
         transport: httpx.BaseTransport | None = None,
         **options: Unpack[Options[httpx.Request]],
     ) -> None:
+        _check_transport(transport, httpx.BaseTransport)
         self._caller: Caller[httpx.Request, httpx.Response]
-        self._caller = Caller(_answer, _discard, **options)
+        self._caller = Caller(_request, _response, _discard, HttpxNotSentError, options)
         self._transport = httpx.HTTPTransport() if transport is None else transport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send *request* when it is its turn, and again if it may be and need be."""
-        try:
-            return self._caller.call(
-                _asked(request), lambda: self._transport.handle_request(request)
-            )
-        except NotSentError as error:
-            raise HttpxNotSentError(*error.args) from None
+        """Send *request* when it may be sent, and again if it should be."""
+        send = self._transport.handle_request
+        return drive(self._caller.calling(request, lambda: send(request)))
 
     def close(self) -> None:
-        """Close the transport inside, and the store of the pace if it was opened here."""
-        self._caller.close()
+        """Close the inner transport, and the store of the pace if it was opened here."""
+        drive(self._caller.closing())
         self._transport.close()
 
 
 class AsyncPacedTransport(httpx.AsyncBaseTransport):
-    """The same for an event loop, around an `httpx.AsyncHTTPTransport()` if no other is given."""
+    """`PacedTransport` for an event loop, by default around an `httpx.AsyncHTTPTransport()`."""
 
     def __init__(
         self,
         transport: httpx.AsyncBaseTransport | None = None,
         **options: Unpack[AsyncOptions[httpx.Request]],
     ) -> None:
-        self._caller: AsyncCaller[httpx.Request, httpx.Response]
-        self._caller = AsyncCaller(_answer, _adiscard, **options)
+        _check_transport(transport, httpx.AsyncBaseTransport)
+        self._caller: Caller[httpx.Request, httpx.Response]
+        self._caller = Caller(
+            _request, _response, _adiscard, HttpxNotSentError, options, is_async=True
+        )
         self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send *request* when it is its turn, and again if it may be and need be."""
-        try:
-            return await self._caller.call(
-                _asked(request), lambda: self._transport.handle_async_request(request)
-            )
-        except NotSentError as error:
-            raise HttpxNotSentError(*error.args) from None
+        """Send *request* when it may be sent, and again if it should be."""
+        send = self._transport.handle_async_request
+        return await adrive(self._caller.calling(request, lambda: send(request)))
 
     async def aclose(self) -> None:
-        """Close the transport inside, and the store of the pace if it was opened here."""
-        await self._caller.aclose()
+        """Close the inner transport, and the store of the pace if it was opened here."""
+        await adrive(self._caller.closing())
         await self._transport.aclose()
 
 
-def _asked(request: httpx.Request) -> Asked[httpx.Request]:
+def _check_transport(transport: object, kind: type) -> None:
+    if transport is not None and not isinstance(transport, kind):
+        raise OptionError(
+            f"transport is {transport!r}; expected an httpx.{kind.__name__}; "
+            "the pace is an option by name: pace='10/s'"
+        )
+
+
+def _request(request: httpx.Request) -> RequestInfo:
     url = request.url
-    return Asked(
-        request,
+    return RequestInfo(
         origin(url.scheme, url.host, url.port),
+        url.path,
         request.method,
         request.headers.get(KEY_FIELD),
-        replayable=isinstance(request.stream, httpx.ByteStream),
+        isinstance(request.stream, httpx.ByteStream),
     )
 
 
-def _answer(response: httpx.Response) -> Answer:
-    return Answer(response.status_code, response.headers.get)
+def _response(response: httpx.Response) -> ResponseInfo:
+    return ResponseInfo(response.status_code, response.headers.get)
 
 
-def _discard(response: httpx.Response, allowance: Discarding) -> None:
-    """Read off what came over a network, and close it.
+def _discard(response: httpx.Response, budget: DiscardBudget) -> None:
+    """Read a response that came over a network to its end, and close it.
 
-    The stream is read as it is: `iter_raw` gives the connection back before the watch has ended.
+    Reads the stream itself: `iter_raw` gives the connection back before the watch has ended.
     """
     try:
         if not _is_read(response) and isinstance(response.stream, httpx.SyncByteStream):
-            with suppress(httpx.TransportError), allowance.watch(_socket(response)):
+            with suppress(httpx.TransportError), budget.watch(_socket(response)):
                 for chunk in response.stream:
-                    if not allowance.goes_on(len(chunk)):
+                    if not budget.allows_more(len(chunk)):
                         break
     finally:
         response.close()
 
 
-async def _adiscard(response: httpx.Response, allowance: Discarding) -> None:
+async def _adiscard(response: httpx.Response, budget: DiscardBudget) -> None:
     try:
         if not _is_read(response):
             with suppress(httpx.TransportError, TimeoutError):
-                async with asyncio.timeout(allowance.seconds):
+                async with asyncio.timeout(budget.seconds):
                     async for chunk in response.aiter_raw():
-                        if not allowance.goes_on(len(chunk)):
+                        if not budget.allows_more(len(chunk)):
                             break
     finally:
         await response.aclose()
 
 
 def _is_read(response: httpx.Response) -> bool:
-    """Whether there is nothing to read: a transport without a network gives such responses."""
+    """Return True if there is nothing to read: a transport without a network has such responses."""
     return response.is_closed or response.is_stream_consumed
 
 
 def _socket(response: httpx.Response) -> object:
-    """The socket that is for this response alone: not one of HTTP/2, which others use too."""
+    """Return the socket of this response alone; that of HTTP/2 carries other responses too."""
     stream = response.extensions.get("network_stream")
     if stream is None or response.extensions.get("http_version") == b"HTTP/2":
         return None

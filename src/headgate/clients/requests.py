@@ -1,4 +1,4 @@
-"""An adapter for requests that keeps a pace and obeys the server.
+"""An adapter for requests that paces calls and obeys the limits of the server.
 
 session = requests.Session()
 session.mount("https://api.example.com", PacedAdapter(pace="10/s"))
@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from headgate.clients.attempt import KEY_FIELD
-from headgate.clients.caller import Asked, Caller, Options, origin
-from headgate.clients.not_sent import READ_OFF, Cause, Discarding, NotSentError
-from headgate.clients.signals import Answer
+from headgate.clients.caller import KEY_FIELD, Caller, RequestInfo, origin
+from headgate.clients.discard import MAX_BYTES, DiscardBudget
+from headgate.clients.not_sent import NotSentError
+from headgate.clients.signals import ResponseInfo
 from headgate.errors import not_installed
+from headgate.runtime.drivers import drive
 
 try:
     import requests
@@ -34,32 +35,25 @@ if TYPE_CHECKING:
 
     from urllib3.util import Retry
 
+    from headgate.clients.options import Options
+
 __all__ = ["PacedAdapter", "RequestsNotSentError"]
 
 
 class RequestsNotSentError(NotSentError, requests.RequestException):
-    """`NotSentError`, for those who catch `requests.RequestException`."""
+    """A `NotSentError` that is a `requests.RequestException` too."""
 
-    def __init__(
-        self,
-        destination: str,
-        retry_after: float | None,
-        cause: Cause,
-        attempts: int = 0,
-        *,
-        request: requests.PreparedRequest | None = None,
-    ) -> None:
-        requests.RequestException.__init__(self, request=request)
-        NotSentError.__init__(self, destination, retry_after, cause, attempts)
+    request: requests.PreparedRequest | None = None
+    response = None
 
 
 class PacedAdapter(HTTPAdapter):
-    """An adapter that paces calls and obeys the server.
+    """An adapter that paces calls and obeys the limits of the server.
 
-    The options are explained in `headgate.clients.Options`; the others are those of
-    `HTTPAdapter`. *max_retries* are for connections that fail: urllib3 repeats no request that was
-    answered, since that is done here. Safe to share among threads. Raises `RequestsNotSentError`
-    instead of waiting for longer than `Courtesy.max_wait`.
+    The options are those of `headgate.clients.Options` and of `HTTPAdapter`. *max_retries* is for
+    connections that fail: urllib3 does not repeat requests that were answered, as the adapter does
+    that. Thread-safe. Raises `RequestsNotSentError` instead of waiting for longer than
+    `RetryPolicy.max_wait`.
     """
 
     def __init__(
@@ -72,23 +66,24 @@ class PacedAdapter(HTTPAdapter):
         **options: Unpack[Options[requests.PreparedRequest]],
     ) -> None:
         self._caller: Caller[requests.PreparedRequest, requests.Response]
-        self._caller = Caller(_answer, _discard, **options)
+        self._caller = Caller(_request, _response, _discard, RequestsNotSentError, options)
         super().__init__(pool_connections, pool_maxsize, max_retries, pool_block)
         self.max_retries = _for_connections_alone(self.max_retries)
 
     def send(
         self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
     ) -> requests.Response:
-        """Send *request* when it is its turn, and again if it may be and need be."""
+        """Send *request* when it may be sent, and again if it should be."""
         send = super().send
         try:
-            return self._caller.call(_asked(request), lambda: send(request, *args, **kwargs))
-        except NotSentError as error:
-            raise RequestsNotSentError(*error.args, request=request) from None
+            return drive(self._caller.calling(request, lambda: send(request, *args, **kwargs)))
+        except RequestsNotSentError as error:
+            error.request = request
+            raise
 
     def close(self) -> None:
         """Close all connections, and the store of the pace if it was opened here."""
-        self._caller.close()
+        drive(self._caller.closing())
         super().close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,20 +93,20 @@ class PacedAdapter(HTTPAdapter):
 
 
 def _for_connections_alone(retries: Retry) -> Retry:
-    """*retries* without those that an answer brings about: it even obeys Retry-After by itself."""
+    """Return *retries* without those after a response: urllib3 obeys Retry-After by itself."""
     return retries.new(
         status=0, status_forcelist=(), respect_retry_after_header=False, raise_on_status=False
     )
 
 
-def _asked(request: requests.PreparedRequest) -> Asked[requests.PreparedRequest]:
+def _request(request: requests.PreparedRequest) -> RequestInfo:
     url = urlsplit(str(request.url))
-    return Asked(
-        request,
+    return RequestInfo(
         origin(url.scheme, url.hostname or "", url.port),
+        url.path,
         str(request.method),
         _text(request.headers.get(KEY_FIELD)),
-        replayable=request.body is None or isinstance(request.body, bytes | str),
+        request.body is None or isinstance(request.body, bytes | str),
     )
 
 
@@ -119,12 +114,12 @@ def _text(value: str | bytes | None) -> str | None:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _answer(response: requests.Response) -> Answer:
-    return Answer(response.status_code, response.headers.get)
+def _response(response: requests.Response) -> ResponseInfo:
+    return ResponseInfo(response.status_code, response.headers.get)
 
 
-def _discard(response: requests.Response, allowance: Discarding) -> None:
-    """Read the response off if its connection can be used again, and close it."""
+def _discard(response: requests.Response, budget: DiscardBudget) -> None:
+    """Read the response to its end if its connection can be used again, and close it."""
     raw = response.raw
     connection: Any = getattr(raw, "connection", None)
     if not isinstance(getattr(connection, "sock", None), socket.socket):
@@ -133,8 +128,8 @@ def _discard(response: requests.Response, allowance: Discarding) -> None:
     is_whole = False
     raw._connection = None  # noqa: SLF001 (else urllib3 gives it back while it is still watched)
     try:
-        with suppress(HTTPError), allowance.watch(connection.sock):
-            raw.read(READ_OFF, decode_content=False)
+        with suppress(HTTPError), budget.watch(connection.sock):
+            raw.read(MAX_BYTES, decode_content=False)
             is_whole = raw.closed
     finally:
         raw._connection = connection  # noqa: SLF001

@@ -1,74 +1,71 @@
-"""How polite a client is: all of its options but the pace, as one value."""
+"""`RetryPolicy`: how a client waits and retries; `Backoff`: for how long.
+
+If the server names no time, the wait is a random part of a ceiling that doubles with each denial in
+a row (full jitter). If it does, calls that wait for the same moment are spread over a short time
+after it, never before.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, cast
 
 from headgate.errors import OptionError
-from headgate.units import MILLISECOND, SECOND
+from headgate.units import SECOND
 
-# How long to wait after a refusal, and how to come back without coming back as a herd.
-#
-# Where the server names no time, the wait is a random part of a ceiling that doubles with each
-# refusal in a row (full jitter). Where it does, all who wait for that moment come a random time
-# after it, never before.
+Scope = Literal["path", "host"]
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits of at most *first* seconds after one refusal, twice that after two; up to *longest*."""
+    """Waits of at most *first* seconds after one denial, twice that after two; up to *longest*."""
 
     first: float = 0.5
     longest: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("first", "longest"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0.001 <= value <= 86_400:
-                raise OptionError(
-                    f"{name} of the backoff is {value!r}; expected seconds from 0.001 to 86400"
-                )
+        _check("first of the backoff", self.first, 0.001, 86_400, "seconds")
+        _check("longest of the backoff", self.longest, 0.001, 86_400, "seconds")
         if self.longest < self.first:
             raise OptionError(
                 f"longest of the backoff is {self.longest!r}, less than first, {self.first!r}"
             )
 
-    def ceiling_ns(self, refusals: int) -> int:
-        """The longest wait after so many refusals in a row, in nanoseconds."""
-        doubled = self.first * 2.0 ** min(max(refusals - 1, 0), 40)
+    def ceiling_ns(self, denials: int) -> int:
+        """Return the longest wait after *denials* in a row, in nanoseconds."""
+        doubled = self.first * 2.0 ** min(max(denials - 1, 0), 40)
         return round(min(doubled, self.longest) * SECOND)
 
-    def pause_ns(self, refusals: int, chance: float) -> int:
-        """The wait when no time was named. *chance* is a random number from 0 to 1."""
-        return round(self.ceiling_ns(refusals) * chance)
+    def pause_ns(self, denials: int, random: float) -> int:
+        """Return the wait if the server names no time. *random* is a number from 0 to 1."""
+        return round(self.ceiling_ns(denials) * random)
 
-    def spread_ns(self, refusals: int, wait_ns: int, chance: float) -> int:
-        """How long after the moment named, *wait_ns* from the answer, one of those who wait comes.
+    def spread_ns(self, denials: int, wait_ns: int, random: float) -> int:
+        """Return the addition to a wait of *wait_ns* that the server asks for.
 
-        At most the ceiling or a tenth of the wait. But who was sent away for 50 ms need not be gone
-        for longer than 50 more, or twice and four times that when it was in vain before.
+        At most a tenth of the wait, and twice that after each further denial in a row, up to the
+        ceiling: a tenth is enough for one client, and a crowd that comes too early spreads.
         """
-        rounds = min(max(refusals - 1, 0), 40)
-        widest = min(self.ceiling_ns(refusals), max(wait_ns, MILLISECOND) << rounds)
-        return round(max(widest, wait_ns // 10) * chance)
+        tenth = wait_ns // 10
+        doubled = tenth << min(max(denials - 1, 0), 40)
+        return round(max(min(doubled, self.ceiling_ns(denials)), tenth) * random)
 
 
 @dataclass(frozen=True, slots=True)
-class Courtesy:
-    """How a client treats the servers it calls.
+class RetryPolicy:
+    """Bounds on the waits and retries of a client.
 
-    - *max_attempts*: how often a request is sent at most; 1: never again.
-    - *max_wait*: how many seconds one call waits at most, in all: for its pace, for a server that
-      said "not now", and between its attempts.
-    - *backoff*: how long it waits where the server names no time, and how far those who wait for
-      the same moment spread.
-    - *retry_share*, *retries_per_second*: the retry budget of a destination: over ten seconds, at
-      most this share of the requests, and so many more a second, are retries.
-    - *look_ahead*: whether an answer that says "nothing left until then" makes the next call wait,
-      or only a refusal does. For servers whose fields speak of one path and not of all.
-    - *max_closed*: the longest time, in seconds, for which one answer is believed. After that a
-      call is tried.
-    - *max_destinations*: how many destinations are remembered.
+    - *max_attempts*: how often a request is sent at most; 1 means no retries.
+    - *max_wait*: the most seconds that one call waits in all: for its pace, for the server and
+      between its attempts.
+    - *backoff*: the wait if the server names no time, and the spread if it does.
+    - *retry_share*, *retries_per_second*: the retry budget of a host. Over ten seconds, at most
+      this share of its requests, and so many more per second, are retries.
+    - *look_ahead*: a response with nothing left delays the next call; if False, only a denial does.
+    - *scope*: the calls that a wait without a policy name applies to: those to the same "path", or
+      all to the "host".
+    - *max_server_wait*: the longest wait, in seconds, that a response can ask for.
+    - *max_hosts*: how many hosts are remembered.
     """
 
     max_attempts: int = 3
@@ -77,18 +74,21 @@ class Courtesy:
     retry_share: float = 0.2
     retries_per_second: float = 10.0
     look_ahead: bool = True
-    max_closed: float = 86_400.0
-    max_destinations: int = 1_000
+    scope: Scope = "path"
+    max_server_wait: float = 86_400.0
+    max_hosts: int = 1_000
 
     def __post_init__(self) -> None:
-        _check_whole("max_attempts", self.max_attempts, 1, 100)
-        _check_whole("max_destinations", self.max_destinations, 1, 1_000_000)
-        _check_number("max_wait", self.max_wait, 0, 31_622_400, "seconds")
-        _check_number("max_closed", self.max_closed, 1, 31_622_400, "seconds")
-        _check_number("retry_share", self.retry_share, 0, 1, "a share")
-        _check_number("retries_per_second", self.retries_per_second, 0, 1_000_000, "a number")
+        _check("max_attempts", self.max_attempts, 1, 100, "a whole number")
+        _check("max_hosts", self.max_hosts, 1, 1_000_000, "a whole number")
+        _check("max_wait", self.max_wait, 0, 31_622_400, "seconds")
+        _check("max_server_wait", self.max_server_wait, 1, 31_622_400, "seconds")
+        _check("retry_share", self.retry_share, 0, 1, "a share")
+        _check("retries_per_second", self.retries_per_second, 0, 1_000_000, "a number")
         if type(self.look_ahead) is not bool:
             raise OptionError(f"look_ahead is {self.look_ahead!r}; expected True or False")
+        if self.scope not in ("path", "host"):
+            raise OptionError(f"scope is {self.scope!r}; expected 'path' or 'host'")
         if not isinstance(self.backoff, Backoff):
             raise OptionError(
                 f"backoff is {self.backoff!r}; expected a Backoff, such as Backoff(first=0.5)"
@@ -100,16 +100,12 @@ class Courtesy:
         return round(self.max_wait * SECOND)
 
     @property
-    def max_closed_ns(self) -> int:
-        """`max_closed` in nanoseconds."""
-        return round(self.max_closed * SECOND)
+    def max_server_wait_ns(self) -> int:
+        """`max_server_wait` in nanoseconds."""
+        return round(self.max_server_wait * SECOND)
 
 
-def _check_whole(name: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise OptionError(f"{name} is {value!r}; expected a whole number from {least} to {most}")
-
-
-def _check_number(name: str, value: object, least: int, most: int, what: str) -> None:
-    if not (isinstance(value, int | float) and type(value) is not bool and least <= value <= most):
-        raise OptionError(f"{name} is {value!r}; expected {what} from {least} to {most}")
+def _check(name: str, value: object, least: float, most: float, kind: str) -> None:
+    types = (int,) if kind == "a whole number" else (int, float)
+    if type(value) not in types or not least <= cast("float", value) <= most:
+        raise OptionError(f"{name} is {value!r}; expected {kind} from {least} to {most}")

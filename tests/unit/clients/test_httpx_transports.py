@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from headgate import AsyncRateLimiter, FixedWindow, RateLimiter
-from headgate.clients import Courtesy, Destinations, NotSentError
+from headgate.clients import HostStates, NotSentError, RetryPolicy
 from headgate.clients.httpx import AsyncPacedTransport, HttpxNotSentError, PacedTransport
-from headgate.clients.signals import Signal
-from headgate.errors import OptionError
+from headgate.clients.signals import PATH, Signal
 from headgate.testing import ManualClock
 from tests.support.httpx_clients import URL, Blocking, Body, Service, kinds, since
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -77,9 +79,60 @@ def test_a_body_that_is_a_stream_is_sent_once(clock: ManualClock) -> None:
 
 
 @kinds
-def test_all_calls_wait_once_the_server_has_said_so(kind: str, clock: ManualClock) -> None:
+def test_a_denial_makes_calls_to_its_path_wait_and_no_others(kind: str, clock: ManualClock) -> None:
     service = Service(clock, (429, {"Retry-After": "30"}))
     with Blocking(kind, service) as client:
+        client.request("POST", URL)
+        client.request("GET", "https://other.example.com")
+        client.request("POST", URL + "/other")
+        client.request("POST", URL + "?page=2")
+    assert since(service) == [0, 0, 0, 30]
+
+
+POLICIES = {"RateLimit-Policy": '"daily";q=9;w=86400', "RateLimit": '"daily";r=0;t=30'}
+
+
+@kinds
+def test_a_denial_makes_calls_under_its_policy_wait(kind: str, clock: ManualClock) -> None:
+    left = {**POLICIES, "RateLimit": '"daily";r=1;t=30'}
+    other = {**POLICIES, "RateLimit-Policy": '"search";q=9;w=60', "RateLimit": '"search";r=1;t=30'}
+    service = Service(clock, (200, left), (200, other), (429, {**POLICIES, "Retry-After": "30"}))
+    with Blocking(kind, service) as client:
+        client.request("GET", URL + "/shared")
+        client.request("GET", URL + "/search")
+        client.request("POST", URL)
+        client.request("GET", URL + "/search")
+        client.request("GET", URL + "/unknown")
+        client.request("GET", URL + "/shared")
+    assert since(service) == [0, 0, 0, 0, 0, 30]
+
+
+@kinds
+def test_a_policy_with_another_partition_key_is_another_limit(
+    kind: str, clock: ManualClock
+) -> None:
+    first, second = ({"RateLimit": f'"user";r=0;t=30;pk=:{pk}:'} for pk in ("YQ==", "Yg=="))
+    service = Service(
+        clock, (200, {**second, "RateLimit": '"user";r=9;t=30;pk=:Yg==:'}), (429, first)
+    )
+    with Blocking(kind, service, retry=RetryPolicy(max_attempts=1)) as client:
+        client.request("GET", URL + "/b")
+        client.request("GET", URL + "/a")
+        client.request("GET", URL + "/b")
+        client.request("GET", URL + "/a")
+    assert since(service) == [0, 0, 0, 30]
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("status", "policy"), [(429, RetryPolicy(scope="host")), (503, RetryPolicy())]
+)
+def test_all_calls_to_a_host_wait(
+    kind: str, status: int, policy: RetryPolicy, clock: ManualClock
+) -> None:
+    """For a host that is overloaded, or where the client knows that all paths share a limit."""
+    service = Service(clock, (status, {"Retry-After": "30"}))
+    with Blocking(kind, service, retry=policy) as client:
         client.request("POST", URL)
         client.request("GET", "https://other.example.com")
         client.request("POST", URL + "/other")
@@ -105,10 +158,35 @@ def test_a_wait_that_is_too_long_is_an_error_of_both_sides(kind: str, clock: Man
             client.request("GET", URL)
     error = caught.value
     assert isinstance(error, NotSentError)
-    assert (error.retry_after, error.cause) == (3_600, "closed")
-    assert error.destination == "https://api.example.com:443"
+    assert (error.retry_after, error.cause) == (3_600, "server")
+    assert error.origin == "https://api.example.com:443"
     assert error.request.url == URL
     assert len(service.times) == 1
+
+
+@kinds
+def test_a_call_that_was_sent_and_denied_says_that_it_is_not_sent_again(
+    kind: str, clock: ManualClock
+) -> None:
+    shared = HostStates()
+    host = shared.get("https://api.example.com:443", clock())
+
+    class Closing(Body):
+        """The body of a denial; before it ends, another response asks for a longer wait."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            host.record("/things", Signal(is_denied=True, waits={PATH: 10**12}), clock(), 0.0)
+            return super().__iter__()
+
+    class Denying(Service):
+        def __call__(self, request: httpx.Request) -> httpx.Response:
+            return httpx.Response(429, headers={"Retry-After": "5"}, stream=Closing())
+
+    with (
+        Blocking(kind, Denying(clock), hosts=shared) as client,
+        pytest.raises(NotSentError, match=r"^not sent again to https://api.example.com:443: the"),
+    ):
+        client.request("GET", URL)
 
 
 @kinds
@@ -131,11 +209,11 @@ def test_a_pace_is_kept_by_attempts_too(kind: str, clock: ManualClock) -> None:
 @kinds
 def test_a_turn_that_would_come_too_late_is_an_error(kind: str, clock: ManualClock) -> None:
     service = Service(clock)
-    with Blocking(kind, service, pace="1/m", courtesy=Courtesy(max_wait=59)) as client:
+    with Blocking(kind, service, pace="1/m", retry=RetryPolicy(max_wait=59)) as client:
         client.request("GET", URL)
-        with pytest.raises(HttpxNotSentError, match="its pace is used up") as caught:
+        with pytest.raises(HttpxNotSentError, match="the pace is used up") as caught:
             client.request("GET", URL)
-    assert (caught.value.retry_after, caught.value.cause) == (60, "paced")
+    assert (caught.value.retry_after, caught.value.cause) == (60, "pace")
     assert len(service.times) == 1
 
 
@@ -160,7 +238,7 @@ def test_a_server_closes_a_key_at_itself_alone(kind: str, clock: ManualClock) ->
         assert client.request("GET", URL).status_code == 200
         with pytest.raises(NotSentError) as caught:
             client.request("GET", "https://strict.example.com")
-    assert caught.value.destination == "https://strict.example.com:443"
+    assert caught.value.origin == "https://strict.example.com:443"
 
 
 def test_a_limiter_of_ones_own_is_used_and_left_open(clock: ManualClock) -> None:
@@ -189,11 +267,11 @@ def test_a_closed_client_gives_back_what_it_opened_alone(clock: ManualClock) -> 
 
 
 def test_clients_can_share_what_servers_said(clock: ManualClock) -> None:
-    shared = Destinations()
+    shared = HostStates()
     service = Service(clock, (429, {"Retry-After": "9"}))
     with (
-        Blocking("sync", service, destinations=shared) as one,
-        Blocking("async", service, destinations=shared) as other,
+        Blocking("sync", service, hosts=shared) as one,
+        Blocking("async", service, hosts=shared) as other,
     ):
         one.request("POST", URL)
         other.request("POST", URL)
@@ -203,7 +281,7 @@ def test_clients_can_share_what_servers_said(clock: ManualClock) -> None:
 @kinds
 def test_what_was_taken_from_the_pace_in_vain_is_given_back(kind: str, clock: ManualClock) -> None:
     """The destination closes while a call stands in line."""
-    shared = Destinations()
+    shared = HostStates()
     service = Service(clock)
     limits = FixedWindow(5, 100)
     limiter: Any = (
@@ -214,8 +292,8 @@ def test_what_was_taken_from_the_pace_in_vain_is_given_back(kind: str, clock: Ma
     acquire = limiter.acquire
 
     def close_meanwhile() -> None:
-        destination = shared.at("https://api.example.com:443", clock())
-        destination.hear(429, Signal(refused=True, wait_ns=3 * 10**9), clock(), 0.0)
+        host = shared.get("https://api.example.com:443", clock())
+        host.record("/things", Signal(is_denied=True, waits={PATH: 3 * 10**9}), clock(), 0.0)
         limiter.acquire = acquire
 
     if kind == "sync":
@@ -232,7 +310,7 @@ def test_what_was_taken_from_the_pace_in_vain_is_given_back(kind: str, clock: Ma
             return await acquire(*args, **kwargs)
 
         limiter.acquire = waiting
-    with Blocking(kind, service, pace=limiter, destinations=shared) as client:
+    with Blocking(kind, service, pace=limiter, hosts=shared) as client:
         assert client.request("GET", URL).status_code == 200
     assert since(service) == [3]
     left = limiter.peek("https://api.example.com:443")
@@ -262,18 +340,3 @@ def test_a_cancelled_call_leaves_the_line_to_others() -> None:
         return calls
 
     assert asyncio.run(story()) == 2
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"store": "memory://"}, {"namespace": "x"}, {"pace": RateLimiter("1/s"), "store": "x"}],
-)
-def test_a_store_goes_with_a_pace(options: Any) -> None:
-    with pytest.raises(OptionError, match="store and namespace go with a pace"):
-        PacedTransport(**options)
-
-
-def test_a_limiter_of_the_wrong_kind_is_refused() -> None:
-    wrong: Any = RateLimiter("1/s")
-    with pytest.raises(OptionError, match="an AsyncRateLimiter in an async client"):
-        AsyncPacedTransport(pace=wrong)

@@ -56,14 +56,14 @@ def test_every_public_name_is_there() -> None:
 def test_an_error_is_one_of_its_client_and_can_be_pickled(
     error: type[clients.NotSentError], base: type[Exception]
 ) -> None:
-    raised = error("https://a:443", 2.5, "paced", 2)
+    raised = error("https://a:443", 2.5, "pace", 2)
     again = pickle.loads(pickle.dumps(raised))  # noqa: S301 (our own)
     assert isinstance(again, base)
     assert isinstance(again, clients.NotSentError)
     assert str(again) == str(raised)
-    assert "its pace is used up" in str(raised)
-    assert (again.destination, again.retry_after) == ("https://a:443", 2.5)
-    assert (again.cause, again.attempts) == ("paced", 2)
+    assert "the pace is used up" in str(raised)
+    assert (again.origin, again.retry_after) == ("https://a:443", 2.5)
+    assert (again.cause, again.attempts) == ("pace", 2)
 
 
 def test_an_adapter_says_why_it_cannot_be_pickled() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headgate.clients import Courtesy
-from headgate.clients.not_sent import LONGEST, READ_OFF, Discarding
+from headgate.clients import RetryPolicy
+from headgate.clients.discard import MAX_BYTES, MAX_SECONDS, DiscardBudget
 from headgate.testing import ManualClock
 from tests.support.httpx_clients import URL, Blocking, Body, Service, kinds, since
 
@@ -71,7 +71,7 @@ def test_a_refusal_that_comes_slowly_is_closed_and_that_time_is_part_of_the_wait
     service = Ready(clock, refusal(stream=drip), httpx.Response(200))
     with Blocking(kind, service) as client:
         assert client.request("GET", URL).status_code == 200
-    assert (1_000 - drip.left, drip.closed) == (4 * LONGEST, True)
+    assert (1_000 - drip.left, drip.closed) == (4 * MAX_SECONDS, True)
     assert since(service) == [0, 5]
 
 
@@ -80,7 +80,7 @@ def test_it_is_read_for_no_longer_than_the_call_may_wait(kind: str, clock: Manua
     drip = Drip(clock)
     response = httpx.Response(503, headers={"Retry-After": "0.5"}, stream=drip)
     service = Ready(clock, response, httpx.Response(200))
-    with Blocking(kind, service, courtesy=Courtesy(max_wait=0.5)) as client:
+    with Blocking(kind, service, retry=RetryPolicy(max_wait=0.5)) as client:
         assert client.request("GET", URL).status_code == 200
     assert since(service) == [0, 0.5]
 
@@ -90,20 +90,20 @@ def test_what_reading_takes_counts_as_waiting(kind: str, clock: ManualClock) -> 
     soon = {"Retry-After": "0.25"}
     answers = [httpx.Response(503, headers=soon, stream=Drip(clock)) for _ in range(9)]
     service = Ready(clock, *answers)
-    courtesy = Courtesy(max_wait=2, max_attempts=9)
-    with Blocking(kind, service, courtesy=courtesy) as client:
+    policy = RetryPolicy(max_wait=2, max_attempts=9)
+    with Blocking(kind, service, retry=policy) as client:
         assert client.request("GET", URL).status_code == 503
     assert since(service) == [0, 1, 2]
 
 
 def test_so_many_bytes_are_read_and_for_so_long(clock: ManualClock) -> None:
-    allowance = Discarding(60, clock)
-    assert allowance.goes_on(READ_OFF)
-    assert not allowance.goes_on(1)
-    allowance = Discarding(0.5, clock)
-    assert allowance.goes_on()
+    allowance = DiscardBudget(60, clock)
+    assert allowance.allows_more(MAX_BYTES)
+    assert not allowance.allows_more(1)
+    allowance = DiscardBudget(0.5, clock)
+    assert allowance.allows_more()
     clock.advance(0.5)
-    assert not allowance.goes_on()
+    assert not allowance.allows_more()
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_a_read_that_blocks_ends(
     pair: tuple[socket.socket, socket.socket], clock: ManualClock
 ) -> None:
-    with Discarding(0.01, clock).watch(pair[0]):
+    with DiscardBudget(0.01, clock).watch(pair[0]):
         assert pair[0].recv(1) == b""
 
 
@@ -138,7 +138,7 @@ def test_a_socket_is_left_alone_after_the_watch(
         cancel = start
 
     monkeypatch.setattr("threading.Timer", Timer)
-    with Discarding(1, clock).watch(pair[0]):
+    with DiscardBudget(1, clock).watch(pair[0]):
         pass
     timers[0].function()
     pair[1].send(b"x")
@@ -146,5 +146,5 @@ def test_a_socket_is_left_alone_after_the_watch(
 
 
 def test_what_is_no_socket_is_not_watched(clock: ManualClock) -> None:
-    with Discarding(1, clock).watch(None):
+    with DiscardBudget(1, clock).watch(None):
         pass

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate import AsyncRateLimiter, LeakyQueue, RateLimiter
-from headgate.clients import Courtesy, NotSentError
+from headgate.clients import NotSentError, RetryPolicy
 from headgate.errors import StoreError
 from headgate.stores import Store
 from headgate.testing import ManualClock
@@ -51,8 +51,8 @@ def clock() -> ManualClock:
 @kinds
 def test_calls_have_their_turns_in_a_queue(kind: str, clock: ManualClock) -> None:
     service = Service(clock)
-    queue, courtesy = LeakyQueue(rate=1, queue=5), Courtesy(max_wait=2)
-    with Blocking(kind, service, pace=queue, courtesy=courtesy) as client:
+    queue, policy = LeakyQueue(rate=1, queue=5), RetryPolicy(max_wait=2)
+    with Blocking(kind, service, pace=queue, retry=policy) as client:
         for _ in range(3):
             client.request("GET", URL)
     assert since(service) == [0, 1, 2]
@@ -64,12 +64,12 @@ def test_a_turn_that_comes_too_late_is_not_taken(kind: str, clock: ManualClock) 
     limiter = (RateLimiter if kind == "sync" else AsyncRateLimiter)(
         LeakyQueue(rate=1, queue=50), clock=clock
     )
-    courtesy = Courtesy(max_wait=0.5)
-    with Blocking(kind, service, pace=limiter, courtesy=courtesy) as client:
+    policy = RetryPolicy(max_wait=0.5)
+    with Blocking(kind, service, pace=limiter, retry=policy) as client:
         client.request("GET", URL)
         with pytest.raises(NotSentError) as caught:
             client.request("GET", URL)
-        assert (caught.value.cause, caught.value.retry_after) == ("paced", 0.5)
+        assert (caught.value.cause, caught.value.retry_after) == ("pace", 0.5)
         clock.advance(0.5)
         client.request("GET", URL)
     assert since(service) == [0, 1]
@@ -81,7 +81,7 @@ def test_without_its_store_a_closed_queue_refuses_at_once(kind: str, clock: Manu
     options = {"store": store, "on_store_failure": "fail_closed"}
     with (
         Blocking(kind, service, pace=LeakyQueue(1, 5), **options) as client,
-        pytest.raises(NotSentError, match="the store of its pace cannot be reached"),
+        pytest.raises(NotSentError, match="the store of the pace cannot be reached"),
     ):
         client.request("GET", URL)
     assert (clock.now, store.asked, service.times) == (1_000_000_000, 1, [])
@@ -95,11 +95,11 @@ def test_without_its_store_a_closed_pace_refuses_at_once_and_says_why(
     options = {"store": store, "on_store_failure": "fail_closed"}
     with (
         Blocking(kind, service, pace="1/s", **options) as client,
-        pytest.raises(NotSentError, match="the store of its pace cannot be reached") as caught,
+        pytest.raises(NotSentError, match="the store of the pace cannot be reached") as caught,
     ):
         client.request("GET", URL)
     assert (caught.value.cause, caught.value.retry_after) == ("store", None)
-    assert caught.value.destination == "https://api.example.com:443"
+    assert caught.value.origin == "https://api.example.com:443"
     assert (clock.now, store.asked, service.times) == (1_000_000_000, 1, [])
 
 
