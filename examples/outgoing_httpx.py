@@ -1,7 +1,7 @@
-"""Calling an API that allows 10 requests a second, 20 times, in three ways.
+"""Call an API that allows 10 requests a second, 20 times, in three ways.
 
-A small server with that limit is started on this machine. A plain client is refused half of the
-time. One that obeys is refused once, and waits. One that keeps a pace is never refused.
+The example starts a small server with that limit. A plain client is denied half of the time. One
+that obeys the server is denied once, and waits. One that paces its calls is never denied.
 
     python examples/outgoing_httpx.py
 """
@@ -23,15 +23,15 @@ LIMIT = "10/s"
 
 
 class API(BaseHTTPRequestHandler):
-    """Somebody else's API: 10 requests a second, and 429 to those who send more."""
+    """An API that allows 10 requests a second and denies more with 429."""
 
     protocol_version = "HTTP/1.1"
     limiter = RateLimiter(LIMIT)
-    refused = 0
+    denied = 0
 
     def do_GET(self) -> None:
-        decision = API.limiter.hit("everybody")
-        API.refused += not decision
+        decision = API.limiter.hit("all")
+        API.denied += not decision
         self.send_response(200 if decision else 429)
         if not decision:
             self.send_header("Retry-After", str(math.ceil(decision.retry_after or 0)))
@@ -39,20 +39,20 @@ class API(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def call(name: str, url: str, transport: httpx.BaseTransport) -> None:
-    """Call 20 times, one after the other, and print what happened."""
-    API.limiter.reset("everybody")
-    API.refused = 0
+    """Call 20 times, one after the other, and print the outcome."""
+    API.limiter.reset("all")
+    API.denied = 0
     start = time.monotonic()
     with httpx.Client(transport=transport) as client:
         statuses = [client.get(url).status_code for _ in range(CALLS)]
     seconds = time.monotonic() - start
     print(
-        f"{name:34}{statuses.count(200):2} of {CALLS} calls were served; "
-        f"the server refused {API.refused:2}; {seconds:.1f} s"
+        f"{name:34}{statuses.count(200):2} of {CALLS} calls served; "
+        f"{API.denied:2} denied; {seconds:.1f} s"
     )
 
 
