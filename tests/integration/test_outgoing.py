@@ -13,7 +13,7 @@ import requests
 from urllib3.util import Retry
 
 from headgate import RateLimiter
-from headgate.clients import Backoff, RetryPolicy, NotSentError
+from headgate.clients import Backoff, NotSentError, RetryPolicy
 from headgate.clients.aiohttp import PacedMiddleware, PacedSession
 from headgate.clients.httpx import AsyncPacedTransport, PacedTransport
 from headgate.clients.requests import PacedAdapter
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAIT = 0.1
-REFUSED: Reply = (429, {"Retry-After": f"{WAIT}"})
+DENIED: Reply = (429, {"Retry-After": f"{WAIT}"})
 QUICK = RetryPolicy(backoff=Backoff(first=0.01))
 OWN_ERRORS: dict[str, type[Exception]] = {
     "httpx": httpx.TransportError,
@@ -44,33 +44,33 @@ OWN_ERRORS: dict[str, type[Exception]] = {
 clients = pytest.mark.parametrize("kind", CLIENTS)
 
 
-def refusing(*numbers: int) -> Callable[[int], Reply]:
-    """Refuse the requests of these numbers."""
-    return lambda number: REFUSED if number in numbers else (200, {})
+def denying(*numbers: int) -> Callable[[int], Reply]:
+    """Deny the requests of these numbers."""
+    return lambda number: DENIED if number in numbers else (200, {})
 
 
 @clients
-def test_fifty_callers_are_refused_once_and_come_back_when_the_server_said(kind: str) -> None:
+def test_fifty_callers_are_denied_once_and_come_back_when_the_server_said(kind: str) -> None:
     with (
-        LimitedServer(refusing(*range(10, 50)), herd=50) as server,
+        LimitedServer(denying(*range(10, 50)), herd=50) as server,
         client_of(kind, retry=QUICK) as client,
     ):
         assert client.together(50, "GET", server.url) == [200] * 50
-    assert (len(server.arrivals), server.refused) == (90, 40)
+    assert (len(server.arrivals), server.denied) == (90, 40)
     assert server.came_before(WAIT) == 0
 
 
 @clients
-def test_after_one_refusal_nobody_comes_before_the_moment_named(kind: str) -> None:
-    with LimitedServer(refusing(0)) as server, client_of(kind, retry=QUICK) as client:
+def test_after_one_denial_nobody_comes_before_the_moment_named(kind: str) -> None:
+    with LimitedServer(denying(0)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("POST", server.url) == 429
         assert client.together(20, "POST", server.url) == [200] * 20
-    assert (len(server.arrivals), server.refused) == (21, 1)
+    assert (len(server.arrivals), server.denied) == (21, 1)
     assert server.came_before(WAIT) == 0
 
 
 @clients
-def test_who_looks_ahead_is_never_refused(kind: str) -> None:
+def test_who_looks_ahead_is_never_denied(kind: str) -> None:
     """The server admits three, then none for a while, and says so."""
     limiter = RateLimiter("3/200ms fixed_window")
 
@@ -83,12 +83,12 @@ def test_who_looks_ahead_is_never_refused(kind: str) -> None:
     with LimitedServer(three_each) as server, client_of(kind, retry=QUICK) as client:
         for _ in range(8):
             assert client.call("GET", server.url) == 200
-    assert (len(server.arrivals), server.refused) == (8, 0)
+    assert (len(server.arrivals), server.denied) == (8, 0)
 
 
 @clients
 def test_a_post_without_a_key_is_sent_once_and_with_one_again(kind: str) -> None:
-    with LimitedServer(refusing(0, 1)) as server, client_of(kind, retry=QUICK) as client:
+    with LimitedServer(denying(0, 1)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("POST", server.url, data={"amount": 1}) == 429
         headers = {"Idempotency-Key": "order-17"}
         assert client.call("POST", server.url, data={"amount": 2}, headers=headers) == 200
@@ -97,7 +97,7 @@ def test_a_post_without_a_key_is_sent_once_and_with_one_again(kind: str) -> None
 
 @clients
 def test_a_body_that_is_a_stream_is_sent_once(kind: str) -> None:
-    with LimitedServer(refusing(0)) as server, client_of(kind, retry=QUICK) as client:
+    with LimitedServer(denying(0)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("PUT", server.url, **streamed(kind)) == 429
     assert [arrival.body for arrival in server.arrivals] == [b"once"]
 
@@ -115,16 +115,16 @@ def test_the_budget_stops_retries_when_everything_fails(kind: str) -> None:
 
 @clients
 def test_a_discarded_answer_gives_its_connection_back(kind: str) -> None:
-    with LimitedServer(refusing(0, 1)) as server, client_of(kind, retry=QUICK) as client:
+    with LimitedServer(denying(0, 1)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("GET", server.url) == 200
     assert (len(server.arrivals), server.connections) == (3, 1)
 
 
 @clients
-def test_a_refusal_with_a_huge_body_is_cut_short_and_leaves_nothing_open(kind: str) -> None:
+def test_a_denial_with_a_huge_body_is_cut_short_and_leaves_nothing_open(kind: str) -> None:
     huge = b"x" * 20_000_000
     with (
-        LimitedServer(refusing(0), refusal=huge) as server,
+        LimitedServer(denying(0), denial=huge) as server,
         client_of(kind, retry=QUICK) as client,
     ):
         assert client.call("GET", server.url) == 200
@@ -134,11 +134,11 @@ def test_a_refusal_with_a_huge_body_is_cut_short_and_leaves_nothing_open(kind: s
 
 @clients
 @pytest.mark.parametrize("drip", DRIPS)
-def test_a_refusal_that_never_ends_holds_no_call_for_longer_than_it_may_wait(
+def test_a_denial_that_never_ends_holds_no_call_for_longer_than_it_may_wait(
     kind: str, drip: str
 ) -> None:
     policy = RetryPolicy(max_wait=0.3)
-    with LimitedServer(refusing(0), drip=drip) as server, client_of(kind, retry=policy) as own:
+    with LimitedServer(denying(0), drip=drip) as server, client_of(kind, retry=policy) as own:
         assert own.call("GET", server.url) == 200
         assert server.left_alone.wait(PATIENCE)
     gc.collect()
@@ -160,7 +160,36 @@ def test_a_wait_that_is_too_long_is_an_error_of_both_sides(kind: str) -> None:
 
 
 @clients
-def test_a_turn_that_would_come_too_late_is_an_error(kind: str) -> None:
+def test_a_denial_of_one_path_does_not_delay_calls_to_another(kind: str) -> None:
+    def deny_first(number: int) -> Reply:
+        return (429, {"Retry-After": "3600"}) if number == 0 else (200, {})
+
+    with LimitedServer(deny_first) as server, client_of(kind) as client:
+        assert client.call("GET", server.url + "a") == 429
+        assert client.call("GET", server.url + "b") == 200
+        with pytest.raises(NotSentError):
+            client.call("GET", server.url + "a?again")
+    assert [arrival.path for arrival in server.arrivals] == ["/a", "/b"]
+
+
+@clients
+def test_a_denial_delays_calls_under_the_policy_that_it_names(kind: str) -> None:
+    policy = {"RateLimit-Policy": '"daily";q=9;w=86400'}
+
+    def deny_second(number: int) -> Reply:
+        headers = {**policy, "Retry-After": "3600"} if number == 1 else policy
+        return (429 if number == 1 else 200), headers
+
+    with LimitedServer(deny_second) as server, client_of(kind) as client:
+        assert client.call("GET", server.url + "b") == 200
+        assert client.call("GET", server.url + "a") == 429
+        with pytest.raises(NotSentError):
+            client.call("GET", server.url + "b")
+    assert len(server.arrivals) == 2
+
+
+@clients
+def test_a_pace_that_allows_the_call_too_late_is_an_error(kind: str) -> None:
     with (
         LimitedServer() as server,
         client_of(kind, pace="1/h", retry=RetryPolicy(max_wait=1)) as client,
@@ -173,7 +202,7 @@ def test_a_turn_that_would_come_too_late_is_an_error(kind: str) -> None:
 
 def test_a_proxy_of_the_transport_inside_is_paced() -> None:
     """The proxy answers for a host that is nowhere."""
-    with LimitedServer(refusing(0)) as proxy:
+    with LimitedServer(denying(0)) as proxy:
         inner = httpx.HTTPTransport(proxy=proxy.url)
         with httpx.Client(transport=PacedTransport(inner, retry=QUICK)) as client:
             assert client.get("http://api.example.com/things").status_code == 200
@@ -182,7 +211,7 @@ def test_a_proxy_of_the_transport_inside_is_paced() -> None:
 
 def test_urllib3_does_not_repeat_what_the_adapter_repeats() -> None:
     retries = Retry(5, status_forcelist=[429, 503], respect_retry_after_header=True)
-    with LimitedServer(lambda _: REFUSED) as server, requests.Session() as session:
+    with LimitedServer(lambda _: DENIED) as server, requests.Session() as session:
         session.mount("http://", PacedAdapter(max_retries=retries, retry=QUICK))
         assert session.get(server.url).status_code == 429
     assert len(server.arrivals) == 3
@@ -196,7 +225,7 @@ def test_a_redirect_waits_for_the_destination_it_leads_to() -> None:
             return response.status
 
     with (
-        LimitedServer(refusing(0)) as second,
+        LimitedServer(denying(0)) as second,
         LimitedServer(lambda _: (302, {"Location": second.url})) as first,
     ):
         assert asyncio.run(story(first.url)) == 200
@@ -226,7 +255,7 @@ def test_a_session_of_ones_own_can_have_the_middleware() -> None:
                 assert response.status == 200
             assert session.headers["X-Mine"] == "1"
 
-    with LimitedServer(refusing(0, 2)) as server:
+    with LimitedServer(denying(0, 2)) as server:
         asyncio.run(story(server.url))
     assert [arrival.status for arrival in server.arrivals] == [429, 200, 429, 200]
     assert seen == ["GET"]
@@ -255,5 +284,5 @@ def test_the_event_loop_allows_more_while_calls_wait() -> None:
             assert call.result().status_code == 200
             return turns_while_closed > 3
 
-    with LimitedServer(refusing(0)) as server:
+    with LimitedServer(denying(0)) as server:
         assert asyncio.run(story(server.url))

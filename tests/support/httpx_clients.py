@@ -42,7 +42,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class Service:
-    """Answers with what it is told to, in turn, and then with 200; knows when it was called."""
+    """Sends the given responses one after the other, then 200; records the times of calls."""
 
     def __init__(self, clock: ManualClock, *answers: tuple[int, dict[str, str]]) -> None:
         self.clock = clock

@@ -30,7 +30,7 @@ DRIPS: Final = {
     "bytes of a body": ("Content-Length", "60000", b"", b"x"),
     "a chunk that never begins": ("Transfer-Encoding", "chunked", b"1;", b"x"),
 }
-"""Refusals that come a byte at a time: a field with its value, the start, and each byte."""
+"""Denials that come a byte at a time: a field with its value, the start, and each byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Arrival:
 class LimitedServer:
     """Counts what arrives. The answer to the n-th request, from 0, is what *reply* says of n.
 
-    With a *herd*, the first so many requests are answered when all of them are there. *refusal* is
-    the body of those that are refused, or *drip* what they are sent, one of the `DRIPS`; when a
+    With a *herd*, the first so many requests are answered when all of them are there. *denial* is
+    the body of those that are denied, or *drip* what they are sent, one of the `DRIPS`; when a
     client has enough of that, it is `left_alone`.
     """
 
@@ -57,7 +57,7 @@ class LimitedServer:
         reply: Callable[[int], Reply] | None = None,
         *,
         herd: int = 1,
-        refusal: bytes = b"refused",
+        denial: bytes = b"denied",
         drip: str | None = None,
     ) -> None:
         self.arrivals: list[Arrival] = []
@@ -65,7 +65,7 @@ class LimitedServer:
         self._drip = drip
         self.connections = 0
         self._reply = reply or (lambda _: (200, {}))
-        self._refusal = refusal
+        self._denial = denial
         self._count = 0
         self._herd = herd
         self._gathering = threading.Barrier(herd)
@@ -108,7 +108,7 @@ class LimitedServer:
             status, headers = self._reply(number)
             at = time.monotonic()
             self.arrivals.append(Arrival(at, handler.command, handler.path, body, status))
-        content = self._refusal if status >= 400 else b"served"
+        content = self._denial if status >= 400 else b"served"
         handler.send_response(status)
         for name, value in headers.items():
             handler.send_header(name, value)
@@ -117,7 +117,7 @@ class LimitedServer:
             return
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
-        with suppress(ConnectionError):  # a client need not read all of a refusal
+        with suppress(ConnectionError):  # a client need not read all of a denial
             handler.wfile.write(content)
 
     def _send_slowly(
@@ -135,11 +135,11 @@ class LimitedServer:
             self.left_alone.set()
 
     @property
-    def refused(self) -> int:
+    def denied(self) -> int:
         return sum(arrival.status >= 400 for arrival in self.arrivals)
 
     def came_before(self, seconds: float) -> int:
-        """How many came after the first refusal and its herd, and before so many seconds of it."""
+        """How many came after the first denial and its herd, and before so many seconds of it."""
         first = next(arrival.time for arrival in self.arrivals if arrival.status >= 400)
         return sum(one.time < first + seconds for one in self.arrivals[self._herd :])
 

@@ -194,7 +194,8 @@ class Caller(Generic[Q, R]):
             yield from self._waiting(info, key, attempts)
             attempts.begin(now_ns())
             response: R = yield Call(send)
-            if not attempts.record(self._read_response(response), now_ns(), settings.time_ns()):
+            time_ns = settings.time_ns()  # before now_ns: a delay in between must not cut the wait
+            if not attempts.record(self._read_response(response), now_ns(), time_ns):
                 return response
             began_ns = now_ns()
             budget = DiscardBudget(attempts.time_left, now_ns)

@@ -1,4 +1,4 @@
-"""How much of a refusal is read, and how long that may take."""
+"""How much of a denial is read, and for how long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Ready(Service):
-    """Answers with these responses, in turn."""
+    """Sends these responses one after the other."""
 
     def __init__(self, clock: ManualClock, *responses: httpx.Response) -> None:
         super().__init__(clock)
@@ -42,7 +42,7 @@ class Drip(Body):
             yield b"x"
 
 
-def refusal(**options: Any) -> httpx.Response:
+def denial(**options: Any) -> httpx.Response:
     return httpx.Response(429, headers={"Retry-After": "5"}, **options)
 
 
@@ -52,23 +52,23 @@ def clock() -> ManualClock:
 
 
 @kinds
-@pytest.mark.parametrize("options", [{}, {"content": b"refused"}, {"json": {"error": 1}}])
-def test_a_refusal_that_has_been_read_is_asked_for_again(
+@pytest.mark.parametrize("options", [{}, {"content": b"denied"}, {"json": {"error": 1}}])
+def test_a_denial_that_has_been_read_is_asked_for_again(
     kind: str, options: dict[str, Any], clock: ManualClock
 ) -> None:
     """As `httpx.MockTransport`, fakes of other packages and caches give them."""
-    service = Ready(clock, refusal(**options), httpx.Response(200, content=b"served"))
+    service = Ready(clock, denial(**options), httpx.Response(200, content=b"served"))
     with Blocking(kind, service) as client:
         assert client.request("GET", URL).content == b"served"
     assert since(service) == [0, 5]
 
 
 @kinds
-def test_a_refusal_that_comes_slowly_is_closed_and_that_time_is_part_of_the_wait(
+def test_a_denial_that_comes_slowly_is_closed_and_that_time_is_part_of_the_wait(
     kind: str, clock: ManualClock
 ) -> None:
     drip = Drip(clock)
-    service = Ready(clock, refusal(stream=drip), httpx.Response(200))
+    service = Ready(clock, denial(stream=drip), httpx.Response(200))
     with Blocking(kind, service) as client:
         assert client.request("GET", URL).status_code == 200
     assert (1_000 - drip.left, drip.closed) == (4 * MAX_SECONDS, True)
@@ -124,7 +124,7 @@ def test_a_read_that_blocks_ends(
 def test_a_socket_is_left_alone_after_the_watch(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
-    """Even if the timer goes off at that very moment: it may be somebody else's by then."""
+    """Even if the timer goes off at that very moment: another call may have it by then."""
     timers: list[Any] = []
 
     class Timer:

@@ -25,7 +25,7 @@ def clock() -> ManualClock:
 
 
 @kinds
-def test_a_refused_get_comes_back_when_the_server_said(kind: str, clock: ManualClock) -> None:
+def test_a_denied_get_comes_back_when_the_server_said(kind: str, clock: ManualClock) -> None:
     service = Service(clock, (429, {"Retry-After": "5"}), (503, {"Retry-After": "2"}))
     with Blocking(kind, service) as client:
         assert client.request("GET", URL).status_code == 200
@@ -41,7 +41,7 @@ def test_a_discarded_answer_is_read_off_and_closed(kind: str, clock: ManualClock
 
 
 @kinds
-def test_the_body_of_a_refusal_is_read_so_far_and_no_further(kind: str, clock: ManualClock) -> None:
+def test_the_body_of_a_denial_is_read_so_far_and_no_further(kind: str, clock: ManualClock) -> None:
     huge = Body(10**6)
     answers = [httpx.Response(429, headers={"Retry-After": "1"}, stream=huge), httpx.Response(200)]
     service = Service(clock)
@@ -207,7 +207,7 @@ def test_a_pace_is_kept_by_attempts_too(kind: str, clock: ManualClock) -> None:
 
 
 @kinds
-def test_a_turn_that_would_come_too_late_is_an_error(kind: str, clock: ManualClock) -> None:
+def test_a_pace_that_allows_the_call_too_late_is_an_error(kind: str, clock: ManualClock) -> None:
     service = Service(clock)
     with Blocking(kind, service, pace="1/m", retry=RetryPolicy(max_wait=59)) as client:
         client.request("GET", URL)
@@ -280,7 +280,7 @@ def test_clients_can_share_what_servers_said(clock: ManualClock) -> None:
 
 @kinds
 def test_what_was_taken_from_the_pace_in_vain_is_given_back(kind: str, clock: ManualClock) -> None:
-    """The destination closes while a call stands in line."""
+    """The host closes while a call waits for its pace."""
     shared = HostStates()
     service = Service(clock)
     limits = FixedWindow(5, 100)

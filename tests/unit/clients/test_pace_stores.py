@@ -49,7 +49,7 @@ def clock() -> ManualClock:
 
 
 @kinds
-def test_calls_have_their_turns_in_a_queue(kind: str, clock: ManualClock) -> None:
+def test_calls_wait_for_their_places_in_a_queue(kind: str, clock: ManualClock) -> None:
     service = Service(clock)
     queue, policy = LeakyQueue(rate=1, queue=5), RetryPolicy(max_wait=2)
     with Blocking(kind, service, pace=queue, retry=policy) as client:
@@ -59,7 +59,7 @@ def test_calls_have_their_turns_in_a_queue(kind: str, clock: ManualClock) -> Non
 
 
 @kinds
-def test_a_turn_that_comes_too_late_is_not_taken(kind: str, clock: ManualClock) -> None:
+def test_a_place_that_comes_too_late_is_not_taken(kind: str, clock: ManualClock) -> None:
     service = Service(clock)
     limiter = (RateLimiter if kind == "sync" else AsyncRateLimiter)(
         LeakyQueue(rate=1, queue=50), clock=clock

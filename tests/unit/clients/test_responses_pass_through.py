@@ -86,7 +86,7 @@ def test_of_requests(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @statuses
 def test_of_aiohttp(status: int) -> None:
-    """It has a status and header fields; whoever looks for more finds nothing."""
+    """It has a status and header fields, and no other attribute to read."""
     request: Any = SimpleNamespace(
         url=URL(ADDRESS), body=b"", method="GET", headers=CIMultiDict[str]()
     )
