@@ -1,9 +1,7 @@
-"""What can be seen from outside: measures that count and tell, and the journal of decisions.
+"""Metrics, decision records, the denial log, tracing and hot keys.
 
-- `metrics_text`, `asgi_metrics`, `wsgi_metrics`: all measures as Prometheus reads them;
-- `JOURNAL.listen`: hear of each decision;
-- `log_denials`: a few refusals a second in the log;
-- `prometheus.HeadgateCollector`, `otel.instrument`: for those who have the packages.
+Read `journal` first: every decision is recorded there. `metrics` has the counters and their text
+format (`metrics_text`, `asgi_metrics`), `denials` the log, `prometheus` and `otel` the exporters.
 """
 
 from headgate.observability.denials import log_denials, pseudonyms

@@ -1,14 +1,12 @@
-"""What was decided in this process: how often, by which rule, by whom, how quickly, for whom.
+"""Records of the decisions in this process: counts, latency, hot keys, listeners.
 
-Whoever decides notes it here, once for each request and rule. There is one `JOURNAL` for a process.
-It counts and remembers only what can be told of many requests at once: labels are rules, outcomes
-and sources, and keys are in sketches of bounded size. Whoever wants to hear of each decision is a
-*listener* (see `listen`).
+Each decision is recorded here once for its request and once for each rule. A process has one
+`JOURNAL`. Its memory is bounded: labels are rules, outcomes and sources, and keys are in sketches.
+A *listener* gets every decision (see `listen`).
 
-To note costs less than a microsecond; what is done for every request is written out where it is
-done. There is no lock: the few instructions that add to a cell are not interrupted by another
-thread under the interpreter's own lock. (Without that lock, an addition may now and then be lost;
-nothing else can go wrong.)
+Recording takes less than a microsecond; callers on the hot path add to the counts themselves. There
+is no lock: under the GIL an addition to a cell is hardly ever interrupted. Without it, an addition
+may be lost now and then; nothing else can go wrong.
 """
 
 from __future__ import annotations
@@ -30,27 +28,27 @@ if TYPE_CHECKING:
     from headgate.observability.metrics import Sample
 
 Outcome = Literal["allowed", "denied", "shadow_allowed", "shadow_denied"]
-"""What a rule said; `shadow_` if it only says what it would have done."""
+"""The outcome of a rule; `shadow_` if the rule does not enforce."""
 
 DENIALS: Final[frozenset[Outcome]] = frozenset(("denied", "shadow_denied"))
 
 Cell = list[int]
-"""A count, alone in a list: whoever adds to it often keeps the list."""
+"""A count in a list of one, which callers that add to it often can keep."""
 
 BOUNDS_NS: Final = (
     *(n * MICROSECOND for n in (1, 2, 5, 10, 25, 50, 100, 250, 500)),
     *(n * MILLISECOND for n in (1, 2, 5, 10, 25, 50, 100, 250, 500)),
     SECOND,
 )
-"""How long a decision took: up to each of these, or longer than all of them."""
+"""The upper bounds of the latency histogram."""
 
 MOST_CELLS: Final = 8192
-"""How many rules, outcomes and sources are told apart; of more, the rule is called `OTHER`."""
+"""The most combinations of rule, outcome and source; beyond, the rule is called `OTHER`."""
 
 OTHER: Final = "(other)"
 
 SAMPLED: Final = 8
-"""Of what rules say, one of so many is looked at for the busiest keys, on average."""
+"""One of so many allowed decisions, on average, is counted for the busiest keys."""
 
 _SPREAD: Final = 2 * SAMPLED - 1
 
@@ -67,13 +65,13 @@ _OPPOSITES: Final[dict[Outcome, Outcome]] = {
 _HALF_LIFE_NS: Final = 30 * SECOND
 
 _LOG: Final = logging.getLogger("headgate.observability")
-_COMPLAINS_NS: Final = 60 * SECOND
-"""How often it is told that listeners raise."""
+_LOG_INTERVAL_NS: Final = 60 * SECOND
+"""The time between log lines about listeners that raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one rule said to a request of *key*, whose secrets are hashed already."""
+    """The outcome of one rule for a request of *key*, whose secrets are hashed already."""
 
     rule: str
     outcome: Outcome
@@ -86,7 +84,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What came of one request, under the policy of *revision* (0 without one), *took_ns* long."""
+    """A decision that took *took_ns*, under the policy of *revision* (0 without one)."""
 
     allowed: bool
     source: str
@@ -100,45 +98,44 @@ class Journal:
 
     def __init__(self) -> None:
         self.cells: dict[tuple[str, Outcome, str], Cell] = {}
-        """How often which rule said what, by (rule, outcome, source)."""
+        """The number of decisions by (rule, outcome, source)."""
         self.requests: tuple[Cell, Cell] = ([0], [0])
-        """How many requests were refused, and how many were admitted, whatever the rules."""
+        """The numbers of requests that were denied and allowed by all rules together."""
         self.asked_again: Cell = [0]
-        """How many of those that were admitted are the same request once more: it was admitted at
-        one place, and asked about at another."""
+        """The number of allowed requests that were counted before, by another part of the app."""
         self.latency: list[int] = [0] * (len(BOUNDS_NS) + 1)
-        """How many decisions took how long, by `BOUNDS_NS`."""
+        """The number of decisions by their latency: one for each of `BOUNDS_NS`, and one above."""
         self.latency_ns = 0
-        """How long all of them took together."""
+        """The sum of all latencies."""
         self.busiest = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
-        """The keys, by rule, that most is asked of: one of `SAMPLED` requests, times that."""
+        """The keys with most requests, by rule: one of `SAMPLED` requests counts as so many."""
         self.refused = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
-        """The keys, by rule, that most is refused to."""
+        """The keys with most denials, by rule."""
         self.listeners: tuple[Callable[[Decided], None], ...] = ()
-        """Who hears of each decision."""
+        """Callables that get every decision."""
         self.refusal_listeners: tuple[Callable[[Decided], None], ...] = ()
-        """Who hears of those only in which a rule refuses, be it one in shadow."""
+        """Callables that get decisions in which a rule denies, be it a shadow rule."""
         self.has_listeners = False
         """True if there are listeners of either kind."""
         self.until_sampled = SAMPLED
-        """How many more admissions until one is looked at for the busiest keys (see `sample`)."""
-        self._told_admitted = 0
-        self._complained_ns: int | None = None
+        """The number of allowed decisions until one is sampled for the busiest keys."""
+        self._most_allowed = 0
+        self._logged_ns: int | None = None
 
     def cell(self, rule: str, outcome: Outcome, source: str) -> Cell:
-        """The count of *rule*, *outcome* and *source*: add to its only element."""
+        """Return the count of *rule*, *outcome* and *source*: add to its only element."""
         found = self.cells.get((rule, outcome, source))
         if found is None:
             if len(self.cells) >= MOST_CELLS:
                 rule = OTHER
             found = self.cells.setdefault((rule, outcome, source), [0])
-            # The other answer is told from now on too: Prometheus sees no growth in a counter that
-            # it sees for the first time, so the first refusals of a rule would be lost to it.
+            # The opposite outcome starts at 0 too: Prometheus sees no growth in a counter that it
+            # sees for the first time, so it would miss the first denials of a rule.
             self.cells.setdefault((rule, _OPPOSITES[outcome], source), [0])
         return found
 
     def note(self, rule: str, outcome: Outcome, source: str, key: str) -> None:
-        """*rule* said *outcome* to a request of *key*, "" for one that has none."""
+        """Record the *outcome* of *rule* for a request of *key*; "" if it has none."""
         cell = self.cells.get((rule, outcome, source))
         if cell is None:
             cell = self.cell(rule, outcome, source)
@@ -151,7 +148,7 @@ class Journal:
             self.turned_away(rule, key)
 
     def note_many(self, rule: str, outcome: Outcome, source: str, key: str, count: int) -> None:
-        """The same of *count* requests at once, that somebody else decided."""
+        """Record *count* requests at once that another process decided."""
         if count <= 0:
             return
         self.cell(rule, outcome, source)[0] += count
@@ -166,14 +163,14 @@ class Journal:
         self.latency_ns += took_ns * count
 
     def admitted(self, rule: str, key: str) -> None:
-        """A request of *key* was admitted: count it among the busiest, if it is its turn."""
+        """Record an allowed request of *key*, which may be sampled."""
         self.until_sampled -= 1
         if self.until_sampled <= 0:
             self.sample(rule, key)
 
     def sample(self, rule: str, key: str) -> None:
-        """It is the turn of this request of *key* to be counted among the busiest."""
-        # By chance: of eight rules that all apply it would else always be the turn of one.
+        """Count a sampled request of *key* for the busiest keys."""
+        # A random interval: of eight rules that all apply, the same one would be sampled each time.
         self.until_sampled = int(random() * _SPREAD) + 1  # noqa: S311 (not a secret)
         self.busiest.add(rule, key, SAMPLED, monotonic_ns())
 
@@ -185,18 +182,18 @@ class Journal:
             self.refused.add(rule, key, gap, now_ns)
 
     def turned_away(self, rule: str, key: str) -> None:
-        """*rule* refused a request of *key*."""
+        """Record a denied request of *key*."""
         self.refused.add(rule, key, 1, monotonic_ns())
         self.admitted(rule, key)
 
     def listen(
         self, listener: Callable[[Decided], None], *, only_refusals: bool = False
     ) -> Callable[[], None]:
-        """Have *listener* hear of each decision, in the thread that made it, so quickly it must be.
-        What it raises is logged, and nobody else's trouble. What is returned ends that.
+        """Call *listener* with each decision; return a function that ends that.
 
-        With *only_refusals* of those in which a rule refuses, be it one in shadow: the others take
-        no longer than if nobody listened.
+        It runs in the thread of the decision, so it must be quick. Its errors are logged and do not
+        affect the request. With *only_refusals* it gets decisions in which a rule denies, be it a
+        shadow rule; the others take no longer than without listeners.
         """
         if only_refusals:
             self.refusal_listeners = (*self.refusal_listeners, listener)
@@ -212,52 +209,51 @@ class Journal:
         return end
 
     def is_heard(self, *, refuses: bool) -> bool:
-        """Whether anybody hears of a decision in which a rule *refuses*, or none does."""
+        """Return True if a listener gets a decision in which a rule *refuses*, or none does."""
         return bool(self.listeners or (refuses and self.refusal_listeners))
 
     def tell(self, decided: Decided) -> None:
-        """Have all who listen hear of *decided*."""
-        hearing = self.listeners
+        """Report *decided* to the listeners."""
+        listeners = self.listeners
         if self.refusal_listeners and any(said.outcome in DENIALS for said in decided.rules):
-            hearing += self.refusal_listeners
-        for listener in hearing:
+            listeners += self.refusal_listeners
+        for listener in listeners:
             try:
                 listener(decided)
-            except Exception:  # noqa: BLE001 (a stranger's: no request may be any worse for it)
-                self._complain(listener)
+            except Exception:  # noqa: BLE001 (a listener's error must not affect the request)
+                self._log_error(listener)
 
-    def _complain(self, listener: Callable[[Decided], None]) -> None:
-        """Log what is being raised, now and then: it may well be raised for every request."""
+    def _log_error(self, listener: Callable[[Decided], None]) -> None:
+        """Log the current exception, at most once a minute: every request may raise it."""
         now_ns = monotonic_ns()
-        if self._complained_ns is None or now_ns - self._complained_ns >= _COMPLAINS_NS:
-            self._complained_ns = now_ns
+        if self._logged_ns is None or now_ns - self._logged_ns >= _LOG_INTERVAL_NS:
+            self._logged_ns = now_ns
             _LOG.exception("%r, which hears of decisions, has raised", listener)
 
     def counts(self) -> Iterator[tuple[tuple[str, Outcome, str], int]]:
-        """All cells with what they say now."""
+        """Yield all counts by (rule, outcome, source)."""
         for name, cell in list(self.cells.items()):
             yield name, cell[0]
 
     def samples(self) -> Iterator[Sample]:
-        """How often which rule said what, for `Measures`."""
+        """Yield the counts of decisions as samples."""
         for (rule, outcome, source), count in self.counts():
             labels = ("outcome", outcome), ("rule", rule), ("source", source)
             yield "_total", labels, count
 
     def request_samples(self) -> Iterator[Sample]:
-        """How many requests were admitted and refused."""
+        """Yield the numbers of allowed and denied requests as samples."""
         yield "_total", (("outcome", "allowed"),), self.admitted_requests()
         yield "_total", (("outcome", "denied"),), self.requests[False][0]
 
     def admitted_requests(self) -> int:
-        """How many requests were admitted, each counted once; never less than it was told before,
-        though the last of them may yet be refused elsewhere."""
-        admitted = self.requests[True][0] - self.asked_again[0]
-        self._told_admitted = max(self._told_admitted, admitted)
-        return self._told_admitted
+        """Return the number of allowed requests, each counted once. It never decreases, though
+        another part of the app may still deny the last of them."""
+        self._most_allowed = max(self._most_allowed, self.requests[True][0] - self.asked_again[0])
+        return self._most_allowed
 
     def latency_samples(self) -> Iterator[Sample]:
-        """How long decisions took, as a histogram."""
+        """Yield the latency of decisions as a histogram."""
         total = 0
         for bound_ns, count in zip(BOUNDS_NS, self.latency, strict=False):
             total += count
@@ -275,7 +271,7 @@ def _without(
 
 
 JOURNAL: Final = Journal()
-"""That of this process."""
+"""The decisions of this process."""
 
 MEASURES.collect("decisions", "counter", "What rules said to requests.", JOURNAL.samples)
 MEASURES.collect(

@@ -1,14 +1,14 @@
-"""OpenTelemetry: the measures of a process as its metrics, and a span for each decision.
+"""OpenTelemetry: the metrics of a process, and a span for each decision.
 
-    instrument()                # from now on, with the providers that are set up
+    instrument()                # with the global providers
     uninstrument()
 
-Metrics are called as at `/metrics`, in OpenTelemetry's way: `headgate_store_errors_total` is
+Metrics have the names of `/metrics` in the form of OpenTelemetry: `headgate_store_errors_total` is
 `headgate.store_errors`, `headgate_decision_seconds` is `headgate.decision.duration` in seconds, and
-the label `rule` is the attribute `headgate.rule`. Like there, attributes are bounded.
+the label `rule` is the attribute `headgate.rule`. Attributes are bounded like labels.
 
-A span `headgate.decide` is a child of whatever span is current; its key is a pseudonym. In a trace
-that is not sampled there is none, and looking whether it is costs next to nothing.
+A span `headgate.decide` is a child of the current span; its key is a pseudonym. A trace that is not
+sampled has none, and the check costs next to nothing.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ _UNITS: Final = {
 
 
 def metric_name(name: str) -> str:
-    """What the measure *name*, without `headgate_` before it, is called here."""
+    """Return the OpenTelemetry name of the metric *name*, which has no prefix `headgate_`."""
     own = name.removesuffix("_seconds")
     return f"headgate.{own}" if own == name else f"headgate.{own}.duration"
 
 
 class _Metrics:
-    """The instruments of one provider. They cannot be taken out again, only fall silent."""
+    """The instruments of one provider. They cannot be removed, only disabled."""
 
     def __init__(self, meter: Meter) -> None:
-        self.is_told = True
+        self.is_enabled = True
         self._meter = meter
         self._duration = meter.create_histogram(
             DURATION,
@@ -77,11 +77,11 @@ class _Metrics:
         )
         MEASURES.watch(self._add)
 
-    def hear(self, decided: Decided) -> None:
+    def record(self, decided: Decided) -> None:
         self._duration.record(decided.took_ns / SECOND)
 
     def _add(self, family: Family) -> None:
-        """Have an instrument for *family*. (A histogram is recorded where it happens.)"""
+        """Add an instrument for *family*, unless it is a histogram, which `record` records."""
         if family.kind == "histogram":
             return
         is_counter = family.kind == "counter"
@@ -89,11 +89,11 @@ class _Metrics:
         make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
 
         def read(_: CallbackOptions) -> Iterable[Observation]:
-            if not self.is_told:
+            if not self.is_enabled:
                 return []
             return [
                 Observation(value, {f"headgate.{name}": of for name, of in labels})
-                for _, labels, value in family.told().samples
+                for _, labels, value in family.snapshot().samples
             ]
 
         unit = "s" if family.name.endswith("_seconds") else _UNITS.get(family.name, "1")
@@ -101,13 +101,13 @@ class _Metrics:
 
 
 class _Spans:
-    """Makes the spans."""
+    """The spans of decisions."""
 
     def __init__(self, tracer: Tracer, salt: bytes | None) -> None:
         self._tracer = tracer
         self._pseudonym = pseudonyms(salt)
 
-    def hear(self, decided: Decided) -> None:
+    def record(self, decided: Decided) -> None:
         around = get_current_span().get_span_context()
         if around.is_valid and not around.trace_flags.sampled:
             return
@@ -127,25 +127,25 @@ class _Spans:
             span.set_attributes(self._attributes(binding))
         if len(decided.rules) > 1:
             for said in decided.rules:
-                told = self._attributes(said)
-                told["headgate.outcome"] = said.outcome
-                told["headgate.source"] = said.source
-                span.add_event("headgate.rule", told)
+                attributes = self._attributes(said)
+                attributes["headgate.outcome"] = said.outcome
+                attributes["headgate.source"] = said.source
+                span.add_event("headgate.rule", attributes)
 
     def _attributes(self, said: Said) -> dict[str, AttributeValue]:
-        told: dict[str, AttributeValue] = {
+        attributes: dict[str, AttributeValue] = {
             "headgate.rule": said.rule,
             "headgate.key": self._pseudonym(said.key),
             "headgate.cost": said.cost,
             "headgate.remaining": said.remaining,
         }
         if said.retry_after_ns is not None:
-            told["headgate.retry_after"] = seconds_at_least(said.retry_after_ns)
-        return told
+            attributes["headgate.retry_after"] = seconds_at_least(said.retry_after_ns)
+        return attributes
 
 
 def _binding(decided: Decided) -> Said | None:
-    """The rule that refused, or the one that has least left; None if none decides."""
+    """Return the rule that denied, or the one with least left; None if none decides."""
     deciding = [said for said in decided.rules if said.outcome in ("allowed", "denied")]
     return min(deciding, key=lambda said: (said.outcome == "allowed", said.remaining), default=None)
 
@@ -163,12 +163,12 @@ def instrument(
     durations: bool = True,
     salt: bytes | None = None,
 ) -> None:
-    """Tell OpenTelemetry what is decided in this process from now on.
+    """Export the metrics and decisions of this process from now on, to the global providers or
+    those given.
 
-    *spans* and *durations* cost something for each decision, its SDK's histograms about as much as
-    the rest of it; all other metrics cost only whoever reads them.
-    Providers that are not given are the global ones. *salt* makes the pseudonyms of keys equal
-    in several processes. A second call takes the place of the first.
+    *spans* and *durations* cost time for each decision, the histograms of the SDK about as much as
+    the rest of it; all other metrics cost time only when they are read. *salt* makes the pseudonyms
+    of keys equal in several processes. A second call replaces the first.
     """
     uninstrument()
     provider = meter_provider or get_meter_provider()
@@ -176,17 +176,17 @@ def instrument(
         metrics = _known.get(provider)
         if metrics is None:
             metrics = _known[provider] = _Metrics(provider.get_meter(SCOPE))
-        metrics.is_told = True
+        metrics.is_enabled = True
         if durations:
-            _ends.append(JOURNAL.listen(metrics.hear))
-        _ends.append(lambda: setattr(metrics, "is_told", False))
+            _ends.append(JOURNAL.listen(metrics.record))
+        _ends.append(lambda: setattr(metrics, "is_enabled", False))
         if spans:
             tracer = (tracer_provider or get_tracer_provider()).get_tracer(SCOPE)
-            _ends.append(JOURNAL.listen(_Spans(tracer, salt).hear))
+            _ends.append(JOURNAL.listen(_Spans(tracer, salt).record))
 
 
 def uninstrument() -> None:
-    """Tell OpenTelemetry nothing more."""
+    """End the export."""
     with _lock:
         while _ends:
             _ends.pop()()

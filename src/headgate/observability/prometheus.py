@@ -1,4 +1,4 @@
-"""The measures of a process in a registry of `prometheus_client`, for apps that have one.
+"""The metrics of a process in a registry of `prometheus_client`, for apps that have one.
 
 REGISTRY.register(HeadgateCollector())
 """
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class HeadgateCollector(Collector):
-    """Tells a registry all that *measures* has, as it is when the registry is asked."""
+    """A collector of all metrics in *measures*."""
 
     def __init__(self, measures: Measures = MEASURES) -> None:
         self._measures = measures
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: what there is to tell is known only when it is there."""
+        """Return nothing: metrics are known when they are first used."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All measures; those that have said nothing yet are left out."""
-        for told in self._measures.told():
-            metric = Metric(told.name, told.help, told.kind)
-            for end, labels, value in told.samples:
-                metric.add_sample(told.name + end, dict(labels), value)
+        """Yield all metrics that have samples."""
+        for snapshot in self._measures.snapshot():
+            metric = Metric(snapshot.name, snapshot.help, snapshot.kind)
+            for suffix, labels, value in snapshot.samples:
+                metric.add_sample(snapshot.name + suffix, dict(labels), value)
             yield metric

@@ -117,7 +117,7 @@ def test_rules_that_are_gone_make_room_for_others(caplog: pytest.LogCaptureFixtu
     for number in range(9):
         denials(decided(f"new-{number}"))
     assert len(caplog.records) == 9
-    assert len(denials._told) == 9
+    assert len(denials._entries) == 9
 
 
 def test_a_log_that_nobody_reads_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -125,7 +125,7 @@ def test_a_log_that_nobody_reads_costs_nothing(caplog: pytest.LogCaptureFixture)
     denials = Denials()
     denials(decided())
     assert not caplog.records
-    assert not denials._told
+    assert not denials._entries
 
 
 def test_apps_switch_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headgate import __version__
 from headgate.control.feed import FeedState
 from headgate.observability import MEASURES
-from headgate.observability.metrics import Told, text_of
+from headgate.observability.metrics import MetricSnapshot, text_of
 from headgate.policy.loader import policy_to_data
 from headgate.units import SECOND
 
@@ -140,5 +140,5 @@ def _begun(marks: Labels, names: Iterable[Name]) -> list[str]:
         ("_total", (*marks, ("outcome", outcome), ("rule", rule), ("source", source)), 0.0)
         for rule, outcome, source in names
     ]
-    _, _, *lines, _ = text_of([Told(_NAME, "counter", "", tuple(samples))]).split("\n")
+    _, _, *lines, _ = text_of([MetricSnapshot(_NAME, "counter", "", tuple(samples))]).split("\n")
     return [line.removesuffix("0") for line in lines]

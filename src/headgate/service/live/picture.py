@@ -173,7 +173,7 @@ class Live:
         policy = self._standing.core.rules.in_force.policy
         is_other, self._policy = policy is not self._policy, policy
         self._recorder.look(self._clock())
-        told = self._measures.told(bare=(DECISIONS,))
+        told = self._measures.snapshot(bare=(DECISIONS,))
         keys = self._keys.value(now_ns, is_new=in_full)
         latency = self._recorder.latency.counts()
         state = self._standing.state(told=told, latency=latency, seen_ns=now_ns, keys=keys)

@@ -21,7 +21,7 @@ from headgate.service.live.recorder import LATELY, Points, added_up, unpacked_ce
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.observability.metrics import Told
+    from headgate.observability.metrics import MetricSnapshot
     from headgate.service.live.recorder import Counted, Line, Ring
 
 
@@ -240,7 +240,7 @@ def _rates(counted: Counted) -> list[tuple[str, str, str, float]]:
     return [(*name, count / seconds) for name, count in pairs if count]
 
 
-def written(told: Iterable[Told]) -> bytes:
+def written(told: Iterable[MetricSnapshot]) -> bytes:
     """Measures as the section `measures`."""
     return json_of([_written(one) for one in told])
 
@@ -248,7 +248,7 @@ def written(told: Iterable[Told]) -> bytes:
 _HEAD_LINES: Final = 2
 
 
-def _written(told: Told) -> Family:
+def _written(told: MetricSnapshot) -> Family:
     *head, body = text_of([told]).split("\n", _HEAD_LINES)
     return Family(told.name, told.kind, "\n".join(head), body)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from headgate.control.feed import PolicyFeed
     from headgate.observability import Journal
-    from headgate.observability.metrics import Told
+    from headgate.observability.metrics import MetricSnapshot
     from headgate.observability.sketches import Heavy
     from headgate.policy.model import Policy
     from headgate.service.core import Core
@@ -50,7 +50,7 @@ class Standing:
     began_ns: int
 
     def state(
-        self, *, told: Iterable[Told], latency: list[int], seen_ns: int, keys: KeysTold
+        self, *, told: Iterable[MetricSnapshot], latency: list[int], seen_ns: int, keys: KeysTold
     ) -> State:
         """How things stand now, by its measures *told*."""
         values = _Values(told)
@@ -128,7 +128,7 @@ OPEN: Final = 2
 class _Values:
     """Measures by their names, without the prefix."""
 
-    def __init__(self, told: Iterable[Told]) -> None:
+    def __init__(self, told: Iterable[MetricSnapshot]) -> None:
         self._samples = {one.name.removeprefix(_PREFIX): one.samples for one in told}
 
     def total(self, name: str) -> float:
