@@ -125,7 +125,7 @@ class Denials:
             "left_out": left_out,
         }
         LOG.info(
-            "%s by %s: key %s, cost %d, %s, said by %s%s",
+            "%s by %s: key %s, cost %d, %s, source %s%s",
             said.outcome.replace("_", " "),
             said.rule,
             fields["key"] or "-",
@@ -140,7 +140,7 @@ class Denials:
 def _wait_text(wait: float | None) -> str:
     if wait is None:
         return "never fits"
-    return f"again in {wait:.3g} s" if wait < _LONG else f"again in {wait:.0f} s"
+    return f"retry after {wait:.3g} s" if wait < _LONG else f"retry after {wait:.0f} s"
 
 
 def log_denials(

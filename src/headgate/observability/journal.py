@@ -228,7 +228,7 @@ class Journal:
         now_ns = monotonic_ns()
         if self._logged_ns is None or now_ns - self._logged_ns >= _LOG_INTERVAL_NS:
             self._logged_ns = now_ns
-            _LOG.exception("%r, which hears of decisions, has raised", listener)
+            _LOG.exception("the decision listener %r raised", listener)
 
     def counts(self) -> Iterator[tuple[tuple[str, Outcome, str], int]]:
         """Yield all counts by (rule, outcome, source)."""
@@ -273,16 +273,16 @@ def _without(
 JOURNAL: Final = Journal()
 """The decisions of this process."""
 
-MEASURES.collect("decisions", "counter", "What rules said to requests.", JOURNAL.samples)
+MEASURES.collect("decisions", "counter", "Decisions of rules, by outcome and source.", JOURNAL.samples)
 MEASURES.collect(
     "requests",
     "counter",
-    "Requests that were decided by all rules together.",
+    "Requests, by the decision of all rules together.",
     JOURNAL.request_samples,
 )
 MEASURES.collect(
     "decision_seconds",
     "histogram",
-    "How long it took to decide, store included.",
+    "The time to decide, store included.",
     JOURNAL.latency_samples,
 )

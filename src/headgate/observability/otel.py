@@ -72,7 +72,7 @@ class _Metrics:
         self._duration = meter.create_histogram(
             DURATION,
             unit="s",
-            description="How long it took to decide, store included.",
+            description="The time to decide, store included.",
             explicit_bucket_boundaries_advisory=[bound / SECOND for bound in BOUNDS_NS],
         )
         MEASURES.watch(self._add)

@@ -46,7 +46,7 @@ def test_a_refusal_is_told_with_a_pseudonym_for_its_key(caplog: pytest.LogCaptur
     }
     assert record.rule == "r"  # type: ignore[attr-defined]
     assert record.getMessage() == (
-        f"denied by r: key {fields['key']}, cost 2, again in 1 s, said by store"
+        f"denied by r: key {fields['key']}, cost 2, retry after 1 s, source store"
     )
 
 
@@ -58,7 +58,7 @@ def test_how_long_to_wait_is_told_in_plain_numbers(
     wait_ns: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     Denials()(decided(retry_after_ns=wait_ns))
-    assert f"again in {words}," in caplog.records[0].getMessage()
+    assert f"retry after {words}," in caplog.records[0].getMessage()
 
 
 def test_what_has_no_key_is_told_without_one(caplog: pytest.LogCaptureFixture) -> None:

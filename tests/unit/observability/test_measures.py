@@ -71,7 +71,7 @@ def test_a_name_means_one_thing() -> None:
     measures.counter("hits", "Hits.")
     with pytest.raises(OptionError, match="hits is a counter already"):
         measures.gauge("hits", "Hits.", Tank(1).level)
-    with pytest.raises(OptionError, match="not the name of a measure"):
+    with pytest.raises(OptionError, match="not the name of a metric"):
         measures.counter("No Hits", "Hits.")
 
 
